@@ -60,10 +60,10 @@ class Model:
 
     def greedy(self, tokens, count):
         """The `count` tokens that most likely follow, one after the other, and how far each was ahead of the next best."""
-        said, margins = [], []
+        answer, margins = [], []
         for _ in range(count):
-            row = self.logits([*tokens, *said], 1)[-1]
+            row = self.logits([*tokens, *answer], 1)[-1]
             second, best = numpy.argsort(row)[-2:]
-            said.append(int(best))
+            answer.append(int(best))
             margins.append(float(row[best] - row[second]))
-        return said, margins
+        return answer, margins

@@ -2,14 +2,17 @@
 
     scripts/compare-llama prefix MODEL.gguf [-t 2] [--turns 20] [--generate 24] [--skill-words 400] [--json]
 
-Three agents that share skills ({a, b}, {a, c}, {a, b, d}) take turns, 20 each: 60 requests by HTTP, one after the other. Both
-servers get the same file, threads, context and messages. llama.cpp's has one slot an agent, to which the agent's requests are pinned,
-and flash attention or none, whichever was faster for two requests of the first agent.
-How long answers are is forced: both ignore the end of a turn, and draw from the same choice of tokens. What is said in the next request
-is fixed too, so that both read the same: so neither can use again what it generated itself.
+Three agents that share skills ({a, b}, {a, c}, {a, b, d}) take turns, 20 each: 60 requests by HTTP, one after the other.
+Both servers get the same file, threads, context and messages.
+llama.cpp's has one slot an agent, to which the agent's requests are pinned.
+It has flash attention or none, whichever was faster for two requests of the first agent.
+The length of answers is forced: both ignore the end of a turn, and sample from the same choice of tokens.
+The messages of the next request are fixed too, so that both read the same.
+So neither can use again what it generated itself.
 
-The server is built once, from the source that the Python package llama-cpp-python carries, with cmake, ninja or make, and clang
-(gcc 12 miscompiles its AMX code), in llama.cpp below alara's cache folder. --build builds it and measures nothing.
+The server is built once, from the source that the Python package llama-cpp-python carries, in llama.cpp below alara's cache folder.
+That takes cmake, ninja or make, and clang (gcc 12 miscompiles its AMX code).
+--build builds it and measures nothing.
 """
 import argparse
 import json
@@ -34,7 +37,7 @@ def main(arguments):
     parser.add_argument("--turns", type=int, default=20, help="requests of each agent")
     parser.add_argument("--generate", type=int, default=24, help="tokens of each answer")
     parser.add_argument("--skill-words", type=int, default=400, help="words of a skill")
-    parser.add_argument("--message-words", type=int, default=40, help="words of what an agent is told in a turn")
+    parser.add_argument("--message-words", type=int, default=40, help="words of an agent's message in a turn")
     parser.add_argument("-r", "--repetitions", type=int, default=1, help="alternating pairs of runs, each with servers that are new")
     parser.add_argument("--flash-attention", choices=["on", "off"], help="in llama.cpp [default: whichever is faster]")
     parser.add_argument("--chat-template", help="a Jinja file for both, instead of the model file's")

@@ -1,7 +1,8 @@
 """What comparisons with llama.cpp share: it is built, its servers are started, asked and ended.
 
-The Python package llama-cpp-python and the server, from the source that the package carries, are each built once, with clang (gcc 12
-miscompiles the AMX code), in llama.cpp below alara's cache folder. The server also takes cmake, and ninja or make.
+The Python package llama-cpp-python and the server are each built once, in llama.cpp below alara's cache folder.
+The package carries the source of both.
+They take clang, since gcc 12 miscompiles the AMX code; the server also takes cmake, and ninja or make.
 """
 import contextlib
 import json

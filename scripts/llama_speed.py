@@ -49,8 +49,8 @@ memory = llama_cpp.llama_get_memory(context)
 def feed(tokens):
     for start in range(0, len(tokens), BATCH):
         part = tokens[start:start + BATCH]
-        kept = (llama_cpp.llama_token * len(part))(*part)  # A batch only points to it.
-        batch = llama_cpp.llama_batch_get_one(kept, len(part))
+        array = (llama_cpp.llama_token * len(part))(*part)  # A batch only points to it.
+        batch = llama_cpp.llama_batch_get_one(array, len(part))
         if llama_cpp.llama_decode(context, batch):
             raise SystemExit("llama_decode failed")
 

@@ -1,4 +1,4 @@
-//! Data of tests that does not lie in the repository, and a word on the tests that go without it.
+//! Data of tests that does not lie in the repository, and a note on the tests that go without it.
 //!
 //! The crates' own tests have this file too.
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 /// `path` in the folder of large reference data, which `ALARA_SHARED` names; `None` if it is not
-/// there, said past the captured output.
+/// there, with a note past the captured output.
 pub fn shared(path: &str) -> Option<PathBuf> {
     let own =
         Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().find(|folder| folder.join("Cargo.lock").exists());
@@ -22,8 +22,9 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     None
 }
 
-/// Says past the captured output that the test that runs goes without `what`, of which `missing` is
-/// not there; the last such note has the count of all.
+/// Writes past the captured output that the running test goes without `what`, of which `missing` is
+/// not there.
+/// The last such note has the count of all.
 pub fn skipped(what: &'static str, missing: &str, how: &str) {
     static SKIPPED: Mutex<BTreeMap<&str, BTreeSet<String>>> = Mutex::new(BTreeMap::new());
     // Tests run in threads that are called after them, unless all run in one.

@@ -12,8 +12,10 @@ fn main() {
     }
 }
 
-/// Compute capabilities with machine code in the binary, ascending: 8.0's serves 8.6 and 8.9 too. Of the first and the last there is
-/// PTX as well, which drivers compile for those between (10 and 11) and for what comes later. `ALARA_CUDA_ARCHS` names others.
+/// Compute capabilities with machine code in the binary, ascending: 8.0's serves 8.6 and 8.9 too.
+/// Of the first and the last there is PTX as well, which drivers compile for those between (10 and
+/// 11) and for what comes later.
+/// `ALARA_CUDA_ARCHS` names others.
 const CAPABILITIES: &str = "75 80 90 120";
 
 /// All kernels, for all capabilities, in one file.

@@ -2,8 +2,9 @@
 
     python scripts/model/generate.py --count 5 --split heldout      prints conversations as text
 
-A conversation is an instruction, the calls that carry it out, their results, and a closing sentence; some contain a failed
-call or a failed check and the recovery from it. It depends on (seed, split, index) alone. Standard library only.
+A conversation is an instruction, the calls that carry it out, their results, and a closing sentence.
+Some contain a failed call or a failed check and the recovery from it.
+It depends on (seed, split, index) alone. Standard library only.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 
 Loss is cross-entropy on the tokens that the assistant writes. Matrices are updated by Muon, embedding and norms by AdamW;
 the rate warms up, stays, and falls linearly to zero over the last part. Weights are kept in f32, arithmetic is bf16. What is
-kept is a moving average of the weights. A checkpoint is written every --save steps, and --resume goes on from it; --init begins a
-new run from the weights of a checkpoint or of a GGUF file. On an x86 CPU with AMX, loss and gradients are computed by fast.c.
+kept is a moving average of the weights. A checkpoint is written every --save steps, and --resume goes on from it.
+--init begins a new run from the weights of a checkpoint or of a GGUF file. On an x86 CPU with AMX, loss and gradients are computed by fast.c.
 """
 
 import argparse

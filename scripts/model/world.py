@@ -1,8 +1,8 @@
 """What a task sees while it writes one step of a conversation.
 
 A `Step` is one clause of an instruction with the tool calls that carry it out, their results, and a closing phrase. The
-`World` knows the permitted tools and the files made so far, and offers one preferred way for each operation, so that the
-same job is always done alike. Standard library only.
+`World` knows the permitted tools and the files made so far, and offers one preferred way for each operation.
+So the same job is always done alike. Standard library only.
 """
 
 import contextlib

@@ -1,13 +1,14 @@
-//! `bench drafts`: what guessing the next tokens, and computing forced ones together, is worth, and
-//! that it changes nothing.
+//! `bench drafts`: what speculative decoding by prompt lookup is worth, and that it changes no
+//! answer.
+//! Forced tokens are computed together there too.
 //!
-//! Every request is made by two engines that differ in that alone, in turns: the turns of traces
-//! that were recorded, in which models call tools, and free text of a fixed seed.
+//! Two engines that differ in that alone answer every request in turns.
+//! The requests are the turns of recorded traces, in which models call tools, and free text of a
+//! fixed seed.
 
 use std::path::Path;
 
-use alara_engine::gguf::Gguf;
-use alara_engine::{DraftUsage, Engine, Event, Message, Options, Request, Sampling};
+use alara_engine::{DraftUsage, Engine, Event, Gguf, Message, Options, Request, Sampling};
 use alara_harness::trace::{Line, Record, request};
 use serde::Serialize;
 
@@ -30,7 +31,7 @@ const ASKED: [&str; 6] = [
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the model runs, drafts aside.
+    /// How the model runs, speculation aside.
     pub options: Options,
     /// How often everything is asked of each of the two engines, warm-up aside.
     pub pairs: usize,
@@ -58,15 +59,15 @@ pub struct Set {
     pub requests: usize,
     /// Tokens of the answers to all of them, once.
     pub tokens: usize,
-    /// Median tokens a second of decoding, without drafts: one token a step.
+    /// Median tokens a second of decoding without draft tokens: one token a step.
     pub without: f64,
-    /// The same with drafts.
+    /// The same with draft tokens.
     pub with: f64,
     /// Median over the pairs of how many times as fast it was with them.
     pub speedup: f64,
     /// Of each pair.
     pub speedups: Vec<f64>,
-    /// Tokens drafted, in one pass, and how many of them came.
+    /// Draft tokens in one pass, and how many of them were accepted.
     pub drafts: DraftUsage,
     /// Requests whose answers were the same with and without, every time.
     pub same: usize,
@@ -109,7 +110,7 @@ pub fn turns_of(path: &Path) -> std::io::Result<Vec<Request>> {
     Ok(turns(&std::fs::read_to_string(path)?)?)
 }
 
-/// Free text, drawn at temperature 0.8, each of it four times with other seeds.
+/// Free text, sampled at temperature 0.8, each of it four times with other seeds.
 fn free() -> Vec<Request> {
     let free = ASKED.iter().cycle().zip(1..=4 * ASKED.len() as u64).map(|(text, seed)| Request {
         messages: vec![Message::user(*text)],
@@ -149,7 +150,7 @@ pub fn measure(
 /// One pass of one engine.
 #[derive(Default)]
 struct Pass {
-    said: Vec<String>,
+    answers: Vec<String>,
     tokens: usize,
     seconds: f64,
     drafts: DraftUsage,
@@ -172,7 +173,7 @@ fn compare(
     // Each pass has salts of its own, so that nobody remembers the answers of the one before.
     let expected = pass(&engines[0], requests, 0)?;
     let mut last = pass(&engines[1], requests, 0)?;
-    let mut same: Vec<bool> = expected.said.iter().zip(&last.said).map(|(a, b)| a == b).collect();
+    let mut same: Vec<bool> = expected.answers.iter().zip(&last.answers).map(|(a, b)| a == b).collect();
     let (mut speeds, mut speedups) = ([Vec::new(), Vec::new()], Vec::new());
     for pair in 1..=pairs {
         note(&format!("{name}, pair {pair} of {pairs}"));
@@ -180,7 +181,7 @@ fn compare(
         for which in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
             let now = pass(&engines[which], requests, pair)?;
             same.iter_mut()
-                .zip(now.said.iter().zip(&expected.said))
+                .zip(now.answers.iter().zip(&expected.answers))
                 .for_each(|(same, (a, b))| *same &= a == b);
             speeds[which].push(now.tokens_per_second());
             if which == 1 {
@@ -205,23 +206,23 @@ fn compare(
 fn pass(engine: &Engine, requests: &[Request], number: usize) -> alara_engine::Result<Pass> {
     let mut pass = Pass::default();
     for request in requests {
-        let mut said = String::new();
+        let mut answer = String::new();
         let salt = format!("{number} {}", request.salt);
         for event in engine.generate(&Request { salt, ..request.clone() })? {
             match event? {
-                Event::Text { text } | Event::Reasoning { text } => said += &text,
-                Event::ToolCall(call) => said += &format!("\n{} {:?}", call.name, call.arguments),
-                Event::Incomplete { name, arguments } => said += &format!("\n{name} {arguments}…"),
+                Event::Text { text } | Event::Reasoning { text } => answer += &text,
+                Event::ToolCall(call) => answer += &format!("\n{} {:?}", call.name, call.arguments),
+                Event::Incomplete { name, arguments } => answer += &format!("\n{name} {arguments}…"),
                 Event::ToolCallDelta { .. } => {}
                 Event::Done { finish, usage } => {
-                    said += &format!("\n{finish:?} after {}", usage.completion_tokens);
+                    answer += &format!("\n{finish:?} after {}", usage.completion_tokens);
                     pass.tokens += usage.completion_tokens;
                     pass.seconds += usage.decode_time.as_secs_f64();
                     pass.drafts += usage.drafts;
                 }
             }
         }
-        pass.said.push(said);
+        pass.answers.push(answer);
     }
     Ok(pass)
 }
@@ -231,7 +232,7 @@ mod tests {
     use super::*;
 
     /// The recorded turns are whole, and the shipped model says the same to them with and without
-    /// drafts, some of which come.
+    /// draft tokens, some of which are accepted.
     #[test]
     fn answers_to_recorded_turns_are_the_same() {
         let all = turns(RECORDED).expect("it is a trace");

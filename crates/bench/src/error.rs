@@ -27,11 +27,11 @@ pub enum Error {
         path: PathBuf,
     },
     /// A task file that is not YAML, has unknown keys or lacks some.
-    /// The message shows the place.
-    #[error("{place}: {message}")]
+    /// The message shows where.
+    #[error("{location}: {message}")]
     Yaml {
         /// The file.
-        place: String,
+        location: String,
         /// What is wrong, with line and column.
         message: String,
     },
@@ -44,26 +44,26 @@ pub enum Error {
         source: csv::Error,
     },
     /// A CSV file with other columns than the format's.
-    #[error("{}:1: {problem}; the columns are {}", path.display(), crate::suite_csv::COLUMNS.join(","))]
+    #[error("{}:1: {problem}", path.display())]
     Columns {
         /// The file.
         path: PathBuf,
-        /// Which column is missing, unknown or there twice.
+        /// Which column is missing, unknown or there twice, and which there are.
         problem: String,
     },
     /// A field that has to say something and is blank.
-    #[error("{place}: the field `{field}` is empty")]
+    #[error("{location}: the field `{field}` is empty")]
     EmptyField {
         /// File and line.
-        place: String,
+        location: String,
         /// The field.
         field: &'static str,
     },
     /// A value that a field can't have.
-    #[error("{place}: `{value}` is no {field}: {wanted}")]
+    #[error("{location}: `{value}` is no {field}: {wanted}")]
     Value {
         /// File and line.
-        place: String,
+        location: String,
         /// The field.
         field: &'static str,
         /// What stands there.
@@ -195,8 +195,9 @@ pub enum Error {
     /// The harness can't give what a run needs.
     #[error(transparent)]
     Harness(alara_harness::Error),
-    /// A disk that takes nothing more: whatever is tried on it says nothing of the agent.
-    #[error("there is no room for the run in {}: make some", path.display())]
+    /// A disk that takes nothing more.
+    /// What fails on it says nothing about the agent.
+    #[error("the disk of {} is full: make room for the run", path.display())]
     DiskFull {
         /// The folder.
         path: PathBuf,
@@ -205,7 +206,7 @@ pub enum Error {
     },
     /// The folders in which tasks run.
     #[error("can't {action} {}", path.display())]
-    Place {
+    TaskDir {
         /// What was tried.
         action: &'static str,
         /// The folder.

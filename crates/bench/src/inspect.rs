@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use alara_harness::error::chain;
-use alara_harness::jinx::{self, Place};
-use alara_harness::source::{Diagnostic, Severity, Source};
-use alara_harness::{Jinx, Team};
+use alara_harness::jinx;
+use alara_harness::source::Source;
+use alara_harness::{Diagnostic, Jinx, Location, Severity, Team};
 use serde::de::DeserializeOwned;
 
 use crate::suite::{find, is_yaml};
@@ -62,7 +62,7 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
         let source = match std::fs::read_to_string(&path) {
             Ok(text) => Source { path, text },
             Err(source) => {
-                problems.push(at(&path, Place::default(), &chain(&source)));
+                problems.push(at(&path, Location::default(), &chain(&source)));
                 continue;
             }
         };
@@ -174,7 +174,7 @@ pub fn about(source: &Source, name: &str, message: &str) -> Diagnostic {
     let lines: Vec<&str> = source.text.lines().collect();
     let found = lines.iter().enumerate().rev().find_map(|(line, text)| {
         let column = text[..in_line(text)?].chars().count() + 1;
-        Some(Place { line: line + 1, column })
+        Some(Location { line: line + 1, column })
     });
     at(&source.path, found.unwrap_or_default(), message)
 }
@@ -184,32 +184,32 @@ fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
     let options = serde_saphyr::options! { with_snippet: false };
     serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
         let number = |number: u64| usize::try_from(number).unwrap_or(0);
-        let place = error.location().map_or_else(Place::default, |place| Place {
+        let location = error.location().map_or_else(Location::default, |place| Location {
             line: number(place.line()),
             column: number(place.column()),
         });
         let message = error.to_string();
-        // The place stands before the message already.
+        // The location stands before the message already.
         let message = match message.split_once(": ") {
             Some((before, rest)) if before.contains("line") => rest,
             _ => message.split(" at line ").next().unwrap_or(&message),
         };
-        at(&source.path, place, message)
+        at(&source.path, location, message)
     })
 }
 
 /// Where a key of a file's outermost level stands.
-fn key(text: &str, key: &str) -> Place {
+fn key(text: &str, key: &str) -> Location {
     let begins = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
     match text.lines().position(begins) {
-        Some(line) if !key.is_empty() => Place { line: line + 1, column: 1 },
-        _ => Place::default(),
+        Some(line) if !key.is_empty() => Location { line: line + 1, column: 1 },
+        _ => Location::default(),
     }
 }
 
-fn at(path: &Path, place: Place, message: &str) -> Diagnostic {
+fn at(path: &Path, location: Location, message: &str) -> Diagnostic {
     let (path, message): (PathBuf, String) = (path.to_owned(), message.trim().to_owned());
-    Diagnostic { path, place, severity: Severity::Error, message }
+    Diagnostic { path, location, severity: Severity::Error, message }
 }
 
 /// An error that names the file and the line itself.
@@ -220,7 +220,7 @@ fn told(path: &Path, error: &Error) -> Diagnostic {
         Some((Ok(line), message)) => (line, message),
         _ => (0, rest),
     };
-    at(path, Place { line, column: usize::from(line > 0) }, message)
+    at(path, Location { line, column: usize::from(line > 0) }, message)
 }
 
 #[cfg(test)]
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn names_are_found_as_whole_words() {
         let source = Source { path: "x".into(), text: "a: gitt # git\nb: 'é' git-1 git\n".into() };
-        assert_eq!(about(&source, "git", "").place, Place { line: 2, column: 14 });
-        assert_eq!(about(&source, "absent", "").place, Place::default());
+        assert_eq!(about(&source, "git", "").location, Location { line: 2, column: 14 });
+        assert_eq!(about(&source, "absent", "").location, Location::default());
     }
 }

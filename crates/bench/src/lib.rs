@@ -9,17 +9,18 @@
 #[cfg(test)]
 #[path = "../../../tests/absent.rs"]
 mod absent;
-mod check;
+mod attempts;
 pub mod drafts;
 mod error;
 pub mod inspect;
-pub mod place;
+pub mod options;
 pub mod policy;
 pub mod prefix;
 pub mod record;
 pub mod report;
 pub mod run_file;
 pub mod runner;
+mod scripts;
 pub mod speed;
 pub mod sqlite;
 pub mod stats;
@@ -27,7 +28,7 @@ pub mod suite;
 mod suite_csv;
 pub mod sweep;
 pub mod task;
-mod trial;
+pub mod task_dir;
 
 pub use error::Error;
 pub use suite::Suite;

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use alara_harness::trace::{Entry, Record};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of the check's words, and of one tool's result, that an agent gets to read in a later
-/// attempt.
+/// Most bytes of the verification's output, and of one tool's result, that an agent gets to read in
+/// a later attempt.
 pub const FEEDBACK_BYTES: usize = 2000;
 /// Most bytes of one result, and of all earlier calls together, in the message of [`Retry::Paper`].
 const RESULT_BYTES: usize = 500;
@@ -19,15 +19,16 @@ const HISTORY_BYTES: usize = 8000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
-    /// The conversation goes on with what the verification said; all files stay.
+    /// The conversation goes on with the verification's output; all files stay.
     #[default]
     Feedback,
     /// A new conversation about the task as it was at the beginning: nothing is left of the attempt
     /// before.
     Fresh,
-    /// As the published study did it: the same conversation, the files as they were at the
-    /// beginning, and the instruction once more with all earlier calls and their results.
-    /// What the verification said is kept from the agent.
+    /// As the published study did it: the same conversation, and the files as they were at the
+    /// beginning.
+    /// The instruction comes once more, with all earlier calls and their results.
+    /// The agent does not see the verification's output.
     Paper,
 }
 
@@ -35,11 +36,11 @@ impl Retry {
     /// The names of all.
     pub const NAMES: [&str; 3] = ["feedback", "fresh", "paper"];
 
-    /// What the agent is told next, after a verification that said `said`.
+    /// What the agent is told next, after a verification that printed `output`.
     /// `entries`: what has happened so far.
-    pub fn message(self, instruction: &str, said: &str, entries: &[Entry]) -> String {
+    pub fn message(self, instruction: &str, output: &str, entries: &[Entry]) -> String {
         match self {
-            Retry::Feedback => feedback(said),
+            Retry::Feedback => feedback(output),
             Retry::Fresh => instruction.to_owned(),
             Retry::Paper => {
                 let history = history(entries);
@@ -85,7 +86,7 @@ impl fmt::Display for Rule {
 
 /// The rule of a run, and those of categories that have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Policy {
+pub struct RetryPolicy {
     /// For all other categories.
     #[serde(flatten)]
     pub rule: Rule,
@@ -94,10 +95,10 @@ pub struct Policy {
     pub categories: BTreeMap<String, Rule>,
 }
 
-impl Policy {
+impl RetryPolicy {
     /// The same rule for all categories.
     pub fn all(retry: Retry, attempts: NonZeroU32) -> Self {
-        Policy { rule: Rule { retry, attempts }, categories: BTreeMap::new() }
+        RetryPolicy { rule: Rule { retry, attempts }, categories: BTreeMap::new() }
     }
 
     /// The rule of a category.
@@ -111,7 +112,7 @@ impl Policy {
     }
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for RetryPolicy {
     /// As `feedback, 5 attempts; git: fresh, 2 attempts`.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}", self.rule)?;
@@ -122,21 +123,21 @@ impl fmt::Display for Policy {
 /// A category's own rule, as far as it differs from the run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Exception {
+pub struct RuleOverride {
     /// How a further attempt begins.
     pub retry: Option<Retry>,
     /// Most attempts.
     pub attempts: Option<NonZeroU32>,
 }
 
-impl Exception {
+impl RuleOverride {
     /// What becomes of `rule`.
     pub fn to(self, rule: Rule) -> Rule {
         Rule { retry: self.retry.unwrap_or(rule.retry), attempts: self.attempts.unwrap_or(rule.attempts) }
     }
 }
 
-impl FromStr for Exception {
+impl FromStr for RuleOverride {
     type Err = String;
 
     /// Reads `RETRY`, `RETRY:ATTEMPTS` or `:ATTEMPTS`.
@@ -144,15 +145,15 @@ impl FromStr for Exception {
         let (retry, attempts) = text.split_once(':').map_or((text, None), |(retry, n)| (retry, Some(n)));
         let retry = (!retry.is_empty()).then(|| retry.parse()).transpose()?;
         let number = |n: &str| n.parse().map_err(|_| format!("`{n}` is no number of attempts: from 1 up"));
-        Ok(Exception { retry, attempts: attempts.map(number).transpose()? })
+        Ok(RuleOverride { retry, attempts: attempts.map(number).transpose()? })
     }
 }
 
-/// The message that continues a conversation after a check that failed and printed `said`.
-pub fn feedback(said: &str) -> String {
-    match cut(said.trim(), FEEDBACK_BYTES).trim_end() {
+/// The message that continues a conversation after a check that failed and printed `output`.
+pub fn feedback(output: &str) -> String {
+    match cut(output.trim(), FEEDBACK_BYTES).trim_end() {
         "" => "The check failed.\nTry again.".to_owned(),
-        said => format!("The check failed: {said}\nTry again."),
+        output => format!("The check failed: {output}\nTry again."),
     }
 }
 
@@ -192,7 +193,7 @@ mod tests {
 
     #[test]
     fn feedback_has_its_fixed_form() {
-        let check = |said: &str, expected: &str| assert_eq!(feedback(said), expected);
+        let check = |output: &str, expected: &str| assert_eq!(feedback(output), expected);
         check("", "The check failed.\nTry again.");
         check(" \n", "The check failed.\nTry again.");
         check("There is no file a.\n", "The check failed: There is no file a.\nTry again.");
@@ -204,10 +205,10 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_as_people_write_them() {
+    fn rules_of_categories_as_people_write_them() {
         let check = |text: &str, expected: Result<&str, &str>| {
             let rule = Rule { retry: Retry::Feedback, attempts: NonZeroU32::MIN.saturating_add(4) };
-            match (text.parse::<Exception>(), expected) {
+            match (text.parse::<RuleOverride>(), expected) {
                 (Ok(found), Ok(expected)) => {
                     let rule = found.to(rule);
                     assert_eq!(format!("{} {}", rule.retry, rule.attempts), expected);

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::policy::Policy;
+use crate::policy::RetryPolicy;
 use crate::task::{Difficulty, Task};
 
 /// One line of a run file.
@@ -36,11 +36,11 @@ pub struct Header {
     pub model: Named,
     /// How the model runs: context, KV type and so on, as the binary's options have it.
     pub engine: Value,
-    /// The team, and the hash of what its NPC tells the model: system text and tools.
+    /// The team, and the hash of what its NPC tells the model: system prompt and tools.
     pub team: Named,
     /// The NPC that worked on the tasks.
     pub npc: String,
-    /// How tokens are drawn; `seed` is the run's, from which each attempt's is derived.
+    /// How tokens are sampled; `seed` is the run's, from which each attempt's is derived.
     pub sampling: Sampling,
     /// What the temperature of later attempts is raised to.
     pub retry_temperature: f32,
@@ -51,7 +51,7 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
     /// How often a task is tried, and how.
-    pub policy: Policy,
+    pub policy: RetryPolicy,
     /// Seconds a task, for all its attempts together, unless the task says otherwise.
     pub timeout: u64,
     /// How many tasks ran at a time.
@@ -149,8 +149,8 @@ pub enum Verdict {
     Solved,
     /// The verification did not pass.
     Failed,
-    /// It could not be told, for a reason that is not the agent's: a program is missing, the setup
-    /// failed, the disk is full, the model can't be reached.
+    /// It could not be told, for a reason that is not the agent's.
+    /// A program is missing, the setup failed, the disk is full, or the model can't be reached.
     Error,
 }
 
@@ -181,7 +181,7 @@ pub struct Cost {
 
 /// One turn of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Message {
+pub struct TurnRecord {
     /// Who spoke.
     pub npc: String,
     /// The model that spoke, and the hash of its file; empty for an endpoint.
@@ -198,17 +198,17 @@ pub struct Message {
     pub ttft: f64,
     /// Seconds spent generating, prefill not included.
     pub decode_seconds: f64,
-    /// Tokens that were guessed.
+    /// Draft tokens of speculative decoding.
     #[serde(default)]
     pub tokens_drafted: u64,
-    /// Of these, those that came.
+    /// Of these, the accepted ones.
     #[serde(default)]
     pub tokens_accepted: u64,
 }
 
 impl Cost {
     /// What these turns cost.
-    pub fn of(messages: &[Message]) -> Self {
+    pub fn of(messages: &[TurnRecord]) -> Self {
         let mut cost = Cost::default();
         for message in messages {
             cost += Cost {
@@ -250,11 +250,11 @@ pub struct Attempt {
     pub task: String,
     /// From 1.
     pub attempt: u32,
-    /// The seed of its random draws.
+    /// The seed of its sampler.
     pub seed: u64,
     /// How it ended.
     pub verdict: Verdict,
-    /// Why it was not solved: what the verification said, and what else stopped the agent.
+    /// Why it was not solved: the verification's output, and what else stopped the agent.
     /// Empty if solved.
     pub reason: String,
     /// Wall-clock time with verification.
@@ -271,7 +271,7 @@ pub struct Attempt {
     pub trace: String,
     /// The turns of models, in order: the agent's, and those of whom it gave work to.
     #[serde(default)]
-    pub messages: Vec<Message>,
+    pub messages: Vec<TurnRecord>,
 }
 
 /// A task that has come to its end.

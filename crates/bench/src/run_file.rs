@@ -2,8 +2,8 @@
 //! any moment can go on.
 //!
 //! A record counts when its line has ended.
-//! What was begun and not finished is dropped when the run is resumed: the half-written line, and
-//! the attempts of a task that has no end.
+//! What was begun and not finished is dropped when the run is resumed.
+//! That is a half-written line, and the attempts of a task that has no end.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use crate::Error;
 use crate::record::{Attempt, Finished, Header, Record, difference};
 
-/// A run as its file tells it.
+/// The records of a run, as its file has them.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Run {
+pub struct RunRecords {
     /// The configuration.
     pub header: Header,
     /// All attempts, in the order in which they ended.
@@ -60,7 +60,7 @@ impl RunFile {
     ///
     /// # Errors
     /// The file is no run file, is in use, or its header describes another run than `header`.
-    pub fn resume(path: &Path, header: &Header) -> Result<(Self, Run), Error> {
+    pub fn resume(path: &Path, header: &Header) -> Result<(Self, RunRecords), Error> {
         let error = |action| move |source| Error::RunFile { action, path: path.to_owned(), source };
         let mut file = loop {
             let file = File::options().read(true).append(true).open(path).map_err(error("open"))?;
@@ -142,7 +142,7 @@ impl RunFile {
     }
 
     /// Replaces the file in one step by one that holds the lines of `run` only.
-    fn rewrite(self, bytes: &[u8], run: &Run) -> Result<Self, Error> {
+    fn rewrite(self, bytes: &[u8], run: &RunRecords) -> Result<Self, Error> {
         let new_path = self.path.with_extension("jsonl.new");
         let error = |source| Error::RunFile { action: "clean", path: self.path.clone(), source };
         let mut file = File::options()
@@ -189,7 +189,7 @@ pub fn default_path() -> PathBuf {
 ///
 /// # Errors
 /// It can't be read, or is no run file.
-pub fn read(path: &Path) -> Result<Run, Error> {
+pub fn read(path: &Path) -> Result<RunRecords, Error> {
     let bytes = std::fs::read(path).map_err(|source| Error::RunFile {
         action: "read",
         path: path.to_owned(),
@@ -198,7 +198,7 @@ pub fn read(path: &Path) -> Result<Run, Error> {
     parse(path, &bytes)
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Run, Error> {
+fn parse(path: &Path, bytes: &[u8]) -> Result<RunRecords, Error> {
     let lines = bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
     let mut records = lines.enumerate().map(|(index, line)| {
         serde_json::from_slice(line).map_err(|source| Error::Record {
@@ -210,7 +210,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Run, Error> {
     let Some(Record::Header(header)) = records.next().transpose()? else {
         return Err(Error::NoHeader { path: path.to_owned() });
     };
-    let mut run = Run { header: *header, attempts: Vec::new(), finished: Vec::new() };
+    let mut run = RunRecords { header: *header, attempts: Vec::new(), finished: Vec::new() };
     for record in records {
         match record? {
             Record::Header(_) => return Err(Error::NoHeader { path: path.to_owned() }),
@@ -236,11 +236,11 @@ pub(crate) mod tests {
             engine: serde_json::json!({"kv": "f16"}),
             team: named("team"),
             npc: "worker".into(),
-            sampling: alara_engine::request::Sampling::default(),
+            sampling: alara_engine::Sampling::default(),
             retry_temperature: 0.6,
             thinking: None,
             calls: None,
-            policy: crate::policy::Policy::all(Retry::Feedback, 5.try_into().unwrap()),
+            policy: crate::policy::RetryPolicy::all(Retry::Feedback, 5.try_into().unwrap()),
             timeout: 360,
             parallel: 1,
             condition: DEFAULT_CONDITION.into(),

@@ -2,91 +2,30 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use alara_engine::Sampling;
-use alara_harness::calls::Calls;
-use alara_harness::model::ChatModel;
 use alara_harness::sandbox::{self, Isolation, Sandbox, Script};
-use alara_harness::team::{Npc, Team};
 
-use crate::place::{self, Ground};
-use crate::policy::Policy;
-use crate::record::{Finished, Named, Record, Verdict};
+use crate::options::{Options, Progress, Solver};
+use crate::record::{Record, Verdict};
 use crate::run_file::RunFile;
-use crate::{Error, Task, trial};
+use crate::task_dir::{self, TaskDirs};
+use crate::{Error, Task, attempts};
 
-/// Who works on the tasks: an agent.
-pub struct Solver<'a> {
-    /// Its team.
-    pub team: &'a Team,
-    /// Its role in the team.
-    pub npc: &'a Npc,
-    /// The model, shared by all threads; `None` = a script that plays the tasks' own gold
-    /// solutions, which [`require_gold`] looks for: a test of the suite.
-    pub model: Option<&'a dyn ChatModel>,
-    /// What the model is called, and its file's hash.
-    pub named: Named,
-    /// How tokens are drawn; the seed is replaced by each attempt's own.
-    pub sampling: Sampling,
-    /// Whether a model that can reason does so; `None` = as it is used to.
-    pub thinking: Option<bool>,
-    /// Whether each turn is a call; `None` = what the NPC's file says.
-    pub calls: Option<Calls>,
-}
-
-/// What happens during a run, for display.
-#[derive(Debug)]
-pub enum Progress<'a> {
-    /// An attempt begins; the first has the number 1.
-    Attempt {
-        /// At this task.
-        task: &'a Task,
-        /// The number.
-        number: u32,
-    },
-    /// A task has come to its end.
-    Finished(&'a Finished),
-}
-
-/// The rules of a run.
-pub struct Options<'a> {
-    /// How often a task is tried, and how.
-    pub policy: Policy,
-    /// Wall-clock time of a task with all its attempts, unless it has its own.
-    /// Verifications run even after it.
-    pub timeout: Duration,
-    /// From which the seeds of the attempts are derived.
-    pub seed: u64,
-    /// What the temperature is raised to from the second attempt on: the most likely mistake would
-    /// only be repeated.
-    pub retry_temperature: f32,
-    /// How many tasks run at a time, at least 1.
-    pub parallel: usize,
-    /// How the tasks' programs are walled off.
-    pub isolation: Isolation,
-    /// What [`programs`] found: a task that needs another can't run.
-    pub programs: BTreeMap<String, String>,
-    /// Ends the run soon; tasks under way have no result then.
-    pub cancel: Arc<AtomicBool>,
-    /// Is told what happens.
-    pub observer: &'a (dyn Fn(Progress) + Sync),
-}
-
-/// Runs `tasks` in folders on `ground` and writes what happens to `file`.
+/// Runs `tasks`, each in folders of `dirs`, and writes what happens to `file`.
 /// Whether all came to their end: not if the run was cancelled.
 ///
 /// # Errors
-/// The run file can't be written, or the disk is full and no single task is to blame: it has gone,
-/// and there is still no room.
+/// The run file can't be written, or the disk is still full after a task's folders are gone.
+/// Then no single task is to blame.
 /// What was under way then is not recorded, so that the run can go on.
 pub fn run(
     tasks: &[&Task],
     solver: &Solver,
     options: &Options,
-    ground: &Ground,
+    dirs: &TaskDirs,
     file: RunFile,
 ) -> Result<bool, Error> {
     let traces = traces(&file);
@@ -97,11 +36,11 @@ pub fn run(
         while !options.cancel.load(Ordering::Relaxed) {
             let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let record = |attempt| file().append(&Record::Attempt(attempt));
-            let finished = trial::run(task, solver, options, ground.place(&task.id), &traces, record)?;
+            let finished = attempts::run(task, solver, options, dirs.make(&task.id), &traces, record)?;
             let Some(finished) = finished else { break };
             if finished.verdict == Verdict::Error {
-                room(ground.path())?;
-                room(folder(&traces))?;
+                check_disk(dirs.path())?;
+                check_disk(folder(&traces))?;
             }
             file().append(&Record::Task(finished.clone()))?;
             (options.observer)(Progress::Finished(&finished));
@@ -124,9 +63,9 @@ pub fn run(
     }
 }
 
-/// Whether there is room in a folder.
-fn room(folder: &Path) -> Result<(), Error> {
-    place::probe_disk(folder).map_err(|source| Error::DiskFull { path: folder.to_owned(), source })
+/// An error if the disk of a folder is full.
+fn check_disk(folder: &Path) -> Result<(), Error> {
+    task_dir::probe_disk(folder).map_err(|source| Error::DiskFull { path: folder.to_owned(), source })
 }
 
 /// The folder in which something lies.
@@ -153,19 +92,19 @@ fn traces(file: &RunFile) -> PathBuf {
 /// Prints the programs beside bash that tasks use, with what each says of its version.
 const PROGRAMS: &str = r#"for name in bash python3 git; do
   command -v "$name" >/dev/null || continue
-  said=$("$name" --version 2>&1)
-  printf '%s\t%s\n' "$name" "${said%%$'\n'*}"
+  output=$("$name" --version 2>&1)
+  printf '%s\t%s\n' "$name" "${output%%$'\n'*}"
 done"#;
 
 /// Which of the programs that tasks use this machine has, and the version that each tells.
 /// Without bash nothing can be said about any, so that is found out by the tasks themselves.
 ///
 /// # Errors
-/// There is no room on `ground`.
-pub fn programs(ground: &Ground, isolation: Isolation) -> Result<BTreeMap<String, String>, Error> {
-    let place = ground.place("probe")?;
-    let policy = sandbox::Policy { home: Some(place.home.clone()), isolation, ..sandbox::Policy::default() };
-    let output = Sandbox::new(&place.work, policy).and_then(|sandbox| {
+/// The disk of `dirs` is full.
+pub fn programs(dirs: &TaskDirs, isolation: Isolation) -> Result<BTreeMap<String, String>, Error> {
+    let dir = dirs.make("probe")?;
+    let policy = sandbox::Policy { home: Some(dir.home.clone()), isolation, ..sandbox::Policy::default() };
+    let output = Sandbox::new(&dir.work, policy).and_then(|sandbox| {
         sandbox.run(&Script {
             program: &["bash", "-c", PROGRAMS],
             env: &[],
@@ -175,11 +114,11 @@ pub fn programs(ground: &Ground, isolation: Isolation) -> Result<BTreeMap<String
             output_limit: 4096,
         })
     });
-    let told = match output {
+    let lines = match output {
         Ok(output) if output.exit == Some(0) => String::from_utf8_lossy(&output.stdout).into_owned(),
         _ => "bash\t\npython3\t\ngit\t\n".to_owned(),
     };
-    let pairs = told.lines().filter_map(|line| line.split_once('\t'));
+    let pairs = lines.lines().filter_map(|line| line.split_once('\t'));
     Ok(pairs.map(|(name, version)| (name.to_owned(), version.to_owned())).collect())
 }
 

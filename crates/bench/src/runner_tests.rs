@@ -1,15 +1,19 @@
-//! Without walls, since the test binary is no launcher; the end-to-end tests run with them.
+//! Without isolation, since the test binary is no launcher; the end-to-end tests run with it.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use alara_harness::model::{Reply, Scripted};
+use alara_engine::Sampling;
+use alara_harness::Team;
+use alara_harness::model::{ChatModel, Reply, Scripted};
 use serde_json::json;
 
 use super::*;
 use crate::Suite;
-use crate::policy::{Policy, Retry};
-use crate::record::Verdict;
-use crate::run_file::{self, Run, tests::header};
+use crate::policy::{Retry, RetryPolicy};
+use crate::record::Named;
+use crate::run_file::{self, RunRecords, tests::header};
 use crate::task::{Difficulty, Solution};
 
 /// A task whose verification is `verify` and whose gold solution is `gold`.
@@ -30,11 +34,11 @@ fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
 }
 
 /// At most so many attempts.
-fn attempts(retry: Retry, attempts: u32) -> Policy {
-    Policy::all(retry, attempts.try_into().unwrap())
+fn attempts(retry: Retry, attempts: u32) -> RetryPolicy {
+    RetryPolicy::all(retry, attempts.try_into().unwrap())
 }
 
-fn options(ground: &Ground) -> Options<'static> {
+fn options(dirs: &TaskDirs) -> Options<'static> {
     Options {
         policy: attempts(Retry::Feedback, 5),
         timeout: MINUTE,
@@ -42,21 +46,21 @@ fn options(ground: &Ground) -> Options<'static> {
         retry_temperature: 0.6,
         parallel: 1,
         isolation: Isolation::Off,
-        programs: programs(ground, Isolation::Off).unwrap(),
+        programs: programs(dirs, Isolation::Off).unwrap(),
         cancel: Arc::default(),
         observer: &|_| {},
     }
 }
 
 /// Runs the tasks; the rules are changed by `change`.
-fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> Run {
+fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> RunRecords {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
-    let ground = Ground::claim(&folder.path().join("ground")).unwrap();
-    let mut options = options(&ground);
+    let dirs = TaskDirs::claim(&folder.path().join("dirs")).unwrap();
+    let mut options = options(&dirs);
     change(&mut options);
     let tasks: Vec<&Task> = tasks.iter().collect();
-    run(&tasks, solver, &options, &ground, RunFile::create(&path, header()).unwrap()).unwrap();
+    run(&tasks, solver, &options, &dirs, RunFile::create(&path, header()).unwrap()).unwrap();
     run_file::read(&path).unwrap()
 }
 
@@ -68,12 +72,16 @@ fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> Solver<'a> {
 }
 
 /// Plays the gold solutions.
-fn gold(tasks: &[Task], change: impl FnOnce(&mut Options)) -> Run {
+fn gold(tasks: &[Task], change: impl FnOnce(&mut Options)) -> RunRecords {
     play(tasks, &worker(&Team::stock("alara").unwrap(), None), change)
 }
 
 /// Lets the script work on a task as the stock team's worker; also what it was asked last.
-fn script(task: &Task, replies: impl IntoIterator<Item = Reply>, timeout: Duration) -> (Run, Vec<String>) {
+fn script(
+    task: &Task,
+    replies: impl IntoIterator<Item = Reply>,
+    timeout: Duration,
+) -> (RunRecords, Vec<String>) {
     let (team, model) = (Team::stock("alara").unwrap(), Scripted::new(replies));
     let solver = worker(&team, Some(&model));
     let run = play(std::slice::from_ref(task), &solver, |options| options.timeout = timeout);
@@ -153,7 +161,7 @@ fn junk(task: &Task) -> String {
 }
 
 #[test]
-fn who_must_work_is_told_by_the_trace() {
+fn the_trace_tells_who_worked() {
     let delegated = Task {
         jinxes: vec!["delegate".into()],
         delegates: vec!["coder".into()],
@@ -196,7 +204,7 @@ fn feedback_continues_the_conversation() {
         run.attempts.iter().map(|attempt| (attempt.verdict, attempt.reason.as_str())).collect();
     assert_eq!(verdicts, [(Verdict::Failed, "There is no b."), (Verdict::Solved, "")]);
     assert_eq!(run.attempts.iter().map(|attempt| attempt.cost.tool_calls).collect::<Vec<_>>(), [1, 1]);
-    assert_eq!(run.attempts[1].seed, trial::seed(0, "t", 2));
+    assert_eq!(run.attempts[1].seed, attempts::seed(0, "t", 2));
     assert_eq!(run.attempts[1].trace, "run.traces/t.jsonl");
     let finished = &run.finished[0];
     assert_eq!((finished.verdict, finished.attempts), (Verdict::Solved, 2));
@@ -213,30 +221,33 @@ fn ways_to_retry() {
             options.policy = attempts(retry, 2);
         });
         let last = model.requests().pop().unwrap().messages;
-        let told: Vec<String> = last.into_iter().map(|message| message.content).collect();
+        let messages: Vec<String> = last.into_iter().map(|message| message.content).collect();
         let traces: Vec<String> = run.attempts.iter().map(|attempt| attempt.trace.clone()).collect();
-        (run.finished[0].verdict, told, traces)
+        (run.finished[0].verdict, messages, traces)
     };
     // The agent removed what it was given, and only feedback leaves it at that.
-    let (verdict, told, traces) = play(Retry::Feedback);
+    let (verdict, messages, traces) = play(Retry::Feedback);
     assert_eq!(
-        (verdict, told[4].as_str()),
+        (verdict, messages[4].as_str()),
         (Verdict::Failed, "The check failed: There is no b.\nTry again.")
     );
     assert_eq!(traces, ["run.traces/t.jsonl"; 2]);
 
-    let (verdict, told, traces) = play(Retry::Fresh);
-    assert_eq!((verdict, told[0].as_str(), told.len()), (Verdict::Solved, "Do it.", 3));
-    assert!(told[2].contains("b") && told[2].contains("seed") && !told[2].contains('a'), "{told:?}");
+    let (verdict, messages, traces) = play(Retry::Fresh);
+    assert_eq!((verdict, messages[0].as_str(), messages.len()), (Verdict::Solved, "Do it.", 3));
+    assert!(
+        messages[2].contains("b") && messages[2].contains("seed") && !messages[2].contains('a'),
+        "{messages:?}"
+    );
     assert_eq!(traces, ["run.traces/t.jsonl", "run.traces/t@2.jsonl"]);
 
-    let (verdict, told, traces) = play(Retry::Paper);
-    assert_eq!((verdict, told[0].as_str(), told.len()), (Verdict::Solved, "Do it.", 7));
+    let (verdict, messages, traces) = play(Retry::Paper);
+    assert_eq!((verdict, messages[0].as_str(), messages.len()), (Verdict::Solved, "Do it.", 7));
     assert!(
-        told[4].starts_with("Do it.\n\nSo far, without success:\n- shell {\"command\":\"rm seed;"),
-        "{told:?}"
+        messages[4].starts_with("Do it.\n\nSo far, without success:\n- shell {\"command\":\"rm seed;"),
+        "{messages:?}"
     );
-    assert!(!told[4].contains("There is no b."), "{told:?}");
+    assert!(!messages[4].contains("There is no b."), "{messages:?}");
     assert_eq!(traces, ["run.traces/t.jsonl"; 2]);
 }
 
@@ -275,8 +286,8 @@ fn later_attempts_draw_otherwise() {
     let solver = Solver { sampling, ..worker(&team, Some(&model)) };
     play(std::slice::from_ref(&task), &solver, |options| options.policy = attempts(Retry::Feedback, 3));
     let requests = model.requests();
-    let drawn: Vec<f32> = requests.iter().map(|request| request.sampling.temperature).collect();
-    assert_eq!(drawn, [0.1, 0.6, 0.6]);
+    let temperatures: Vec<f32> = requests.iter().map(|request| request.sampling.temperature).collect();
+    assert_eq!(temperatures, [0.1, 0.6, 0.6]);
     assert_ne!(requests[1].sampling.seed, requests[2].sampling.seed);
     let limit = team.npc(None).unwrap().limits.turn_tokens;
     assert!(requests.iter().all(|request| request.max_tokens == Some(limit)));
@@ -315,7 +326,7 @@ fn verification_runs_after_an_error() {
     // The model stopped in the middle of its work.
     let (run, _) = script(&task("t", "", "[ -f c ]", ""), [shell("touch b")], MINUTE);
     assert_eq!((run.finished[0].verdict, run.attempts.len()), (Verdict::Failed, 1));
-    // It never said a word: that tells nothing about the agent.
+    // The model never answered: that tells nothing about the agent.
     let (run, _) = script(&task("t", "", "[ -f c ]", ""), [], MINUTE);
     assert_eq!((run.finished[0].verdict, run.attempts.len()), (Verdict::Error, 1));
     assert!(run.finished[0].reason.contains("no reply"), "{run:?}");
@@ -334,7 +345,7 @@ fn what_is_not_the_agents_fault_is_an_error() {
     let finished = &run.finished[0];
     assert_eq!((finished.verdict, finished.attempts), (Verdict::Error, 1));
     assert_eq!(finished.reason, "a script of the task did not end within 30 seconds");
-    // Without walls there is no private /tmp.
+    // Without isolation there is no private /tmp.
     check(task("t", "", "[ -f /tmp/x ]", "true"), "a private /tmp");
 }
 
@@ -352,12 +363,12 @@ fn a_cancelled_task_has_no_result() {
         }
     };
     let folder = tempfile::tempdir().unwrap();
-    let ground = Ground::claim(folder.path()).unwrap();
+    let dirs = TaskDirs::claim(folder.path()).unwrap();
     let path = folder.path().join("run.jsonl");
-    let options = Options { cancel: cancel.clone(), observer: &observer, ..options(&ground) };
+    let options = Options { cancel: cancel.clone(), observer: &observer, ..options(&dirs) };
     let file = RunFile::create(&path, header()).unwrap();
     let team = Team::stock("alara").unwrap();
-    let all = run(&tasks.iter().collect::<Vec<_>>(), &worker(&team, None), &options, &ground, file).unwrap();
+    let all = run(&tasks.iter().collect::<Vec<_>>(), &worker(&team, None), &options, &dirs, file).unwrap();
     let run = run_file::read(&path).unwrap();
     assert_eq!((all, run.finished.len(), run.attempts.len()), (false, 1, 1));
     assert!(begun.elapsed() < Duration::from_secs(20));

@@ -5,11 +5,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use alara_engine::GrammarUsage;
-use alara_engine::backend::{Profile, Spent, limits};
-use alara_engine::gguf::Gguf;
-use alara_engine::offload::Place;
-use alara_engine::probe::{Probe, Settings, Turns};
+use alara_engine::{
+    DeviceSummary, Gguf, GrammarUsage, Probe, ProbeSettings, ProbeTurns, Profile, Spent, limits,
+};
 use serde::Serialize;
 
 /// Tokens fed in one forward pass.
@@ -32,7 +30,7 @@ pub struct Config {
     /// Whether to tell what each operation takes.
     pub profile: bool,
     /// How it is computed.
-    pub settings: Settings,
+    pub settings: ProbeSettings,
 }
 
 /// One measurement, with llama-bench's field names.
@@ -157,7 +155,7 @@ pub struct Constrained {
     pub avg_token_ns: u64,
     /// Its time as a share of the time of the forward passes.
     pub share_of_steps: f64,
-    /// Forward passes, each of which computes a drawn token and what is forced behind it.
+    /// Forward passes, each of which computes a sampled token and what is forced behind it.
     pub n_steps: usize,
     /// All that it did, in every repetition and the warm-up.
     pub usage: GrammarUsage,
@@ -181,7 +179,7 @@ pub fn measure(
     } else {
         (Probe::load(gguf, tokens, &config.settings)?, None)
     };
-    let mut turns = (config.tools > 0).then(|| Turns::new(gguf, config.tools)).transpose()?;
+    let mut turns = (config.tools > 0).then(|| ProbeTurns::new(gguf, config.tools)).transpose()?;
     let mut tests = Vec::new();
     for (prompt, generate) in [(config.prompt, 0), (0, config.generate)] {
         if prompt + generate == 0 {
@@ -208,7 +206,7 @@ pub fn measure(
                 }
             }
         }
-        let mut test = summary(gguf, config, probe.place(), (prompt, generate), &samples);
+        let mut test = summary(gguf, config, probe.device(), (prompt, generate), &samples);
         test.grammar =
             turns.as_ref().filter(|_| generate > 0).map(|turns| steps.added(config.tools, turns.usage()));
         if let Some(limits) = limits {
@@ -244,7 +242,7 @@ impl Steps {
 /// Decodes `generate` tokens as the grammar has them, in as many steps as it takes.
 fn constrained(
     probe: &mut Probe,
-    turns: &mut Turns,
+    turns: &mut ProbeTurns,
     generate: usize,
     depth: usize,
     steps: &mut Steps,
@@ -305,7 +303,7 @@ fn token(i: usize, limit: usize) -> u32 {
 fn summary(
     gguf: &Gguf,
     config: &Config,
-    place: &Place,
+    device: &DeviceSummary,
     (prompt, generate): (usize, usize),
     samples: &[Duration],
 ) -> Test {
@@ -317,9 +315,9 @@ fn summary(
     Test {
         model_filename: gguf.name().into(),
         model_size: gguf.file_bytes(),
-        devices: place.device.to_string(),
-        gpu_info: place.gpu.clone(),
-        n_gpu_layers: place.layers,
+        devices: device.device.to_string(),
+        gpu_info: device.gpu.clone(),
+        n_gpu_layers: device.layers,
         n_threads: config.settings.threads,
         n_batch: BATCH,
         type_k: kind.clone(),
@@ -352,8 +350,7 @@ fn deviation(numbers: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use alara_engine::device::Device;
-    use alara_engine::offload::Offload;
+    use alara_engine::{Device, Offload};
 
     use super::*;
 
@@ -368,7 +365,7 @@ mod tests {
     fn a_tiny_model_is_measured() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let settings = Settings { threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { threads: 1, ..ProbeSettings::default() };
         let config =
             Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
@@ -378,7 +375,7 @@ mod tests {
         assert!(tests.iter().all(|test| test.avg_ts > 0.0 && test.grammar.is_none()));
         assert!(tests.iter().all(|test| test.devices == "cpu" && test.n_gpu_layers == 0));
         let offload = Offload { device: Device::Candle, ..Offload::cpu() };
-        let config = Config { settings: Settings { offload, ..settings }, repetitions: 1, ..config };
+        let config = Config { settings: ProbeSettings { offload, ..settings }, repetitions: 1, ..config };
         assert_eq!(measure(&gguf, &config, &mut |_| ()).unwrap()[0].devices, "candle");
     }
 
@@ -386,7 +383,7 @@ mod tests {
     fn a_profile_accounts_for_the_time() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let settings = Settings { threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { threads: 1, ..ProbeSettings::default() };
         let config =
             Config { prompt: 8, generate: 4, depth: 3, tools: 0, repetitions: 2, profile: true, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();
@@ -406,7 +403,7 @@ mod tests {
     fn the_grammar_s_part_is_measured() {
         let case = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(std::path::Path::new(case)).unwrap();
-        let settings = Settings { threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { threads: 1, ..ProbeSettings::default() };
         let config =
             Config { prompt: 4, generate: 60, depth: 0, tools: 20, repetitions: 2, profile: false, settings };
         let tests = measure(&gguf, &config, &mut |_| ()).unwrap();

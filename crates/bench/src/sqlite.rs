@@ -8,8 +8,8 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, params};
 
 use crate::Error;
-use crate::record::{Attempt, Message};
-use crate::run_file::Run;
+use crate::record::{Attempt, TurnRecord};
+use crate::run_file::RunRecords;
 
 /// `header` is the whole header as JSON.
 /// `run` refers to `runs.number`, `(run, task, attempt)` to an attempt.
@@ -45,7 +45,10 @@ const TABLES: &str = "
 ///
 /// # Errors
 /// The database can't be written.
-pub fn write<'a>(path: &Path, runs: impl IntoIterator<Item = (&'a Path, &'a Run)>) -> Result<(), Error> {
+pub fn write<'a>(
+    path: &Path,
+    runs: impl IntoIterator<Item = (&'a Path, &'a RunRecords)>,
+) -> Result<(), Error> {
     let error = |source| Error::Database { path: path.to_owned(), source };
     let disk = |source| Error::RunFile { action: "replace the database of", path: path.to_owned(), source };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -65,7 +68,7 @@ pub fn write<'a>(path: &Path, runs: impl IntoIterator<Item = (&'a Path, &'a Run)
     new.persist(path).map(drop).map_err(|refused| disk(refused.error))
 }
 
-fn add(write: &Transaction, number: i64, file: &Path, run: &Run) -> rusqlite::Result<()> {
+fn add(write: &Transaction, number: i64, file: &Path, run: &RunRecords) -> rusqlite::Result<()> {
     let header = &run.header;
     let whole = serde_json::to_string(header).unwrap_or_default();
     let policy = &header.policy.rule;
@@ -146,7 +149,7 @@ fn turn(
     number: i64,
     one: &Attempt,
     at: usize,
-    message: &Message,
+    message: &TurnRecord,
 ) -> rusqlite::Result<()> {
     let mut insert =
         write.prepare_cached("INSERT INTO messages VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13)")?;
@@ -180,7 +183,7 @@ mod tests {
         let path = folder.path().join("run.sqlite");
         let mut first = attempt("a-1", 1, Verdict::Failed);
         first.reason = "it's; \"no\" <b>".into();
-        first.messages = vec![Message {
+        first.messages = vec![TurnRecord {
             npc: "worker".into(),
             model: Named { name: "m".into(), hash: "5c".into() },
             tool_calls: 2,
@@ -193,7 +196,8 @@ mod tests {
             tokens_accepted: 0,
         }];
         let attempts = vec![first, attempt("a-1", 2, Verdict::Solved), attempt("a-2", 1, Verdict::Failed)];
-        let run = Run { header: header(), attempts, finished: vec![finished("a-1", 2, Verdict::Solved)] };
+        let run =
+            RunRecords { header: header(), attempts, finished: vec![finished("a-1", 2, Verdict::Solved)] };
         // Twice: what is there is replaced.
         for _ in 0..2 {
             write(&path, [(Path::new("one.jsonl"), &run), (Path::new("two.jsonl"), &run)]).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::record::{Cost, Verdict};
-use crate::run_file::Run;
+use crate::run_file::RunRecords;
 
 /// The sums of a set of tasks that came to an end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -41,7 +41,7 @@ pub struct Table {
 }
 
 /// Adds up the finished tasks of `runs`.
-pub fn table<'a>(runs: impl IntoIterator<Item = &'a Run>) -> Table {
+pub fn table<'a>(runs: impl IntoIterator<Item = &'a RunRecords>) -> Table {
     let mut table = Table::default();
     for run in runs {
         for finished in &run.finished {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn adds_up_by_category() {
-        let run = Run {
+        let run = RunRecords {
             header: header(),
             attempts: vec![
                 attempt("text-1", 1, Verdict::Solved),

@@ -24,7 +24,7 @@ pub struct Suite {
     pub name: String,
     /// The tasks, sorted by id; at least one.
     pub tasks: Vec<Task>,
-    /// Jinxes that it brings along: they take the place of those of the team.
+    /// Jinxes that it brings along: they replace those of the team.
     pub jinxes: Vec<Jinx>,
     /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON, and
     /// over the files of the jinxes.
@@ -50,7 +50,7 @@ impl Suite {
     ///
     /// # Errors
     /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and
-    /// place.
+    /// line.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let read_error = |source| Error::Read { path: path.to_owned(), source };
         let folder = std::fs::metadata(path).map_err(read_error)?.is_dir();
@@ -79,14 +79,14 @@ impl Suite {
     fn of(name: String, path: &Path, files: impl IntoIterator<Item = Source>) -> Result<Self, Error> {
         let (mut tasks, mut jinxes) = (Vec::new(), Vec::new());
         for file in files {
-            let place = file.path.display().to_string();
+            let location = file.path.display().to_string();
             if is_yaml(&file.path) {
-                tasks.push((parse(&place, &file.text)?, place));
+                tasks.push((parse(&location, &file.text)?, location));
             } else if is_jinx(&file.path) {
-                let mut said = Vec::new();
-                let jinx = jinx::read(&file, &mut said).ok_or_else(|| Error::Yaml {
-                    place,
-                    message: said.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+                let mut problems = Vec::new();
+                let jinx = jinx::read(&file, &mut problems).ok_or_else(|| Error::Yaml {
+                    location,
+                    message: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
                 })?;
                 jinxes.push((jinx, file.text));
             }
@@ -104,11 +104,11 @@ impl Suite {
             return Err(Error::NoTasks { path: path.to_owned() });
         }
         let mut sorted: BTreeMap<String, (Task, String)> = BTreeMap::new();
-        for (task, place) in tasks {
+        for (task, location) in tasks {
             if let Some((_, first)) = sorted.get(&task.id) {
-                return Err(Error::DuplicateId { id: task.id, first: first.clone(), second: place });
+                return Err(Error::DuplicateId { id: task.id, first: first.clone(), second: location });
             }
-            sorted.insert(task.id.clone(), (task, place));
+            sorted.insert(task.id.clone(), (task, location));
         }
         let tasks: Vec<Task> = sorted.into_values().map(|(task, _)| task).collect();
         let mut hash = Sha256::new();
@@ -187,7 +187,7 @@ pub(crate) fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result
     for entry in std::fs::read_dir(folder).map_err(error)? {
         let entry = entry.map_err(error)?;
         let path = entry.path();
-        // Links to folders are not followed: they may lead round in a circle.
+        // Links to folders are not followed: they may form a loop.
         if entry.file_type().map_err(error)?.is_dir() {
             find(&path, files)?;
         } else if is_yaml(&path) || is_jinx(&path) {
@@ -199,14 +199,14 @@ pub(crate) fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result
 }
 
 /// Parses one task file.
-fn parse(place: &str, text: &str) -> Result<Task, Error> {
+fn parse(location: &str, text: &str) -> Result<Task, Error> {
     let task: Task = serde_saphyr::from_str(text)
-        .map_err(|error| Error::Yaml { place: place.to_owned(), message: error.to_string() })?;
+        .map_err(|error| Error::Yaml { location: location.to_owned(), message: error.to_string() })?;
     task.check(|field| {
         let key = format!("{field}:");
         match text.lines().position(|line| line.starts_with(&key)) {
-            Some(line) => format!("{place}:{}", line + 1),
-            None => place.to_owned(),
+            Some(line) => format!("{location}:{}", line + 1),
+            None => location.to_owned(),
         }
     })?;
     Ok(task)

@@ -8,7 +8,7 @@ use crate::task::{Difficulty, Task};
 
 /// The columns, in any order.
 /// `setup_cmd` and `description` may be blank; the description is not used.
-pub const COLUMNS: [&str; 7] =
+const COLUMNS: [&str; 7] =
     ["id", "category", "difficulty", "setup_cmd", "instruction", "verify_cmd", "description"];
 
 /// The tasks of the file, each with file and line.
@@ -17,12 +17,15 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
     let file = std::fs::File::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let mut reader = csv::Reader::from_reader(file);
     let headers = reader.headers().map_err(csv_error)?.clone();
-    let columns = columns(&headers).map_err(|problem| Error::Columns { path: path.to_owned(), problem })?;
+    let columns = columns(&headers).map_err(|problem| Error::Columns {
+        path: path.to_owned(),
+        problem: format!("{problem}; the columns are {}", COLUMNS.join(",")),
+    })?;
     let mut tasks = Vec::new();
     for row in reader.records() {
         let row = row.map_err(csv_error)?;
         let line = row.position().map_or(0, csv::Position::line);
-        let place = format!("{}:{line}", path.display());
+        let location = format!("{}:{line}", path.display());
         let [id, category, difficulty, setup, instruction, verify, _] =
             columns.map(|column| row.get(column).unwrap_or_default().to_owned());
         let difficulty = match difficulty.as_str() {
@@ -31,7 +34,7 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
             "hard" => Difficulty::Hard,
             _ => {
                 let wanted = "it is easy, medium or hard";
-                return Err(Error::Value { place, field: "difficulty", value: difficulty, wanted });
+                return Err(Error::Value { location, field: "difficulty", value: difficulty, wanted });
             }
         };
         let task = Task {
@@ -47,8 +50,8 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
             wrong: Vec::new(),
             timeout: None,
         };
-        task.check(|_| place.clone())?;
-        tasks.push((task, place));
+        task.check(|_| location.clone())?;
+        tasks.push((task, location));
     }
     Ok(tasks)
 }
@@ -64,8 +67,8 @@ fn columns(headers: &csv::StringRecord) -> Result<[usize; 7], String> {
         }
     }
     let mut found = [0; 7];
-    for (place, name) in found.iter_mut().zip(COLUMNS) {
-        *place = headers
+    for (column, name) in found.iter_mut().zip(COLUMNS) {
+        *column = headers
             .iter()
             .position(|header| header == name)
             .ok_or_else(|| format!("the column `{name}` is missing"))?;

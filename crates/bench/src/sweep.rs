@@ -15,7 +15,7 @@ use alara_harness::calls::Calls;
 use serde::Deserialize;
 
 use crate::Error;
-use crate::policy::{Exception, Policy, Retry, Rule};
+use crate::policy::{Retry, RetryPolicy, Rule, RuleOverride};
 use crate::record::DEFAULT_CONDITION;
 
 /// What a `.bench` file says.
@@ -32,7 +32,7 @@ pub struct Sweep {
     pub conditions: Vec<Condition>,
     /// How often each is repeated: trial n has the seed `seed` + n - 1.
     pub trials: Option<NonZeroU32>,
-    /// From which the seeds of all random draws are derived.
+    /// From which the seeds of all sampling are derived.
     pub seed: Option<u64>,
     /// Only tasks of these categories.
     pub categories: Vec<String>,
@@ -63,12 +63,12 @@ pub struct Condition {
     /// Most attempts a task.
     pub attempts: Option<NonZeroU32>,
     /// Rules of categories that have their own.
-    pub categories: BTreeMap<String, Exception>,
+    pub categories: BTreeMap<String, RuleOverride>,
     /// Most seconds a task, for all its attempts together.
     pub timeout: Option<NonZeroU64>,
-    /// How daring the draws are.
+    /// Sampling temperature.
     pub temperature: Option<f32>,
-    /// How daring the draws of later attempts are at least.
+    /// Least temperature of later attempts.
     pub retry_temperature: Option<f32>,
     /// Whether models that can reason do so.
     pub thinking: Option<bool>,
@@ -84,8 +84,10 @@ impl Sweep {
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text =
             std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        let mut sweep: Sweep = serde_saphyr::from_str(&text)
-            .map_err(|error| Error::Yaml { place: path.display().to_string(), message: error.to_string() })?;
+        let mut sweep: Sweep = serde_saphyr::from_str(&text).map_err(|error| Error::Yaml {
+            location: path.display().to_string(),
+            message: error.to_string(),
+        })?;
         sweep.check().map_err(|wrong| Error::Sweep { path: path.to_owned(), problem: wrong.message })?;
         sweep.locate(path);
         Ok(sweep)
@@ -128,7 +130,7 @@ impl Sweep {
             );
         }
         let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
-        let files: Vec<String> = once.iter().map(|cell| cell.file(Shard::ALL)).collect();
+        let files: Vec<String> = once.iter().map(|run| run.file(Shard::ALL)).collect();
         if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
             return wrong(
                 "conditions",
@@ -159,7 +161,7 @@ impl Sweep {
 
     /// The runs of this sweep, model by model, so that each model is loaded once.
     /// `default` is what the command line says.
-    pub fn runs(&self, default: &Condition) -> Vec<Cell> {
+    pub fn runs(&self, default: &Condition) -> Vec<SweepRun> {
         let models: Vec<Option<&String>> = match self.models.is_empty() {
             true => vec![None],
             false => self.models.iter().map(Some).collect(),
@@ -172,7 +174,7 @@ impl Sweep {
         let mut runs = Vec::new();
         for model in models {
             for condition in &conditions {
-                runs.extend((1..=trials).map(|trial| Cell {
+                runs.extend((1..=trials).map(|trial| SweepRun {
                     model: model.cloned(),
                     condition: condition.clone(),
                     trial,
@@ -209,17 +211,17 @@ impl Condition {
 
     /// How often tasks are tried, and how.
     /// Five attempts with feedback where nobody says otherwise.
-    pub fn policy(&self) -> Policy {
+    pub fn policy(&self) -> RetryPolicy {
         const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();
         let rule = Rule { retry: self.retry.unwrap_or_default(), attempts: self.attempts.unwrap_or(FIVE) };
-        let categories = self.categories.iter().map(|(name, exception)| (name.clone(), exception.to(rule)));
-        Policy { rule, categories: categories.collect() }
+        let categories = self.categories.iter().map(|(name, own_rule)| (name.clone(), own_rule.to(rule)));
+        RetryPolicy { rule, categories: categories.collect() }
     }
 }
 
 /// One run of a sweep.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cell {
+pub struct SweepRun {
     /// As after `-m`; `None` = the one that would run without.
     pub model: Option<String>,
     /// The rules.
@@ -230,7 +232,7 @@ pub struct Cell {
     pub seed: u64,
 }
 
-impl Cell {
+impl SweepRun {
     /// What its run file is called.
     pub fn file(&self, shard: Shard) -> String {
         let model = self.model.as_deref().map_or_else(|| "model".to_owned(), file_name);

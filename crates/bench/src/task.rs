@@ -127,8 +127,8 @@ impl Task {
     }
 
     /// Checks what the types don't say.
-    /// `place` gives file and line of a field.
-    pub(crate) fn check(&self, place: impl Fn(&'static str) -> String) -> Result<(), Error> {
+    /// `location` gives file and line of a field.
+    pub(crate) fn check(&self, location: impl Fn(&'static str) -> String) -> Result<(), Error> {
         let texts = [
             ("id", &self.id),
             ("category", &self.category),
@@ -139,13 +139,13 @@ impl Task {
         empty.extend(self.gold.iter().map(|gold| ("gold", gold.is_empty())));
         empty.extend(self.wrong.iter().map(|wrong| ("wrong", wrong.is_empty())));
         if let Some((field, _)) = empty.into_iter().find(|(_, empty)| *empty) {
-            return Err(Error::EmptyField { place: place(field), field });
+            return Err(Error::EmptyField { location: location(field), field });
         }
         for (field, name) in &texts[..2] {
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) || name.starts_with('.')
             {
                 return Err(Error::Value {
-                    place: place(field),
+                    location: location(field),
                     field,
                     value: (*name).clone(),
                     wanted: "use letters, digits, `.`, `_` and `-`, since files are named after it",

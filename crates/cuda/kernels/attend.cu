@@ -39,8 +39,8 @@ struct AttendParams {
 static const int ATTEND_WARPS = 4;
 
 // Queries of one key head: QUERIES of a unit's rows times the heads of the group.
-// A warp takes four positions at a time: eight lanes share a key, all lanes a value, of which each
-// lane has PAIRS pairs of numbers.
+// A warp takes four positions at a time.
+// Eight lanes share a key, all lanes a value, of which each has PAIRS pairs of numbers.
 // Grid: units, key heads, ceil(rows * group / QUERIES).
 template <Kind KIND, int QUERIES, int PAIRS> __device__ void attend(const AttendParams &p) {
     DYNAMIC_SHARED(memory);
@@ -250,8 +250,8 @@ struct AppendParams {
 template <Kind KIND> __device__ void append(const AppendParams &p) {
     const uint64_t from = (uint64_t)blockIdx.x * p.row, to = (uint64_t)p.slots[blockIdx.x] * p.row;
     const unsigned lane = threadIdx.x % 32;
-    for (unsigned run = threadIdx.x - lane; run < p.row; run += blockDim.x) {
-        const unsigned e = run + lane;
+    for (unsigned chunk = threadIdx.x - lane; chunk < p.row; chunk += blockDim.x) {
+        const unsigned e = chunk + lane;
         const bool there = e < p.row;
         kv_store<KIND>(p.rows, to + e, there, there ? p.x[from + e] : 0.0f);
     }

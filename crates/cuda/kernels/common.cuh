@@ -130,18 +130,18 @@ __device__ __forceinline__ float block_sum(float x, float *scratch) {
     return warp_sum(lane < warps ? scratch[lane] : 0.0f);
 }
 
-// 32 activations as candle's products of few rows take them (Q8_1): `scale * code`, and their sum.
-struct Codes {
+// 32 activations as candle's small-batch kernels take them (Q8_1): `scale * quant`, and their sum.
+struct Q8_1 {
     half scale, sum;
-    int8_t codes[32];
+    int8_t quants[32];
 };
 
 // Quantizes 32 numbers, one a lane.
 // The scale is the greatest magnitude / 127; so numbers with what is none among them show it.
-__device__ __forceinline__ void quantize(float x, Codes &to) {
+__device__ __forceinline__ void quantize(float x, Q8_1 &to) {
     const unsigned lane = threadIdx.x % 32;
     const float scale = warp_magnitude(x) / 127.0f, sum = warp_sum(x);
-    to.codes[lane] = scale == 0.0f ? (int8_t)0 : (int8_t)__float2int_rn(x / scale);
+    to.quants[lane] = scale == 0.0f ? (int8_t)0 : (int8_t)__float2int_rn(x / scale);
     if (lane == 0) {
         to.scale = __float2half_rn(scale);
         to.sum = __float2half_rn(sum);

@@ -216,9 +216,10 @@ static const unsigned CHUNK = 16;
 //   y_i = G_i S'q_i + sum over j <= i of G_ij (q_i k_j) D_j
 //   S   = G_n S + sum over j of G_nj k_j D_j'
 //
-// Shared: keys and queries of a chunk, each row a number apart so that rows lie in different banks;
-// two triangles of products; rates, decays, and decays from before the chunk and to its end; what
-// the columns take.
+// Shared: keys and queries of a chunk, two triangles of products, rates and decays, and what the
+// columns take.
+// Rows of keys and queries are a number apart, so that they lie in different banks.
+// Decays are of each row, from before the chunk, and to its end.
 // Grid: spans, value heads, ceil(value_width / COLUMNS).
 template <int HELD> __device__ void delta_chunks(const DeltaParams &p) {
     DYNAMIC_SHARED(memory);

@@ -6,7 +6,7 @@ struct NormParams {
     Array<const float> weight;  // [width]
     Array<float> sum;           // x + more, or empty
     Array<float> y;             // [rows, width]
-    Array<Codes> codes;         // y quantized, or empty
+    Array<Q8_1> quants;         // y quantized, or empty
     uint32_t width;
     float epsilon;
 };
@@ -50,7 +50,7 @@ KERNEL(alara_norm, NormParams, NORM_THREADS) {
         if (p.sum.len) p.sum[row + e] = x;
         const float y = x * scale * weight;
         p.y[row + e] = y;
-        if (p.codes.len) quantize(y, p.codes[(row + e) / 32]);
+        if (p.quants.len) quantize(y, p.quants[(row + e) / 32]);
     }
 }
 
@@ -60,7 +60,7 @@ struct GatedParams {
     Array<const float> gate;     // [rows, width / repeat]
     Array<const float> up;       // [rows, width]
     Array<float> y;              // [rows, width]
-    Array<Codes> codes;          // y quantized, or empty
+    Array<Q8_1> quants;          // y quantized, or empty
     uint32_t gate_step, up_step; // numbers from row to row
     uint32_t width, repeat;
     uint32_t activation, zero;
@@ -86,19 +86,19 @@ KERNEL(alara_gated, GatedParams, 256) {
         y = bounded * sigmoid(1.702f * bounded) * (within(u, -7.0f, 7.0f) + 1.0f);
     }
     p.y[i] = y;
-    if (p.codes.len) quantize(y, p.codes[i / 32]);
+    if (p.quants.len) quantize(y, p.quants[i / 32]);
 }
 
 struct CodesParams {
     Array<const float> x;
-    Array<Codes> codes; // as many as there are runs of 32
+    Array<Q8_1> quants; // as many as there are blocks of 32
 };
 
 // Quantizes activations.
 // Grid: ceil(numbers / 256).
-KERNEL(alara_codes, CodesParams, 256) {
+KERNEL(alara_quantize_q8_1, CodesParams, 256) {
     const uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < p.x.len) quantize(p.x[i], p.codes[i / 32]);
+    if (i < p.x.len) quantize(p.x[i], p.quants[i / 32]);
 }
 
 struct PrepareParams {
@@ -128,8 +128,8 @@ template <Kind KIND> __device__ void prepare(const PrepareParams &p) {
         const unsigned head = nth - p.heads - p.kv_heads;
         if (head >= p.kv_heads || p.v.len == 0) return;
         const uint64_t width = (uint64_t)p.kv_heads * p.value_width, first = (uint64_t)head * p.value_width;
-        for (unsigned run = 0; run < p.value_width; run += 32) {
-            const unsigned e = run + lane;
+        for (unsigned chunk = 0; chunk < p.value_width; chunk += 32) {
+            const unsigned e = chunk + lane;
             const bool there = e < p.value_width;
             const float x = there ? p.v[row * width + first + e] : 0.0f;
             kv_store<KIND>(p.values, p.slots[row] * width + first + e, there, x);
@@ -159,8 +159,8 @@ template <Kind KIND> __device__ void prepare(const PrepareParams &p) {
         x[with] = a * sin + b * cos;
     }
     __syncwarp();
-    for (unsigned run = 0; run < p.key_width; run += 32) {
-        const unsigned e = run + lane;
+    for (unsigned chunk = 0; chunk < p.key_width; chunk += 32) {
+        const unsigned e = chunk + lane;
         const bool there = e < p.key_width;
         if (query) {
             if (there) p.y[row * width + first + e] = x[e];

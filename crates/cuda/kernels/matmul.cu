@@ -7,34 +7,34 @@
 #endif
 using namespace nvcuda;
 
-// 32 activations: `scale * code`, and the sums of sixteen codes each.
+// 32 activations: `scale * quant`, and the sums of sixteen quants each.
 struct Activations {
     float scale;
     int16_t sums[2];
-    int codes[8];
+    int quants[8];
 };
 
 struct QuantizeParams {
-    Array<const float> x;   // [rows, 32 runs]
-    Array<Activations> out; // [rows, runs]
-    uint32_t runs, reserved;
+    Array<const float> x;   // [rows, 32 sub-blocks]
+    Array<Activations> out; // [rows, sub-blocks]
+    uint32_t sub_blocks, reserved;
 };
 
 // What is less counts as nothing: its inverse is none.
 static const float LEAST = 1e-30f;
 
-// Grid: rows, ceil(runs / warps).
-// The scale is the greatest magnitude / 127; so a run with what is no number shows it.
+// Grid: rows, ceil(sub-blocks / warps).
+// The scale is the greatest magnitude / 127; so a sub-block with what is no number shows it.
 KERNEL(alara_quantize, QuantizeParams, 256) {
-    const unsigned lane = threadIdx.x % 32, run = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
-    if (run >= p.runs) return;
-    const uint64_t at = (uint64_t)blockIdx.x * p.runs + run;
+    const unsigned lane = threadIdx.x % 32, sub_block = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    if (sub_block >= p.sub_blocks) return;
+    const uint64_t at = (uint64_t)blockIdx.x * p.sub_blocks + sub_block;
     const float x = p.x[at * 32 + lane], most = warp_magnitude(x);
-    const int code = most < LEAST ? 0 : __float2int_rn(x * (127.0f / most));
-    int sum = code;
+    const int quant = most < LEAST ? 0 : __float2int_rn(x * (127.0f / most));
+    int sum = quant;
     for (int mask = 8; mask > 0; mask /= 2) sum += __shfl_xor_sync(ALL_LANES, sum, mask);
     Activations &out = p.out[at];
-    ((int8_t *)out.codes)[lane] = (int8_t)code;
+    ((int8_t *)out.quants)[lane] = (int8_t)quant;
     if (lane % 16 == 0) out.sums[lane / 16] = (int16_t)sum;
     if (lane == 0) out.scale = most < LEAST ? 0.0f : most / 127.0f;
 }
@@ -50,47 +50,47 @@ struct Places {
     uint32_t count, shared;
 };
 
-struct FewParams {
-    Bytes w;                     // [out, runs] or [experts, stack, runs]
-    Array<const Activations> x;  // [rows, runs]
+struct SmallBatchParams {
+    Bytes w;                     // [out, sub-blocks] or [experts, stack, sub-blocks]
+    Array<const Activations> x;  // [rows, sub-blocks]
     Array<const float> bias;     // [out] or [experts, out], or empty
     Array<float> y;              // [places, out]
     Places places;
-    uint32_t out, runs;
+    uint32_t out, sub_blocks;
 };
 
-static const int FEW_WARPS = 4;
+static const int SMALL_BATCH_WARPS = 4;
 
-// A warp makes one number of ROWS rows of outputs; its lanes take the runs in turn.
+// A warp makes one number of ROWS rows of outputs; its lanes take the sub-blocks in turn.
 // With experts ROWS is 1.
-// Grid: ceil(out / FEW_WARPS), ceil(places / ROWS).
-template <class Format, int ROWS> __device__ void few(const FewParams &p) {
-    const unsigned lane = threadIdx.x % 32, o = blockIdx.x * FEW_WARPS + threadIdx.x / 32;
+// Grid: ceil(out / SMALL_BATCH_WARPS), ceil(places / ROWS).
+template <class Format, int ROWS> __device__ void small_batch(const SmallBatchParams &p) {
+    const unsigned lane = threadIdx.x % 32, o = blockIdx.x * SMALL_BATCH_WARPS + threadIdx.x / 32;
     if (o >= p.out) return;
     const unsigned first = blockIdx.y * ROWS;
     uint32_t expert = 0;
     if (p.places.experts.len) expert = p.places.experts[first];
-    const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+    const uint64_t row_bytes = p.sub_blocks / Format::BLOCK_SUB_BLOCKS * Format::BLOCK_BYTES;
     const uint64_t start = ((uint64_t)expert * p.places.stack + p.places.first + o) * row_bytes;
     float sums[ROWS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) sums[r] = 0.0f;
-    for (unsigned at = lane; at < p.runs; at += 32) {
-        Run run;
-        Format::run(p.w, start + at / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_RUNS), run);
+    for (unsigned at = lane; at < p.sub_blocks; at += 32) {
+        SubBlock sub_block;
+        Format::unpack(p.w, start + at / Format::BLOCK_SUB_BLOCKS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_SUB_BLOCKS), sub_block);
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
             const unsigned place = first + r;
             if (place >= p.places.count) break;
-            const Activations &x = p.x[(uint64_t)(place / p.places.shared) * p.runs + at];
+            const Activations &x = p.x[(uint64_t)(place / p.places.shared) * p.sub_blocks + at];
             int low = 0, high = 0;
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                low = __dp4a(run.codes[i], x.codes[i], low);
-                high = __dp4a(run.codes[i + 4], x.codes[i + 4], high);
+                low = __dp4a(sub_block.quants[i], x.quants[i], low);
+                high = __dp4a(sub_block.quants[i + 4], x.quants[i + 4], high);
             }
-            const float sum = run.scale[0] * (float)low + run.scale[1] * (float)high +
-                              run.offset[0] * (float)x.sums[0] + run.offset[1] * (float)x.sums[1];
+            const float sum = sub_block.scale[0] * (float)low + sub_block.scale[1] * (float)high +
+                              sub_block.offset[0] * (float)x.sums[0] + sub_block.offset[1] * (float)x.sums[1];
             sums[r] += x.scale * sum;
         }
     }
@@ -133,16 +133,16 @@ struct Tile {
     uint32_t expert, first, count, reserved;
 };
 
-struct ManyParams {
+struct GemmParams {
     Bytes w;
-    Array<const float> x;        // [rows, 32 runs]
+    Array<const float> x;        // [rows, 32 sub-blocks]
     Array<const float> scales;   // [rows]
     Array<const float> bias;
     Array<const uint32_t> order; // [places]: the places, expert by expert; empty = as they come
     Array<const Tile> tiles;     // empty = every 64 places
     Array<float> y;
     Places places;
-    uint32_t out, runs;
+    uint32_t out, sub_blocks;
 };
 
 static const int SIDE = 64;
@@ -152,32 +152,32 @@ static const int DEEP = 2;
 // different banks.
 static const int STRIDE = 32 * DEEP + 8;
 static const int SUM_STRIDE = SIDE + 4;
-static const int MANY_THREADS = SIDE * DEEP;
-static_assert(MANY_THREADS == 4 * 32, "a quarter of a tile for each of four warps");
+static const int GEMM_THREADS = SIDE * DEEP;
+static_assert(GEMM_THREADS == 4 * 32, "a quarter of a tile for each of four warps");
 // Threads that read a row of activations together, four numbers each, and the rows that a thread
 // reads of.
-static const int ACROSS = 8 * DEEP, READS = SIDE * ACROSS / MANY_THREADS;
+static const int ACROSS = 8 * DEEP, READS = SIDE * ACROSS / GEMM_THREADS;
 
-// Four numbers of a run as halves.
-__device__ __forceinline__ Halves4 widened(const Run &run, int word) {
-    // A byte under the exponent of 2^23 is 2^23 and the byte; the codes have a sign, which is
+// Four numbers of a sub-block as halves.
+__device__ __forceinline__ Halves4 widened(const SubBlock &sub_block, int word) {
+    // A byte under the exponent of 2^23 is 2^23 and the byte; the quants have a sign, which is
     // turned to an offset of 128.
-    const uint32_t codes = (uint32_t)run.codes[word] ^ 0x80808080u;
+    const uint32_t quants = (uint32_t)sub_block.quants[word] ^ 0x80808080u;
     Halves4 four;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const float code = __uint_as_float(__byte_perm(codes, 0x4b000000u, 0x7440u + (unsigned)i)) - 8388736.0f;
-        four.x[i] = __float2half_rn(run.scale[word / 4] * code + run.offset[word / 4]);
+        const float quant = __uint_as_float(__byte_perm(quants, 0x4b000000u, 0x7440u + (unsigned)i)) - 8388736.0f;
+        four.x[i] = __float2half_rn(sub_block.scale[word / 4] * quant + sub_block.offset[word / 4]);
     }
     return four;
 }
 
-// SIDE numbers of SIDE rows of outputs: DEEP runs after the others are widened to halves, and
+// SIDE numbers of SIDE rows of outputs: DEEP sub-blocks after the others are widened to halves, and
 // multiplied by four warps, each a quarter.
 // What comes next is read while that is done.
 // Sums are in f32.
 // Grid: ceil(out / SIDE), tiles.
-template <class Format> __device__ void many(const ManyParams &p) {
+template <class Format> __device__ void gemm(const GemmParams &p) {
     DYNAMIC_SHARED(memory);
     SHARED float inverse[SIDE];
     // Of each row of the tile: its row of outputs, and of activations.
@@ -193,7 +193,7 @@ template <class Format> __device__ void many(const ManyParams &p) {
     if (tile.count == 0) return;
     const unsigned thread = threadIdx.x, warp = thread / 32, first = blockIdx.x * SIDE;
     const unsigned out_at = warp % 2 * 32, row_at = warp / 2 * 32;
-    const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+    const uint64_t row_bytes = p.sub_blocks / Format::BLOCK_SUB_BLOCKS * Format::BLOCK_BYTES;
     if (thread < SIDE && thread < tile.count) {
         const uint32_t place = p.order.len ? p.order[tile.first + thread] : tile.first + thread;
         places[thread] = place;
@@ -205,46 +205,46 @@ template <class Format> __device__ void many(const ManyParams &p) {
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> sum[2][2];
     for (int i = 0; i < 4; i++) wmma::fill_fragment(sum[i / 2][i % 2], 0.0f);
 
-    // A thread widens one of the runs of a row of weights, and reads four numbers of some rows of
-    // activations.
+    // A thread widens one of the sub-blocks of a row of weights, and reads four numbers of some
+    // rows of activations.
     const unsigned mine = thread / DEEP, nth = thread % DEEP, across = thread % ACROSS;
     const bool there = first + mine < p.out;
     const uint64_t from = ((uint64_t)tile.expert * p.places.stack + p.places.first + first + mine) * row_bytes;
-    Run run;
+    SubBlock sub_block;
     Floats4 numbers[READS];
     const auto read = [&](unsigned at) {
         const unsigned own = at + nth;
-        if (there && own < p.runs) {
-            Format::run(p.w, from + own / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(own % Format::BLOCK_RUNS), run);
+        if (there && own < p.sub_blocks) {
+            Format::unpack(p.w, from + own / Format::BLOCK_SUB_BLOCKS * Format::BLOCK_BYTES, (int)(own % Format::BLOCK_SUB_BLOCKS), sub_block);
         } else {
-            run = Run{};
+            sub_block = SubBlock{};
         }
         const unsigned e = 32 * at + 4 * across;
 #pragma unroll
         for (int i = 0; i < READS; i++) {
-            const unsigned row = thread / ACROSS + i * (MANY_THREADS / ACROSS);
+            const unsigned row = thread / ACROSS + i * (GEMM_THREADS / ACROSS);
             numbers[i] = Floats4{};
-            if (row >= tile.count || e >= 32 * p.runs) continue;
-            const uint64_t number = (uint64_t)sources[row] * p.runs * 32 + e;
+            if (row >= tile.count || e >= 32 * p.sub_blocks) continue;
+            const uint64_t number = (uint64_t)sources[row] * p.sub_blocks * 32 + e;
             CHECK(number + 4 <= p.x.len && (uintptr_t)(p.x.at + number) % sizeof(Floats4) == 0);
             numbers[i] = *(const Floats4 *)(p.x.at + number);
         }
     };
     read(0);
-    for (unsigned at = 0; at < p.runs; at += DEEP) {
+    for (unsigned at = 0; at < p.sub_blocks; at += DEEP) {
 #pragma unroll
         for (int word = 0; word < 8; word++)
-            *(Halves4 *)(w + mine * STRIDE + 32 * nth + 4 * word) = widened(run, word);
+            *(Halves4 *)(w + mine * STRIDE + 32 * nth + 4 * word) = widened(sub_block, word);
 #pragma unroll
         for (int i = 0; i < READS; i++) {
-            const unsigned row = thread / ACROSS + i * (MANY_THREADS / ACROSS);
+            const unsigned row = thread / ACROSS + i * (GEMM_THREADS / ACROSS);
             const float factor = row < tile.count ? inverse[row] : 0.0f;
             Halves4 four;
             for (int j = 0; j < 4; j++) four.x[j] = __float2half_rn(numbers[i].x[j] * factor);
             *(Halves4 *)(x + row * STRIDE + 4 * across) = four;
         }
         __syncthreads();
-        if (at + DEEP < p.runs) read(at + DEEP);
+        if (at + DEEP < p.sub_blocks) read(at + DEEP);
         for (int k = 0; k < 32 * DEEP; k += 16) {
             wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> a[2];
             wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> b[2];
@@ -274,30 +274,30 @@ template <class Format> __device__ void many(const ManyParams &p) {
 struct WidenParams {
     Bytes w;
     Array<const uint32_t> rows; // which rows
-    Array<float> y;             // [rows, 32 runs]
-    uint32_t runs, reserved;
+    Array<float> y;             // [rows, 32 sub-blocks]
+    uint32_t sub_blocks, reserved;
 };
 
 // The numbers of some rows: an embedding.
 // Grid: rows.
 template <class Format> __device__ void widen(const WidenParams &p) {
-    const uint64_t row_bytes = p.runs / Format::BLOCK_RUNS * Format::BLOCK_BYTES;
+    const uint64_t row_bytes = p.sub_blocks / Format::BLOCK_SUB_BLOCKS * Format::BLOCK_BYTES;
     const uint64_t start = p.rows[blockIdx.x] * row_bytes;
-    for (unsigned at = threadIdx.x; at < p.runs; at += blockDim.x) {
-        Run run;
-        Format::run(p.w, start + at / Format::BLOCK_RUNS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_RUNS), run);
+    for (unsigned at = threadIdx.x; at < p.sub_blocks; at += blockDim.x) {
+        SubBlock sub_block;
+        Format::unpack(p.w, start + at / Format::BLOCK_SUB_BLOCKS * Format::BLOCK_BYTES, (int)(at % Format::BLOCK_SUB_BLOCKS), sub_block);
         for (int i = 0; i < 32; i++) {
-            const float code = (float)(int8_t)(run.codes[i / 4] >> (8 * (i % 4)));
-            p.y[((uint64_t)blockIdx.x * p.runs + at) * 32 + i] = run.scale[i / 16] * code + run.offset[i / 16];
+            const float quant = (float)(int8_t)(sub_block.quants[i / 4] >> (8 * (i % 4)));
+            p.y[((uint64_t)blockIdx.x * p.sub_blocks + at) * 32 + i] = sub_block.scale[i / 16] * quant + sub_block.offset[i / 16];
         }
     }
 }
 
 #define MATMUL(name, Format)                                                                                          \
-    KERNEL(alara_few_##name##_1, FewParams, 32 * FEW_WARPS) { few<Format, 1>(p); }                                    \
-    KERNEL(alara_few_##name##_4, FewParams, 32 * FEW_WARPS) { few<Format, 4>(p); }                                    \
-    KERNEL(alara_few_##name##_8, FewParams, 32 * FEW_WARPS) { few<Format, 8>(p); }                                    \
-    KERNEL(alara_many_##name, ManyParams, MANY_THREADS) { many<Format>(p); }                                          \
+    KERNEL(alara_small_batch_##name##_1, SmallBatchParams, 32 * SMALL_BATCH_WARPS) { small_batch<Format, 1>(p); }                                    \
+    KERNEL(alara_small_batch_##name##_4, SmallBatchParams, 32 * SMALL_BATCH_WARPS) { small_batch<Format, 4>(p); }                                    \
+    KERNEL(alara_small_batch_##name##_8, SmallBatchParams, 32 * SMALL_BATCH_WARPS) { small_batch<Format, 8>(p); }                                    \
+    KERNEL(alara_gemm_##name, GemmParams, GEMM_THREADS) { gemm<Format>(p); }                                          \
     KERNEL(alara_widen_##name, WidenParams, 128) { widen<Format>(p); }
 MATMUL(Q4_0, Q4_0)
 MATMUL(Q4_1, Q4_1)

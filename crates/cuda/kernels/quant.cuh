@@ -1,24 +1,24 @@
-// What the bytes of each weight format mean: 32 numbers at a time, as codes with two scales and two
-// offsets.
-// Number i is `scale[i / 16] * code[i] + offset[i / 16]`.
+// What the bytes of each weight format mean: 32 numbers at a time, as quants with two scales and
+// two offsets.
+// Number i is `scale[i / 16] * quant[i] + offset[i / 16]`.
 // The layouts are ggml's, as crates/kernels/src/quant has them.
 #pragma once
 #include "common.cuh"
 
-struct Run {
+struct SubBlock {
     // Signed bytes, four a word.
-    int codes[8];
+    int quants[8];
     float scale[2], offset[2];
 };
 
-// Numbers and bytes of a block, and how a run of it is read.
-template <int RUNS, int BYTES_> struct Blocks {
-    static const int BLOCK_RUNS = RUNS, BLOCK_BYTES = BYTES_;
+// Numbers and bytes of a block, and how a sub-block of it is read.
+template <int SUB_BLOCKS, int BYTES_> struct Blocks {
+    static const int BLOCK_SUB_BLOCKS = SUB_BLOCKS, BLOCK_BYTES = BYTES_;
 };
 
-__device__ __forceinline__ void even(Run &run, float scale, float offset) {
-    run.scale[0] = run.scale[1] = scale;
-    run.offset[0] = run.offset[1] = offset;
+__device__ __forceinline__ void even(SubBlock &sub_block, float scale, float offset) {
+    sub_block.scale[0] = sub_block.scale[1] = scale;
+    sub_block.offset[0] = sub_block.offset[1] = offset;
 }
 
 // Adds `by` to each byte; sums stay within a signed byte.
@@ -62,14 +62,14 @@ __device__ __forceinline__ void look_up(const Codebook &book, uint32_t places, u
     high = __byte_perm(found[0], found[1], 0x7531u);
 }
 
-__device__ __forceinline__ void by_codebook(const Codebook &book, const Bytes &bytes, uint64_t at, Run &run) {
+__device__ __forceinline__ void by_codebook(const Codebook &book, const Bytes &bytes, uint64_t at, SubBlock &sub_block) {
     uint32_t words[4];
     bytes.words<4>(at, words);
     for (int i = 0; i < 4; i++) {
         uint32_t low, high;
         look_up(book, words[i], low, high);
-        run.codes[i] = (int)low;
-        run.codes[i + 4] = (int)high;
+        sub_block.quants[i] = (int)low;
+        sub_block.quants[i + 4] = (int)high;
     }
 }
 
@@ -83,114 +83,114 @@ __device__ __forceinline__ Codebook uneven() {
 }
 
 struct MXFP4 : Blocks<1, 17> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
         const uint32_t exponent = w[block];
-        // Half of the power, for the codes are doubled; 0 and 1 are subnormal.
+        // Half of the power, for the quants are doubled; 0 and 1 are subnormal.
         const uint32_t bits = exponent == 0 ? 0x200000u : exponent == 1 ? 0x400000u : (exponent - 1) << 23;
-        even(run, __uint_as_float(bits), 0.0f);
-        by_codebook(e2m1(), w, block + 1, run);
+        even(sub_block, __uint_as_float(bits), 0.0f);
+        by_codebook(e2m1(), w, block + 1, sub_block);
     }
 };
 
 struct IQ4_NL : Blocks<1, 18> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
-        even(run, w.half_at(block), 0.0f);
-        by_codebook(uneven(), w, block + 2, run);
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
+        even(sub_block, w.half_at(block), 0.0f);
+        by_codebook(uneven(), w, block + 2, sub_block);
     }
 };
 
 struct IQ4_XS : Blocks<8, 136> {
-    __device__ static void run(const Bytes &w, uint64_t block, int at, Run &run) {
+    __device__ static void unpack(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
         const uint32_t upper = w[block + 2] | w[block + 3] << 8;
         const uint32_t lower = w[block + 4 + at / 2] >> (4 * (at % 2)) & 15;
         const int scale = (int)(lower | (upper >> (2 * at) & 3) << 4) - 32;
-        even(run, w.half_at(block) * (float)scale, 0.0f);
-        by_codebook(uneven(), w, block + 8 + 16 * at, run);
+        even(sub_block, w.half_at(block) * (float)scale, 0.0f);
+        by_codebook(uneven(), w, block + 8 + 16 * at, sub_block);
     }
 };
 
 struct Q4_0 : Blocks<1, 18> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
-        even(run, w.half_at(block), 0.0f);
-        uint32_t codes[8];
-        nibbles(w, block + 2, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = add_bytes(codes[i], 0xf8f8f8f8u);
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
+        even(sub_block, w.half_at(block), 0.0f);
+        uint32_t quants[8];
+        nibbles(w, block + 2, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = add_bytes(quants[i], 0xf8f8f8f8u);
     }
 };
 
 struct Q4_1 : Blocks<1, 20> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
-        even(run, w.half_at(block), w.half_at(block + 2));
-        uint32_t codes[8];
-        nibbles(w, block + 4, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = (int)codes[i];
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
+        even(sub_block, w.half_at(block), w.half_at(block + 2));
+        uint32_t quants[8];
+        nibbles(w, block + 4, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = (int)quants[i];
     }
 };
 
 struct Q5_0 : Blocks<1, 22> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
-        even(run, w.half_at(block), 0.0f);
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
+        even(sub_block, w.half_at(block), 0.0f);
         const uint32_t upper = w.word(block + 2);
-        uint32_t codes[8];
-        nibbles(w, block + 6, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = add_bytes(codes[i] | fifth(upper, i), 0xf0f0f0f0u);
+        uint32_t quants[8];
+        nibbles(w, block + 6, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = add_bytes(quants[i] | fifth(upper, i), 0xf0f0f0f0u);
     }
 };
 
 struct Q5_1 : Blocks<1, 24> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
-        even(run, w.half_at(block), w.half_at(block + 2));
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
+        even(sub_block, w.half_at(block), w.half_at(block + 2));
         const uint32_t upper = w.word(block + 4);
-        uint32_t codes[8];
-        nibbles(w, block + 8, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = (int)(codes[i] | fifth(upper, i));
+        uint32_t quants[8];
+        nibbles(w, block + 8, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = (int)(quants[i] | fifth(upper, i));
     }
 };
 
 struct Q8_0Weights : Blocks<1, 34> {
-    __device__ static void run(const Bytes &w, uint64_t block, int, Run &run) {
-        even(run, w.half_at(block), 0.0f);
-        uint32_t codes[8];
-        w.words<8>(block + 2, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = (int)codes[i];
+    __device__ static void unpack(const Bytes &w, uint64_t block, int, SubBlock &sub_block) {
+        even(sub_block, w.half_at(block), 0.0f);
+        uint32_t quants[8];
+        w.words<8>(block + 2, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = (int)quants[i];
     }
 };
 
-// 2-bit fields of run `at` of 256: bits 2 (at % 4) of 32 bytes.
+// 2-bit fields of sub-block `at` of 256: bits 2 (at % 4) of 32 bytes.
 __device__ __forceinline__ void two_bits(const Bytes &w, uint64_t first, int at, uint32_t (&out)[8]) {
     w.words<8>(first + at / 4 * 32, out);
     for (int i = 0; i < 8; i++) out[i] = out[i] >> (2 * (at % 4)) & 0x03030303u;
 }
 
 struct Q2_K : Blocks<8, 84> {
-    __device__ static void run(const Bytes &w, uint64_t block, int at, Run &run) {
+    __device__ static void unpack(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
         const float scale = w.half_at(block + 80), minimum = w.half_at(block + 82);
         for (int i = 0; i < 2; i++) {
             const uint32_t both = w[block + 2 * at + i];
-            run.scale[i] = scale * (float)(both & 15);
-            run.offset[i] = -minimum * (float)(both >> 4);
+            sub_block.scale[i] = scale * (float)(both & 15);
+            sub_block.offset[i] = -minimum * (float)(both >> 4);
         }
-        uint32_t codes[8];
-        two_bits(w, block + 16, at, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = (int)codes[i];
+        uint32_t quants[8];
+        two_bits(w, block + 16, at, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = (int)quants[i];
     }
 };
 
 struct Q3_K : Blocks<8, 110> {
-    __device__ static void run(const Bytes &w, uint64_t block, int at, Run &run) {
+    __device__ static void unpack(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
         const float scale = w.half_at(block + 108);
         for (int i = 0; i < 2; i++) {
             const int nth = 2 * at + i;
             const uint32_t lower = w[block + 96 + nth % 8] >> (nth / 8 * 4) & 15;
             const uint32_t upper = w[block + 104 + nth % 4] >> (nth / 4 * 2) & 3;
-            run.scale[i] = scale * (float)((int)(lower | upper << 4) - 32);
-            run.offset[i] = 0.0f;
+            sub_block.scale[i] = scale * (float)((int)(lower | upper << 4) - 32);
+            sub_block.offset[i] = 0.0f;
         }
-        uint32_t codes[8], third[8];
-        two_bits(w, block + 32, at, codes);
+        uint32_t quants[8], third[8];
+        two_bits(w, block + 32, at, quants);
         w.words<8>(block, third);
         for (int i = 0; i < 8; i++)
-            run.codes[i] = add_bytes(codes[i] | (third[i] >> at & 0x01010101u) << 2, 0xfcfcfcfcu);
+            sub_block.quants[i] = add_bytes(quants[i] | (third[i] >> at & 0x01010101u) << 2, 0xfcfcfcfcu);
     }
 };
 
@@ -206,51 +206,52 @@ __device__ __forceinline__ void six_bits(const Bytes &w, uint64_t first, int at,
     minimum = low >> 4 | w[first + at] >> 6 << 4;
 }
 
-__device__ __forceinline__ void scale_and_minimum(const Bytes &w, uint64_t block, int at, Run &run) {
+__device__ __forceinline__ void scale_and_minimum(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
     uint32_t scale, minimum;
     six_bits(w, block + 4, at, scale, minimum);
-    even(run, w.half_at(block) * (float)scale, -w.half_at(block + 2) * (float)minimum);
+    even(sub_block, w.half_at(block) * (float)scale, -w.half_at(block + 2) * (float)minimum);
 }
 
-// Nibbles of run `at` of 256: of 32 bytes the lower ones, or the upper ones.
+// Nibbles of sub-block `at` of 256: of 32 bytes the lower ones, or the upper ones.
 __device__ __forceinline__ void four_bits(const Bytes &w, uint64_t first, int at, uint32_t (&out)[8]) {
     w.words<8>(first + at / 2 * 32, out);
     for (int i = 0; i < 8; i++) out[i] = out[i] >> (4 * (at % 2)) & 0x0f0f0f0fu;
 }
 
 struct Q4_K : Blocks<8, 144> {
-    __device__ static void run(const Bytes &w, uint64_t block, int at, Run &run) {
-        scale_and_minimum(w, block, at, run);
-        uint32_t codes[8];
-        four_bits(w, block + 16, at, codes);
-        for (int i = 0; i < 8; i++) run.codes[i] = (int)codes[i];
+    __device__ static void unpack(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
+        scale_and_minimum(w, block, at, sub_block);
+        uint32_t quants[8];
+        four_bits(w, block + 16, at, quants);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = (int)quants[i];
     }
 };
 
 struct Q5_K : Blocks<8, 176> {
-    __device__ static void run(const Bytes &w, uint64_t block, int at, Run &run) {
-        scale_and_minimum(w, block, at, run);
-        uint32_t codes[8], upper[8];
-        four_bits(w, block + 48, at, codes);
+    __device__ static void unpack(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
+        scale_and_minimum(w, block, at, sub_block);
+        uint32_t quants[8], upper[8];
+        four_bits(w, block + 48, at, quants);
         w.words<8>(block + 16, upper);
-        for (int i = 0; i < 8; i++) run.codes[i] = (int)(codes[i] | (upper[i] >> at & 0x01010101u) << 4);
+        for (int i = 0; i < 8; i++) sub_block.quants[i] = (int)(quants[i] | (upper[i] >> at & 0x01010101u) << 4);
     }
 };
 
 struct Q6_K : Blocks<8, 210> {
-    __device__ static void run(const Bytes &w, uint64_t block, int at, Run &run) {
+    __device__ static void unpack(const Bytes &w, uint64_t block, int at, SubBlock &sub_block) {
         const float scale = w.half_at(block + 208);
         for (int i = 0; i < 2; i++) {
-            run.scale[i] = scale * (float)(int8_t)w[block + 192 + 2 * at + i];
-            run.offset[i] = 0.0f;
+            sub_block.scale[i] = scale * (float)(int8_t)w[block + 192 + 2 * at + i];
+            sub_block.offset[i] = 0.0f;
         }
-        // Of each 64 bytes the lower nibbles are runs 0 and 1 of four, the upper ones runs 2 and 3.
+        // Of each 64 bytes the lower nibbles are sub-blocks 0 and 1 of four, the upper ones
+        // sub-blocks 2 and 3.
         uint32_t low[8], high[8];
         w.words<8>(block + at / 4 * 64 + at % 2 * 32, low);
         two_bits(w, block + 128, at, high);
         for (int i = 0; i < 8; i++) {
-            const uint32_t code = (low[i] >> (at % 4 / 2 * 4) & 0x0f0f0f0fu) | high[i] << 4;
-            run.codes[i] = add_bytes(code, 0xe0e0e0e0u);
+            const uint32_t quant = (low[i] >> (at % 4 / 2 * 4) & 0x0f0f0f0fu) | high[i] << 4;
+            sub_block.quants[i] = add_bytes(quant, 0xe0e0e0e0u);
         }
     }
 };

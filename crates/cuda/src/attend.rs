@@ -19,7 +19,7 @@ const WARPS: usize = 4;
 const NONE: u32 = u32::MAX;
 
 /// How kernels call a format of keys and values.
-pub(crate) fn kept_as(format: KvFormat) -> &'static str {
+pub(crate) fn kv_name(format: KvFormat) -> &'static str {
     match format {
         KvFormat::F32 => "f32",
         KvFormat::F16 => "f16",
@@ -34,13 +34,13 @@ pub struct AttendShape {
     pub heads: AttentionShape,
     /// Positions in a block.
     pub block_tokens: usize,
-    /// How keys and values are kept.
+    /// How keys and values are cached.
     pub kind: KvFormat,
 }
 
 impl AttendShape {
-    /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes: of
-    /// what kernels there are, the one that leaves least idle.
+    /// Queries that a block of threads takes, and pairs of numbers of a value that a lane takes.
+    /// Of what kernels there are it is the one that leaves least idle.
     fn kernel(&self) -> (usize, usize) {
         let AttentionShape { heads, kv_heads, value_width, .. } = self.heads;
         let group = heads / kv_heads;
@@ -151,10 +151,10 @@ impl AttendPlan {
         self.slots.len()
     }
 
-    /// Copies it to a device, with room for partial results.
+    /// Copies it to a device, with memory for partial results.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// If there is not enough memory.
     pub fn upload<D: Device>(&self, device: &D, shape: &AttendShape) -> Result<Tables<D::Memory>> {
         let AttendPlan { units, joins, tables, slots, .. } = self;
         let numbers = [units.as_flattened(), joins.as_flattened(), tables, slots].concat();
@@ -162,7 +162,7 @@ impl AttendPlan {
         Ok(Tables {
             numbers: device.upload(&numbers)?,
             lens: [units.len(), joins.len(), tables.len(), slots.len()],
-            partials: device.room(4 * partials.max(1))?,
+            partials: device.alloc(4 * partials.max(1))?,
             partials_len: partials,
             tiles: self.tiles,
         })
@@ -204,16 +204,16 @@ impl<M: Memory> Tables<M> {
 
 /// Keys or values in slots.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Kept {
+pub struct KvArrays {
     /// The bytes of the numbers: `[slots, heads * width]`.
-    pub codes: Array,
-    /// f16 scales, one for 32 numbers; empty unless they are kept so.
+    pub quants: Array,
+    /// f16 scales, one for 32 numbers; empty unless they are cached so.
     pub scales: Array,
 }
 
-impl Field for Kept {
+impl Field for KvArrays {
     fn put(&self, params: &mut Params) {
-        self.codes.put(params);
+        self.quants.put(params);
         self.scales.put(params);
     }
 }
@@ -228,7 +228,7 @@ pub fn append<D: Device>(
     tables: &Tables<D::Memory>,
     x: Array,
     row: usize,
-    rows: Kept,
+    rows: KvArrays,
 ) -> Result<()> {
     let slots = tables.slots();
     if x.len != slots.len * row as u64 {
@@ -236,7 +236,7 @@ pub fn append<D: Device>(
         return Err(Error::Shape { operation: "attention", message });
     }
     device.launch(&Launch {
-        kernel: format!("alara_append_{}", kept_as(kind)),
+        kernel: format!("alara_append_{}", kv_name(kind)),
         grid: [slots.len as u32, 1, 1],
         threads: (row.next_multiple_of(32) as u32).min(256),
         shared: 0,
@@ -258,14 +258,14 @@ pub fn attend<D: Device>(
     tables: &Tables<D::Memory>,
     q: Array,
     sinks: Array,
-    [keys, values]: [Kept; 2],
+    [keys, values]: [KvArrays; 2],
     y: Array,
 ) -> Result<()> {
     let AttentionShape { heads, kv_heads, key_width, value_width, values_in_keys, scale, window, .. } =
         shape.heads;
     let [units, joins, blocks, _] = tables.arrays();
     let (queries, pairs) = shape.kernel();
-    let (key_row, value_row) = shape.heads.kept();
+    let (key_row, value_row) = shape.heads.cached();
     let value_row = if values_in_keys { key_row } else { value_row };
     let rows = tables.slots().len as usize;
     let fits = q.len as usize == rows * heads * key_width && y.len as usize == rows * heads * value_width;
@@ -275,7 +275,7 @@ pub fn attend<D: Device>(
     }
     let (heads, value_width) = (heads as u32, value_width as u32);
     device.launch(&Launch {
-        kernel: format!("alara_attend_{}_{queries}x{pairs}", kept_as(shape.kind)),
+        kernel: format!("alara_attend_{}_{queries}x{pairs}", kv_name(shape.kind)),
         grid: [units.len as u32, kv_heads as u32, tables.tiles as u32],
         threads: 32 * WARPS as u32,
         shared: shape.shared() as u32,

@@ -1,11 +1,11 @@
 //! Attention against the CPU's kernels.
 
-use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, Threads};
+use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, ThreadPool};
 use proptest::prelude::*;
 
 use crate::testing::{assert_close, device, devices, floats, noise, to_floats};
 use crate::twin::{Host, Twin};
-use crate::{Array, AttendPlan, AttendShape, Device, Kept, append, attend};
+use crate::{Array, AttendPlan, AttendShape, Device, KvArrays, append, attend};
 
 /// Sequences' blocks, in no order and with others' between.
 fn block_tables(spans: &[(usize, usize)], size: usize) -> (Vec<Vec<u32>>, usize) {
@@ -19,7 +19,7 @@ fn block_tables(spans: &[(usize, usize)], size: usize) -> (Vec<Vec<u32>>, usize)
 
 /// Keys or values on the device and on the CPU.
 struct Both {
-    codes: Host,
+    quants: Host,
     scales: Host,
     cpu: KvRows,
 }
@@ -32,14 +32,14 @@ impl Both {
             KvFormat::Q8_0 => (row, row / 16),
         };
         Both {
-            codes: Host::of(&vec![0xff; slots * bytes]),
+            quants: Host::of(&vec![0xff; slots * bytes]),
             scales: Host::of(&vec![0xff; slots * scales]),
             cpu: KvRows::zeros(slots, row, kind).unwrap(),
         }
     }
 
-    fn kept(&self) -> Kept {
-        Kept { codes: self.codes.array(1), scales: self.scales.array(2) }
+    fn arrays(&self) -> KvArrays {
+        KvArrays { quants: self.quants.array(1), scales: self.scales.array(2) }
     }
 }
 
@@ -47,10 +47,10 @@ impl Both {
 /// CPU's.
 #[track_caller]
 fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
-    let cpu = Cpu::new(Isa::available().next().unwrap(), Threads::new(1));
+    let cpu = Cpu::new(Isa::available().next().unwrap(), ThreadPool::new(1));
     let size = shape.block_tokens;
     let (tables, blocks) = block_tables(spans, size);
-    let (key_row, value_row) = shape.heads.kept();
+    let (key_row, value_row) = shape.heads.cached();
     let AttentionShape { heads, key_width, value_width, values_in_keys, .. } = shape.heads;
     for (nth, on) in devices().iter().enumerate() {
         let mut keys = Both::new(blocks * size, key_row, shape.kind);
@@ -69,7 +69,7 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
             {
                 let x = noise(seed + at as u64, plan.rows() * row);
                 if !spans.is_empty() {
-                    append(on, shape.kind, &uploaded, floats(&x).array(4), row, both.kept()).unwrap();
+                    append(on, shape.kind, &uploaded, floats(&x).array(4), row, both.arrays()).unwrap();
                 }
                 let mut from = 0;
                 for span in &spans {
@@ -108,12 +108,12 @@ fn check(shape: &AttendShape, spans: &[(usize, usize)], sinks: bool) {
             &mut wanted,
         );
 
-        let y = on.room(4 * wanted.len()).unwrap();
+        let y = on.alloc(4 * wanted.len()).unwrap();
         let sinks = sinks.map(|sinks| floats(&sinks));
         let sinks = sinks.as_ref().map_or(Array::default(), |sinks| sinks.array(4));
-        let values = values.as_ref().map_or(keys.kept(), Both::kept);
+        let values = values.as_ref().map_or(keys.arrays(), Both::arrays);
         let q = floats(&q);
-        attend(on, shape, &uploaded, q.array(4), sinks, [keys.kept(), values], y.array(4)).unwrap();
+        attend(on, shape, &uploaded, q.array(4), sinks, [keys.arrays(), values], y.array(4)).unwrap();
         assert_close(&to_floats(&y), &wanted, 2e-5, &format!("{shape:?} {spans:?} order {nth}"));
     }
 }
@@ -208,8 +208,8 @@ fn what_is_no_number_is_kept_as_such() {
         let mut x = vec![1.0; 128];
         (x[3], x[4], x[5]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
         let both = Both::new(16, 128, kind);
-        append(&device(), kind, &tables, floats(&x).array(4), 128, both.kept()).unwrap();
-        both.codes.bytes()
+        append(&device(), kind, &tables, floats(&x).array(4), 128, both.arrays()).unwrap();
+        both.quants.bytes()
     };
     let half = |i: usize| half::f16::from_le_bytes(row(KvFormat::F16)[2 * i..2 * i + 2].try_into().unwrap());
     assert!(half(3).is_nan());
@@ -224,10 +224,10 @@ fn an_index_beyond_its_array_is_told() {
     let twin = Twin::default();
     let plan = AttendPlan::new(&SHAPE, &[AttentionSpan { rows: 1, past: 0, blocks: &[0] }]).unwrap();
     let tables = plan.upload(&twin, &SHAPE).unwrap();
-    let (x, kept) = (floats(&[0.0; 128]), Host::of(&[0; 100]));
-    let rows = Kept { codes: kept.array(1), scales: Array::default() };
+    let (x, arrays) = (floats(&[0.0; 128]), Host::of(&[0; 100]));
+    let rows = KvArrays { quants: arrays.array(1), scales: Array::default() };
     let error = append(&twin, KvFormat::F32, &tables, x.array(4), 128, rows).unwrap_err().to_string();
-    assert!(error.contains("kv.cuh") && error.contains("rows.codes.len"), "{error}");
+    assert!(error.contains("kv.cuh") && error.contains("rows.quants.len"), "{error}");
 }
 
 proptest! {

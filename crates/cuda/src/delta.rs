@@ -26,7 +26,7 @@ impl Field for DeltaShape {
 
 /// What a sequence leaves in a layer.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Known {
+pub struct DeltaState {
     /// `[value_heads, key_width, value_width]`
     pub state: Array,
     /// The last rows before the convolution, oldest first.
@@ -40,11 +40,11 @@ pub struct DeltaSpan {
     /// The number of rows.
     pub rows: usize,
     /// What was known before; empty arrays at a sequence's beginning.
-    pub before: Known,
+    pub before: DeltaState,
     /// After how many rows, ascending, what is known is written where.
     /// The last is the span's end.
     /// Nothing is written to `before`.
-    pub saves: Vec<(usize, Known)>,
+    pub saves: Vec<(usize, DeltaState)>,
 }
 
 /// What the rule reads.
@@ -145,7 +145,7 @@ pub fn delta<D: Device>(
     let of_spans = Array { address: tables.address(), len: spans.len() as u64 };
     let of_saves = Array { address: of_spans.address + 48 * of_spans.len, len: u64::from(saves) };
     let of_rows = Array { address: of_saves.address + 40 * of_saves.len, len: rows as u64 };
-    let convolved = device.room(4 * rows * channels)?;
+    let convolved = device.alloc(4 * rows * channels)?;
     let convolved = Array { address: convolved.address(), len: (rows * channels) as u64 };
     device.launch(&Launch {
         kernel: "alara_delta_convolve".into(),

@@ -27,7 +27,8 @@ pub struct Router {
     /// Experts that a row uses.
     pub used: usize,
     /// Equal groups that they are in, neighbours together, and of how many of these a row's are
-    /// taken: those whose two best are the best together.
+    /// taken.
+    /// These are the groups whose two best are the best together.
     /// `(1, 1)`: of all.
     pub groups: (usize, usize),
     /// How they are scored.
@@ -38,12 +39,13 @@ pub struct Router {
     pub scale: f32,
 }
 
-/// The experts of every row, best first, the lower number of equal ones: `logits: [T, count]`,
-/// `bias: [count]` added for the choice alone, or empty; `experts` and `weights`: `[T, used]`.
+/// The experts of every row, best first, the lower number of equal ones.
+/// `logits: [T, count]`; `bias: [count]` is added for the choice alone, or empty; `experts` and
+/// `weights`: `[T, used]`.
 ///
 /// # Errors
-/// If there are too many experts for the shared memory of a block, or too few in the groups that
-/// are taken, or the device fails.
+/// If there are too many experts for a block's shared memory, or too few in the groups that are
+/// taken, or the device fails.
 pub fn route<D: Device>(
     device: &D,
     router: &Router,
@@ -52,11 +54,11 @@ pub fn route<D: Device>(
     experts: Array,
     weights: Array,
 ) -> Result<()> {
-    let Router { count, used, groups: (groups, kept), score, normalise, scale } = *router;
+    let Router { count, used, groups: (groups, taken), score, normalise, scale } = *router;
     let shared = 12 * count + 8 * groups;
-    let grouped = groups > 0 && count.is_multiple_of(groups) && kept <= groups;
-    if count == 0 || !grouped || used > kept * (count / groups) || shared > SHARED as usize {
-        let message = format!("{used} of {count} experts, of {kept} of {groups} groups");
+    let grouped = groups > 0 && count.is_multiple_of(groups) && taken <= groups;
+    if count == 0 || !grouped || used > taken * (count / groups) || shared > SHARED as usize {
+        let message = format!("{used} of {count} experts, of {taken} of {groups} groups");
         return Err(Error::Shape { operation: "routing", message });
     }
     let score: u32 = match score {
@@ -65,7 +67,7 @@ pub fn route<D: Device>(
         Score::SoftmaxOfChosen => 2,
         Score::SigmoidOfChosen => 3,
     };
-    let (count, used, groups, kept) = (count as u32, used as u32, groups as u32, kept as u32);
+    let (count, used, groups, taken) = (count as u32, used as u32, groups as u32, taken as u32);
     device.launch(&Launch {
         kernel: "alara_route".into(),
         grid: [(logits.len / u64::from(count)) as u32, 1, 1],
@@ -82,27 +84,25 @@ pub fn route<D: Device>(
             u32::from(normalise),
             scale,
             groups,
-            kept,
+            taken,
             0u32
         ],
     })
 }
 
 /// Tiles that `places` rows of `count` experts take at most.
-pub fn most_tiles(places: usize, count: usize) -> usize {
+pub fn max_tiles(places: usize, count: usize) -> usize {
     places / SIDE + count.min(places)
 }
 
 /// Sorts places by their expert: `experts: [places]`, each below `count`; `order: [places]`,
-/// `tiles`: [`most_tiles`] of sixteen bytes.
+/// `tiles`: [`max_tiles`] of sixteen bytes.
 ///
 /// # Errors
 /// If there are too many experts for the shared memory of a block, or the device fails.
 pub fn bucket<D: Device>(device: &D, count: usize, experts: Array, order: Array, tiles: Array) -> Result<()> {
     let shared = 8 * (count + 1);
-    if count == 0
-        || shared > SHARED as usize
-        || (tiles.len as usize) < most_tiles(experts.len as usize, count)
+    if count == 0 || shared > SHARED as usize || (tiles.len as usize) < max_tiles(experts.len as usize, count)
     {
         let message = format!("{count} experts, {} tiles", tiles.len);
         return Err(Error::Shape { operation: "sorting by expert", message });

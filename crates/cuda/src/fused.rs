@@ -3,13 +3,13 @@
 
 use alara_kernels::{Gate, KvFormat};
 
-use crate::attend::{Kept, Tables, kept_as};
+use crate::attend::{KvArrays, Tables, kv_name};
 use crate::params::params;
 use crate::{Array, Device, Error, Launch, Result, SHARED};
 
-/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every run of `weight.len`
+/// `y = weight (x + more) / sqrt(mean((x + more)²) + epsilon)` of every block of `weight.len`
 /// numbers, and `sum = x + more`; `more` may be empty, and `sum` too.
-/// `codes` is `y` [quantized](quantize), or empty.
+/// `quants` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
 /// If lengths don't fit each other, or the device fails.
@@ -19,7 +19,7 @@ pub fn add_norm<D: Device>(
     weight: Array,
     epsilon: f32,
     [sum, y]: [Array; 2],
-    codes: Array,
+    quants: Array,
 ) -> Result<()> {
     let rows = y.len / weight.len.max(1);
     let fits = |array: Array| array.len == 0 || array.len == y.len;
@@ -28,9 +28,9 @@ pub fn add_norm<D: Device>(
         || x.len != y.len
         || !fits(more)
         || !fits(sum)
-        || !are_codes(codes, weight.len, y.len)
+        || !are_quants(quants, weight.len, y.len)
     {
-        let message = format!("{} numbers in runs of {}", x.len, weight.len);
+        let message = format!("{} numbers in blocks of {}", x.len, weight.len);
         return Err(Error::Shape { operation: "norm", message });
     }
     device.launch(&Launch {
@@ -38,7 +38,7 @@ pub fn add_norm<D: Device>(
         grid: [rows as u32, 1, 1],
         threads: weight.len.next_multiple_of(32).min(NORM_THREADS) as u32,
         shared: 0,
-        params: params![x, more, weight, sum, y, codes, weight.len as u32, epsilon],
+        params: params![x, more, weight, sum, y, quants, weight.len as u32, epsilon],
     })
 }
 
@@ -46,33 +46,33 @@ pub fn add_norm<D: Device>(
 const NORM_THREADS: u64 = 1024;
 
 /// Numbers that are quantized together.
-pub const RUN: usize = 32;
+pub const BLOCK: usize = 32;
 
-/// Bytes of a run that is quantized: a scale and the sum as halves, and 32 codes.
-pub const CODES: usize = 36;
+/// Bytes of a block that is quantized: a scale and the sum as halves, and 32 quants.
+pub const Q8_1_BYTES: usize = 36;
 
-/// Whether these are codes of `len` numbers in rows of `width`, or none.
-fn are_codes(codes: Array, width: u64, len: u64) -> bool {
-    let run = RUN as u64;
-    codes.len == 0 || width.is_multiple_of(run) && codes.len == len / run
+/// Whether these are quants of `len` numbers in rows of `width`, or none.
+fn are_quants(quants: Array, width: u64, len: u64) -> bool {
+    let block = BLOCK as u64;
+    quants.len == 0 || width.is_multiple_of(block) && quants.len == len / block
 }
 
-/// Quantizes activations as candle's products of few rows take them (Q8_1).
-/// `x: [rows, width]`, `codes: [rows, width / 32]`
+/// Quantizes activations as candle's small-batch kernels take them (Q8_1).
+/// `x: [rows, width]`, `quants: [rows, width / 32]`
 ///
 /// # Errors
 /// If lengths don't fit each other, or the device fails.
-pub fn quantize<D: Device>(device: &D, x: Array, width: usize, codes: Array) -> Result<()> {
-    if x.len == 0 || codes.len == 0 || !are_codes(codes, width as u64, x.len) {
-        let message = format!("{} numbers in rows of {width}, {} runs", x.len, codes.len);
+pub fn quantize<D: Device>(device: &D, x: Array, width: usize, quants: Array) -> Result<()> {
+    if x.len == 0 || quants.len == 0 || !are_quants(quants, width as u64, x.len) {
+        let message = format!("{} numbers in rows of {width}, {} blocks", x.len, quants.len);
         return Err(Error::Shape { operation: "quantize", message });
     }
     device.launch(&Launch {
-        kernel: "alara_codes".into(),
+        kernel: "alara_quantize_q8_1".into(),
         grid: [x.len.div_ceil(256) as u32, 1, 1],
         threads: 256,
         shared: 0,
-        params: params![x, codes],
+        params: params![x, quants],
     })
 }
 
@@ -100,16 +100,22 @@ impl Rows {
 
 /// `y = act(gate) up`.
 /// `up`: `[rows, width]`; `gate` the same, or `[rows, 1]`; `y: [rows, width]`.
-/// `codes` is `y` [quantized](quantize), or empty.
+/// `quants` is `y` [quantized](quantize), or empty.
 ///
 /// # Errors
 /// If the lengths don't fit each other, or the device fails.
-pub fn gated<D: Device>(device: &D, [gate, up]: [Rows; 2], y: Array, codes: Array, kind: Gate) -> Result<()> {
+pub fn gated<D: Device>(
+    device: &D,
+    [gate, up]: [Rows; 2],
+    y: Array,
+    quants: Array,
+    kind: Gate,
+) -> Result<()> {
     let rows = y.len as usize / up.width.max(1);
     let shared = up.width.is_multiple_of(gate.width.max(1));
     if !(gate.are(rows) && up.are(rows) && shared)
         || rows * up.width != y.len as usize
-        || !are_codes(codes, up.width as u64, y.len)
+        || !are_quants(quants, up.width as u64, y.len)
     {
         let message = format!("rows of {} of a gate, of {} numbers, into {}", gate.width, up.width, y.len);
         return Err(Error::Shape { operation: "gate", message });
@@ -129,7 +135,7 @@ pub fn gated<D: Device>(device: &D, [gate, up]: [Rows; 2], y: Array, codes: Arra
             gate.numbers,
             up.numbers,
             y,
-            codes,
+            quants,
             gate.step as u32,
             up.step as u32,
             up.width as u32,
@@ -164,12 +170,14 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Whether there is a kernel for them: heads of whole runs of 32 where keys are kept so, which
-    /// fit into shared memory.
+    /// Whether there is a kernel for them: heads of whole blocks of 32 where keys are kept so,
+    /// which fit into shared memory.
     pub fn fit(&self, kind: KvFormat) -> bool {
         let Heads { key_width, value_width, half, .. } = *self;
-        let runs = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
-        (kind != KvFormat::Q8_0 || runs) && 4 * WARPS * key_width <= SHARED as usize && 2 * half <= key_width
+        let blocks = key_width.is_multiple_of(32) && value_width.is_multiple_of(32);
+        (kind != KvFormat::Q8_0 || blocks)
+            && 4 * WARPS * key_width <= SHARED as usize
+            && 2 * half <= key_width
     }
 }
 
@@ -186,7 +194,7 @@ pub fn prepare<D: Device>(
     kind: KvFormat,
     tables: &Tables<D::Memory>,
     [q, k, v]: [Array; 3],
-    [keys, values]: [Kept; 2],
+    [keys, values]: [KvArrays; 2],
     y: Array,
 ) -> Result<()> {
     let Heads { heads, kv_heads, key_width, value_width, .. } = *shape;
@@ -209,7 +217,7 @@ pub fn prepare<D: Device>(
     }
     let slots = tables.slots();
     device.launch(&Launch {
-        kernel: format!("alara_prepare_{}", kept_as(kind)),
+        kernel: format!("alara_prepare_{}", kv_name(kind)),
         grid: [slots.len as u32, (heads + 2 * kv_heads).div_ceil(WARPS) as u32, 1],
         threads: 32 * WARPS as u32,
         shared: (4 * WARPS * key_width) as u32,

@@ -37,8 +37,8 @@ pub struct Gpu {
 impl Gpu {
     /// The kernels on `device`, loaded once for as long as somebody has them.
     ///
-    /// Work on it is in the stream of the thread that asks for it, as candle's is: what another
-    /// thread began has to be waited for first, as at the end of loading.
+    /// Work on it is in the calling thread's stream, as candle's is.
+    /// What another thread began has to be waited for first, as at the end of loading.
     ///
     /// # Errors
     /// If the driver does not take them: too old a driver, or too old a GPU.
@@ -91,7 +91,7 @@ impl Memory for OnGpu {
 impl Device for Gpu {
     type Memory = OnGpu;
 
-    fn room(&self, bytes: usize) -> Result<OnGpu> {
+    fn alloc(&self, bytes: usize) -> Result<OnGpu> {
         let words = 4 * bytes.div_ceil(16).max(1);
         // SAFETY: kernels write before they read; what is not written is never read.
         let slice = unsafe { self.device.alloc::<u32>(words) };
@@ -100,7 +100,7 @@ impl Device for Gpu {
 
     fn upload(&self, numbers: &[u32]) -> Result<OnGpu> {
         if numbers.is_empty() {
-            return self.room(0);
+            return self.alloc(0);
         }
         let slice = self.device.clone_htod(numbers);
         slice
@@ -125,9 +125,9 @@ impl Device for Gpu {
         let stream = self.device.cuda_stream();
         let mut call = stream.launch_builder(&function);
         call.arg(&params);
-        // SAFETY: the kernel takes one parameter, laid out as `params`; the arrays in it are memory
-        // that the caller still has when the launch is in the stream, and memory is given back in
-        // the same stream.
+        // SAFETY: the kernel takes one parameter, laid out as `params`.
+        // The arrays in it are memory that the caller still has when the launch is in the stream.
+        // Memory is freed in the same stream.
         unsafe { call.launch(config) }.map(|_| ()).map_err(|error| refused(launch, &error))
     }
 }

@@ -10,7 +10,7 @@ pub struct Launch {
     pub kernel: String,
     /// Blocks.
     pub grid: [u32; 3],
-    /// Threads in a block; whole warps.
+    /// ThreadPool in a block; whole warps.
     pub threads: u32,
     /// Bytes of shared memory that a block asks for.
     pub shared: u32,
@@ -18,9 +18,9 @@ pub struct Launch {
     pub params: Params,
 }
 
-/// Bytes of shared memory that every device gives to a block without being asked: all launches stay
-/// within, for what a block may ask for differs (64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, 227
-/// KiB at 9.0).
+/// Bytes of shared memory that every device gives to a block by default.
+/// All launches stay within, for what a block may have at most differs.
+/// It is 64 KiB at 7.5, 99 KiB at 8.6, 8.9 and 12.0, and 227 KiB at 9.0.
 pub const SHARED: u32 = 48 << 10;
 
 /// The most words of a parameter: more than any kernel has.
@@ -67,13 +67,13 @@ pub trait Device {
     /// Room for `bytes`, rounded up to a multiple of 16, with anything in it.
     ///
     /// # Errors
-    /// If there is no such room.
-    fn room(&self, bytes: usize) -> Result<Self::Memory>;
+    /// If there is not so much.
+    fn alloc(&self, bytes: usize) -> Result<Self::Memory>;
 
     /// A copy of `numbers`.
     ///
     /// # Errors
-    /// If there is no room for it.
+    /// If there is not enough memory.
     fn upload(&self, numbers: &[u32]) -> Result<Self::Memory>;
 
     /// Runs a kernel.

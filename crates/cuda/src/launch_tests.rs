@@ -1,5 +1,5 @@
-//! What launches ask for, for the shapes of real models and every kernel that there is: no more
-//! than any device of compute capability 7.5, 8.0, 9.0 or 12.0 gives.
+//! What launches need, for the shapes of real models and every kernel that there is.
+//! It is no more than any device of compute capability 7.5, 8.0, 9.0 or 12.0 gives.
 
 use std::cell::RefCell;
 
@@ -23,7 +23,7 @@ impl Memory for Nowhere {
 impl Device for Watcher {
     type Memory = Nowhere;
 
-    fn room(&self, _bytes: usize) -> Result<Nowhere> {
+    fn alloc(&self, _bytes: usize) -> Result<Nowhere> {
         Ok(Nowhere)
     }
 
@@ -96,7 +96,7 @@ fn attends(
         let shape = AttendShape { heads: shape, block_tokens: 32, kind };
         let plan = AttendPlan::new(&shape, &spans).unwrap();
         let tables = plan.upload(watcher, &shape).unwrap();
-        let kept = [Kept::default(); 2];
+        let kept = [KvArrays::default(); 2];
         let rows = plan.rows();
         append(watcher, kind, &tables, numbers(rows * kv_heads * key_width), kv_heads * key_width, kept[0])
             .unwrap();
@@ -135,9 +135,9 @@ fn uses_experts(watcher: &Watcher, width: usize, [count, used, hidden]: [usize; 
     let router = Router { count, used, groups: (1, 1), score: Score::Softmax, normalise: true, scale: 1.0 };
     let places = rows * used;
     route(watcher, &router, numbers(rows * count), numbers(0), numbers(places), numbers(places)).unwrap();
-    let tiles = numbers(most_tiles(places, count));
+    let tiles = numbers(max_tiles(places, count));
     bucket(watcher, count, numbers(places), numbers(places), tiles).unwrap();
-    let buckets = (places > FEW).then_some([numbers(places), tiles]);
+    let buckets = (places > SMALL_BATCH).then_some([numbers(places), tiles]);
     let grouped = Grouped { experts: numbers(places), count, buckets };
     let w = Weights { format: Format::MXFP4, bytes: numbers(1), width, out: hidden, first: 0, stack: hidden };
     let operands =
@@ -156,7 +156,11 @@ fn remembers(
     let shape =
         DeltaShape { key_heads, value_heads, grouped, key_width, value_width, kernel: 4, epsilon: 1e-6 };
     let spans: Vec<DeltaSpan> = (rows.iter())
-        .map(|&(_, rows)| DeltaSpan { rows, before: Known::default(), saves: vec![(rows, Known::default())] })
+        .map(|&(_, rows)| DeltaSpan {
+            rows,
+            before: DeltaState::default(),
+            saves: vec![(rows, DeltaState::default())],
+        })
         .collect();
     let count: usize = rows.iter().map(|(_, rows)| rows).sum();
     let (rate, head) = (numbers(count * value_heads), numbers(value_heads));
@@ -179,13 +183,13 @@ fn launches() -> Vec<Launch> {
             multiplies_all(&watcher, hidden, width, rows);
             multiplies_all(&watcher, width, hidden, rows);
             let [x, weight] = [rows * width, width].map(numbers);
-            let codes = numbers(rows * width / RUN);
-            add_norm(&watcher, [x; 2], weight, 1e-6, [x; 2], codes).unwrap();
-            quantize(&watcher, x, width, codes).unwrap();
+            let quants = numbers(rows * width / BLOCK);
+            add_norm(&watcher, [x; 2], weight, 1e-6, [x; 2], quants).unwrap();
+            quantize(&watcher, x, width, quants).unwrap();
             let x = numbers(rows * hidden);
             let joined = numbers((2 * rows - 1) * hidden);
             let half = Rows { numbers: joined, width: hidden, step: 2 * hidden };
-            gated(&watcher, [half; 2], x, numbers(rows * hidden / RUN), Gate::Silu).unwrap();
+            gated(&watcher, [half; 2], x, numbers(rows * hidden / BLOCK), Gate::Silu).unwrap();
             if experts[0] > 0 {
                 uses_experts(&watcher, width, experts, rows);
             }
@@ -195,7 +199,7 @@ fn launches() -> Vec<Launch> {
         }
         multiplies_all(&watcher, vocabulary, width, 16);
         let mask = numbers(vocabulary.div_ceil(32));
-        candidates(&watcher, numbers(vocabulary), mask, numbers(MOST), numbers(MOST)).unwrap();
+        candidates(&watcher, numbers(vocabulary), mask, numbers(MAX_TOP_K), numbers(MAX_TOP_K)).unwrap();
     }
     OTHER_HEADS.iter().for_each(|&heads| attends(&watcher, heads, STEPS[2]));
     [32, 64, 256].iter().for_each(|&width| remembers(&watcher, [2, 2], width, STEPS[2]));
@@ -208,8 +212,8 @@ fn every_device_takes_the_launches_of_real_models() {
     assert!(launches().len() > 1000);
 }
 
-/// No kernel is left out, and each is launched as it is declared: with its own parameter, and no
-/// more threads than it is compiled for.
+/// No kernel is left out, and each is launched as it is declared.
+/// It has its own parameter, and no more threads than it is compiled for.
 #[cfg(twin)]
 #[test]
 fn every_kernel_is_launched_as_it_is_declared() {

@@ -1,23 +1,23 @@
 //! CUDA kernels and how they are launched.
 //! Knows nothing of models, files or tokens.
 //!
-//! The kernels are CUDA C++ in one folder, `kernels/`; how much of what they are launched with is
-//! decided here, in plain Rust over a [`Device`].
-//! A GPU is one (`Gpu`, feature `cuda`); the other is [`twin`]: the same kernel source, compiled as
-//! C++, thread by thread on the CPU, by which tests hold indices, arithmetic and launches without a
-//! GPU.
+//! The kernels are CUDA C++ in one folder, `kernels/`.
+//! What they are launched with is decided here, in plain Rust over a [`Device`].
+//! A GPU is one (`Gpu`, feature `cuda`).
+//! The other is [`twin`]: the same kernel source, compiled as C++, thread by thread on the CPU.
+//! By it tests hold indices, arithmetic and launches without a GPU.
 
 mod attend;
 #[cfg(test)]
 #[cfg(twin)]
 mod attend_tests;
-#[cfg(feature = "cuda")]
-mod codes;
 mod delta;
 mod experts;
 mod fused;
 #[cfg(feature = "cuda")]
 mod gpu;
+#[cfg(feature = "cuda")]
+mod interop;
 mod launch;
 #[cfg(test)]
 mod launch_tests;
@@ -29,6 +29,8 @@ mod matmul_tests;
 #[cfg(twin)]
 mod other_tests;
 mod params;
+#[cfg(feature = "cuda")]
+mod quantized;
 mod sample;
 #[cfg(feature = "cuda")]
 pub mod tensors;
@@ -38,16 +40,16 @@ mod testing;
 pub mod twin;
 
 pub use alara_kernels::{AttentionShape, AttentionSpan, DeltaForm, DeltaShape, Format, Gate, KvFormat};
-pub use attend::{AttendPlan, AttendShape, Kept, Tables, append, attend};
-pub use delta::{CHUNK, DeltaInput, DeltaSpan, Known, delta};
-pub use experts::{Router, Score, bucket, most_tiles, route, weigh};
-pub use fused::{CODES, Heads, RUN, Rows, add_norm, gated, prepare, quantize};
+pub use attend::{AttendPlan, AttendShape, KvArrays, Tables, append, attend};
+pub use delta::{CHUNK, DeltaInput, DeltaSpan, DeltaState, delta};
+pub use experts::{Router, Score, bucket, max_tiles, route, weigh};
+pub use fused::{BLOCK, Heads, Q8_1_BYTES, Rows, add_norm, gated, prepare, quantize};
 #[cfg(feature = "cuda")]
 pub use gpu::{Gpu, OnGpu};
 pub use launch::{Device, GRID, Launch, Memory, SHARED, WARP};
-pub use matmul::{FEW, Grouped, Operands, Weights, matmul, multiplies, widen};
+pub use matmul::{Grouped, Operands, SMALL_BATCH, Weights, matmul, multiplies, widen};
 pub use params::{Array, Params};
-pub use sample::{MOST, candidates};
+pub use sample::{MAX_TOP_K, candidates};
 
 /// What can go wrong on a device.
 #[derive(Debug, thiserror::Error)]

@@ -5,9 +5,10 @@ use alara_kernels::Format;
 use crate::params::{Field, params};
 use crate::{Array, Device, Error, Launch, Memory, Params, Result};
 
-/// Rows up to which a product reads weights once for up to eight rows and adds up exact integers;
-/// beyond, it goes through tiles of halves.
-pub const FEW: usize = 16;
+/// Rows up to which a product is a small batch: weights are read once for up to eight rows, and
+/// sums are exact integers.
+/// Beyond, it is a GEMM of tiles of halves.
+pub const SMALL_BATCH: usize = 16;
 
 /// Rows and columns of a tile; as in `kernels/matmul.cu`.
 pub(crate) const SIDE: usize = 64;
@@ -15,7 +16,7 @@ pub(crate) const SIDE: usize = 64;
 /// Halves from row to row of a tile, and floats; as in `kernels/matmul.cu`.
 const STRIDES: (usize, usize) = (72, SIDE + 4);
 
-/// Rows of weights of a block in products of few rows; as in `kernels/matmul.cu`.
+/// Rows of weights of a block in small batches; as in `kernels/matmul.cu`.
 const WARPS: usize = 4;
 
 /// Whether there are kernels for weights of a format: for all but floats.
@@ -116,23 +117,23 @@ pub fn matmul<D: Device>(
         count: count as u32,
         shared: shared as u32,
     };
-    let (out, runs) = (w.out as u32, (w.width / 32) as u32);
+    let (out, sub_blocks) = (w.out as u32, (w.width / 32) as u32);
     let buckets = grouped.and_then(|grouped| grouped.buckets);
-    if count <= FEW || grouped.is_some() && buckets.is_none() {
-        let quantized = device.room(40 * rows * runs as usize)?;
-        let quantized = Array { address: quantized.address(), len: (rows * runs as usize) as u64 };
-        quantize(device, x, quantized, rows as u32, runs)?;
+    if count <= SMALL_BATCH || grouped.is_some() && buckets.is_none() {
+        let quantized = device.alloc(40 * rows * sub_blocks as usize)?;
+        let quantized = Array { address: quantized.address(), len: (rows * sub_blocks as usize) as u64 };
+        quantize(device, x, quantized, rows as u32, sub_blocks)?;
         let together =
             if grouped.is_some() { 1 } else { [1, 4, 8][usize::from(count > 1) + usize::from(count > 4)] };
         return device.launch(&Launch {
-            kernel: format!("alara_few_{}_{together}", w.format.name()),
+            kernel: format!("alara_small_batch_{}_{together}", w.format.name()),
             grid: [w.out.div_ceil(WARPS) as u32, count.div_ceil(together) as u32, 1],
             threads: 32 * WARPS as u32,
             shared: 0,
-            params: params![w.bytes, quantized, bias, y, places, out, runs],
+            params: params![w.bytes, quantized, bias, y, places, out, sub_blocks],
         });
     }
-    let scales = device.room(4 * rows)?;
+    let scales = device.alloc(4 * rows)?;
     let scales = Array { address: scales.address(), len: rows as u64 };
     device.launch(&Launch {
         kernel: "alara_row_scales".into(),
@@ -144,21 +145,21 @@ pub fn matmul<D: Device>(
     let [order, tiles] = buckets.unwrap_or_default();
     let columns = if grouped.is_some() { tiles.len as usize } else { count.div_ceil(SIDE) };
     device.launch(&Launch {
-        kernel: format!("alara_many_{}", w.format.name()),
+        kernel: format!("alara_gemm_{}", w.format.name()),
         grid: [w.out.div_ceil(SIDE) as u32, columns as u32, 1],
         threads: 128,
         shared: (2 * 2 * SIDE * STRIDES.0).max(4 * SIDE * STRIDES.1) as u32,
-        params: params![w.bytes, x, scales, bias, order, tiles, y, places, out, runs],
+        params: params![w.bytes, x, scales, bias, order, tiles, y, places, out, sub_blocks],
     })
 }
 
-fn quantize<D: Device>(device: &D, x: Array, to: Array, rows: u32, runs: u32) -> Result<()> {
+fn quantize<D: Device>(device: &D, x: Array, to: Array, rows: u32, sub_blocks: u32) -> Result<()> {
     device.launch(&Launch {
         kernel: "alara_quantize".into(),
-        grid: [rows, runs.div_ceil(8), 1],
+        grid: [rows, sub_blocks.div_ceil(8), 1],
         threads: 256,
         shared: 0,
-        params: params![x, to, runs, 0u32],
+        params: params![x, to, sub_blocks, 0u32],
     })
 }
 

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use crate::testing::{assert_close, device, devices, floats, noise, to_floats, words};
 use crate::twin::Host;
 use crate::{
-    Device, Format, Grouped, Memory, Operands, Weights, bucket, matmul, most_tiles, multiplies, widen,
+    Device, Format, Grouped, Memory, Operands, Weights, bucket, matmul, max_tiles, multiplies, widen,
 };
 
 /// The formats that there are kernels for.
@@ -60,12 +60,12 @@ fn dot(w: &[f32], x: &[f32]) -> (f32, f32) {
 }
 
 /// Fails where a number is off by more than a part of the sum of magnitudes that it is made of.
-/// Halves are off by 2^-11 in either factor; of codes the products are exact, and their sum is off
+/// Halves are off by 2^-11 in either factor; of quants the products are exact, and their sum is off
 /// by its own rounding.
 #[track_caller]
-fn check_products(y: &[f32], wanted: &[(f32, f32)], few: bool, what: &str) {
+fn check_products(y: &[f32], wanted: &[(f32, f32)], small: bool, what: &str) {
     assert_eq!(y.len(), wanted.len(), "{what}");
-    let part = if few { 2e-6 } else { 1e-3 };
+    let part = if small { 2e-6 } else { 1e-3 };
     for (i, (y, (product, magnitudes))) in y.iter().zip(wanted).enumerate() {
         assert!(
             (y - product).abs() <= part * magnitudes,
@@ -74,16 +74,16 @@ fn check_products(y: &[f32], wanted: &[(f32, f32)], few: bool, what: &str) {
     }
 }
 
-/// Rows of activations as 8-bit codes, which is what products of few rows see.
+/// Rows of activations as 8-bit quants, which is what small batches see.
 fn rounded(x: &[f32]) -> Vec<f32> {
-    let run = |run: &[f32]| -> Vec<f32> {
-        let most = run.iter().fold(0f32, |most, x| most.max(x.abs()));
+    let block = |block: &[f32]| -> Vec<f32> {
+        let most = block.iter().fold(0f32, |most, x| most.max(x.abs()));
         if most == 0.0 {
-            return vec![0.0; run.len()];
+            return vec![0.0; block.len()];
         }
-        run.iter().map(|x| (x * (127.0 / most)).round_ties_even() * (most / 127.0)).collect()
+        block.iter().map(|x| (x * (127.0 / most)).round_ties_even() * (most / 127.0)).collect()
     };
-    x.chunks(32).flat_map(run).collect()
+    x.chunks(32).flat_map(block).collect()
 }
 
 /// A dense product of `rows` rows against the exact one.
@@ -93,8 +93,8 @@ fn check(format: Format, out: usize, width: usize, rows: usize) {
     let w = numbers(format, &bytes, width);
     let x = noise(7, rows * width);
     let bias = noise(8, out);
-    let few = rows <= crate::FEW;
-    let seen = if few { rounded(&x) } else { x.clone() };
+    let small = rows <= crate::SMALL_BATCH;
+    let seen = if small { rounded(&x) } else { x.clone() };
     let product = |x: &[f32], o: usize| {
         let (product, magnitudes) = dot(&w[o * width..][..width], x);
         (product + bias[o], magnitudes + bias[o].abs())
@@ -103,11 +103,11 @@ fn check(format: Format, out: usize, width: usize, rows: usize) {
         seen.chunks(width).flat_map(|x| (0..out).map(move |o| (x, o))).map(|(x, o)| product(x, o)).collect();
     for on in devices() {
         let (bytes, x, bias) = (Host::of(&bytes), floats(&x), floats(&bias));
-        let y = on.room(4 * wanted.len()).unwrap();
+        let y = on.alloc(4 * wanted.len()).unwrap();
         let w = Weights { format, bytes: bytes.array(1), width, out, first: 0, stack: out };
         let operands = Operands { x: x.array(4), shared: 1, bias: bias.array(4), y: y.array(4) };
         matmul(&on, &w, &operands, None).unwrap();
-        check_products(&to_floats(&y), &wanted, few, &format!("{format:?} {out} x {width}, {rows} rows"));
+        check_products(&to_floats(&y), &wanted, small, &format!("{format:?} {out} x {width}, {rows} rows"));
     }
 }
 
@@ -150,15 +150,15 @@ fn large_activations_do_not_overflow_halves() {
     let wanted: Vec<(f32, f32)> =
         x.chunks(width).flat_map(|x| w.chunks(width).map(|w| dot(w, x)).collect::<Vec<_>>()).collect();
     let (bytes, x) = (Host::of(&bytes), floats(&x));
-    let y = device().room(4 * wanted.len()).unwrap();
+    let y = device().alloc(4 * wanted.len()).unwrap();
     let w = Weights { format, bytes: bytes.array(1), width, out: 3, first: 0, stack: 3 };
     let operands = Operands { x: x.array(4), shared: 1, bias: Default::default(), y: y.array(4) };
     matmul(&device(), &w, &operands, None).unwrap();
     check_products(&to_floats(&y), &wanted, false, "large activations");
 }
 
-/// Rows of one number each, among which some are none: as on the CPU, what is wrong shows in the
-/// results of its row, and in no other.
+/// Rows of one number each, some of them NaN or infinite.
+/// As on the CPU, that shows in the results of its row, and in no other.
 #[test]
 fn what_is_no_number_shows() {
     let (format, width) = (Format::Q8_0, 64);
@@ -170,7 +170,7 @@ fn what_is_no_number_shows() {
         x[width - 5] = wrong;
         for on in devices() {
             let (bytes, x) = (Host::of(&bytes), floats(&x));
-            let y = on.room(4 * rows * 3).unwrap();
+            let y = on.alloc(4 * rows * 3).unwrap();
             let w = Weights { format, bytes: bytes.array(1), width, out: 3, first: 0, stack: 3 };
             let operands = Operands { x: x.array(4), shared: 1, bias: Default::default(), y: y.array(4) };
             matmul(&on, &w, &operands, None).unwrap();
@@ -188,7 +188,7 @@ fn the_least_numbers_are_as_good_as_zero() {
     for rows in [1, 20] {
         let x = vec![1e-40f32; rows * width];
         let (bytes, x) = (Host::of(&bytes), floats(&x));
-        let y = device().room(4 * rows * 3).unwrap();
+        let y = device().alloc(4 * rows * 3).unwrap();
         let w = Weights { format, bytes: bytes.array(1), width, out: 3, first: 0, stack: 3 };
         let operands = Operands { x: x.array(4), shared: 1, bias: Default::default(), y: y.array(4) };
         matmul(&device(), &w, &operands, None).unwrap();
@@ -204,7 +204,7 @@ fn widened_rows_are_the_cpus() {
         let rows = [8, 0, 3];
         let wanted: Vec<f32> = rows.iter().flat_map(|&row| w[row * 512..][..512].to_vec()).collect();
         let (bytes, rows) = (Host::of(&bytes), words(&rows.map(|row| row as u32)));
-        let y = device().room(4 * wanted.len()).unwrap();
+        let y = device().alloc(4 * wanted.len()).unwrap();
         let w = Weights { format, bytes: bytes.array(1), width: 512, out: 9, first: 0, stack: 9 };
         widen(&device(), &w, rows.array(4), y.array(4)).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-6, format.name());
@@ -235,9 +235,9 @@ fn check_grouped(format: Format, experts: usize, places: &[u32], shared: usize, 
         .collect();
     for on in devices() {
         let (bytes, x, bias, chosen) = (Host::of(&bytes), floats(&x), floats(&bias), words(places));
-        let y = on.room(4 * wanted.len()).unwrap();
-        let order = on.room(4 * places.len()).unwrap();
-        let tiles = on.room(16 * most_tiles(places.len(), experts)).unwrap();
+        let y = on.alloc(4 * wanted.len()).unwrap();
+        let order = on.alloc(4 * places.len()).unwrap();
+        let tiles = on.alloc(16 * max_tiles(places.len(), experts)).unwrap();
         bucket(&on, experts, chosen.array(4), order.array(4), tiles.array(16)).unwrap();
         let buckets = sorted.then(|| [order.array(4), tiles.array(16)]);
         let grouped = Grouped { experts: chosen.array(4), count: experts, buckets };
@@ -245,7 +245,7 @@ fn check_grouped(format: Format, experts: usize, places: &[u32], shared: usize, 
         let operands = Operands { x: x.array(4), shared, bias: bias.array(4), y: y.array(4) };
         matmul(&on, &w, &operands, Some(&grouped)).unwrap();
         check_products(&to_floats(&y), &wanted, !sorted, &format!("{format:?} {} places", places.len()));
-        assert!(on.room(1).unwrap().address().is_multiple_of(16));
+        assert!(on.alloc(1).unwrap().address().is_multiple_of(16));
     }
 }
 
@@ -262,8 +262,8 @@ fn each_row_meets_its_expert() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
     #[test]
-    fn any_shape(out in 1usize..90, runs in 1usize..9, rows in 1usize..90, format in select(formats().collect::<Vec<_>>())) {
-        let width = if format.row_bytes(32).is_some() { 32 * runs } else { 256 };
+    fn any_shape(out in 1usize..90, sub_blocks in 1usize..9, rows in 1usize..90, format in select(formats().collect::<Vec<_>>())) {
+        let width = if format.row_bytes(32).is_some() { 32 * sub_blocks } else { 256 };
         check(format, out, width, rows);
     }
 }

@@ -1,6 +1,6 @@
 //! The delta rule, routing, norms, activations and candidates.
 
-use alara_kernels::{Cpu, Isa, KvRows, Threads};
+use alara_kernels::{Cpu, Isa, KvRows, ThreadPool};
 use proptest::prelude::*;
 
 use crate::testing::{assert_close, device, devices, floats, noise, to_floats, to_words, words};
@@ -8,7 +8,7 @@ use crate::twin::Host;
 use crate::*;
 
 fn cpu() -> Cpu {
-    Cpu::new(Isa::available().next().unwrap(), Threads::new(1))
+    Cpu::new(Isa::available().next().unwrap(), ThreadPool::new(1))
 }
 
 /// Spans of (past, rows, rows after which state is saved), in one step on the device, in both
@@ -17,14 +17,14 @@ fn cpu() -> Cpu {
 fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     let DeltaShape { value_heads, value_width, kernel, .. } = *shape;
     let channels = shape.channels();
-    let (kept, size) = shape.kept();
+    let (history_size, size) = shape.state_sizes();
     let rows: usize = spans.iter().map(|span| span.1).sum();
     let (qkv, beta, alpha) =
         (noise(1, rows * channels), noise(2, rows * value_heads), noise(3, rows * value_heads));
     let (conv, dt) = (noise(4, channels * kernel), noise(5, value_heads));
     let a: Vec<f32> = noise(6, value_heads).iter().map(|x| -x.abs()).collect();
     let states: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(20 + nth, size)).collect();
-    let histories: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(40 + nth, kept)).collect();
+    let histories: Vec<Vec<f32>> = (0..spans.len() as u64).map(|nth| noise(40 + nth, history_size)).collect();
 
     let (mut wanted, mut wanted_saves) = (Vec::new(), Vec::new());
     let mut row = 0;
@@ -32,7 +32,7 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
         let (mut state, mut history) = if *past {
             (states[nth].clone(), histories[nth].clone())
         } else {
-            (vec![0.0; size], vec![0.0; kept])
+            (vec![0.0; size], vec![0.0; history_size])
         };
         let mut done = 0;
         for &end in saves.iter().chain([rows]) {
@@ -65,24 +65,26 @@ fn check_delta(shape: &DeltaShape, spans: &[(bool, usize, Vec<usize>)]) {
     for (on, form) in devices().iter().flat_map(|on| forms.map(|form| (on, form))) {
         let hosts = |all: &[Vec<f32>]| all.iter().map(|x| floats(x)).collect::<Vec<Host>>();
         let (states, histories) = (hosts(&states), hosts(&histories));
-        let saved: Vec<[Host; 2]> =
-            (wanted_saves.iter()).map(|_| [on.room(4 * size).unwrap(), on.room(4 * kept).unwrap()]).collect();
-        let mut to =
-            saved.iter().map(|[state, history]| Known { state: state.array(4), history: history.array(4) });
+        let saved: Vec<[Host; 2]> = (wanted_saves.iter())
+            .map(|_| [on.alloc(4 * size).unwrap(), on.alloc(4 * history_size).unwrap()])
+            .collect();
+        let mut to = saved
+            .iter()
+            .map(|[state, history]| DeltaState { state: state.array(4), history: history.array(4) });
         let parts: Vec<DeltaSpan> = (spans.iter().enumerate())
             .map(|(nth, (past, rows, saves))| DeltaSpan {
                 rows: *rows,
                 before: if *past {
-                    Known { state: states[nth].array(4), history: histories[nth].array(4) }
+                    DeltaState { state: states[nth].array(4), history: histories[nth].array(4) }
                 } else {
-                    Known::default()
+                    DeltaState::default()
                 },
                 saves: saves.iter().chain([rows]).map(|&rows| (rows, to.next().unwrap())).collect(),
             })
             .collect();
         let inputs = [&qkv, &beta, &alpha, &conv, &a, &dt].map(|x| floats(x));
         let [qkv, beta, alpha, conv, a, dt] = inputs.each_ref().map(|host| host.array(4));
-        let y = on.room(4 * wanted.len()).unwrap();
+        let y = on.alloc(4 * wanted.len()).unwrap();
         delta(on, shape, form, &parts, &DeltaInput { qkv, beta, alpha, conv, a, dt }, y.array(4)).unwrap();
         let what = format!("{form:?} {shape:?} {spans:?}");
         assert_close(&to_floats(&y), &wanted, 3e-5, &what);
@@ -127,7 +129,7 @@ fn chunks_follow_each_other_and_end_where_state_is_saved() {
 
 #[test]
 fn saves_out_of_order_are_refused() {
-    let span = DeltaSpan { rows: 3, before: Known::default(), saves: vec![(2, Known::default())] };
+    let span = DeltaSpan { rows: 3, before: DeltaState::default(), saves: vec![(2, DeltaState::default())] };
     let input = DeltaInput {
         qkv: Array::default(),
         beta: Array::default(),
@@ -155,7 +157,7 @@ fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
     };
     let mut order: Vec<usize> = (0..row.len()).collect();
     let rank = |i: usize| scores[i] + bias.get(i).copied().unwrap_or(0.0);
-    let (groups, kept) = router.groups;
+    let (groups, taken) = router.groups;
     let size = row.len() / groups;
     let of_group = |group: usize| {
         let mut ranks: Vec<f32> = (group * size..(group + 1) * size).map(rank).collect();
@@ -164,7 +166,7 @@ fn routes(router: &Router, row: &[f32], bias: &[f32]) -> (Vec<u32>, Vec<f32>) {
     };
     let mut best: Vec<usize> = (0..groups).collect();
     best.sort_by(|&a, &b| of_group(b).total_cmp(&of_group(a)).then(a.cmp(&b)));
-    order.retain(|&at| best[..kept].contains(&(at / size)));
+    order.retain(|&at| best[..taken].contains(&(at / size)));
     order.sort_by(|&a, &b| rank(b).total_cmp(&rank(a)).then(a.cmp(&b)));
     order.truncate(router.used);
     let mut weights: Vec<f32> = order.iter().map(|&i| scores[i]).collect();
@@ -203,7 +205,7 @@ fn routing_is_the_hosts() {
                 logits.chunks(count).map(|row| routes(&router, row, &bias)).unzip();
             for on in devices() {
                 let (logits, bias) = (floats(&logits), floats(&bias));
-                let [found, given] = [(); 2].map(|()| on.room(20 * used).unwrap());
+                let [found, given] = [(); 2].map(|()| on.alloc(20 * used).unwrap());
                 route(&on, &router, logits.array(4), bias.array(4), found.array(4), given.array(4)).unwrap();
                 assert_eq!(to_words(&found), experts.concat(), "{router:?}");
                 assert_close(&to_floats(&given), &weights.concat(), 1e-5, "weights");
@@ -216,8 +218,8 @@ fn routing_is_the_hosts() {
 fn places_are_sorted_by_expert() {
     let experts: Vec<u32> = (0..300).map(|i| [7, 0, 7, 7, 2][i % 5]).collect();
     for on in devices() {
-        let order = on.room(4 * 300).unwrap();
-        let tiles = on.room(16 * most_tiles(300, 9)).unwrap();
+        let order = on.alloc(4 * 300).unwrap();
+        let tiles = on.alloc(16 * max_tiles(300, 9)).unwrap();
         bucket(&on, 9, words(&experts).array(4), order.array(4), tiles.array(16)).unwrap();
         let mut wanted: Vec<u32> = (0..300).collect();
         wanted.sort_by_key(|&place| experts[place as usize]);
@@ -239,7 +241,7 @@ fn experts_are_weighed_and_summed() {
         |row: usize, e: usize| (0..2).map(|n| weights[2 * row + n] * x[(2 * row + n) * 300 + e]).sum::<f32>();
     let wanted: Vec<f32> = (0..900).map(|i| number(i / 300, i % 300)).collect();
     for on in devices() {
-        let y = on.room(4 * 900).unwrap();
+        let y = on.alloc(4 * 900).unwrap();
         weigh(&on, floats(&x).array(4), floats(&weights).array(4), 2, y.array(4)).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-6, "sum of experts");
     }
@@ -256,64 +258,64 @@ fn norms_and_sums() {
             alara_kernels::rms_norm(&cpu(), summed, weight, 1e-6, &mut wanted);
             for on in devices() {
                 let (x, more, weight) = (floats(&x), floats(with), floats(weight));
-                let [both, y] = [(); 2].map(|()| on.room(4 * wanted.len()).unwrap());
-                let codes = room_of_codes(&on, width, wanted.len());
+                let [both, y] = [(); 2].map(|()| on.alloc(4 * wanted.len()).unwrap());
+                let quants = alloc_quants(&on, width, wanted.len());
                 let (terms, results) = ([x.array(4), more.array(4)], [both.array(4), y.array(4)]);
-                add_norm(&on, terms, weight.array(4), 1e-6, results, codes.array(CODES)).unwrap();
+                add_norm(&on, terms, weight.array(4), 1e-6, results, quants.array(Q8_1_BYTES)).unwrap();
                 assert_close(&to_floats(&y), &wanted, 1e-5, "norm");
-                check_codes(&to_floats(&y), &codes);
+                check_quants(&to_floats(&y), &quants);
                 assert_close(&to_floats(&both), summed, 0.0, "sum");
             }
         }
     }
 }
 
-/// Room for the codes of `len` numbers in rows of `width`; none where rows aren't whole runs.
-fn room_of_codes(on: &impl Device<Memory = Host>, width: usize, len: usize) -> Host {
-    on.room(if width.is_multiple_of(RUN) { CODES * len / RUN } else { 0 }).unwrap()
+/// Room for the quants of `len` numbers in rows of `width`; none where rows aren't whole blocks.
+fn alloc_quants(on: &impl Device<Memory = Host>, width: usize, len: usize) -> Host {
+    on.alloc(if width.is_multiple_of(BLOCK) { Q8_1_BYTES * len / BLOCK } else { 0 }).unwrap()
 }
 
-/// Holds codes against the numbers that they stand for.
+/// Holds quants against the numbers that they stand for.
 #[track_caller]
-fn check_codes(numbers: &[f32], codes: &Host) {
+fn check_quants(numbers: &[f32], quants: &Host) {
     let half = |bytes: &[u8]| half::f16::from_le_bytes(bytes.try_into().unwrap()).to_f32();
-    for (run, codes) in numbers.chunks(RUN).zip(codes.bytes().chunks_exact(CODES)) {
-        let most = run.iter().fold(0.0f32, |most, x| most.max(x.abs()));
-        let (scale, sum) = (half(&codes[..2]), half(&codes[2..4]));
+    for (block, quants) in numbers.chunks(BLOCK).zip(quants.bytes().chunks_exact(Q8_1_BYTES)) {
+        let most = block.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+        let (scale, sum) = (half(&quants[..2]), half(&quants[2..4]));
         assert!((scale - most / 127.0).abs() <= most / 127.0 * 1e-3, "{scale} of {most}");
-        assert!((sum - run.iter().sum::<f32>()).abs() <= 2e-3 * run.iter().map(|x| x.abs()).sum::<f32>());
-        for (&x, &code) in run.iter().zip(&codes[4..]) {
+        assert!((sum - block.iter().sum::<f32>()).abs() <= 2e-3 * block.iter().map(|x| x.abs()).sum::<f32>());
+        for (&x, &quant) in block.iter().zip(&quants[4..]) {
             assert!(
-                (x - most / 127.0 * f32::from(code as i8)).abs() <= 0.501 * most / 127.0,
-                "{x} is {code}"
+                (x - most / 127.0 * f32::from(quant as i8)).abs() <= 0.501 * most / 127.0,
+                "{x} is {quant}"
             );
         }
     }
 }
 
 #[test]
-fn activations_become_codes() {
+fn activations_become_quants() {
     for (width, rows) in [(32, 1), (1024, 3), (2880, 2)] {
         let x: Vec<f32> =
             noise(7, width * rows).iter().enumerate().map(|(i, x)| x * (1 + i % 700) as f32).collect();
         for on in devices() {
-            let codes = room_of_codes(&on, width, x.len());
-            quantize(&on, floats(&x).array(4), width, codes.array(CODES)).unwrap();
-            check_codes(&x, &codes);
+            let quants = alloc_quants(&on, width, x.len());
+            quantize(&on, floats(&x).array(4), width, quants.array(Q8_1_BYTES)).unwrap();
+            check_quants(&x, &quants);
         }
     }
     // Zeros, and what is no number.
     for (x, shows) in [(0.0, false), (f32::NAN, true), (f32::INFINITY, true)] {
-        let mut run = [0.0; RUN];
-        run[5] = x;
-        let codes = room_of_codes(&device(), RUN, RUN);
-        quantize(&device(), floats(&run).array(4), RUN, codes.array(CODES)).unwrap();
-        let scale = half::f16::from_le_bytes(codes.bytes()[..2].try_into().unwrap());
+        let mut block = [0.0; BLOCK];
+        block[5] = x;
+        let quants = alloc_quants(&device(), BLOCK, BLOCK);
+        quantize(&device(), floats(&block).array(4), BLOCK, quants.array(Q8_1_BYTES)).unwrap();
+        let scale = half::f16::from_le_bytes(quants.bytes()[..2].try_into().unwrap());
         assert_eq!(!scale.is_finite(), shows, "{x}");
-        assert!(shows || codes.bytes().iter().all(|&byte| byte == 0));
+        assert!(shows || quants.bytes().iter().all(|&byte| byte == 0));
     }
     let x = floats(&[0.0; 40]);
-    assert!(quantize(&device(), x.array(4), 40, x.array(CODES)).is_err());
+    assert!(quantize(&device(), x.array(4), 40, x.array(Q8_1_BYTES)).is_err());
 }
 
 fn rows(host: &Host, width: usize) -> Rows {
@@ -328,7 +330,7 @@ fn every_gate() {
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         let mut wanted = vec![0.0; 600];
         alara_kernels::gated(&cpu(), &gate, &up, &mut wanted, kind);
-        let y = device().room(4 * 600).unwrap();
+        let y = device().alloc(4 * 600).unwrap();
         gated(&device(), [rows(&floats(&gate), 100), rows(&floats(&up), 100)], y.array(4), none, kind)
             .unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?}"));
@@ -341,7 +343,7 @@ fn every_gate() {
             width: 100,
             step: 200,
         };
-        let y = device().room(4 * 600).unwrap();
+        let y = device().alloc(4 * 600).unwrap();
         gated(&device(), [half(0), half(1)], y.array(4), none, kind).unwrap();
         assert_close(&to_floats(&y), &wanted, 1e-5, &format!("{kind:?} of halves"));
         let short = Rows { step: 201, ..half(1) };
@@ -350,25 +352,26 @@ fn every_gate() {
     // What is no number shows.
     for kind in [Gate::Silu, Gate::GeluTanh, Gate::Sigmoid, Gate::ClampedSwiglu] {
         for (gate, up) in [(f32::NAN, 1.0), (1.0, f32::NAN)] {
-            let y = device().room(4).unwrap();
+            let y = device().alloc(4).unwrap();
             let (gate, up) = (floats(&[gate]), floats(&[up]));
             gated(&device(), [rows(&gate, 1), rows(&up, 1)], y.array(4), none, kind).unwrap();
             assert!(to_floats(&y)[0].is_nan(), "{kind:?} of {gate:?} and {up:?}");
         }
     }
     // One of the gate for a row.
-    let y = device().room(4 * 600).unwrap();
+    let y = device().alloc(4 * 600).unwrap();
     let (gate_of_row, up_of_row) = (floats(&gate[..6]), floats(&up));
     gated(&device(), [rows(&gate_of_row, 1), rows(&up_of_row, 100)], y.array(4), none, Gate::Sigmoid)
         .unwrap();
     let wanted: Vec<f32> = (0..600).map(|i| up[i] / (1.0 + (-gate[i / 100]).exp())).collect();
     assert_close(&to_floats(&y), &wanted, 1e-5, "a gate a row");
-    // In rows of whole runs.
+    // In rows of whole blocks.
     for on in devices() {
         let (gate, up) = (floats(&gate[..576]), floats(&up[..576]));
-        let (y, codes) = (on.room(4 * 576).unwrap(), room_of_codes(&on, 96, 576));
-        gated(&on, [rows(&gate, 96), rows(&up, 96)], y.array(4), codes.array(CODES), Gate::Silu).unwrap();
-        check_codes(&to_floats(&y), &codes);
+        let (y, quants) = (on.alloc(4 * 576).unwrap(), alloc_quants(&on, 96, 576));
+        gated(&on, [rows(&gate, 96), rows(&up, 96)], y.array(4), quants.array(Q8_1_BYTES), Gate::Silu)
+            .unwrap();
+        check_quants(&to_floats(&y), &quants);
     }
 }
 
@@ -418,12 +421,12 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
             KvFormat::F16 => (2 * numbers, 0),
             KvFormat::Q8_0 => (numbers, numbers / 16),
         };
-        let room = |width: usize| {
-            let (codes, scales) = bytes(24 * kv_heads * width);
-            [Host::of(&vec![0; codes]), Host::of(&vec![0; scales])]
+        let buffer = |width: usize| {
+            let (quants, scales) = bytes(24 * kv_heads * width);
+            [Host::of(&vec![0; quants]), Host::of(&vec![0; scales])]
         };
-        let (key_room, value_room) = (room(key_width), room(value_width));
-        let kept = |room: &[Host; 2]| Kept { codes: room[0].array(1), scales: room[1].array(2) };
+        let (key_buffer, value_buffer) = (buffer(key_width), buffer(value_width));
+        let arrays = |buffer: &[Host; 2]| KvArrays { quants: buffer[0].array(1), scales: buffer[1].array(2) };
         let hosts = [&q, &k, &v, &cos, &sin].map(|x| floats(x));
         let [q, k, v, cos, sin] = hosts.each_ref().map(|host| host.array(4));
         let norm = [floats(&weights[..key_width]), floats(&weights[key_width..])];
@@ -438,10 +441,18 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
             half,
             adjacent,
         };
-        let y = on.room(4 * wanted.len()).unwrap();
+        let y = on.alloc(4 * wanted.len()).unwrap();
         let v = if values { v } else { Array::default() };
-        prepare(&on, &shape, kind, &tables, [q, k, v], [kept(&key_room), kept(&value_room)], y.array(4))
-            .unwrap();
+        prepare(
+            &on,
+            &shape,
+            kind,
+            &tables,
+            [q, k, v],
+            [arrays(&key_buffer), arrays(&value_buffer)],
+            y.array(4),
+        )
+        .unwrap();
         let what = format!("{kind:?} {key_width} {half} {adjacent} {norms}");
         assert_close(&to_floats(&y), &wanted, 1e-5, &what);
         // The keys as the CPU keeps them, by attending to one position at a time.
@@ -453,22 +464,22 @@ fn check_prepare(kind: KvFormat, key_width: usize, half: usize, adjacent: bool, 
         for (row, wanted) in wanted_keys.chunks(kv_heads * key_width).enumerate() {
             let at = past + row;
             let slot = blocks[at / 8] as usize * 8 + at % 8;
-            let found = numbers_of(kind, &key_room, slot * kv_heads * key_width, kv_heads * key_width);
+            let found = numbers_of(kind, &key_buffer, slot * kv_heads * key_width, kv_heads * key_width);
             let tolerance = if kind == KvFormat::F32 { 1e-5 } else { 0.02 };
             assert_close(&found, wanted, tolerance, &what);
         }
     }
 }
 
-/// Numbers of rows that are kept.
-fn numbers_of(kind: KvFormat, [codes, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
-    let (codes, scales) = (codes.bytes(), scales.bytes());
+/// Numbers of rows that are cached.
+fn numbers_of(kind: KvFormat, [quants, scales]: &[Host; 2], first: usize, len: usize) -> Vec<f32> {
+    let (quants, scales) = (quants.bytes(), scales.bytes());
     let half = |bytes: &[u8], i: usize| half::f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]).to_f32();
     (first..first + len)
         .map(|i| match kind {
-            KvFormat::F32 => f32::from_le_bytes(codes[4 * i..4 * i + 4].try_into().unwrap()),
-            KvFormat::F16 => half(&codes, i),
-            KvFormat::Q8_0 => half(&scales, i / 32) * (f32::from(codes[i]) - 128.0),
+            KvFormat::F32 => f32::from_le_bytes(quants[4 * i..4 * i + 4].try_into().unwrap()),
+            KvFormat::F16 => half(&quants, i),
+            KvFormat::Q8_0 => half(&scales, i / 32) * (f32::from(quants[i]) - 128.0),
         })
         .collect()
 }
@@ -490,7 +501,7 @@ fn check_candidates(logits: &[f32], mask: Option<&[u32]>, wanted: usize) {
     let tokens: Vec<u32> =
         order.iter().map(|&i| i as u32).chain(std::iter::repeat(u32::MAX)).take(wanted).collect();
     for on in devices() {
-        let [values, found] = [(); 2].map(|()| on.room(4 * wanted).unwrap());
+        let [values, found] = [(); 2].map(|()| on.alloc(4 * wanted).unwrap());
         let (logits_host, mask) = (floats(logits), words(mask.unwrap_or_default()));
         candidates(&on, logits_host.array(4), mask.array(4), values.array(4), found.array(4)).unwrap();
         assert_eq!(to_words(&found), tokens);

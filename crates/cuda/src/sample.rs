@@ -7,12 +7,13 @@ use crate::{Array, Device, Error, Launch, Memory, Result};
 const SLICE: usize = 8192;
 
 /// The most candidates that can be asked for.
-pub const MOST: usize = 256;
+pub const MAX_TOP_K: usize = 256;
 
 /// The `wanted` greatest finite ones of `logits: [count]`, descending, of equal ones the lower
-/// number first; only those whose bit is set in `mask: [ceil(count / 32)]`, or all if it is empty.
+/// number first.
+/// Only those count whose bit is set in `mask: [ceil(count / 32)]`, or all if it is empty.
 /// `values`, `tokens`: `[wanted]`; where there are no more, minus infinity.
-/// Never more than [`MOST`].
+/// Never more than [`MAX_TOP_K`].
 ///
 /// # Errors
 /// If nothing or too many are wanted, or the device fails.
@@ -24,7 +25,7 @@ pub fn candidates<D: Device>(
     tokens: Array,
 ) -> Result<()> {
     let wanted = values.len as usize;
-    if wanted == 0 || wanted > MOST || tokens.len != values.len || logits.len == 0 {
+    if wanted == 0 || wanted > MAX_TOP_K || tokens.len != values.len || logits.len == 0 {
         let message = format!("{wanted} of {} logits", logits.len);
         return Err(Error::Shape { operation: "candidates", message });
     }
@@ -43,10 +44,10 @@ pub fn candidates<D: Device>(
         return launch(logits, Array::default(), mask, SLICE, values, tokens);
     }
     // Those of each slice, and of these again.
-    let room = device.room(8 * blocks * wanted)?;
+    let buffer = device.alloc(8 * blocks * wanted)?;
     let len = (blocks * wanted) as u64;
-    let found = Array { address: room.address(), len };
-    let ids = Array { address: room.address() + 4 * len, len };
+    let found = Array { address: buffer.address(), len };
+    let ids = Array { address: buffer.address() + 4 * len, len };
     launch(logits, Array::default(), mask, SLICE, found, ids)?;
     launch(found, ids, Array::default(), blocks * wanted, values, tokens)
 }

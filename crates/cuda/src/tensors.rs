@@ -3,117 +3,41 @@
 //!
 //! Activations are contiguous f32.
 //! Results are new tensors; of keys and values the kernels write the very memory.
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
-use candle_core::cuda_backend::cudarc::driver::{CudaSlice, DevicePtr};
-use candle_core::cuda_backend::{CudaDType, CudaDevice};
-use candle_core::{DType, Result, Shape, Storage, Tensor, bail};
-use half::f16;
+use candle_core::cuda_backend::CudaDevice;
+use candle_core::{DType, Result, Tensor, bail};
 
-pub use crate::codes::Codes;
 use crate::gpu::{Gpu, OnGpu};
+pub use crate::interop::{array, gpu};
+use crate::interop::{maybe, numbers_to_be_written, rows, to_be_written, wrapped};
+pub use crate::quantized::QuantizedRows;
 use crate::{
     Array, AttendPlan, AttendShape, AttentionShape, AttentionSpan, DeltaForm, DeltaInput, DeltaShape,
-    DeltaSpan, Format, Gate, Grouped, Heads, Kept, Known, KvFormat, Operands, Router, Rows, Tables, Weights,
+    DeltaSpan, DeltaState, Format, Gate, Grouped, Heads, KvArrays, KvFormat, Operands, Router, Tables,
+    Weights,
 };
 
-/// candle's form of this crate's errors.
-pub(crate) fn wrapped(error: crate::Error) -> candle_core::Error {
-    candle_core::Error::msg(error)
-}
-
-/// The kernels on the device that `tensor` lies on.
-///
-/// # Errors
-/// If that is no CUDA device, or its driver doesn't take the kernels.
-pub fn gpu(tensor: &Tensor) -> Result<Arc<Gpu>> {
-    Gpu::of(tensor.device().as_cuda_device()?).map_err(wrapped)
-}
-
-/// Where the numbers of a contiguous tensor lie.
-///
-/// # Errors
-/// If it is not contiguous, of another type than f32, f16, u8 or u32, or not on a CUDA device.
-pub fn array(tensor: &Tensor) -> Result<Array> {
-    let Some((start, end)) = tensor.layout().contiguous_offsets() else {
-        bail!("a tensor is not contiguous")
-    };
-    memory(tensor, start, end)
-}
-
-/// Rows of numbers, of which each is contiguous.
-fn rows(tensor: &Tensor) -> Result<Rows> {
-    let (rows, width) = tensor.dims2()?;
-    let step = match tensor.stride() {
-        _ if tensor.is_contiguous() => width,
-        [step, 1] => *step,
-        strides => bail!("rows with strides of {strides:?}"),
-    };
-    let start = tensor.layout().start_offset();
-    let numbers = memory(tensor, start, start + rows.saturating_sub(1) * step + width)?;
-    Ok(Rows { numbers, width, step })
-}
-
-/// The numbers `start..end` of a tensor's memory.
-fn memory(tensor: &Tensor, start: usize, end: usize) -> Result<Array> {
-    fn address<T: CudaDType>(slice: &CudaSlice<T>) -> u64 {
-        // All work is in one stream: nobody needs to wait for the guard.
-        slice.device_ptr(slice.stream()).0
-    }
-    let (storage, _) = tensor.storage_and_layout();
-    let Storage::Cuda(storage) = &*storage else { bail!("a tensor is not on a CUDA device") };
-    let base = match tensor.dtype() {
-        DType::F32 => address(storage.as_cuda_slice::<f32>()?),
-        DType::F16 => address(storage.as_cuda_slice::<f16>()?),
-        DType::U8 => address(storage.as_cuda_slice::<u8>()?),
-        DType::U32 => address(storage.as_cuda_slice::<u32>()?),
-        other => bail!("numbers of type {other:?}"),
-    };
-    let address = base + (start * tensor.dtype().size_in_bytes()) as u64;
-    Ok(Array { address, len: (end - start) as u64 })
-}
-
-pub(crate) fn maybe(tensor: Option<&Tensor>) -> Result<Array> {
-    tensor.map_or(Ok(Array::default()), array)
-}
-
-/// A tensor of floats that a kernel is about to write, all of it.
-pub(crate) fn to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
-    of_type(DType::F32, shape, like)
-}
-
-/// The same of whole numbers.
-fn numbers_to_be_written(shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
-    of_type(DType::U32, shape, like)
-}
-
-pub(crate) fn of_type(kind: DType, shape: impl Into<Shape>, like: &Tensor) -> Result<Tensor> {
-    // SAFETY: the kernel that it is made for writes every number before anybody reads one, in the
-    // same stream.
-    unsafe { Tensor::empty(shape, kind, like.device()) }
-}
-
-/// Keys or values of a layer: `codes: [slots, heads * width]`, f32, f16, or u8 with 128 for zero
+/// Keys or values of a layer: `quants: [slots, heads * width]`, f32, f16, or u8 with 128 for zero
 /// and f16 scales.
 #[derive(Clone, Copy, Debug)]
 pub struct Cache<'a> {
     /// The numbers.
-    pub codes: &'a Tensor,
+    pub quants: &'a Tensor,
     /// One for 32 numbers.
     pub scales: Option<&'a Tensor>,
 }
 
 impl Cache<'_> {
-    fn kept(&self) -> Result<Kept> {
-        let codes = array(self.codes)?;
-        let bytes = codes.len * self.codes.dtype().size_in_bytes() as u64;
-        Ok(Kept { codes: Array { address: codes.address, len: bytes }, scales: maybe(self.scales)? })
+    fn arrays(&self) -> Result<KvArrays> {
+        let quants = array(self.quants)?;
+        let bytes = quants.len * self.quants.dtype().size_in_bytes() as u64;
+        Ok(KvArrays { quants: Array { address: quants.address, len: bytes }, scales: maybe(self.scales)? })
     }
 
     fn kind(&self) -> Result<KvFormat> {
-        Ok(match self.codes.dtype() {
+        Ok(match self.quants.dtype() {
             DType::F32 => KvFormat::F32,
             DType::F16 => KvFormat::F16,
             DType::U8 => KvFormat::Q8_0,
@@ -151,7 +75,7 @@ impl Attention {
     /// For layers of `shape`, whose rows lie in `keys` and the like.
     ///
     /// # Errors
-    /// If no kernel is made for the shape, or there is no room.
+    /// If no kernel is made for the shape, or there is not enough memory.
     pub fn new(
         heads: AttentionShape,
         block_tokens: usize,
@@ -159,7 +83,7 @@ impl Attention {
         keys: Cache,
     ) -> Result<Self> {
         let shape = AttendShape { heads, block_tokens, kind: keys.kind()? };
-        let gpu = gpu(keys.codes)?;
+        let gpu = gpu(keys.quants)?;
         let plan = AttendPlan::new(&shape, spans).map_err(wrapped)?;
         let tables = plan.upload(&*gpu, &shape).map_err(wrapped)?;
         Ok(Attention { gpu, shape, tables, rows: plan.rows() })
@@ -176,11 +100,11 @@ impl Attention {
     /// # Errors
     /// If shapes don't fit, or the device fails.
     pub fn append(&self, x: &Tensor, to: Cache) -> Result<()> {
-        let (x, width) = (array(x)?, to.codes.dim(1)?);
+        let (x, width) = (array(x)?, to.quants.dim(1)?);
         if x.len as usize != self.rows * width {
             bail!("{} numbers for {} rows of {width}", x.len, self.rows);
         }
-        crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.kept()?).map_err(wrapped)
+        crate::append(&*self.gpu, self.shape.kind, &self.tables, x, width, to.arrays()?).map_err(wrapped)
     }
 
     /// Makes heads ready and writes keys and values, in one launch.
@@ -213,8 +137,8 @@ impl Attention {
         }
         let y = to_be_written(q.shape(), q)?;
         let rows = [array(q)?, array(k)?, array(v)?];
-        let kept = [keys.kept()?, values.kept()?];
-        crate::prepare(&*self.gpu, &shape, self.shape.kind, &self.tables, rows, kept, array(&y)?)
+        let arrays = [keys.arrays()?, values.arrays()?];
+        crate::prepare(&*self.gpu, &shape, self.shape.kind, &self.tables, rows, arrays, array(&y)?)
             .map_err(wrapped)?;
         Ok(Some(y))
     }
@@ -234,9 +158,10 @@ impl Attention {
     ) -> Result<Tensor> {
         let AttentionShape { heads, value_width, .. } = self.shape.heads;
         let y = to_be_written((self.rows, heads * value_width), q)?;
-        let kept = [keys.kept()?, values.unwrap_or(keys).kept()?];
+        let arrays = [keys.arrays()?, values.unwrap_or(keys).arrays()?];
         let (q, sinks) = (array(q)?, maybe(sinks)?);
-        crate::attend(&*self.gpu, &self.shape, &self.tables, q, sinks, kept, array(&y)?).map_err(wrapped)?;
+        crate::attend(&*self.gpu, &self.shape, &self.tables, q, sinks, arrays, array(&y)?)
+            .map_err(wrapped)?;
         Ok(y)
     }
 }
@@ -258,7 +183,7 @@ impl Matrices {
     /// Copies `bytes`: `[count, out, width]`.
     ///
     /// # Errors
-    /// If there is no room, or the bytes are no such matrices.
+    /// If there is not enough memory, or the bytes are no such matrices.
     pub fn new(
         device: &CudaDevice,
         format: Format,
@@ -324,8 +249,8 @@ impl Matrices {
         self.apply(0, x, 1, None, Some(&groups.grouped()?))?.reshape((rows, self.count * self.out))
     }
 
-    /// By matrix number `at`, or the expert of each place if `grouped`, and `at` is 0; `shared`
-    /// rows of outputs come of a row of `x`.
+    /// By matrix number `at`, or the expert of each place if `grouped`, and `at` is 0.
+    /// `shared` rows of outputs come of a row of `x`.
     fn apply(
         &self,
         at: usize,
@@ -355,9 +280,9 @@ impl Groups {
         let places = experts.elem_count();
         let mut groups = Groups { experts: experts.clone(), count, sorted: None };
         // Tiles are for experts of several rows each.
-        if places > crate::FEW.max(4 * count) {
+        if places > crate::SMALL_BATCH.max(4 * count) {
             let words = |len| numbers_to_be_written(len, experts);
-            groups.sorted = Some([words(places)?, words(4 * crate::most_tiles(places, count))?]);
+            groups.sorted = Some([words(places)?, words(4 * crate::max_tiles(places, count))?]);
             if let Some([order, tiles]) = groups.grouped()?.buckets {
                 crate::bucket(gpu, count, array(experts)?, order, tiles).map_err(wrapped)?;
             }
@@ -392,13 +317,14 @@ pub fn route(router: &Router, logits: &Tensor, bias: Option<&Tensor>) -> Result<
 }
 
 /// The `count` greatest finite ones of `logits: [V]`, with their places, descending, of equals the
-/// lower place first: of those whose bit is set in `among`, bit `i % 32` of word `i / 32`; what is
-/// beyond has no bit.
+/// lower place first.
+/// Only those count whose bit is set in `among`, bit `i % 32` of word `i / 32`; what is beyond has
+/// no bit.
 /// Fewer if there are no more.
 ///
 /// # Errors
 /// If that are more than a launch gives, or the device fails.
-pub fn greatest(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32, u32)>> {
+pub fn top_k(logits: &Tensor, count: usize, among: &[u32]) -> Result<Vec<(f32, u32)>> {
     let words = logits.elem_count().div_ceil(32);
     let mut mask = among[..among.len().min(words)].to_vec();
     mask.resize(words, 0);
@@ -458,35 +384,40 @@ impl Experts<'_> {
     }
 }
 
-/// `act(gate) up`, and its codes if somebody wants them.
+/// `act(gate) up`, and its quants if somebody wants them.
 /// `up: [T, F]`, `gate` the same or `[T, 1]`.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
-pub fn gated(gate: &Tensor, up: &Tensor, kind: Gate, mut codes: Option<&mut Codes>) -> Result<Tensor> {
+pub fn gated(
+    gate: &Tensor,
+    up: &Tensor,
+    kind: Gate,
+    mut quants: Option<&mut QuantizedRows>,
+) -> Result<Tensor> {
     let y = to_be_written(up.shape(), up)?;
     let (count, width) = up.dims2()?;
-    let room = codes.as_mut().map_or(Ok(Array::default()), |codes| codes.room(count, width, up))?;
-    crate::gated(&*gpu(up)?, [rows(gate)?, rows(up)?], array(&y)?, room, kind).map_err(wrapped)?;
-    if let Some(codes) = codes {
-        codes.are(room, &y);
+    let buffer = quants.as_mut().map_or(Ok(Array::default()), |quants| quants.alloc(count, width, up))?;
+    crate::gated(&*gpu(up)?, [rows(gate)?, rows(up)?], array(&y)?, buffer, kind).map_err(wrapped)?;
+    if let Some(quants) = quants {
+        quants.filled(buffer, &y);
     }
     Ok(y)
 }
 
-/// RMS norm over every run of `weight.len()` numbers, and its codes where runs are rows.
+/// RMS norm over every group of `weight.len()` numbers, and its quants where groups are rows.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
-pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32, codes: &mut Codes) -> Result<Tensor> {
+pub fn norm(x: &Tensor, weight: &Tensor, epsilon: f32, quants: &mut QuantizedRows) -> Result<Tensor> {
     let y = to_be_written(x.shape(), x)?;
     let (terms, results) = ([array(x)?, Array::default()], [Array::default(), array(&y)?]);
-    add_and_norm(terms, weight, epsilon, results, &y, codes)?;
+    add_and_norm(terms, weight, epsilon, results, &y, quants)?;
     Ok(y)
 }
 
-/// `x + more`, and its RMS norm over every run of `weight.len()` numbers, and the codes of that
-/// where runs are rows.
+/// `x + more`, and its RMS norm over every group of `weight.len()` numbers, and the quants of that
+/// where groups are rows.
 ///
 /// # Errors
 /// If lengths don't fit, or the device fails.
@@ -495,11 +426,11 @@ pub fn add_norm(
     more: &Tensor,
     weight: &Tensor,
     epsilon: f32,
-    codes: &mut Codes,
+    quants: &mut QuantizedRows,
 ) -> Result<(Tensor, Tensor)> {
     let (sum, y) = (to_be_written(x.shape(), x)?, to_be_written(x.shape(), x)?);
     let (terms, results) = ([array(x)?, array(more)?], [array(&sum)?, array(&y)?]);
-    add_and_norm(terms, weight, epsilon, results, &y, codes)?;
+    add_and_norm(terms, weight, epsilon, results, &y, quants)?;
     Ok((sum, y))
 }
 
@@ -509,59 +440,59 @@ fn add_and_norm(
     epsilon: f32,
     results: [Array; 2],
     y: &Tensor,
-    codes: &mut Codes,
+    quants: &mut QuantizedRows,
 ) -> Result<()> {
     let width = weight.elem_count();
-    let room = match y.dims() {
-        &[rows, run] if run == width => codes.room(rows, width, y)?,
+    let buffer = match y.dims() {
+        &[rows, group] if group == width => quants.alloc(rows, width, y)?,
         _ => Array::default(),
     };
-    crate::add_norm(&*gpu(y)?, terms, array(weight)?, epsilon, results, room).map_err(wrapped)?;
-    codes.are(room, y);
+    crate::add_norm(&*gpu(y)?, terms, array(weight)?, epsilon, results, buffer).map_err(wrapped)?;
+    quants.filled(buffer, y);
     Ok(())
 }
 
-/// What a sequence leaves in a delta layer.
+/// What a sequence has in a delta layer.
 #[derive(Clone, Debug)]
-pub struct Memory {
+pub struct RecurrentState {
     /// `[kernel - 1, channels]`
     pub history: Tensor,
     /// `[value_heads, key_width, value_width]`
     pub matrices: Tensor,
 }
 
-impl Memory {
-    fn known(&self) -> Result<Known> {
-        Ok(Known { state: array(&self.matrices)?, history: array(&self.history)? })
+impl RecurrentState {
+    fn state_arrays(&self) -> Result<DeltaState> {
+        Ok(DeltaState { state: array(&self.matrices)?, history: array(&self.history)? })
     }
 }
 
-/// One sequence's rows: how many, what was known (`None` at its beginning), and after how many
-/// rows, ascending and with the last at the end, what is known is wanted.
+/// One sequence's rows: how many, and the state before them (`None` at its beginning).
+/// The state is wanted after some of them, ascending, the last at the end.
 #[derive(Clone, Debug)]
-pub struct Remembered {
+pub struct DeltaSequence {
     /// Rows.
     pub rows: usize,
-    /// What was known.
-    pub before: Option<Memory>,
+    /// The state before.
+    pub before: Option<RecurrentState>,
     /// Where to stop.
     pub saves: Vec<usize>,
 }
 
 /// The gated delta rule.
-/// `qkv`, `beta`, `alpha`, `conv`, `a`, `dt` as [`DeltaInput`] has them -> `[T, value_heads *
-/// value_width]`, and for every sequence what was known at each stop.
+/// `qkv`, `beta`, `alpha`, `conv`, `a`, `dt` as [`DeltaInput`] has them ->
+/// `[T, value_heads * value_width]`, and for every sequence the state at each stop.
 ///
 /// # Errors
 /// If shapes don't fit, or the device fails.
 pub fn delta(
     shape: &DeltaShape,
-    sequences: &[Remembered],
+    sequences: &[DeltaSequence],
     [qkv, beta, alpha, conv, a, dt]: [&Tensor; 6],
-) -> Result<(Tensor, Vec<Vec<Memory>>)> {
+) -> Result<(Tensor, Vec<Vec<RecurrentState>>)> {
     let DeltaShape { value_heads, key_width, value_width, kernel, .. } = *shape;
-    let fresh = || -> Result<Memory> {
-        Ok(Memory {
+    let fresh = || -> Result<RecurrentState> {
+        Ok(RecurrentState {
             history: to_be_written((kernel - 1, shape.channels()), qkv)?,
             matrices: to_be_written((value_heads, key_width, value_width), qkv)?,
         })
@@ -569,14 +500,17 @@ pub fn delta(
     let mut found = Vec::with_capacity(sequences.len());
     let mut spans = Vec::with_capacity(sequences.len());
     for sequence in sequences {
-        let memories = sequence.saves.iter().map(|_| fresh()).collect::<Result<Vec<Memory>>>()?;
-        let to = sequence.saves.iter().zip(&memories).map(|(&rows, memory)| Ok((rows, memory.known()?)));
+        let states = sequence.saves.iter().map(|_| fresh()).collect::<Result<Vec<RecurrentState>>>()?;
+        let to = sequence.saves.iter().zip(&states).map(|(&rows, state)| Ok((rows, state.state_arrays()?)));
         spans.push(DeltaSpan {
             rows: sequence.rows,
-            before: sequence.before.as_ref().map_or(Ok(Known::default()), Memory::known)?,
+            before: sequence
+                .before
+                .as_ref()
+                .map_or(Ok(DeltaState::default()), RecurrentState::state_arrays)?,
             saves: to.collect::<Result<Vec<_>>>()?,
         });
-        found.push(memories);
+        found.push(states);
     }
     let y = to_be_written((qkv.dim(0)?, value_heads * value_width), qkv)?;
     let [of_qkv, of_beta, of_alpha, conv, a, dt] =

@@ -79,8 +79,8 @@ mod on_devices {
     impl Device for Tested {
         type Memory = Host;
 
-        fn room(&self, bytes: usize) -> Result<Host> {
-            Twin::default().room(bytes)
+        fn alloc(&self, bytes: usize) -> Result<Host> {
+            Twin::default().alloc(bytes)
         }
 
         fn upload(&self, numbers: &[u32]) -> Result<Host> {

@@ -94,8 +94,8 @@ impl Drop for Host {
     }
 }
 
-/// Where [`Host`] has its memory from: the allocator, or the driver of the GPU that tests run on,
-/// which gives memory that both see under one address.
+/// Where [`Host`] has its memory from: the allocator, or the driver of the GPU that tests run on.
+/// That gives memory that both see under one address.
 mod memory {
     use std::alloc::{Layout, alloc, dealloc};
 
@@ -131,7 +131,7 @@ impl Memory for Host {
 impl Device for Twin {
     type Memory = Host;
 
-    fn room(&self, bytes: usize) -> Result<Host> {
+    fn alloc(&self, bytes: usize) -> Result<Host> {
         Ok(Host::new(bytes))
     }
 
@@ -149,8 +149,8 @@ impl Device for Twin {
         let words = launch.params.words();
         let [x, y, z] = launch.grid;
         let dims = [x, y, z, launch.threads, 1, 1];
-        // SAFETY: the parameters are as long as said, which is checked against the kernel's; arrays
-        // within are memory that the caller still has, and every index into them is checked.
+        // SAFETY: the parameters are as long as the kernel's, which is checked.
+        // Arrays within are memory that the caller still has, and every index into them is checked.
         let message = unsafe {
             alara_twin_run(
                 name.as_ptr(),

@@ -13,7 +13,8 @@ std::vector<Entry> &entries() {
     return all;
 }
 
-// Back to the loop over fibers. Only a fiber's first start needs a context: afterwards jumps do, which ask no system.
+// Back to the loop over fibers.
+// Only a fiber's first start needs a context: afterwards jumps do, which ask no system.
 static void leave() {
     if (!_setjmp(running.now->jump)) _longjmp(running.home_jump, 1);
 }
@@ -48,7 +49,8 @@ static void start() {
     _longjmp(running.home_jump, 1);
 }
 
-// Runs a fiber until it waits or ends. False if it failed.
+// Runs a fiber until it waits or ends.
+// False if it failed.
 __attribute__((noinline)) static bool resume(Fiber &fiber) {
     running.now = &fiber;
     int came = _setjmp(running.home_jump);
@@ -76,7 +78,8 @@ static bool run_block(bool descending) {
             Fiber &fiber = fibers[descending ? count - 1 - i : i];
             if (fiber.state == State::Running && !resume(fiber)) return say("failed");
         }
-        // Now everybody waits or is done: warps whose lanes all shuffle go on, else the block if all are at the barrier.
+        // Now everybody waits or is done: warps whose lanes all shuffle go on, else the block if
+        // all are at the barrier.
         bool moved = false;
         for (size_t first = 0; first < count; first += 32) {
             auto begin = fibers.begin() + long(first), end = fibers.begin() + long(std::min(count, first + 32));
@@ -153,8 +156,9 @@ static const char *run(const Entry &entry, const void *params, const unsigned *d
 
 } // namespace twin
 
-// Runs the kernel `name`. `dims`: three of the grid, three of a block. Null if all went well, else what did not; the text
-// holds until this thread's next call.
+// Runs the kernel `name`.
+// `dims`: three of the grid, three of a block.
+// Null if all went well, else what did not; the text holds until this thread's next call.
 extern "C" const char *alara_twin_run(const char *name, const void *params, size_t bytes, const unsigned *dims,
                                       unsigned shared, int descending) {
     for (auto &entry : twin::entries()) {
@@ -165,7 +169,8 @@ extern "C" const char *alara_twin_run(const char *name, const void *params, size
     return "no kernel of that name";
 }
 
-// Kernel number `nth`: its name, null if there are no more; the bytes of its parameter, and the most threads of a block.
+// Kernel number `nth`: its name, null if there are no more; the bytes of its parameter, and the
+// most threads of a block.
 extern "C" const char *alara_twin_kernel(size_t nth, size_t *bytes, size_t *threads) {
     auto &all = twin::entries();
     if (nth >= all.size()) return nullptr;

@@ -1,9 +1,12 @@
-// What CUDA C++ gives to a kernel, for a plain C++ compiler: the kernels' own source runs on the CPU, block after block,
-// each thread of a block as a fiber. Not fast; it is there so that indices and arithmetic can be tested without a GPU.
+// What CUDA C++ gives to a kernel, for a plain C++ compiler.
+// The kernels' own source runs on the CPU, block after block, each thread of a block as a fiber.
+// Not fast; it is there so that indices and arithmetic can be tested without a GPU.
 //
-// Stricter than a GPU: a thread that ends or shuffles while others of its block wait at a barrier is an error, and so is
-// an index beyond its array (`Array` in common.cuh). Fibers run in ascending or descending order, as the caller says, so
-// that a missing barrier shows as different results.
+// Stricter than a GPU: a thread that ends or shuffles while others of its block wait at a barrier
+// is an error.
+// So is an index beyond its array (`Array` in common.cuh).
+// Fibers run in ascending or descending order, as the caller says, so that a missing barrier shows
+// as different results.
 #pragma once
 
 #include <csetjmp>
@@ -38,7 +41,8 @@ struct Fiber {
     ucontext_t context;
     jmp_buf jump;
     std::vector<char> stack;
-    // What the lane offered in its latest exchange, and in the one before: others may still be reading that.
+    // What the lane offered in its latest exchange, and in the one before: others may still be
+    // reading that.
     uint64_t offered[2];
     unsigned exchanges;
 };
@@ -62,7 +66,8 @@ void wait(State state);
 unsigned char *shared_memory();
 uint64_t exchange(uint64_t offered, unsigned from);
 
-// A kernel's call, by name. Null if all is well, else what went wrong; the text lives until the next call.
+// A kernel's call, by name.
+// Null if all is well, else what went wrong; the text lives until the next call.
 struct Entry {
     const char *name;
     std::function<void(const void *)> call;
@@ -160,7 +165,8 @@ inline half __float2half_rn(float x) {
     return {uint16_t(sign | bits >> 13)};
 }
 
-// Matrices of 16 x 16 that a warp holds together: its first lane has all of it. Nothing here waits for the other lanes.
+// Matrices of 16 x 16 that a warp holds together: its first lane has all of it.
+// Nothing here waits for the other lanes.
 namespace nvcuda::wmma {
 
 struct matrix_a {};

@@ -1,8 +1,8 @@
 //! What a GGUF file can't say about itself.
 //!
 //! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors
-//! exist, and the rest in an architecture file, a few lines of YAML under `models/architectures`,
-//! embedded at build time.
+//! exist, and the rest in an architecture file.
+//! That is a few lines of YAML under `models/architectures`, embedded at build time.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::gguf::Gguf;
 use crate::nearest::nearest;
-use crate::tokenizer::TokenizerFacts;
+use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerFacts};
 use crate::{Error, Result, role};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/architectures");
@@ -204,6 +204,7 @@ pub enum NormKind {
 /// Norms on the heads of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(clippy::enum_variant_names, reason = "the values in architecture files")]
 pub enum QkNorm {
     /// If there are tensors, before the rotation.
     #[default]
@@ -398,6 +399,22 @@ impl Architecture {
     }
 }
 
+impl Tokenizer {
+    /// The tokenizer of `gguf`, as [`Tokenizer::with_facts`] with those of its architecture.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
+        Self::with_facts(gguf, &tokenizer_facts(gguf))
+    }
+}
+
+/// What the architecture file of `gguf` says about its tokenizer.
+/// Nothing if its architecture is not known, as in files that hold just a vocabulary.
+fn tokenizer_facts(gguf: &Gguf) -> TokenizerFacts {
+    Architecture::of(gguf).map(|architecture| architecture.tokenizer).unwrap_or_default()
+}
+
 impl Harmless {
     /// Whether `names` has `name`, or what it begins with.
     pub fn has(names: &[String], name: &str) -> bool {
@@ -457,5 +474,30 @@ mod tests {
     fn an_unknown_key_is_refused() {
         let text = "architecture: x\nrope: {pairing: half}\nwidnow: 3\n";
         assert!(serde_saphyr::from_str::<Architecture>(text).unwrap_err().to_string().contains("widnow"));
+    }
+
+    /// What Ollama's files leave out.
+    /// An architecture that is not there yet has nothing to say.
+    #[test]
+    fn architectures_fill_in_what_files_leave_out() {
+        #[track_caller]
+        fn check(architecture: &str, pre: Option<&str>, tokens: Option<usize>, space_prefix: Option<bool>) {
+            let bytes = Writer::new().meta("general.architecture", architecture).bytes().unwrap();
+            let gguf = Gguf::from_vec("tiny.gguf", bytes).unwrap();
+            if Architecture::of(&gguf).is_err() {
+                println!("SKIPPED: there is no architecture {architecture}");
+                assert_eq!(tokenizer_facts(&gguf), TokenizerFacts::default());
+                return;
+            }
+            let expected = TokenizerFacts { pre: pre.map(str::to_owned), tokens, space_prefix };
+            assert_eq!(tokenizer_facts(&gguf), expected, "{architecture}");
+        }
+        check("nobody", None, None, None);
+        check("qwen3", None, None, None);
+        check("llama", Some("llama-bpe"), Some(128_256), None);
+        check("gemma3", None, None, Some(false));
+        check("gptoss", Some("gpt-4o"), None, None);
+        check("mistral3", Some("tekken"), None, None);
+        check("glm4moelite", Some("glm4"), Some(154_880), None);
     }
 }

@@ -1,22 +1,23 @@
 //! The one forward pass.
 //!
-//! Dimension letters, here and everywhere: T tokens in the step, S sequences, D width, H query
-//! heads, K key and value heads, E head width, F feed-forward width, V vocabulary, L layers.
+//! Dimension letters, here and everywhere: T tokens in the step, S sequences, L layers, V
+//! vocabulary.
+//! D width, H query heads, K key and value heads, E head width, F feed-forward width.
 
 use std::time::Duration;
 
 use crate::architecture::Architecture;
-use crate::backend::{Backend, Greatest, KvType, Numbers, Part, Step, try_map};
-use crate::cache::{BlockId, Room, SlotId};
+use crate::backend::{Backend, HostNumbers, KvType, Section, Step, TopK, try_map};
+use crate::cache::{BlockId, CacheConfig, SlotId};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::layers::{
-    Experts, Ffn, Kept, Mixer, Norm, PerLayer, PerLayerInput, PerLayerTable, Place, Rope, Rotation, Weights,
-    normed, rope_width, windowed_rope_width,
+    CacheSlice, Experts, Ffn, LayerCache, Norm, PerLayer, PerLayerInput, PerLayerTable, Rope, Rotation,
+    TokenMixer, Weights, normed, rope_width, windowed_rope_width,
 };
 use crate::{Error, Result};
 
-/// A loaded model and what it keeps of its sequences.
+/// A loaded model and its cache.
 #[derive(Debug)]
 pub struct Decoder<B: Backend> {
     /// Where the weights are.
@@ -41,13 +42,13 @@ pub struct Decoder<B: Backend> {
 #[derive(Debug)]
 struct Block<B: Backend> {
     attn_in: Option<Norm<B>>,
-    mixer: Mixer<B>,
+    token_mixer: TokenMixer<B>,
     attn_out: Option<Norm<B>>,
     ffn_in: Option<Norm<B>>,
-    /// `None`: the block only mixes tokens.
+    /// `None`: the block has a token mixer only.
     ffn: Option<FeedForward<B>>,
     ffn_out: Option<Norm<B>>,
-    /// Whether what mixes tokens and what works on each alone read the same.
+    /// Whether the token mixer and the feed-forward layer read the same.
     parallel: bool,
     /// Multiplies what either adds to the residual stream.
     residual_scale: f32,
@@ -57,17 +58,17 @@ struct Block<B: Backend> {
     output_scale: Option<f32>,
 }
 
-/// What a block's mixer leaves: the residual stream and what it adds to it, if there is one, and
-/// its own input for a parallel feed-forward layer.
+/// What a block's token mixer leaves: the residual stream, what it adds to it, if there is one, and
+/// its input for a parallel feed-forward layer.
 /// `[T, D]` each
 #[derive(Debug)]
-struct Mixed<A> {
+struct MixerOutput<A> {
     x: A,
     y: Option<A>,
     input: Option<A>,
 }
 
-/// What works on each token alone; which one it is, is seen from the tensors.
+/// The feed-forward layer; which one it is, is seen from the tensors.
 #[derive(Debug)]
 enum FeedForward<B: Backend> {
     Dense(Ffn<B>),
@@ -78,54 +79,56 @@ enum FeedForward<B: Backend> {
 pub type Observer<'a> = &'a mut dyn FnMut(usize, Vec<f32>);
 
 impl<B: Backend> Decoder<B> {
-    /// Loads the model in `gguf` and makes room for what it keeps of its sequences.
+    /// As [`Decoder::load_as`], by the architecture file that ships.
     ///
     /// # Errors
-    /// If the architecture is unknown, a size or tensor is missing, wrong or more than is
-    /// understood, or the backend has no room.
-    pub fn load(gguf: &Gguf, backend: B, room: &Room, kv: KvType) -> Result<Self> {
-        Self::load_as(gguf, &Architecture::of(gguf)?, backend, room, kv)
+    /// As there, or if the architecture is unknown.
+    #[cfg(test)]
+    pub fn load(gguf: &Gguf, backend: B, config: &CacheConfig, kv: KvType) -> Result<Self> {
+        Self::load_as(gguf, &Architecture::of(gguf)?, backend, config, kv)
     }
 
-    /// As [`Decoder::load`], by a given architecture file.
+    /// Loads the model in `gguf`, by its architecture file, and makes room for what it keeps of its
+    /// sequences.
     ///
     /// # Errors
-    /// As [`Decoder::load`].
+    /// If a size or tensor is missing, wrong or more than is understood, or the backend has no
+    /// room.
     pub fn load_as(
         gguf: &Gguf,
         architecture: &Architecture,
         backend: B,
-        room: &Room,
+        config: &CacheConfig,
         kv: KvType,
     ) -> Result<Self> {
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
         let weights = Weights { facts: &facts, backend: &backend };
         let vocabulary = weights.dimension("token_embd.weight", 1)?;
-        weights.backend.begin(Part::Input);
+        weights.backend.begin(Section::Input);
         let embedding = weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?;
         let per_layer = PerLayerTable::load(&weights, vocabulary, &sizes)?;
         let blocks = (0..sizes.layers)
             .map(|layer| {
-                weights.backend.begin(Part::Block(layer));
-                Block::load(&weights, layer, &sizes, room, kv)
+                weights.backend.begin(Section::Block(layer));
+                Block::load(&weights, layer, &sizes, config, kv)
             })
             .collect::<Result<Vec<_>>>()?;
-        weights.backend.begin(Part::Output);
+        weights.backend.begin(Section::Output);
         let norm = Norm::load(&weights, "output_norm", sizes.width, sizes.norm_epsilon)?;
         let norm = norm.of_kind(architecture.norm);
-        // A table that serves as both is taken twice: the two may be wanted in different places,
-        // and on a CPU they are the same bytes.
+        // A table that serves as both is taken twice: the two may lie on different devices, and on
+        // a CPU they are the same bytes.
         let output = match weights.matrix("output.weight", vocabulary, sizes.width)? {
             Some(output) => output,
             None => weights.required_matrix("token_embd.weight", vocabulary, sizes.width)?,
         };
         let rotated = rope_width(&facts, sizes.key_width)?;
-        let rope = Rope::load(&weights, rotated, room.context)?;
+        let rope = Rope::load(&weights, rotated, config.context)?;
         let windowed_rope = match sizes.window {
             Some(_) => {
                 let rotated = windowed_rope_width(&facts, &sizes)?;
-                Some(Rope::load_windowed(&weights, rotated, room.context)?)
+                Some(Rope::load_windowed(&weights, rotated, config.context)?)
             }
             None => None,
         };
@@ -153,9 +156,9 @@ impl<B: Backend> Decoder<B> {
         Ok(decoder)
     }
 
-    /// Bytes that the layers keep in `room`: keys and values, and recurrent state.
-    pub fn keeps(&self, room: &Room, kv: KvType) -> (u64, u64) {
-        self.each_keeps(room, kv).into_iter().fold(
+    /// Bytes of the layers' caches by `config`: keys and values, and recurrent state.
+    pub fn cache_bytes(&self, config: &CacheConfig, kv: KvType) -> (u64, u64) {
+        self.cache_bytes_by_layer(config, kv).into_iter().fold(
             (0, 0),
             |(rows, state): (u64, u64), (of_rows, of_state)| {
                 (rows.saturating_add(of_rows), state.saturating_add(of_state))
@@ -163,10 +166,10 @@ impl<B: Backend> Decoder<B> {
         )
     }
 
-    /// What each block keeps in `room`: bytes of keys and values, and of recurrent state.
-    pub fn each_keeps(&self, room: &Room, kv: KvType) -> Vec<(u64, u64)> {
-        let mixers = self.blocks.iter().map(|block| &block.mixer);
-        mixers.map(|mixer| mixer.keeps(room, kv)).collect()
+    /// The same of each block.
+    pub fn cache_bytes_by_layer(&self, config: &CacheConfig, kv: KvType) -> Vec<(u64, u64)> {
+        let token_mixers = self.blocks.iter().map(|block| &block.token_mixer);
+        token_mixers.map(|token_mixer| token_mixer.cache_bytes(config, kv)).collect()
     }
 
     /// Whether a row's result never depends on what shares its step.
@@ -181,7 +184,7 @@ impl<B: Backend> Decoder<B> {
 
     /// Whether a layer has recurrent state.
     pub fn recurrent(&self) -> bool {
-        self.blocks.iter().any(|block| block.mixer.recurrent())
+        self.blocks.iter().any(|block| block.token_mixer.recurrent())
     }
 
     /// Copies what block `from` holds to block `to`, in every layer that is windowed or in every
@@ -190,9 +193,9 @@ impl<B: Backend> Decoder<B> {
     /// # Errors
     /// If the backend fails.
     pub fn copy_block(&mut self, from: BlockId, to: BlockId, windowed: bool) -> Result<()> {
-        let mixers = self.blocks.iter_mut().map(|block| &mut block.mixer);
-        let mut group = mixers.filter(|mixer| mixer.windowed() == windowed);
-        group.try_for_each(|mixer| mixer.copy_block(&mut self.backend, from, to))
+        let token_mixers = self.blocks.iter_mut().map(|block| &mut block.token_mixer);
+        let mut group = token_mixers.filter(|token_mixer| token_mixer.windowed() == windowed);
+        group.try_for_each(|token_mixer| token_mixer.copy_block(&mut self.backend, from, to))
     }
 
     /// Copies the recurrent state of slot `from` to slot `to`, in every layer that has one.
@@ -200,38 +203,41 @@ impl<B: Backend> Decoder<B> {
     /// # Errors
     /// If the backend fails.
     pub fn copy_state(&mut self, from: SlotId, to: SlotId) -> Result<()> {
-        self.blocks.iter_mut().try_for_each(|block| block.mixer.copy_state(&mut self.backend, from, to))
+        self.blocks.iter_mut().try_for_each(|block| block.token_mixer.copy_state(&mut self.backend, from, to))
     }
 
     /// How long the steps since this was last asked have copied recurrent state for snapshots.
-    pub fn saving(&mut self) -> Duration {
-        self.backend.saving()
+    pub fn snapshot_time(&mut self) -> Duration {
+        self.backend.snapshot_time()
     }
 
-    /// What is kept of a sequence, and in which block.
-    pub fn kept(&self) -> Vec<(usize, Kept)> {
+    /// What is cached of a sequence, and in which block.
+    pub fn caches(&self) -> Vec<(usize, LayerCache)> {
         let blocks = self.blocks.iter().enumerate();
-        blocks.flat_map(|(layer, block)| block.mixer.kept(self.kv).map(move |kept| (layer, kept))).collect()
+        blocks
+            .flat_map(|(layer, block)| block.token_mixer.caches(self.kv).map(move |cache| (layer, cache)))
+            .collect()
     }
 
-    /// Appends what block number `layer` keeps at `place` to `out`.
+    /// Appends what block number `layer` has at `slice` of its cache to `out`.
     ///
     /// # Errors
     /// If the backend can't.
-    pub fn save(&self, layer: usize, place: Place, out: &mut Vec<u8>) -> Result<()> {
-        self.blocks[layer].mixer.save(&self.backend, place, out)
+    pub fn save(&self, layer: usize, slice: CacheSlice, out: &mut Vec<u8>) -> Result<()> {
+        self.blocks[layer].token_mixer.save(&self.backend, slice, out)
     }
 
-    /// Puts what [`Decoder::save`] gave at `place`.
+    /// Puts what [`Decoder::save`] gave at `slice`.
     ///
     /// # Errors
     /// If the backend can't.
-    pub fn load_back(&mut self, layer: usize, place: Place, bytes: &[u8]) -> Result<()> {
-        self.blocks[layer].mixer.load_back(&mut self.backend, place, bytes)
+    pub fn load_back(&mut self, layer: usize, slice: CacheSlice, bytes: &[u8]) -> Result<()> {
+        self.blocks[layer].token_mixer.load_back(&mut self.backend, slice, bytes)
     }
 
-    /// Computes one step: writes what its tokens leave behind, gives the logits of its output rows,
-    /// as [`Decoder::read`] takes them; `None` if there are no such rows.
+    /// Computes one step: extends the cache by its tokens, and gives the logits of its output rows,
+    /// as [`Decoder::read`] takes them.
+    /// `None` if there are no such rows.
     /// All is computed when it returns.
     ///
     /// # Errors
@@ -263,7 +269,7 @@ impl<B: Backend> Decoder<B> {
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn read_mut<'a>(&mut self, logits: &'a mut B::Array) -> Result<Numbers<'a>> {
+    pub fn read_mut<'a>(&mut self, logits: &'a mut B::Array) -> Result<HostNumbers<'a>> {
         let mut logits = self.backend.numbers_mut(logits)?;
         self.cap(&mut logits);
         Ok(logits)
@@ -275,31 +281,24 @@ impl<B: Backend> Decoder<B> {
         }
     }
 
-    /// As [`Backend::greatest`] of what [`Decoder::forward`] gave.
+    /// As [`Backend::top_k`] of what [`Decoder::forward`] gave.
     /// `None` too where logits are capped: a cap makes equals of different ones.
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn greatest(
-        &mut self,
-        logits: &B::Array,
-        row: usize,
-        count: usize,
-        among: &[u32],
-    ) -> Result<Greatest> {
+    pub fn top_k(&mut self, logits: &B::Array, row: usize, k: usize, mask: &[u32]) -> Result<TopK> {
         match self.logit_cap {
-            None => self.backend.greatest(logits, row, count, among),
+            None => self.backend.top_k(logits, row, k, mask),
             Some(_) => Ok(None),
         }
     }
 
     fn compute(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
         let logits = self.logits(step, observer);
-        // Weights that were lost meanwhile were zeros, of which nothing must come.
+        // Weights that were lost meanwhile were zeros: no token may come of them.
         self.gguf.check_unchanged()?;
         let logits = logits?;
-        // Who measures steps, and who is told what went wrong in them, means the computation
-        // itself.
+        // Times and errors of a step are those of the computation itself.
         self.backend.wait()?;
         Ok(logits)
     }
@@ -329,25 +328,25 @@ impl<B: Backend> Decoder<B> {
         for layer in 0..layers {
             let (earlier, rest) = self.blocks.split_at_mut(layer);
             let block = &mut rest[0];
-            let lent = block.mixer.source().and_then(|source| earlier[source].mixer.kv());
-            let rotation = windowed.as_ref().filter(|_| block.mixer.windowed()).unwrap_or(&rotation);
-            let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation, lent)?;
-            // No row looks at another any more, so those whose logits nobody wants are done; who
-            // observes blocks gets them whole.
+            let shared_kv = block.token_mixer.source().and_then(|source| earlier[source].token_mixer.kv());
+            let rotation = windowed.as_ref().filter(|_| block.token_mixer.windowed()).unwrap_or(&rotation);
+            let mut mixed = block.mix(backend, x, more.as_ref(), step, rotation, shared_kv)?;
+            // No row looks at another any more, so those whose logits nobody wants are done; an
+            // observer of blocks gets them whole.
             if layer + 1 == layers && observer.is_none() {
                 if step.outputs.is_empty() {
                     return Ok(None);
                 }
-                let Mixed { x, y, input } = mixed;
+                let MixerOutput { x, y, input } = mixed;
                 let [y, input] =
                     try_map([y, input], |part| part.map(|part| outputs(backend, part, step)).transpose())?;
-                mixed = Mixed { x: outputs(backend, x, step)?, y, input }; // [S, D]
+                mixed = MixerOutput { x: outputs(backend, x, step)?, y, input }; // [S, D]
                 if let Some((_, own)) = &mut own {
                     *own = own.rows(backend, &step.outputs)?;
                 }
                 whole = false;
             }
-            let (sum, y) = block.feed(backend, mixed)?;
+            let (sum, y) = block.feed_forward(backend, mixed)?;
             (x, more) = block.finish(backend, sum, y, own.as_ref())?;
             if let Some(observer) = &mut observer {
                 if let Some(y) = more.take() {
@@ -378,7 +377,13 @@ fn outputs<B: Backend>(backend: &mut B, x: B::Array, step: &Step) -> Result<B::A
 }
 
 impl<B: Backend> Block<B> {
-    fn load(weights: &Weights<B>, layer: usize, sizes: &Sizes, room: &Room, kv: KvType) -> Result<Self> {
+    fn load(
+        weights: &Weights<B>,
+        layer: usize,
+        sizes: &Sizes,
+        config: &CacheConfig,
+        kv: KvType,
+    ) -> Result<Self> {
         let architecture = weights.facts.architecture;
         let norm = |slot: &Option<String>| match slot {
             Some(name) => {
@@ -389,7 +394,7 @@ impl<B: Backend> Block<B> {
             None => Ok(None),
         };
         let slots = &architecture.norms;
-        let mixer = Mixer::load(weights, layer, sizes, room, kv)?;
+        let token_mixer = TokenMixer::load(weights, layer, sizes, config, kv)?;
         let ffn = if weights.has(&format!("blk.{layer}.ffn_gate_inp.weight")) {
             Some(FeedForward::Experts(Experts::load(weights, layer, sizes)?))
         } else if weights.facts.lacks("feed_forward_length", layer)? {
@@ -399,7 +404,7 @@ impl<B: Backend> Block<B> {
             Some(FeedForward::Dense(Ffn::load(weights, layer, "", sizes.width, activation)?))
         };
         // A block of one layer has one norm before it.
-        let (attn_in, ffn_in) = match (mixer.is_empty(), &ffn) {
+        let (attn_in, ffn_in) = match (token_mixer.is_empty(), &ffn) {
             (false, Some(_)) => (norm(&slots.attn_in)?, norm(&slots.ffn_in)?),
             (false, None) => (norm(&slots.attn_in)?, None),
             (true, Some(_)) => (None, norm(&slots.attn_in)?),
@@ -410,7 +415,7 @@ impl<B: Backend> Block<B> {
         };
         Ok(Block {
             attn_in,
-            mixer,
+            token_mixer,
             attn_out: norm(&slots.attn_out)?,
             ffn_in,
             ffn,
@@ -425,7 +430,7 @@ impl<B: Backend> Block<B> {
         })
     }
 
-    /// What mixes tokens, of the sum of `x` and `more: [T, D]`.
+    /// The token mixer, of the sum of `x` and `more: [T, D]`.
     fn mix(
         &mut self,
         backend: &mut B,
@@ -433,18 +438,22 @@ impl<B: Backend> Block<B> {
         more: Option<&B::Array>,
         step: &Step,
         rotation: &Rotation<B>,
-        lent: Option<&mut B::Kv>,
-    ) -> Result<Mixed<B::Array>> {
+        shared_kv: Option<&mut B::Kv>,
+    ) -> Result<MixerOutput<B::Array>> {
         let (x, h) = summed(backend, self.attn_in.as_ref(), x, more)?;
-        let y = self.mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation, lent)?;
+        let y = self.token_mixer.apply(backend, h.as_ref().unwrap_or(&x), step, rotation, shared_kv)?;
         let y = y.map(|y| self.added(backend, self.attn_out.as_ref(), y)).transpose()?;
-        Ok(Mixed { x, y, input: h.filter(|_| self.parallel) })
+        Ok(MixerOutput { x, y, input: h.filter(|_| self.parallel) })
     }
 
-    /// What works on each token alone, of all rows or some: two arrays `[T, D]`, of which the sum
-    /// comes out.
-    fn feed(&self, backend: &mut B, mixed: Mixed<B::Array>) -> Result<(B::Array, Option<B::Array>)> {
-        let Mixed { x, y: more, input } = mixed;
+    /// The feed-forward layer, of all rows or some: two arrays `[T, D]`, of which the sum is the
+    /// residual stream.
+    fn feed_forward(
+        &self,
+        backend: &mut B,
+        mixed: MixerOutput<B::Array>,
+    ) -> Result<(B::Array, Option<B::Array>)> {
+        let MixerOutput { x, y: more, input } = mixed;
         let Some(ffn) = &self.ffn else { return Ok((x, more)) };
         let (x, h) = match input {
             Some(input) => (x, Some(input)),
@@ -462,8 +471,8 @@ impl<B: Backend> Block<B> {
         Ok((x, Some(y)))
     }
 
-    /// What comes after both: `x`, `more: [T, D]`, of which the sum goes in -> two such, of which
-    /// the sum comes out.
+    /// What comes after both: `x`, `more: [T, D]`, of which the sum is the residual stream -> two
+    /// such.
     fn finish(
         &self,
         backend: &mut B,
@@ -511,10 +520,10 @@ fn summed<B: Backend>(
 #[cfg(test)]
 impl Decoder<crate::backend::native::Native> {
     /// Bytes that the backend made: keys and values, and recurrent state.
-    pub fn made(&self) -> (u64, u64) {
+    pub fn allocated(&self) -> (u64, u64) {
         self.blocks
             .iter()
-            .map(|block| block.mixer.made())
+            .map(|block| block.token_mixer.allocated())
             .fold((0, 0), |(rows, state), (more, of_state)| (rows + more, state + of_state))
     }
 }

@@ -1,12 +1,13 @@
 //! Which device computes, and what to say where it can't.
 //!
-//! Owns the names of devices, how they are found, and the answers to what goes wrong with them;
-//! what of a model goes there is said in [`crate::placement`].
+//! Owns the names of devices, how they are found, and the errors of what goes wrong with them.
+//! [`crate::placement`] decides what of a model goes there.
 //! A build without the features `cuda` and `metal` knows the names only.
 
 use std::fmt;
 use std::str::FromStr;
 
+use crate::error::DeviceProblem;
 use crate::{Error, Result};
 
 /// Who computes.
@@ -56,54 +57,6 @@ impl fmt::Display for Device {
     }
 }
 
-/// Why a device can't be used, and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// The program was built without it.
-    #[error("this build computes on {}; {}", built_for(), .0)]
-    NotBuilt(&'static str),
-    /// There are fewer devices.
-    #[error("this machine has {count} such device{}", match count { 1 => ", cuda:0".to_owned(), 0 => "s".to_owned(), n => format!("s, cuda:0 to cuda:{}", n - 1) })]
-    Index {
-        /// How many there are.
-        count: usize,
-    },
-    /// There is no such device.
-    #[error("this machine has none, or this process may not use it (in a container it must be handed in)")]
-    None,
-    /// The driver is missing or does not run.
-    #[error(
-        "the NVIDIA driver is missing or not running; install it, or start it anew after an update (`nvidia-smi` tells)"
-    )]
-    NoDriver,
-    /// The driver is older than what the program was built with.
-    #[error(
-        "the NVIDIA driver is too old for this build: CUDA 13 takes version 580 or later (`nvidia-smi` tells which one this is)"
-    )]
-    OldDriver,
-    /// The program has no kernels for it.
-    #[error("this build has no code for this GPU: it takes a compute capability from 7.5 (Turing, 2018) on")]
-    OldGpu,
-    /// Layers were asked for on a GPU, and there is none.
-    #[error("it has no layers of a GPU (--gpu-layers); leave that out, or name a GPU (--device)")]
-    NoLayers,
-    /// Something else has it for itself.
-    #[error("another process has the GPU for itself")]
-    Busy,
-    /// What the driver said.
-    #[error("{0}")]
-    Other(String),
-}
-
-/// What this build can compute on.
-fn built_for() -> &'static str {
-    match (cfg!(feature = "cuda"), cfg!(feature = "metal")) {
-        (true, _) => "the CPU and on NVIDIA GPUs",
-        (_, true) => "the CPU and on Apple's GPUs",
-        _ => "the CPU alone",
-    }
-}
-
 /// What else there is for those who want to compute on NVIDIA's GPUs.
 #[cfg(not(feature = "cuda"))]
 const CUDA_BUILD: &str = "the one that is called alara-cuda computes on NVIDIA's (docs/gpu.md)";
@@ -114,19 +67,19 @@ const METAL_BUILD: &str = "the one for macOS computes on Apple's (docs/gpu.md)";
 
 /// Texts of the CUDA libraries, and what they mean.
 /// Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
-const ANSWERS: [(&str, Problem); 12] = [
-    ("CUDA_ERROR_NO_DEVICE", Problem::None),
-    ("CUDA_ERROR_STUB_LIBRARY", Problem::NoDriver),
-    ("CUDA_ERROR_NOT_INITIALIZED", Problem::NoDriver),
-    ("CUDA_ERROR_SYSTEM_NOT_READY", Problem::NoDriver),
-    ("CUDA_ERROR_OPERATING_SYSTEM", Problem::NoDriver),
-    ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", Problem::OldDriver),
-    ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", Problem::OldDriver),
-    ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", Problem::OldDriver),
-    ("driver version is insufficient", Problem::OldDriver),
-    ("CUDA_ERROR_NO_BINARY_FOR_GPU", Problem::OldGpu),
-    ("CUDA_ERROR_INVALID_PTX", Problem::OldGpu),
-    ("CUDA_ERROR_DEVICE_UNAVAILABLE", Problem::Busy),
+const ANSWERS: [(&str, DeviceProblem); 12] = [
+    ("CUDA_ERROR_NO_DEVICE", DeviceProblem::None),
+    ("CUDA_ERROR_STUB_LIBRARY", DeviceProblem::NoDriver),
+    ("CUDA_ERROR_NOT_INITIALIZED", DeviceProblem::NoDriver),
+    ("CUDA_ERROR_SYSTEM_NOT_READY", DeviceProblem::NoDriver),
+    ("CUDA_ERROR_OPERATING_SYSTEM", DeviceProblem::NoDriver),
+    ("CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", DeviceProblem::OldDriver),
+    ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", DeviceProblem::OldDriver),
+    ("CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE", DeviceProblem::OldDriver),
+    ("driver version is insufficient", DeviceProblem::OldDriver),
+    ("CUDA_ERROR_NO_BINARY_FOR_GPU", DeviceProblem::OldGpu),
+    ("CUDA_ERROR_INVALID_PTX", DeviceProblem::OldGpu),
+    ("CUDA_ERROR_DEVICE_UNAVAILABLE", DeviceProblem::Busy),
 ];
 
 /// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal
@@ -138,7 +91,7 @@ const FULL: [&str; 4] = [
     "create metal resource: Buffer",
 ];
 
-/// The error of `operation` on a device, by what the device said.
+/// The error of `operation` on a device, by the device's message.
 pub fn failed(operation: &str, message: &str) -> Error {
     let says = |text: &&str| message.contains(*text);
     if FULL.iter().any(says) {
@@ -190,13 +143,13 @@ impl Device {
     }
 
     /// The error that says why.
-    pub(crate) fn unusable(self, problem: Problem) -> Error {
+    pub(crate) fn unusable(self, problem: DeviceProblem) -> Error {
         Error::Device { device: self.to_string(), problem }
     }
 }
 
 /// All GPUs that this build can compute on, or why there is none.
-pub fn all() -> Vec<(Device, Result<Gpu>)> {
+pub fn gpus() -> Vec<(Device, Result<Gpu>)> {
     let mut all = Vec::new();
     if cfg!(feature = "cuda") {
         let count = count().unwrap_or(0).max(1);
@@ -205,37 +158,38 @@ pub fn all() -> Vec<(Device, Result<Gpu>)> {
     if cfg!(feature = "metal") {
         all.push(Device::Metal);
     }
-    let open =
-        |device: Device| device.open().and_then(|gpu| gpu.ok_or_else(|| device.unusable(Problem::None)));
+    let open = |device: Device| {
+        device.open().and_then(|gpu| gpu.ok_or_else(|| device.unusable(DeviceProblem::None)))
+    };
     all.into_iter().map(|device| (device, open(device))).collect()
 }
 
-/// The problem that a text of the libraries tells of.
+/// The problem that a message of the libraries means.
 #[cfg(any(feature = "cuda", feature = "metal"))]
-fn problem(error: &impl fmt::Display) -> Problem {
+fn problem(error: &impl fmt::Display) -> DeviceProblem {
     match failed("", error.to_string().lines().next().unwrap_or_default()) {
         Error::Device { problem, .. } => problem,
-        Error::Backend { message, .. } => Problem::Other(message),
-        _ => Problem::Other("its memory is full".into()),
+        Error::Backend { message, .. } => DeviceProblem::Other(message),
+        _ => DeviceProblem::Other("its memory is full".into()),
     }
 }
 
 #[cfg(feature = "cuda")]
-fn count() -> Result<usize, Problem> {
+fn count() -> Result<usize, DeviceProblem> {
     let count = candle_core::cuda::cudarc::driver::CudaContext::device_count();
     count.map(|count| count.max(0) as usize).map_err(|error| problem(&error))
 }
 
 #[cfg(not(feature = "cuda"))]
-fn count() -> Result<usize, Problem> {
+fn count() -> Result<usize, DeviceProblem> {
     Ok(0)
 }
 
 #[cfg(feature = "cuda")]
-fn cuda(index: usize) -> Result<Gpu, Problem> {
+fn cuda(index: usize) -> Result<Gpu, DeviceProblem> {
     let count = count()?;
     if index >= count {
-        return Err(if count == 0 { Problem::None } else { Problem::Index { count } });
+        return Err(if count == 0 { DeviceProblem::None } else { DeviceProblem::Index { count } });
     }
     let device = candle_core::Device::new_cuda(index).map_err(|error| problem(&error))?;
     let cuda = device.as_cuda_device().map_err(|error| problem(&error))?;
@@ -248,14 +202,15 @@ fn cuda(index: usize) -> Result<Gpu, Problem> {
 }
 
 #[cfg(not(feature = "cuda"))]
-fn cuda(_index: usize) -> Result<Gpu, Problem> {
-    Err(Problem::NotBuilt(CUDA_BUILD))
+fn cuda(_index: usize) -> Result<Gpu, DeviceProblem> {
+    Err(DeviceProblem::NotBuilt(CUDA_BUILD))
 }
 
 #[cfg(feature = "metal")]
-fn metal() -> Result<Gpu, Problem> {
+fn metal() -> Result<Gpu, DeviceProblem> {
     // candle takes the first of an empty list where there is no GPU, as in a virtual machine.
-    let opened = std::panic::catch_unwind(|| candle_core::Device::new_metal(0)).map_err(|_| Problem::None)?;
+    let opened =
+        std::panic::catch_unwind(|| candle_core::Device::new_metal(0)).map_err(|_| DeviceProblem::None)?;
     let device = opened.map_err(|error| problem(&error))?;
     let metal = device.as_metal_device().map_err(|error| problem(&error))?.device();
     // What the system lets a process keep there at once; the memory is the CPU's too.
@@ -264,8 +219,8 @@ fn metal() -> Result<Gpu, Problem> {
 }
 
 #[cfg(not(feature = "metal"))]
-fn metal() -> Result<Gpu, Problem> {
-    Err(Problem::NotBuilt(METAL_BUILD))
+fn metal() -> Result<Gpu, DeviceProblem> {
+    Err(DeviceProblem::NotBuilt(METAL_BUILD))
 }
 
 #[cfg(test)]
@@ -287,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_devices_say_has_an_answer() {
+    fn each_message_of_a_device_has_its_error() {
         let check = |message: &str, expected: &str| {
             assert_eq!(failed("attention", message).to_string(), expected);
         };
@@ -311,7 +266,7 @@ mod tests {
     #[test]
     fn a_number_that_is_too_high_is_told_how_many_there_are() {
         let check = |count, expected: &str| {
-            let error = Device::Cuda(7).unusable(Problem::Index { count });
+            let error = Device::Cuda(7).unusable(DeviceProblem::Index { count });
             assert_eq!(error.to_string(), format!("cuda:7 can't be used: this machine has {expected}"));
         };
         check(1, "1 such device, cuda:0");
@@ -322,7 +277,7 @@ mod tests {
     #[test]
     fn a_build_without_gpus_says_which_one_has_them() {
         assert!(Device::Auto.open().unwrap().is_none(), "auto is the CPU");
-        assert!(all().is_empty());
+        assert!(gpus().is_empty());
         assert_eq!(
             Device::Cuda(0).open().unwrap_err().to_string(),
             "cuda:0 can't be used: this build computes on the CPU alone; the one that is called alara-cuda computes on NVIDIA's \

@@ -1,6 +1,9 @@
 //! What can go wrong in the engine, by cause.
 
+mod device;
+
 use crate::gguf::GgufError;
+pub use device::DeviceProblem;
 
 /// The engine's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -50,7 +53,7 @@ pub enum Error {
     ArchitectureFile {
         /// The file.
         name: String,
-        /// What the reader said.
+        /// The reader's message.
         message: String,
     },
     /// The file is one of those that lie beside models.
@@ -107,17 +110,18 @@ pub enum Error {
         instead: &'static str,
     },
     /// The model needs more memory than it may take.
-    #[error("{file} needs {footprint} at a context of {context} tokens, but {} can be had; {}",
-        crate::memory::shown(*available), footprint.remedy(*available))]
+    #[error("{file} needs {needs} at a context of {context} tokens, but {available} can be had; {remedy}")]
     OutOfMemory {
         /// The model file.
         file: String,
-        /// What it needs.
-        footprint: crate::memory::Footprint,
+        /// What it needs, for people.
+        needs: String,
         /// Tokens of the context.
         context: usize,
-        /// Bytes that it may take.
-        available: u64,
+        /// The bytes that it may take, for people.
+        available: String,
+        /// What to do.
+        remedy: &'static str,
     },
     /// The device that was asked for can't be used.
     #[error("{device} can't be used: {problem}")]
@@ -125,17 +129,15 @@ pub enum Error {
         /// What it is called.
         device: String,
         /// Why, and what to do.
-        problem: crate::device::Problem,
+        problem: DeviceProblem,
     },
     /// The layers that were asked for don't fit on the device, or none does.
-    #[error("{file}: {}", refusal.told(*context))]
+    #[error("{file}: {reason}")]
     Placement {
         /// The model file.
         file: String,
-        /// Which layers, and the sizes.
-        refusal: crate::placement::Refusal,
-        /// Tokens of the context.
-        context: usize,
+        /// Which layers, the sizes, and what to do.
+        reason: String,
     },
     /// The device's memory is full in the middle of something.
     #[error(
@@ -218,7 +220,7 @@ pub enum Error {
     /// A table that is built in is wrong.
     #[error("models/templates/families.yaml: {message}")]
     FamilyTable {
-        /// What the reader said.
+        /// The reader's message.
         message: String,
     },
     /// No token may follow: every logit is minus infinity or no number.
@@ -235,7 +237,7 @@ pub enum Error {
     Backend {
         /// What was being computed.
         operation: String,
-        /// The first line of what the backend said.
+        /// The first line of the backend's message.
         message: String,
     },
     /// The thread that owns the model is gone.

@@ -7,8 +7,9 @@ use crate::architecture::{Architecture, EmbeddingScale, Harmless, LogitScale, No
 use crate::gguf::{Array, Gguf, TensorInfo, Value};
 use crate::{Error, Result, role};
 
-/// A model file seen through its architecture file: keys go without the prefix, and keys and
-/// tensors have the names that the architecture file uses, whatever this file calls them.
+/// A model file seen through its architecture file.
+/// Keys go without the prefix, and keys and tensors have the names that the architecture file uses,
+/// whatever this file calls them.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// The file.
@@ -60,8 +61,8 @@ impl<'a> Facts<'a> {
         Some(info)
     }
 
-    /// Whether a tensor of the file is never read, and need not be: one of a tower for images or
-    /// sound, or of the blocks that predict further tokens.
+    /// Whether a tensor of the file is never read, and need not be.
+    /// Such are towers for images or sound, and blocks that predict further tokens.
     pub fn ignores(&self, tensor: &str, sizes: &Sizes) -> bool {
         Harmless::has(&self.architecture.harmless.tensors, tensor)
             || block_of(tensor).is_some_and(|block| (sizes.layers..sizes.blocks).contains(&block))
@@ -448,8 +449,8 @@ impl Sizes {
     }
 }
 
-/// The block whose keys and values each block looks at: the last ones may share those of the latest
-/// one before them that sees as much.
+/// The block whose keys and values each block looks at.
+/// The last ones may share those of the latest one before them with the same view.
 fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
     const NAME: &str = "attention.shared_kv_layers";
     let (layers, shared) = (windowed.len(), facts.maybe(NAME)?.unwrap_or(0));
@@ -467,7 +468,7 @@ fn keys_of(facts: &Facts, windowed: &[bool]) -> Result<Vec<usize>> {
 /// the last of every `every`.
 fn windowed(facts: &Facts, layers: usize, every: usize) -> Result<Vec<bool>> {
     const NAME: &str = "attention.sliding_window_pattern";
-    let said: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {
+    let flags: Vec<bool> = match facts.gguf.metadata().get(&facts.key(NAME)) {
         Some(Value::Array(Array::Bool(windowed))) => windowed.clone(),
         Some(Value::Array(_)) => {
             let numbers = facts.gguf.metadata().u64s(&facts.key(NAME))?.unwrap_or_default();
@@ -478,8 +479,8 @@ fn windowed(facts: &Facts, layers: usize, every: usize) -> Result<Vec<bool>> {
             return Ok((1..=layers).map(|block| !block.is_multiple_of(every)).collect());
         }
     };
-    match said.get(..layers) {
+    match flags.get(..layers) {
         Some(windowed) => Ok(windowed.to_vec()),
-        None => Err(facts.invalid(NAME, &format!("it tells of {} blocks of {layers}", said.len()))),
+        None => Err(facts.invalid(NAME, &format!("it tells of {} blocks of {layers}", flags.len()))),
     }
 }

@@ -1,46 +1,65 @@
 //! GGUF to tokens to logits to text.
 //!
+//! An [`Engine`] answers a [`Request`] with [`Event`]s; a [`Probe`] is the bare decoder, for
+//! measuring.
+//! Beside them stand the values that they take and give.
+//! [`inspect`] looks into model files, [`disk`] is the prefix cache's tier of files, and [`jinja`]
+//! renders templates from anywhere.
 //! The engine knows nothing of agents, does no network, prints nothing and reads no environment.
 
 #[cfg(test)]
 #[path = "../../../tests/absent.rs"]
 mod absent;
-pub mod architecture;
-pub mod backend;
-pub mod cache;
-pub mod chat;
-pub mod decoder;
-pub mod device;
-mod draft;
-mod draws;
-pub mod engine;
+mod architecture;
+mod backend;
+mod cache;
+mod chat;
+mod decoder;
+mod device;
+mod engine;
 mod error;
-pub mod facts;
-pub mod gguf;
-pub mod grammar;
+mod facts;
+mod gguf;
+mod grammar;
+pub mod inspect;
 pub mod jinja;
-pub mod layers;
-mod listener;
+mod layers;
 mod logits;
-pub mod memory;
-pub mod nearest;
-pub mod offload;
-pub mod placement;
+mod memory;
+mod nearest;
+mod offload;
+mod placement;
 mod pool;
-pub mod probe;
+mod probe;
+mod prompt_lookup;
 mod repetition;
-pub mod request;
-pub mod role;
-pub mod sampler;
-pub mod schedule;
+mod request;
+mod role;
+mod sampler;
+mod sampling_overrides;
+mod schedule;
 mod sequence;
 mod stop;
-pub mod tokenizer;
+mod tokenizer;
 
-pub use draws::Draws;
 pub use engine::{Engine, Events, Options};
-pub use error::{Error, Result};
+pub use error::{DeviceProblem, Error, Result};
+pub use gguf::Gguf;
+
+// What a request says, and what comes of it.
+pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
+pub use grammar::{GrammarError, SchemaError, loosened, violation};
 pub use request::{
     DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
     ToolChoice, Usage,
 };
+pub use sampling_overrides::SamplingOverrides;
+
+// Where and how a model computes, and the bare decoder.
+pub use backend::{Isa, KvType, Profile, Spent, default_threads, limits};
+pub use cache::disk;
+pub use device::Device;
+pub use offload::{DeviceSummary, Offload};
+pub use probe::{Probe, ProbeSettings, ProbeTurns};
+
+pub use nearest::nearest;

@@ -1,10 +1,10 @@
-//! The logits of a step, of which no more is read than a draw needs.
+//! The logits of a step, of which no more is read than sampling needs.
 
 use crate::Result;
-use crate::backend::{Backend, Greatest, Numbers};
+use crate::backend::{Backend, HostNumbers, TopK};
 use crate::decoder::Decoder;
 
-/// Rows of logits; a token is drawn from each.
+/// Rows of logits; a token is sampled from each.
 pub trait Logits {
     /// All of row `row`, to be worked on.
     /// `[V]`
@@ -13,46 +13,46 @@ pub trait Logits {
     /// If they can't be read.
     fn row(&mut self, row: usize) -> Result<&mut [f32]>;
 
-    /// The `count` greatest finite ones of row `row`, with their tokens, the greatest first and of
-    /// equals the lower token: of those tokens whose bit is set, bit `i % 32` of `among[i / 32]`
-    /// for token i.
+    /// The `k` greatest finite ones of row `row`, with their tokens, the greatest first and of
+    /// equals the lower token.
+    /// Only tokens of the token mask count: bit `i % 32` of `mask[i / 32]` for token i.
     /// Fewer if there are no more.
     /// `None`: to read all of the row is as good.
     ///
     /// # Errors
     /// As [`Logits::row`].
-    fn greatest(&mut self, row: usize, count: usize, among: &[u32]) -> Result<Greatest>;
+    fn top_k(&mut self, row: usize, k: usize, mask: &[u32]) -> Result<TopK>;
 }
 
-/// What a decoder computed, where it is.
-pub struct Computed<'a, B: Backend> {
+/// The logits that a decoder computed, where they are.
+pub struct StepLogits<'a, B: Backend> {
     decoder: &'a mut Decoder<B>,
-    /// `[rows, V]`; `None`: no rows, or they are `here`.
-    there: Option<&'a mut B::Array>,
-    /// The same on the host, once somebody wants a whole row.
-    here: Option<Numbers<'a>>,
+    /// `[rows, V]`; `None`: no rows, or they are on the host.
+    on_device: Option<&'a mut B::Array>,
+    /// The same on the host, once a whole row is wanted.
+    on_host: Option<HostNumbers<'a>>,
 }
 
-impl<'a, B: Backend> Computed<'a, B> {
-    /// `there` are logits of `decoder`.
-    pub fn new(decoder: &'a mut Decoder<B>, there: Option<&'a mut B::Array>) -> Self {
-        Computed { decoder, there, here: None }
+impl<'a, B: Backend> StepLogits<'a, B> {
+    /// Logits of `decoder`.
+    pub fn new(decoder: &'a mut Decoder<B>, on_device: Option<&'a mut B::Array>) -> Self {
+        StepLogits { decoder, on_device, on_host: None }
     }
 }
 
-impl<B: Backend> Logits for Computed<'_, B> {
+impl<B: Backend> Logits for StepLogits<'_, B> {
     fn row(&mut self, row: usize) -> Result<&mut [f32]> {
         let vocabulary = self.decoder.vocabulary();
-        if let Some(there) = self.there.take() {
-            self.here = Some(self.decoder.read_mut(there)?);
+        if let Some(logits) = self.on_device.take() {
+            self.on_host = Some(self.decoder.read_mut(logits)?);
         }
-        let here = self.here.as_deref_mut().unwrap_or_default();
-        Ok(&mut here[row * vocabulary..][..vocabulary])
+        let logits = self.on_host.as_deref_mut().unwrap_or_default();
+        Ok(&mut logits[row * vocabulary..][..vocabulary])
     }
 
-    fn greatest(&mut self, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
-        match &self.there {
-            Some(there) => self.decoder.greatest(there, row, count, among),
+    fn top_k(&mut self, row: usize, k: usize, mask: &[u32]) -> Result<TopK> {
+        match &self.on_device {
+            Some(logits) => self.decoder.top_k(logits, row, k, mask),
             None => Ok(None),
         }
     }

@@ -1,7 +1,7 @@
-//! How much memory a model takes, told before it is loaded.
+//! The memory estimate of a model, before it is loaded.
 //!
-//! Weights count as stored, for they are used where the file is mapped; what is kept of sequences
-//! counts as it is made; the rest is estimated.
+//! Weights count as stored, for they are used where the file is mapped; the cache counts as it is
+//! allocated; the rest is estimated.
 //! What has not been used yet takes no memory, so a process is smaller at first.
 
 use std::fmt;
@@ -9,17 +9,17 @@ use std::fmt;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
-use crate::cache::{BLOCK_TOKENS, Room};
+use crate::cache::{BLOCK_TOKENS, CacheConfig};
 use crate::decoder::Decoder;
-use crate::draft;
-use crate::engine::STEP_TOKENS;
 use crate::facts::{Facts, Sizes, block_of};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
+use crate::prompt_lookup;
+use crate::schedule::STEP_TOKENS;
 use crate::{Error, Result};
 
 /// Bytes that a model takes while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Footprint {
+pub struct MemoryEstimate {
     /// The tensors that are used.
     pub weights: u64,
     /// Keys and values.
@@ -30,15 +30,15 @@ pub struct Footprint {
     pub working: u64,
 }
 
-/// What a model takes, by its parts.
+/// The memory estimate of a model by its parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct MemoryBreakdown {
     /// All of it on a CPU.
-    pub whole: Footprint,
-    /// What of that each block takes; without the room for computing.
-    pub blocks: Vec<Share>,
+    pub whole: MemoryEstimate,
+    /// What of that each block takes; without the memory for computing.
+    pub blocks: Vec<MemoryShare>,
     /// What of it the output takes.
-    pub output: Share,
+    pub output: MemoryShare,
     /// A step on a GPU: activations, partial results of attention, logits.
     pub scratch: u64,
     /// What attention holds beside that where it is composed of candle's operations: scores, keys
@@ -48,7 +48,7 @@ pub struct Parts {
 
 /// What a part of a model takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct MemoryShare {
     /// Its tensors as they are used on a CPU.
     pub weights: u64,
     /// Its tensors as they are held on a GPU.
@@ -70,8 +70,8 @@ const SPLIT: u64 = 128 / 16;
 /// The program without a model.
 const PROGRAM: u64 = 16 << 20;
 
-/// What an entry of the vocabulary takes in tokenizer and grammar, merges included: some 400 bytes
-/// were seen of a tokenizer with 152 thousand, the rest is an estimate.
+/// What an entry of the vocabulary takes in tokenizer and grammar, merges included.
+/// Some 400 bytes were measured of a tokenizer with 152 thousand, the rest is an estimate.
 const VOCABULARY_ENTRY: u64 = 600;
 
 /// What a row that is read alone brings into memory: the system maps as much around an address.
@@ -80,45 +80,45 @@ const ROW_NEIGHBOURHOOD: u64 = 64 << 10;
 /// Bytes that snapshots of recurrent and windowed state take unless the caller says otherwise.
 pub const SNAPSHOT_BYTES: u64 = 512 << 20;
 
-/// How many snapshots there is room for, whatever they take: fewer would lose the static text of an
-/// agent as it works, and more than so many are hardly ever gone on from.
+/// Fewest and most snapshots, whatever they take.
+/// Fewer would lose the static text of an agent as it works, and more are hardly ever gone on from.
 const SNAPSHOTS: (u64, u64) = (4, 64);
 
-/// Room for so many tokens of each of so many sequences, as far as keys and values take no more
-/// than the first budget of bytes, and for as many snapshots as the second one holds.
+/// The cache for so many tokens of each of so many sequences, within two budgets of bytes.
+/// The first one is for keys and values, the second one for snapshots.
 ///
 /// # Errors
 /// If the model's sizes are missing or wrong.
-pub fn room(
+pub fn cache_config(
     gguf: &Gguf,
     architecture: &Architecture,
     (context, sequences): (usize, usize),
     kv: KvType,
     (kv_bytes, snapshot_bytes): (Option<u64>, u64),
-) -> Result<Room> {
+) -> Result<CacheConfig> {
     let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
-    let of_tokens = |tokens| Room::new(tokens, sequences, STEP_TOKENS, window).of_sequences(context);
-    let room = of_tokens(context.saturating_mul(sequences));
-    let nothing = Room::new(1, 1, 1, window);
-    // What is wrong with the model is told when it is loaded in earnest.
+    let of_tokens = |tokens| CacheConfig::new(tokens, sequences, STEP_TOKENS, window).with_context(context);
+    let config = of_tokens(context.saturating_mul(sequences));
+    let nothing = CacheConfig::new(1, 1, 1, window);
+    // What is wrong with the model is an error when it is loaded in earnest.
     let Ok(decoder) = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv) else {
-        return Ok(room);
+        return Ok(config);
     };
-    let ample = Room::new(1 << 30, 1, 1, window);
+    let ample = CacheConfig::new(1 << 30, 1, 1, window);
     let held = |snapshots: usize| {
-        let (kv, state) = decoder.keeps(&ample.keeping(snapshots), kv);
+        let (kv, state) = decoder.cache_bytes(&ample.with_snapshots(snapshots), kv);
         kv.saturating_add(state)
     };
     let each = held(2).saturating_sub(held(1));
     let fit = snapshot_bytes.checked_div(each).unwrap_or(0).clamp(SNAPSHOTS.0, SNAPSHOTS.1) as usize;
     let fit = fit.max(sequences.saturating_add(1));
-    let Some(most) = kv_bytes else { return Ok(room.keeping(fit)) };
-    // The largest room that keeps within it.
-    let of = |blocks: usize| of_tokens(blocks * BLOCK_TOKENS).keeping(fit);
-    let (mut low, mut high) = (1, room.full.blocks);
+    let Some(most) = kv_bytes else { return Ok(config.with_snapshots(fit)) };
+    // The largest cache within the budget.
+    let of = |blocks: usize| of_tokens(blocks * BLOCK_TOKENS).with_snapshots(fit);
+    let (mut low, mut high) = (1, config.full.blocks);
     while low < high {
         let middle = low + (high - low).div_ceil(2);
-        match decoder.keeps(&of(middle), kv).0 <= most {
+        match decoder.cache_bytes(&of(middle), kv).0 <= most {
             true => low = middle,
             false => high = middle - 1,
         }
@@ -126,23 +126,28 @@ pub fn room(
     Ok(of(low))
 }
 
-impl Footprint {
-    /// Of the model in `gguf` with room for `sequences` sequences of `context` tokens.
+impl MemoryEstimate {
+    /// Of the model in `gguf` with a cache for `sequences` sequences of `context` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load`]: whatever stands against loading the model.
+    /// As [`Decoder::load_as`]: whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let room = room(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;
-        Self::in_room(gguf, &architecture, &room, kv)
+        let config = cache_config(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;
+        Self::with_cache(gguf, &architecture, &config, kv)
     }
 
-    /// Of the model in `gguf` in a given room.
+    /// Of the model in `gguf` with a given cache.
     ///
     /// # Errors
-    /// As [`Footprint::of`].
-    pub fn in_room(gguf: &Gguf, architecture: &Architecture, room: &Room, kv: KvType) -> Result<Self> {
-        Ok(Parts::in_room(gguf, architecture, room, kv)?.whole)
+    /// As [`MemoryEstimate::of`].
+    pub fn with_cache(
+        gguf: &Gguf,
+        architecture: &Architecture,
+        config: &CacheConfig,
+        kv: KvType,
+    ) -> Result<Self> {
+        Ok(MemoryBreakdown::with_cache(gguf, architecture, config, kv)?.whole)
     }
 
     /// All of it.
@@ -158,7 +163,8 @@ impl Footprint {
         if self.total() <= available {
             return Ok(());
         }
-        Err(Error::OutOfMemory { file: file.into(), footprint: self, context, available })
+        let (needs, remedy) = (self.to_string(), self.remedy(available));
+        Err(Error::OutOfMemory { file: file.into(), needs, context, available: shown(available), remedy })
     }
 
     /// What to do where `available` bytes are not enough.
@@ -172,20 +178,25 @@ impl Footprint {
     }
 }
 
-impl Parts {
-    /// Of the model in `gguf` in a given room.
+impl MemoryBreakdown {
+    /// Of the model in `gguf` with a given cache.
     ///
     /// # Errors
-    /// As [`Footprint::of`].
-    pub fn in_room(gguf: &Gguf, architecture: &Architecture, room: &Room, kv: KvType) -> Result<Self> {
+    /// As [`MemoryEstimate::of`].
+    pub fn with_cache(
+        gguf: &Gguf,
+        architecture: &Architecture,
+        config: &CacheConfig,
+        kv: KvType,
+    ) -> Result<Self> {
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
-        // Weights stay in the map, so this costs next to nothing but tells all that is wrong with
+        // Weights stay in the map, so this costs next to nothing but finds all that is wrong with
         // them.
-        let nothing = Room::new(1, 1, 1, sizes.window);
+        let nothing = CacheConfig::new(1, 1, 1, sizes.window);
         let decoder = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv)?;
-        let tokens = (room.full.blocks as u64).saturating_mul(room.full.block_tokens as u64);
-        let rows = tokens.min((STEP_TOKENS + draft::MOST) as u64);
+        let tokens = (config.full.blocks as u64).saturating_mul(config.full.block_tokens as u64);
+        let rows = tokens.min((STEP_TOKENS + prompt_lookup::MAX_DRAFT_TOKENS) as u64);
         let tied = facts.tensor("output.weight").is_none();
         let table = facts.tensor("token_embd.weight").map(|info| info.name.as_str());
         let is_table = |info: &TensorInfo| Some(info.name.as_str()) == table;
@@ -195,10 +206,10 @@ impl Parts {
 
         let used = || gguf.tensors().filter(|info| !facts.ignores(&info.name, &sizes));
         let weights = used().map(|info| if only_by_rows(info) { by_rows(info) } else { info.bytes });
-        let kept = decoder.each_keeps(room, kv);
-        let mut blocks: Vec<Share> =
-            kept.iter().map(|&(kv, state)| Share { kv, state, ..Share::default() }).collect();
-        let mut output = Share::default();
+        let caches = decoder.cache_bytes_by_layer(config, kv);
+        let mut blocks: Vec<MemoryShare> =
+            caches.iter().map(|&(kv, state)| MemoryShare { kv, state, ..MemoryShare::default() }).collect();
+        let mut output = MemoryShare::default();
         for info in used() {
             let share = match block_of(&info.name) {
                 Some(block) => &mut blocks[block],
@@ -220,9 +231,9 @@ impl Parts {
         let activations = rows * 4 * activations(&facts, used(), &sizes)?;
         let fixed = PROGRAM + vocabulary * VOCABULARY_ENTRY + vectors.sum::<u64>() + activations;
         // Logits, in the step and as the sampler takes them.
-        let logits = (room.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
-        let logits = logits.saturating_add(draft::MOST as u64 * 8 * vocabulary);
-        let sum = |of: fn(&(u64, u64)) -> u64| kept.iter().map(of).fold(0, u64::saturating_add);
+        let logits = (config.sequences as u64).saturating_mul(3).saturating_mul(8 * vocabulary);
+        let logits = logits.saturating_add(prompt_lookup::MAX_DRAFT_TOKENS as u64 * 8 * vocabulary);
+        let sum = |of: fn(&(u64, u64)) -> u64| caches.iter().map(of).fold(0, u64::saturating_add);
         // Of one sequence, which may have all tokens: keys and values in f32, and the scores.
         let each = || (0..sizes.layers).map(|layer| (sizes.kv_heads[layer], sizes.widths_of(layer)));
         let widths = each().map(|(heads, (key, value))| heads * (key + value)).max().unwrap_or(0) as u64;
@@ -230,13 +241,14 @@ impl Parts {
         let scores = (SCORES * rows * sizes.heads as u64).saturating_add(2 * widths).saturating_mul(4);
         let partial = 4 * sizes.heads as u64 * (widest + 2);
         let partials = partial.saturating_mul(tokens.div_ceil(SPLIT));
-        let outputs =
-            (room.sequences as u64).saturating_add(draft::MOST as u64).saturating_mul(4 * vocabulary);
-        Ok(Parts {
-            whole: Footprint {
+        let outputs = (config.sequences as u64)
+            .saturating_add(prompt_lookup::MAX_DRAFT_TOKENS as u64)
+            .saturating_mul(4 * vocabulary);
+        Ok(MemoryBreakdown {
+            whole: MemoryEstimate {
                 weights: weights.fold(0, u64::saturating_add),
-                kv: sum(|kept| kept.0),
-                state: sum(|kept| kept.1),
+                kv: sum(|bytes| bytes.0),
+                state: sum(|bytes| bytes.1),
                 working: fixed.saturating_add(logits),
             },
             blocks,
@@ -253,7 +265,7 @@ fn on_gpu(info: &TensorInfo) -> u64 {
     if floats || is_vector(info) { info.values().saturating_mul(4) } else { info.bytes }
 }
 
-impl fmt::Display for Footprint {
+impl fmt::Display for MemoryEstimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({} weights, {} KV cache", shown(self.total()), shown(self.weights), shown(self.kv))?;
         if self.state > 0 {
@@ -278,8 +290,9 @@ fn is_vector(info: &TensorInfo) -> bool {
     info.shape.len() < 2 || name.ends_with(".bias") || table.iter().any(|table| name.ends_with(table))
 }
 
-/// Numbers of a row's activations that live at once: what the different matrices of a block give,
-/// the residual stream before and after its norm, and once more the widest, which is worked on.
+/// Numbers of a row's activations that live at once.
+/// These are what the different matrices of a block give, the residual stream before and after its
+/// norm, and once more the widest.
 /// Buffers of one size serve others of that size, and are at most a quarter too large.
 fn activations<'a>(
     facts: &Facts,

@@ -1,7 +1,7 @@
 //! Suggestions for names that do not exist.
 
 /// `, did you mean "NAME"?` for the known name that is most like `name`; empty if none is like it.
-pub fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest(name, known).map(|near| format!(", did you mean \"{near}\"?")).unwrap_or_default()
 }
 /// The known name that is most like `name`, if any is like it at all.

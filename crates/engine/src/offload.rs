@@ -2,10 +2,11 @@
 
 use crate::architecture::Architecture;
 use crate::backend::KvType;
-use crate::cache::Room;
-use crate::device::{Device, Gpu, Problem};
+use crate::cache::CacheConfig;
+use crate::device::{Device, Gpu};
+use crate::error::DeviceProblem;
 use crate::gguf::Gguf;
-use crate::memory::{Footprint, Parts, shown};
+use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
 use crate::placement::{Placement, Refusal};
 use crate::{Error, Result};
 
@@ -23,20 +24,20 @@ pub struct Offload {
     pub memory: Option<u64>,
 }
 
-/// What a model stands on.
+/// The device that computes a model, once it is found.
 #[derive(Debug)]
-pub(crate) enum Ground {
+pub(crate) enum ResolvedDevice {
     /// The CPU.
-    Host,
-    /// candle on the CPU.
-    Oracle,
+    Cpu,
+    /// candle on the CPU, to compare with.
+    Candle,
     /// A GPU, for a part of it or all.
     Gpu(Gpu, Placement),
 }
 
 /// What computes a model, and how much of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct DeviceSummary {
     /// Never [`Device::Auto`].
     pub device: Device,
     /// What its maker calls a GPU; empty without one.
@@ -45,32 +46,32 @@ pub struct Place {
     pub layers: usize,
 }
 
-impl Ground {
+impl ResolvedDevice {
     /// What computes.
-    pub fn place(&self) -> Place {
+    pub fn summary(&self) -> DeviceSummary {
         match self {
-            Ground::Host => Place { device: Device::Cpu, gpu: String::new(), layers: 0 },
-            Ground::Oracle => Place { device: Device::Candle, gpu: String::new(), layers: 0 },
-            Ground::Gpu(gpu, placement) => {
-                Place { device: gpu.device(), gpu: gpu.name.clone(), layers: placement.layers }
+            ResolvedDevice::Cpu => DeviceSummary { device: Device::Cpu, gpu: String::new(), layers: 0 },
+            ResolvedDevice::Candle => DeviceSummary { device: Device::Candle, gpu: String::new(), layers: 0 },
+            ResolvedDevice::Gpu(gpu, placement) => {
+                DeviceSummary { device: gpu.device(), gpu: gpu.name.clone(), layers: placement.layers }
             }
         }
     }
 
-    /// What the host holds of a model with these parts, and `beside` bytes more of what a GPU gives
-    /// up.
-    pub fn host(&self, parts: &Parts, beside: u64) -> Footprint {
+    /// What the host holds of a model with these parts, and `beside` bytes more of what is evicted
+    /// on a GPU.
+    pub fn host(&self, breakdown: &MemoryBreakdown, beside: u64) -> MemoryEstimate {
         match self {
-            Ground::Gpu(_, Placement { host, .. }) => {
-                Footprint { working: host.working.saturating_add(beside), ..*host }
+            ResolvedDevice::Gpu(_, Placement { host, .. }) => {
+                MemoryEstimate { working: host.working.saturating_add(beside), ..*host }
             }
-            Ground::Host | Ground::Oracle => parts.whole,
+            ResolvedDevice::Cpu | ResolvedDevice::Candle => breakdown.whole,
         }
     }
 
     /// What a person should know of it.
     pub fn note(&self) -> Option<String> {
-        let Ground::Gpu(gpu, Placement { layers, of, gpu: held, .. }) = self else { return None };
+        let ResolvedDevice::Gpu(gpu, Placement { layers, of, gpu: held, .. }) = self else { return None };
         let device = gpu.device();
         let rest = if layers < of { ", the rest on the CPU" } else { "" };
         let held = shown(held.total());
@@ -78,31 +79,31 @@ impl Ground {
     }
 }
 
-/// The model, its room, and its context: what a decision is about.
+/// The model, its cache, and its context: what a decision is about.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Model<'a> {
     pub gguf: &'a Gguf,
     pub architecture: &'a Architecture,
-    pub room: &'a Room,
+    pub config: &'a CacheConfig,
     pub kv: KvType,
     pub context: usize,
 }
 
 impl Model<'_> {
-    pub fn parts(&self) -> Result<Parts> {
-        Parts::in_room(self.gguf, self.architecture, self.room, self.kv)
+    pub fn breakdown(&self) -> Result<MemoryBreakdown> {
+        MemoryBreakdown::with_cache(self.gguf, self.architecture, self.config, self.kv)
     }
 
     fn refused(&self, refusal: Refusal) -> Error {
-        Error::Placement { file: self.gguf.name().into(), refusal, context: self.context }
+        Error::Placement { file: self.gguf.name().into(), reason: refusal.message(self.context) }
     }
 }
 
 /// What `device` would hold: where attention has its own kernels there are no scores.
-fn on(device: Device, parts: Parts) -> Parts {
+fn on(device: Device, breakdown: MemoryBreakdown) -> MemoryBreakdown {
     match device {
-        Device::Cuda(_) => Parts { scores: 0, ..parts },
-        _ => parts,
+        Device::Cuda(_) => MemoryBreakdown { scores: 0, ..breakdown },
+        _ => breakdown,
     }
 }
 
@@ -112,14 +113,18 @@ impl Offload {
         Offload::default()
     }
 
-    /// What would go on the device, of which nothing is used where [`Offload::memory`] tells its
-    /// size: so a GPU can be asked for that is not here.
+    /// What would go on the device.
+    /// It is not opened where [`Offload::memory`] gives its size, so a GPU can be asked for that is
+    /// not here.
     /// The bytes that can be had there, and what comes of them; `None`: the CPU computes.
     ///
     /// # Errors
     /// The device can't be used.
     #[allow(clippy::type_complexity)]
-    pub fn plan(&self, parts: &Parts) -> Result<Option<(u64, std::result::Result<Placement, Refusal>)>> {
+    pub fn plan(
+        &self,
+        breakdown: &MemoryBreakdown,
+    ) -> Result<Option<(u64, std::result::Result<Placement, Refusal>)>> {
         let found = match (self.device, self.memory) {
             (Device::Cpu | Device::Candle, _) => None,
             (Device::Cuda(_) | Device::Metal, Some(memory)) => Some((self.device, memory)),
@@ -127,7 +132,7 @@ impl Offload {
                 device.open()?.map(|gpu| (gpu.device(), most.unwrap_or(u64::MAX).min(gpu.free)))
             }
         };
-        let place = |(device, budget)| (budget, on(device, parts.clone()).place(budget, self.layers));
+        let place = |(device, budget)| (budget, on(device, breakdown.clone()).place(budget, self.layers));
         Ok(found.map(place))
     }
 
@@ -136,26 +141,28 @@ impl Offload {
     ///
     /// # Errors
     /// The device can't be used, or the layers that were asked for don't fit.
-    pub(crate) fn open(&self, model: &Model) -> Result<Ground> {
-        let ground = match self.device {
-            Device::Candle => Ground::Oracle,
-            Device::Cpu => Ground::Host,
-            _ if self.layers == Some(0) => Ground::Host,
+    pub(crate) fn open(&self, model: &Model) -> Result<ResolvedDevice> {
+        let resolved = match self.device {
+            Device::Candle => ResolvedDevice::Candle,
+            Device::Cpu => ResolvedDevice::Cpu,
+            _ if self.layers == Some(0) => ResolvedDevice::Cpu,
             _ => match self.device.open()? {
-                None => Ground::Host,
+                None => ResolvedDevice::Cpu,
                 Some(gpu) => {
                     let budget = self.memory.map_or(gpu.free, |most| most.min(gpu.free));
-                    match on(gpu.device(), model.parts()?).place(budget, self.layers) {
-                        Ok(placement) => Ground::Gpu(gpu, placement),
-                        Err(_) if self.device == Device::Auto && self.layers.is_none() => Ground::Host,
+                    match on(gpu.device(), model.breakdown()?).place(budget, self.layers) {
+                        Ok(placement) => ResolvedDevice::Gpu(gpu, placement),
+                        Err(_) if self.device == Device::Auto && self.layers.is_none() => ResolvedDevice::Cpu,
                         Err(refusal) => return Err(model.refused(refusal)),
                     }
                 }
             },
         };
-        match (&ground, self.layers) {
-            (Ground::Host, Some(layers)) if layers > 0 => Err(self.device.unusable(Problem::NoLayers)),
-            _ => Ok(ground),
+        match (&resolved, self.layers) {
+            (ResolvedDevice::Cpu, Some(layers)) if layers > 0 => {
+                Err(self.device.unusable(DeviceProblem::NoLayers))
+            }
+            _ => Ok(resolved),
         }
     }
 }
@@ -170,13 +177,13 @@ mod tests {
     fn only_composed_attention_holds_scores() {
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
-        let parts = Parts::of(&Gguf::open(&path).unwrap(), 256, KvType::F16).unwrap();
+        let breakdown = MemoryBreakdown::of(&Gguf::open(&path).unwrap(), 256, KvType::F16).unwrap();
         let takes = |device| {
-            let plan = Offload { device, layers: None, memory: Some(1 << 40) }.plan(&parts).unwrap();
+            let plan = Offload { device, layers: None, memory: Some(1 << 40) }.plan(&breakdown).unwrap();
             plan.unwrap().1.unwrap().gpu.working
         };
-        assert!(parts.scores > 0);
-        assert_eq!(takes(Device::Metal) - takes(Device::Cuda(0)), parts.scores);
+        assert!(breakdown.scores > 0);
+        assert_eq!(takes(Device::Metal) - takes(Device::Cuda(0)), breakdown.scores);
     }
 
     #[test]
@@ -185,20 +192,20 @@ mod tests {
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
         let gguf = Gguf::open(&path).unwrap();
         let architecture = Architecture::of(&gguf).unwrap();
-        let room = Room::new(64, 1, 64, None);
+        let config = CacheConfig::new(64, 1, 64, None);
         let model =
-            Model { gguf: &gguf, architecture: &architecture, room: &room, kv: KvType::F16, context: 64 };
+            Model { gguf: &gguf, architecture: &architecture, config: &config, kv: KvType::F16, context: 64 };
         let check = |device, layers| match (Offload { device, layers, memory: None }).open(&model) {
-            Ok(Ground::Host) => "host".to_owned(),
-            Ok(Ground::Oracle) => "oracle".to_owned(),
-            Ok(Ground::Gpu(..)) => "gpu".to_owned(),
+            Ok(ResolvedDevice::Cpu) => "host".to_owned(),
+            Ok(ResolvedDevice::Candle) => "oracle".to_owned(),
+            Ok(ResolvedDevice::Gpu(..)) => "gpu".to_owned(),
             Err(error) => error.to_string(),
         };
         assert_eq!(check(Device::Cpu, None), "host");
         assert_eq!(check(Device::Cpu, Some(0)), "host");
         assert_eq!(check(Device::Candle, None), "oracle");
-        let told = "cpu can't be used: it has no layers of a GPU (--gpu-layers); leave that out, or name a GPU (--device)";
-        assert_eq!(check(Device::Cpu, Some(3)), told);
+        let message = "cpu can't be used: it has no layers of a GPU (--gpu-layers); leave that out, or name a GPU (--device)";
+        assert_eq!(check(Device::Cpu, Some(3)), message);
         if !cfg!(any(feature = "cuda", feature = "metal")) {
             assert_eq!(check(Device::Auto, None), "host");
             assert!(check(Device::Auto, Some(2)).starts_with("auto can't be used: it has no"));

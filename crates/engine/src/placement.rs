@@ -7,9 +7,9 @@
 use crate::Result;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
-use crate::cache::Room;
+use crate::cache::CacheConfig;
 use crate::gguf::Gguf;
-use crate::memory::{Footprint, Parts, shown};
+use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
 
 /// What stays free on a GPU: for the workspaces of its libraries, and for what allocation loses in
 /// pieces.
@@ -24,9 +24,9 @@ pub struct Placement {
     /// How many there are.
     pub of: usize,
     /// What the GPU holds.
-    pub gpu: Footprint,
+    pub gpu: MemoryEstimate,
     /// What the host does.
-    pub host: Footprint,
+    pub host: MemoryEstimate,
 }
 
 /// Why a model does not go on a GPU as it was to.
@@ -37,7 +37,7 @@ pub struct Refusal {
     /// How many there are.
     pub of: usize,
     /// What they take there.
-    pub needs: Footprint,
+    pub needs: MemoryEstimate,
     /// Bytes that can be had there.
     pub budget: u64,
     /// How many blocks fit.
@@ -46,7 +46,7 @@ pub struct Refusal {
 
 impl Refusal {
     /// The whole sentence.
-    pub fn told(&self, context: usize) -> String {
+    pub fn message(&self, context: usize) -> String {
         let Refusal { layers, of, needs, budget, fit } = self;
         let them = match (layers, of) {
             (layers, of) if layers == of => format!("all {of} layers take"),
@@ -66,19 +66,19 @@ impl Refusal {
     }
 }
 
-impl Parts {
+impl MemoryBreakdown {
     /// What the GPU holds when the last `layers` blocks are there.
-    pub fn gpu(&self, layers: usize) -> Footprint {
+    pub fn gpu(&self, layers: usize) -> MemoryEstimate {
         let Some(first) = self.blocks.len().checked_sub(layers).filter(|_| layers > 0) else {
-            return Footprint::default();
+            return MemoryEstimate::default();
         };
-        let sum = self.blocks[first..].iter().fold(Footprint::default(), |sum, block| Footprint {
+        let sum = self.blocks[first..].iter().fold(MemoryEstimate::default(), |sum, block| MemoryEstimate {
             weights: sum.weights.saturating_add(block.on_gpu),
             kv: sum.kv.saturating_add(block.kv),
             state: sum.state.saturating_add(block.state),
             working: 0,
         });
-        Footprint {
+        MemoryEstimate {
             weights: sum.weights.saturating_add(self.output.on_gpu),
             working: self.scratch.saturating_add(self.scores).saturating_add(SPARE),
             ..sum
@@ -86,13 +86,13 @@ impl Parts {
     }
 
     /// What the host holds then.
-    pub fn host(&self, layers: usize) -> Footprint {
+    pub fn host(&self, layers: usize) -> MemoryEstimate {
         if layers == 0 {
             return self.whole;
         }
         let first = self.blocks.len().saturating_sub(layers);
         let there = self.blocks[first..].iter().chain([&self.output]);
-        there.fold(self.whole, |left, share| Footprint {
+        there.fold(self.whole, |left, share| MemoryEstimate {
             weights: left.weights.saturating_sub(share.weights),
             kv: left.kv.saturating_sub(share.kv),
             state: left.state.saturating_sub(share.state),
@@ -116,15 +116,16 @@ impl Parts {
         Ok(Placement { layers, of, gpu: self.gpu(layers), host: self.host(layers) })
     }
 
-    /// Of the model in `gguf` with room for one sequence of `context` tokens.
+    /// Of the model in `gguf` with a cache for one sequence of `context` tokens.
     ///
     /// # Errors
-    /// As [`Footprint::of`].
+    /// As [`MemoryEstimate::of`].
     pub fn of(gguf: &Gguf, context: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let budgets = (None, crate::memory::SNAPSHOT_BYTES);
-        let room: Room = crate::memory::room(gguf, &architecture, (context, 1), kv, budgets)?;
-        Parts::in_room(gguf, &architecture, &room, kv)
+        let config: CacheConfig =
+            crate::memory::cache_config(gguf, &architecture, (context, 1), kv, budgets)?;
+        MemoryBreakdown::with_cache(gguf, &architecture, &config, kv)
     }
 }
 

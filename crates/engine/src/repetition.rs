@@ -1,5 +1,5 @@
-//! Notices that a turn goes round in circles: a cycle of tokens without end, or the same call again
-//! and again.
+//! Notices that a turn repeats itself: a cycle of tokens without end, or the same call again and
+//! again.
 
 use serde_json::{Map, Value};
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 const PERIOD: usize = 64;
 /// How often a cycle must have come in a row to count as endless, and how many tokens that must be
 /// at least.
-/// Cost: a model that writes the same 256 tokens' worth of filling in earnest is cut off; more lets
-/// a stuck one waste as much more time.
+/// Cost: a model that writes the same 256 tokens' worth of filling in earnest is cut off.
+/// More lets a stuck one waste as much more time.
 const CYCLES: usize = 16;
 const TOKENS: usize = 256;
 
@@ -18,44 +18,47 @@ const SAME_CALLS: usize = 3;
 /// Most calls of one turn.
 const CALLS: usize = 64;
 
-/// Watches the tokens of one turn.
+/// Watches the tokens of one turn for a cycle.
 #[derive(Debug)]
-pub struct Cycles {
+pub struct CycleDetector {
     /// For each period, how many of the latest tokens equal the one that stands a period before
     /// them.
-    runs: [usize; PERIOD],
+    repeated: [usize; PERIOD],
 }
 
-impl Default for Cycles {
+impl Default for CycleDetector {
     fn default() -> Self {
-        Cycles { runs: [0; PERIOD] }
+        CycleDetector { repeated: [0; PERIOD] }
     }
 }
 
-impl Cycles {
+impl CycleDetector {
     /// Takes note of the last of the turn's `tokens`, all of which were noted before it.
     pub fn note(&mut self, tokens: &[u32]) {
         let Some((last, before)) = tokens.split_last() else { return };
-        for (run, earlier) in self.runs.iter_mut().zip(before.iter().rev()) {
-            *run = if earlier == last { *run + 1 } else { 0 };
+        for (count, earlier) in self.repeated.iter_mut().zip(before.iter().rev()) {
+            *count = if earlier == last { *count + 1 } else { 0 };
         }
     }
 
     /// Whether the turn has been repeating itself for long.
-    pub fn endless(&self) -> bool {
-        self.runs.iter().zip(1..).any(|(run, period)| run + period >= TOKENS.max(CYCLES * period) && *run > 0)
+    pub fn repeats(&self) -> bool {
+        self.repeated
+            .iter()
+            .zip(1..)
+            .any(|(count, period)| count + period >= TOKENS.max(CYCLES * period) && *count > 0)
     }
 }
 
 /// Watches the calls of one turn.
 #[derive(Debug, Default)]
-pub struct Calls {
+pub struct CallLog {
     made: Vec<(String, Map<String, Value>)>,
 }
 
 /// What to do with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum CallDecision {
     /// Make it.
     Make,
     /// The same call was made too often.
@@ -64,7 +67,7 @@ pub enum Verdict {
     TooMany,
 }
 
-impl Calls {
+impl CallLog {
     /// Whether there is one.
     pub fn any(&self) -> bool {
         !self.made.is_empty()
@@ -76,16 +79,16 @@ impl Calls {
     }
 
     /// Takes note of a call.
-    pub fn note(&mut self, name: &str, arguments: &Map<String, Value>) -> Verdict {
+    pub fn note(&mut self, name: &str, arguments: &Map<String, Value>) -> CallDecision {
         let same = |made: &&(String, Map<String, Value>)| made.0 == name && made.1 == *arguments;
         if self.made.iter().filter(same).count() + 1 >= SAME_CALLS {
-            return Verdict::Repeated;
+            return CallDecision::Repeated;
         }
         if self.made.len() >= CALLS {
-            return Verdict::TooMany;
+            return CallDecision::TooMany;
         }
         self.made.push((name.to_owned(), arguments.clone()));
-        Verdict::Make
+        CallDecision::Make
     }
 }
 
@@ -98,11 +101,11 @@ mod tests {
 
     /// After how many of the tokens the turn counts as endless.
     fn noticed(tokens: impl IntoIterator<Item = u32>) -> Option<usize> {
-        let (mut cycles, mut seen) = (Cycles::default(), Vec::new());
+        let (mut cycles, mut seen) = (CycleDetector::default(), Vec::new());
         for token in tokens {
             seen.push(token);
             cycles.note(&seen);
-            if cycles.endless() {
+            if cycles.repeats() {
                 return Some(seen.len());
             }
         }
@@ -149,17 +152,17 @@ mod tests {
     #[test]
     fn the_third_equal_call_and_the_65th_are_not_made() {
         let arguments = |n: usize| json!({"n": n, "of": 2}).as_object().cloned().unwrap();
-        let mut calls = Calls::default();
-        assert_eq!(calls.note("a", &arguments(1)), Verdict::Make);
-        assert_eq!(calls.note("b", &arguments(1)), Verdict::Make);
-        assert_eq!(calls.note("a", &arguments(1)), Verdict::Make);
-        assert_eq!(calls.note("a", &arguments(2)), Verdict::Make);
+        let mut calls = CallLog::default();
+        assert_eq!(calls.note("a", &arguments(1)), CallDecision::Make);
+        assert_eq!(calls.note("b", &arguments(1)), CallDecision::Make);
+        assert_eq!(calls.note("a", &arguments(1)), CallDecision::Make);
+        assert_eq!(calls.note("a", &arguments(2)), CallDecision::Make);
         let reordered = json!({"of": 2, "n": 1}).as_object().cloned().unwrap();
-        assert_eq!(calls.note("a", &reordered), Verdict::Repeated);
+        assert_eq!(calls.note("a", &reordered), CallDecision::Repeated);
         for n in 4..CALLS {
-            assert_eq!(calls.note("a", &arguments(n)), Verdict::Make);
+            assert_eq!(calls.note("a", &arguments(n)), CallDecision::Make);
         }
-        assert_eq!(calls.note("a", &arguments(99)), Verdict::TooMany);
-        assert_eq!(calls.note("a", &arguments(1)), Verdict::Repeated);
+        assert_eq!(calls.note("a", &arguments(99)), CallDecision::TooMany);
+        assert_eq!(calls.note("a", &arguments(1)), CallDecision::Repeated);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A named piece of the system text that stays the same from request to request.
+/// A named piece of the system prompt that stays the same from request to request.
 ///
 /// The engine joins the texts of a request's segments with a blank line into one system message.
 /// The name serves reports only; reuse is decided by comparing tokens.
@@ -113,9 +113,9 @@ pub struct Tool {
     /// JSON schema of the arguments: an object schema.
     pub parameters: Value,
     /// Whether calls must be valid for the whole schema.
-    /// Else keywords that can't be guaranteed while the model writes are left out of the grammar
-    /// and told in [`Usage::loosened`]; who runs the call checks it (see
-    /// [`violation`](crate::grammar::violation)).
+    /// Else keywords that can't be guaranteed are left out of the grammar and listed in
+    /// [`Usage::loosened`].
+    /// Who runs the call checks them (see [`violation`](crate::grammar::violation)).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub strict: bool,
 }
@@ -135,7 +135,7 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// How the next token is drawn from the logits.
+/// How the next token is sampled from the logits.
 /// The steps apply in the order of the fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -164,7 +164,7 @@ pub struct Sampling {
     /// Drops tokens less likely than this share of the most likely one.
     /// 0 = none.
     pub min_p: f32,
-    /// Seed of the random draws: the same seed, model and request give the same text.
+    /// Seed of the sampler: the same seed, model and request give the same text.
     pub seed: u64,
 }
 
@@ -187,12 +187,12 @@ impl Default for Sampling {
 /// One turn to generate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
-    /// The static part of the system text, in canonical order; may be empty.
+    /// The static part of the system prompt, in canonical order; may be empty.
     /// It is kept longest, and so are the tools; what changes from request to request belongs into
     /// the messages.
     pub system: Vec<Segment>,
-    /// Separates tenants: prompts share keys and values with prompts of the same salt only, so that
-    /// nobody can learn from the time of an answer what others asked.
+    /// Separates tenants: prompts share keys and values with prompts of the same salt only.
+    /// So nobody can learn from the time of an answer what others asked.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub salt: String,
     /// The conversation so far.
@@ -212,7 +212,7 @@ pub struct Request {
     /// An endpoint is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string_limit: Option<usize>,
-    /// How tokens are drawn.
+    /// How tokens are sampled.
     #[serde(default)]
     pub sampling: Sampling,
     /// Most tokens to generate; `None` = up to the context's end.
@@ -221,8 +221,8 @@ pub struct Request {
     /// Texts that end the turn; not part of the answer.
     #[serde(default)]
     pub stop: Vec<String>,
-    /// Goes on up to `max_tokens`, or to a text of `stop`: the model's own ends are not drawn, and
-    /// going round in circles is no reason to stop.
+    /// Goes on up to `max_tokens`, or to a text of `stop`.
+    /// The model's own ends are not sampled, and repetition does not stop it.
     /// For measurements.
     /// Not with tools or a schema, which say themselves where an answer ends.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -240,13 +240,13 @@ pub struct Request {
     /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with
     /// calls or at `max_tokens`.
     /// Such a text has no `stop`.
-    /// With tools the turn is made in two phases, see the module `listener`: if the first ends
-    /// without a call, it is not reported, and the second answers.
+    /// With tools the turn is made in two phases, see the module `sequence::listener`.
+    /// If the first ends without a call, it is not reported, and the second answers.
     /// Each may have `max_tokens`, and the usage is that of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// What is answered, whatever the model would say: each of its tokens is computed as if it had
-    /// been drawn, and nothing else bounds them but `max_tokens`.
+    /// What is answered, whatever the model would generate.
+    /// Each of its tokens is computed as if it had been sampled, and only `max_tokens` bounds them.
     /// A replay goes on with what was said, and finds it in the cache, as the agent did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<Message>,
@@ -314,8 +314,8 @@ pub enum Finish {
     /// `max_tokens`, the context's end or the most calls of a turn were reached; a call that was
     /// under way is [`Event::Incomplete`].
     Length,
-    /// The model went round in circles: a cycle of tokens without end, or the same call again and
-    /// again; the last of them is not reported.
+    /// The model repeats itself: a cycle of tokens without end, or the same call again and again.
+    /// The last of these calls is not reported.
     Repetition,
 }
 
@@ -330,7 +330,7 @@ pub struct Usage {
     /// Of these, the tokens for which it was read from disk.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disk_tokens: usize,
-    /// Why no more of them were; `None` if nothing that was kept goes on after them.
+    /// Why no more of them were; `None` if nothing in the cache goes on after them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
     /// Tokens generated.
@@ -350,7 +350,7 @@ pub struct Usage {
     /// What the grammar took part in; all zero for a turn without one.
     #[serde(default)]
     pub grammar: GrammarUsage,
-    /// Tokens that were guessed, and how many of them came.
+    /// Draft tokens, and how many of them were accepted.
     #[serde(default)]
     pub drafts: DraftUsage,
     /// What of the tools' schemas the grammar did not guarantee: tool, keyword, place and reason of
@@ -359,14 +359,14 @@ pub struct Usage {
     pub loosened: Vec<String>,
 }
 
-/// What came of guesses at the next tokens.
-/// They never change an answer: one that comes true saves a step, another costs a row.
+/// Speculative decoding by prompt lookup.
+/// It never changes an answer: an accepted token saves a step, a rejected one costs a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DraftUsage {
-    /// Tokens that were guessed and computed beside others.
+    /// Draft tokens that were computed.
     pub drafted: usize,
-    /// Of these, those that were drawn then.
+    /// Of these, those that were then sampled too.
     pub accepted: usize,
 }
 
@@ -391,14 +391,14 @@ pub enum Miss {
         /// And in the other.
         kept: String,
     },
-    /// More was kept once, but the room was needed.
+    /// More was cached once, and evicted since.
     Evicted {
         /// Tokens that were found.
         at: usize,
         /// How many more there were.
         tokens: usize,
     },
-    /// More keys and values are kept, but not the recurrent or windowed state that it takes to go
+    /// More keys and values are cached, but not the recurrent or windowed state that it takes to go
     /// on after them.
     NoState {
         /// Tokens that were found.
@@ -438,9 +438,9 @@ pub struct GrammarUsage {
     pub step_time: Duration,
     /// Masks computed: the tokens that may follow, out of the whole vocabulary.
     pub masks: usize,
-    /// Tokens drawn without a mask that the grammar rejected.
+    /// Tokens sampled without a mask that the grammar rejected.
     pub rejected_tokens: usize,
-    /// Tokens that the grammar left no choice about, appended without being drawn.
+    /// Tokens that the grammar left no choice about, appended without being sampled.
     pub forced_tokens: usize,
 }
 
@@ -490,11 +490,11 @@ mod seconds {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(value: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(value.as_secs_f64())
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         let seconds = f64::deserialize(deserializer)?;
         Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
     }

@@ -7,11 +7,12 @@ use crate::{Error, Result};
 /// `Ok` for a file that could be a language model.
 ///
 /// # Errors
-/// [`Error::NotAModel`] for a vision or audio projector (`general.architecture` is `clip`, or
-/// `general.type` is `mmproj`), a LoRA adapter or control vector, an importance matrix, and a
-/// vocabulary without weights: each with what it is and what to name instead.
+/// [`Error::NotAModel`], with what the file is and what to name instead.
+/// Such are a vision or audio projector (`general.architecture` is `clip`, or `general.type` is
+/// `mmproj`), a LoRA adapter or control vector, an importance matrix, and a vocabulary without
+/// weights.
 /// Keys and values as `gguf-py/gguf/constants.py` of llama.cpp has them.
-pub fn check(gguf: &Gguf) -> Result<()> {
+pub(crate) fn check(gguf: &Gguf) -> Result<()> {
     let text = |key: &str| gguf.metadata().str(key).ok().flatten().unwrap_or_default();
     let ends = |ending: &str| gguf.tensors().any(|tensor| tensor.name.ends_with(ending));
     let (what, remedy) = match (text("general.type"), text("general.architecture")) {

@@ -1,14 +1,14 @@
-//! Draws the next token from logits.
+//! The sampler: the next token from logits.
 //!
 //! The steps apply in the order of the fields of [`Sampling`].
 //! Same seed, same logits: same tokens, on every platform.
-//! Knows nothing of vocabularies; a token whose logit is minus infinity is never drawn.
+//! Knows nothing of vocabularies; a token whose logit is minus infinity is never sampled.
 
-use alara_kernels::{Isa, TERMS, greatest, softmax_terms};
+use alara_kernels::{Isa, TERMS, argmax, softmax_terms};
 
 use crate::request::Sampling;
 
-/// Draws tokens for one sequence.
+/// Samples tokens for one sequence.
 #[derive(Clone, Debug)]
 pub struct Sampler {
     options: Sampling,
@@ -41,65 +41,65 @@ impl Sampler {
         }
     }
 
-    /// The same by another instruction set than the best one; it draws the same tokens.
+    /// The same by another instruction set than the best one; it samples the same tokens.
     #[must_use]
-    pub fn by(mut self, isa: Isa) -> Self {
+    pub fn with_isa(mut self, isa: Isa) -> Self {
         self.isa = isa;
         self
     }
 
-    /// Draws a token.
+    /// Samples a token.
     /// `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the
     /// sequence so far, the latest last.
     /// `None` if no token has a finite logit.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
         self.penalize(logits, seen);
-        self.draw(logits)
+        self.sample_unpenalized(logits)
     }
 
-    /// Whether tokens are left out for being unlikely beside the others, so that it matters which
+    /// Whether tokens are truncated for being unlikely beside the others, so that it matters which
     /// others there are.
-    pub fn cuts(&self) -> bool {
+    pub fn truncates(&self) -> bool {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
         temperature > 0.0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0)
     }
 
-    /// Draws a token by its logit after the penalties.
+    /// Samples a token by its logit after the penalties.
     /// `None` if no token has a finite one.
     ///
     /// Takes one random number a call, none at temperature 0.
-    pub fn draw(&mut self, logits: &[f32]) -> Option<u32> {
+    pub fn sample_unpenalized(&mut self, logits: &[f32]) -> Option<u32> {
         if self.options.temperature <= 0.0 {
-            return greatest(self.isa, logits).map(|(_, token)| token as u32);
+            return argmax(self.isa, logits).map(|(_, token)| token as u32);
         }
         let random = self.random.next_f64();
         if self.options.top_k > 0 {
             self.top_k(logits);
-            return self.draw_from_candidates(random);
+            return self.sample_candidates(random);
         }
-        let total = self.weigh(logits)?;
-        if !self.cuts() {
+        let total = self.softmax(logits)?;
+        if !self.truncates() {
             return self.choose_among_all(random * total);
         }
         self.take_candidates(total);
-        self.cut_and_choose(total, random)
+        self.truncate_and_choose(total, random)
     }
 
-    /// Draws from the logits that `top_k` left.
+    /// Samples from the logits that `top_k` left.
     /// `random` in [0, 1).
-    fn draw_from_candidates(&mut self, random: f64) -> Option<u32> {
+    fn sample_candidates(&mut self, random: f64) -> Option<u32> {
         let mut logits = std::mem::take(&mut self.logits);
         logits.clear();
         logits.extend(self.candidates.iter().map(|(logit, _)| *logit));
-        let total = self.weigh(&logits);
+        let total = self.softmax(&logits);
         self.logits = logits;
         self.candidates.iter_mut().zip(&self.weights).for_each(|((value, _), weight)| *value = *weight);
-        self.cut_and_choose(total?, random)
+        self.truncate_and_choose(total?, random)
     }
 
-    /// Draws from the candidates' weights; those of all tokens that `top_k` left are `total`.
+    /// Samples from the candidates' weights; those of all tokens that `top_k` left are `total`.
     /// `random` in [0, 1).
-    fn cut_and_choose(&mut self, total: f64, random: f64) -> Option<u32> {
+    fn truncate_and_choose(&mut self, total: f64, random: f64) -> Option<u32> {
         self.keep_top_p(total);
         self.keep_min_p();
         self.choose(random)
@@ -110,10 +110,10 @@ impl Sampler {
         repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
     }
 
-    /// How many of the greatest logits decide what is drawn, where some do: at temperature 0 the
-    /// greatest, else those that `top_k` keeps.
-    /// `None` if a draw takes all; so with penalties, which change what is greatest.
-    pub fn deciding(&self) -> Option<usize> {
+    /// How many of the top logits decide what is sampled, where some do: at temperature 0 the
+    /// greatest, else those that `top_k` leaves.
+    /// `None` if sampling takes all; so with penalties, which change what is greatest.
+    pub fn top_needed(&self) -> Option<usize> {
         match self.options.top_k {
             _ if self.penalizes() => None,
             _ if self.options.temperature <= 0.0 => Some(1),
@@ -122,22 +122,22 @@ impl Sampler {
         }
     }
 
-    /// What [`Sampler::draw`] draws, from the [deciding](Sampler::deciding) logits and their tokens
-    /// alone: the greatest first, of equals the lowest token.
+    /// What [`Sampler::sample_unpenalized`] samples, from the [needed](Sampler::top_needed) logits
+    /// and their tokens alone: the greatest first, of equals the lowest token.
     /// `None` if they don't decide it after all; then nothing has happened.
-    pub fn draw_among_few(&mut self, few: &[(f32, u32)]) -> Option<u32> {
+    pub fn sample_from_top(&mut self, top: &[(f32, u32)]) -> Option<u32> {
         let Sampling { temperature, top_k, .. } = self.options;
         if temperature <= 0.0 {
             // A zero may be equal to a negative one that comes before.
-            return few.first().filter(|(logit, _)| *logit != 0.0).map(|&(_, token)| token);
+            return top.first().filter(|(logit, _)| *logit != 0.0).map(|&(_, token)| token);
         }
         self.candidates.clear();
-        self.candidates.extend(few.iter().take(top_k));
+        self.candidates.extend(top.iter().take(top_k));
         if self.candidates.is_empty() {
             return None;
         }
         let random = self.random.next_f64();
-        self.draw_from_candidates(random)
+        self.sample_candidates(random)
     }
 
     /// Changes the logits of the tokens in `seen`, the latest last.
@@ -180,7 +180,7 @@ impl Sampler {
                     if logit.total_cmp(&bar).is_gt() && logit.is_finite() {
                         self.candidates.push((logit, token));
                         if self.candidates.len() == k.saturating_mul(2) {
-                            self.keep_first(k);
+                            self.keep_best(k);
                             bar = self.candidates[k - 1].0;
                         }
                     }
@@ -188,11 +188,11 @@ impl Sampler {
             }
             token += some.len() as u32;
         }
-        self.keep_first(k);
+        self.keep_best(k);
     }
 
     /// Keeps the most likely candidates, as [`Sampler::sort_first`] sorts them.
-    fn keep_first(&mut self, count: usize) {
+    fn keep_best(&mut self, count: usize) {
         self.sort_first(count);
         self.candidates.truncate(count);
     }
@@ -208,10 +208,10 @@ impl Sampler {
         self.candidates[..count].sort_unstable_by(order);
     }
 
-    /// Turns logits into weights, of which the highest is 1, and tells their sum.
+    /// Turns logits into weights, of which the highest is 1, and gives their sum.
     /// `None` if no logit is finite.
-    fn weigh(&mut self, logits: &[f32]) -> Option<f64> {
-        let (highest, _) = greatest(self.isa, logits)?;
+    fn softmax(&mut self, logits: &[f32]) -> Option<f64> {
+        let (highest, _) = argmax(self.isa, logits)?;
         self.weights.resize(logits.len(), 0.0);
         softmax_terms(self.isa, logits, highest, self.options.temperature, &mut self.weights, &mut self.sums);
         Some(self.sums.iter().sum())
@@ -277,10 +277,10 @@ impl Sampler {
         chosen(weights, random * total).map(|at| self.candidates[at].1)
     }
 
-    /// `drawn` in [0, the sum of all weights).
-    fn choose_among_all(&self, drawn: f64) -> Option<u32> {
+    /// `position` in [0, the sum of all weights).
+    fn choose_among_all(&self, position: f64) -> Option<u32> {
         let last = self.sums.iter().rposition(|sum| *sum > 0.0)?;
-        let (mut left, mut piece) = (drawn, 0);
+        let (mut left, mut piece) = (position, 0);
         while piece < last && left >= self.sums[piece] {
             left -= self.sums[piece];
             piece += 1;
@@ -291,10 +291,10 @@ impl Sampler {
     }
 }
 
-/// The place of the weight that, after all before it, reaches beyond `drawn`; of the last one where
-/// none does, for rounding may leave a rest.
-fn chosen(weights: impl Iterator<Item = f32>, drawn: f64) -> Option<usize> {
-    let (mut left, mut last) = (drawn, None);
+/// The index of the weight that, after all before it, reaches beyond `position`.
+/// It is the last one's where none does, for rounding may leave a rest.
+fn chosen(weights: impl Iterator<Item = f32>, position: f64) -> Option<usize> {
+    let (mut left, mut last) = (position, None);
     for (at, weight) in weights.enumerate() {
         left -= f64::from(weight);
         if weight > 0.0 {
@@ -336,8 +336,11 @@ mod tests {
     #[test]
     fn random_numbers_are_those_of_the_paper() {
         let mut random = SplitMix64(1_234_567);
-        let drawn: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
-        assert_eq!(drawn, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
+        let numbers: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
+        assert_eq!(
+            numbers,
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
+        );
     }
 
     #[test]
@@ -367,22 +370,22 @@ mod tests {
     }
 
     #[test]
-    fn draws_have_the_distribution_of_the_softmax() {
+    fn samples_have_the_distribution_of_the_softmax() {
         // Near each other, and far apart.
         for places in [[0, 1, 2], [3, 700, 1199]] {
             let options = Sampling { temperature: 1.0, ..Sampling::default() };
             let mut sampler = Sampler::new(&options);
             let mut counts = [0f64; 3];
-            let draws = 20_000;
-            for _ in 0..draws {
+            let samples = 20_000;
+            for _ in 0..samples {
                 let mut logits = vec![f32::NEG_INFINITY; places[2] + 1];
                 for (place, weight) in places.into_iter().zip([1f32, 2.0, 5.0]) {
                     logits[place] = weight.ln();
                 }
-                let drawn = sampler.sample(&mut logits, &[]).unwrap() as usize;
-                counts[places.iter().position(|place| *place == drawn).unwrap()] += 1.0;
+                let token = sampler.sample(&mut logits, &[]).unwrap() as usize;
+                counts[places.iter().position(|place| *place == token).unwrap()] += 1.0;
             }
-            let expected = [1.0, 2.0, 5.0].map(|share| share / 8.0 * f64::from(draws));
+            let expected = [1.0, 2.0, 5.0].map(|share| share / 8.0 * f64::from(samples));
             let chi_squared: f64 = counts.iter().zip(expected).map(|(n, e)| (n - e).powi(2) / e).sum();
             assert!(chi_squared < 13.8, "{counts:?}: chi squared {chi_squared}, 0.1 % lies above 13.8");
         }
@@ -417,7 +420,7 @@ mod tests {
         /// Few logits of many, few different ones, and with a temperature that makes equals of
         /// some.
         #[test]
-        fn the_deciding_logits_draw_what_all_draw(
+        fn the_top_logits_give_what_all_give(
             logits in prop::collection::vec(
                 prop_oneof![6 => (-40i8..40).prop_map(|x| f32::from(x) / 8.0), 2 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY)], 1..60),
             temperature in prop_oneof![Just(0f32), 0.1f32..3.0, Just(1e30f32)],
@@ -427,27 +430,27 @@ mod tests {
             seed in any::<u64>(),
         ) {
             let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
-            let (mut by_few, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
-            let Some(count) = by_few.deciding() else {
+            let (mut by_top, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
+            let Some(count) = by_top.top_needed() else {
                 prop_assert!(temperature > 0.0 && top_k == 0);
                 return Ok(());
             };
-            let mut few: Vec<(f32, u32)> = logits.iter().copied().zip(0..).filter(|few| few.0.is_finite()).collect();
-            few.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-            few.truncate(count);
+            let mut top: Vec<(f32, u32)> = logits.iter().copied().zip(0..).filter(|top| top.0.is_finite()).collect();
+            top.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+            top.truncate(count);
             for _ in 0..6 {
-                let drawn = by_few.draw_among_few(&few);
-                if let Some(token) = drawn {
-                    prop_assert_eq!(by_all.draw(&logits), Some(token));
+                let sampled = by_top.sample_from_top(&top);
+                if let Some(token) = sampled {
+                    prop_assert_eq!(by_all.sample_unpenalized(&logits), Some(token));
                 } else {
                     // Nothing has happened: all decide, and both go on alike.
-                    prop_assert_eq!(by_few.draw(&logits), by_all.draw(&logits));
+                    prop_assert_eq!(by_top.sample_unpenalized(&logits), by_all.sample_unpenalized(&logits));
                 }
             }
         }
 
         #[test]
-        fn draws_only_what_the_options_leave(
+        fn samples_only_what_the_options_leave(
             logits in prop::collection::vec(
                 prop_oneof![8 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY), 1 => Just(f32::NAN)], 1..200),
             temperature in 0.1f32..3.0,
@@ -459,7 +462,7 @@ mod tests {
             prop_assume!(logits.iter().any(|logit| logit.is_finite()));
             let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
             let allowed = naive_candidates(&logits, &options);
-            let (mut sampler, mut twin) = (Sampler::new(&options), Sampler::new(&options).by(Isa::SCALAR));
+            let (mut sampler, mut twin) = (Sampler::new(&options), Sampler::new(&options).with_isa(Isa::SCALAR));
             for _ in 0..8 {
                 let token = sampler.sample(&mut logits.clone(), &[]).unwrap();
                 prop_assert!(allowed.contains(&token), "{} not in {:?}", token, allowed);

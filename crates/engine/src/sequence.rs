@@ -1,49 +1,51 @@
-//! One turn under way: its tokens, and the path of each new token from logits to events.
+//! A turn being decoded: its tokens, and the path of each new token from logits to events.
+
+mod listener;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::cache::Stop;
+use crate::cache::MissReason;
 use crate::chat::formats::{Parsed, Parser};
-use crate::draft::{self, Lookup, Tenants};
 use crate::grammar::Constraint;
-use crate::listener::Listener;
 use crate::logits::Logits;
-use crate::pool::{Found, Run};
-use crate::repetition::{Calls, Cycles, Verdict};
+use crate::pool::{FoundPrefix, SequenceData};
+use crate::prompt_lookup::{AnswerHistories, MAX_DRAFT_TOKENS, PromptLookup};
+use crate::repetition::{CallDecision, CallLog, CycleDetector};
 use crate::request::{Event, Finish, Miss, ToolCall, Usage};
 use crate::sampler::Sampler;
 use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
+pub(crate) use listener::Listener;
 
-/// Tokens before the point where two prompts part that are told with it.
+/// Tokens before the point where two prompts diverge that a miss shows.
 const SHOWN_BEFORE: usize = 4;
 
 /// Everything that a turn needs beside the model.
 pub struct Sequence {
     /// Its tokens, and what is computed of them.
-    pub run: Run,
-    /// Most tokens that the run may reach.
+    pub data: SequenceData,
+    /// Most tokens that it may reach.
     pub limit: usize,
-    /// Draws tokens.
+    /// Samples tokens.
     pub sampler: Sampler,
-    /// Whether tokens that end the turn are not drawn, nor repetition ends it.
+    /// Whether tokens that end the turn are not sampled, nor repetition ends it.
     pub endless: bool,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
-    /// What comes in place of what is drawn.
+    /// What comes in place of the sampled tokens.
     pub answer: std::vec::IntoIter<u32>,
-    /// Guesses at what comes next; `None`: nothing is guessed.
-    pub lookup: Option<Lookup>,
+    /// Drafts what comes next; `None`: nothing is drafted.
+    pub lookup: Option<PromptLookup>,
     /// Text to answer.
     pub parser: Parser,
     /// What bounds the reasoning.
     pub reasoning: ReasoningBudget,
-    /// The tokens that close a string of a call, for a turn that must be one: it is not ended
-    /// because it goes round in circles, but the string in which it does so is.
+    /// The tokens that close a string of a call, for a turn with a forced tool call.
+    /// Where that repeats itself, the string is ended rather than the turn.
     /// Empty for other turns.
     pub closer: Vec<u32>,
     /// Texts that end the turn.
@@ -60,14 +62,14 @@ pub struct Sequence {
     pub cancelled: Arc<AtomicBool>,
     /// When the request came.
     pub started: Instant,
-    /// When the first and the latest token were drawn.
-    pub drawn: Option<(Instant, Instant)>,
+    /// When the first and the latest token were sampled.
+    pub sampled_at: Option<(Instant, Instant)>,
     /// The calls of the answer.
-    pub calls: Calls,
-    /// Whether the turn goes round in circles.
-    pub cycles: Cycles,
+    pub calls: CallLog,
+    /// Whether the turn repeats itself.
+    pub cycles: CycleDetector,
     /// Whether a call has begun and is not complete.
-    pub writing: bool,
+    pub in_call: bool,
 }
 
 /// Bounds the reasoning of a turn.
@@ -80,94 +82,93 @@ pub struct ReasoningBudget {
 }
 
 impl Sequence {
-    /// Appends what comes before the first token is drawn.
+    /// Appends what comes before the first token is sampled.
     pub fn begin(&mut self) {
-        if let Err(error) = self.follow() {
+        if let Err(error) = self.append_forced() {
             self.fail(error);
         }
     }
 
-    /// Guesses at what comes next, for the coming step.
-    pub fn guess(&mut self, said: &Tenants) {
+    /// Drafts what comes next, for the coming step.
+    pub fn draft(&mut self, answers: &AnswerHistories) {
         if let Some(lookup) = &mut self.lookup {
-            let room = self.limit.saturating_sub(self.run.tokens.len() + 1);
-            let said = said.said(&self.run.prefix.salt);
-            let mut draft = lookup.propose(&self.run.tokens, said, room.min(draft::MOST));
+            let left = self.limit.saturating_sub(self.data.tokens.len() + 1);
+            let answers = answers.under(&self.data.prefix.salt);
+            let mut draft = lookup.propose(&self.data.tokens, answers, left.min(MAX_DRAFT_TOKENS));
             // What would follow the end of the turn is of no use.
             draft.end(|token| self.tokenizer.is_end_of_turn(token));
-            self.run.draft = draft;
+            self.data.draft = draft;
         }
     }
 
-    /// Draws the next token from the logits of the latest, and appends what follows without a draw;
-    /// once more from the logits of the drafted tokens, as long as these are the tokens that came.
-    /// The next step computes all that is not computed together.
+    /// Samples the next token from the logits of the latest, and appends what follows unsampled.
+    /// Goes on with the logits of the draft tokens, as long as these are accepted.
+    /// The next step computes all together that is not computed.
     /// `rows` of the logits are this sequence's.
     pub fn advance(&mut self, logits: &mut dyn Logits, rows: Range<usize>) {
         if self.cancelled.load(Ordering::Relaxed) {
-            self.run.finished = true;
+            self.data.finished = true;
         }
         let mut row = 0;
-        while !self.run.finished && row < rows.len() {
-            if let Err(error) = self.draw(logits, rows.start + row).and_then(|()| self.follow()) {
+        while !self.data.finished && row < rows.len() {
+            if let Err(error) = self.sample(logits, rows.start + row).and_then(|()| self.append_forced()) {
                 self.fail(error);
             }
-            // At least one has come.
-            let Some(come) = self.run.come() else { break };
-            row = come;
+            let Some(next) = self.data.next_row() else { break };
+            row = next;
         }
     }
 
     /// Ends the turn with an error.
     pub fn fail(&mut self, error: Error) {
-        self.run.finished = true;
+        self.data.finished = true;
         // Nobody listening is no error: the sequence ends either way.
         let _ = self.events.send(Err(error));
     }
 
-    fn draw(&mut self, logits: &mut dyn Logits, row: usize) -> Result<()> {
-        let token = match self.draw_among_few(logits, row)? {
+    fn sample(&mut self, logits: &mut dyn Logits, row: usize) -> Result<()> {
+        let token = match self.sample_from_top(logits, row)? {
             Some(token) => token,
-            None => self.draw_among_all(logits.row(row)?)?.ok_or(Error::NoToken)?,
+            None => self.sample_from_all(logits.row(row)?)?.ok_or(Error::NoToken)?,
         };
         let token = self.answer.next().unwrap_or(token);
         let now = Instant::now();
-        self.drawn = Some((self.drawn.map_or(now, |(first, _)| first), now));
+        self.sampled_at = Some((self.sampled_at.map_or(now, |(first, _)| first), now));
         self.append(token)?;
-        // Asked here alone: what is forced may be monotonous.
-        if !self.run.finished && !self.endless && self.cycles.endless() && !self.close()? {
+        // Checked here alone: what is forced may be monotonous.
+        if !self.data.finished && !self.endless && self.cycles.repeats() && !self.close()? {
             self.finish(Finish::Repetition);
         }
         Ok(())
     }
 
-    fn draw_among_all(&mut self, logits: &mut [f32]) -> Result<Option<u32>> {
+    fn sample_from_all(&mut self, logits: &mut [f32]) -> Result<Option<u32>> {
         self.tokenizer.mask(logits, self.endless);
         Ok(match &mut self.constraint {
-            Some(constraint) => constraint.draw(&mut self.sampler, logits, &self.run.tokens)?,
-            None => self.sampler.sample(logits, &self.run.tokens),
+            Some(constraint) => constraint.sample(&mut self.sampler, logits, &self.data.tokens)?,
+            None => self.sampler.sample(logits, &self.data.tokens),
         })
     }
 
-    /// The token that would be drawn among all, where the greatest logits decide that and can be
-    /// had apart.
-    fn draw_among_few(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
-        let Some(count) = self.sampler.deciding() else { return Ok(None) };
-        let drawable = self.tokenizer.drawable(self.endless);
+    /// The token that would be sampled from all, where the top logits decide that and can be read
+    /// alone.
+    fn sample_from_top(&mut self, logits: &mut dyn Logits, row: usize) -> Result<Option<u32>> {
+        let Some(k) = self.sampler.top_needed() else { return Ok(None) };
+        let drawable = self.tokenizer.candidates(self.endless);
         match &mut self.constraint {
             Some(constraint) => constraint
-                .draw_among_few(&mut self.sampler, drawable, &mut |among| logits.greatest(row, count, among)),
+                .sample_from_top(&mut self.sampler, drawable, &mut |mask| logits.top_k(row, k, mask)),
             None => {
-                let few = logits.greatest(row, count, drawable)?;
-                Ok(few.and_then(|few| self.sampler.draw_among_few(&few)))
+                let top = logits.top_k(row, k, drawable)?;
+                Ok(top.and_then(|top| self.sampler.sample_from_top(&top)))
             }
         }
     }
 
-    /// Appends what needs no draw: tokens that the grammar forces, which are all that its mask
-    /// leaves, and the end of reasoning that is out of budget.
-    fn follow(&mut self) -> Result<()> {
-        while !self.run.finished {
+    /// Appends what is not sampled: tokens that the grammar forces, since its mask leaves no other,
+    /// and the end of reasoning that is out of budget.
+    fn append_forced(&mut self) -> Result<()> {
+        while !self.data.finished {
             let mut next = match &mut self.constraint {
                 Some(constraint) => constraint.forced()?,
                 None => Vec::new(),
@@ -179,7 +180,7 @@ impl Sequence {
                 break;
             }
             for token in next {
-                if self.run.finished {
+                if self.data.finished {
                     break;
                 }
                 self.append(token)?;
@@ -200,7 +201,7 @@ impl Sequence {
         };
         if may {
             closer.into_iter().try_for_each(|token| self.append(token))?;
-            self.cycles = Cycles::default();
+            self.cycles = CycleDetector::default();
         }
         Ok(may)
     }
@@ -227,8 +228,8 @@ impl Sequence {
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(token)?;
         }
-        self.run.tokens.push(token);
-        self.cycles.note(&self.run.tokens[self.run.prompt..]);
+        self.data.tokens.push(token);
+        self.cycles.note(&self.data.tokens[self.data.prompt..]);
         if self.tokenizer.is_end_of_turn(token) {
             self.finish(Finish::Stop);
             return Ok(());
@@ -244,7 +245,7 @@ impl Sequence {
             self.end(finish);
         } else if stopped {
             self.finish(Finish::Stop);
-        } else if self.run.tokens.len() >= self.limit {
+        } else if self.data.tokens.len() >= self.limit {
             self.finish(Finish::Length);
         }
         Ok(())
@@ -261,21 +262,21 @@ impl Sequence {
     }
 
     fn end(&mut self, finish: Finish) {
-        self.run.finished = true;
+        self.data.finished = true;
         let finish = if finish == Finish::Stop && self.calls.any() { Finish::ToolCalls } else { finish };
-        let (first, last) = self.drawn.unwrap_or_else(|| (Instant::now(), Instant::now()));
+        let (first, last) = self.sampled_at.unwrap_or_else(|| (Instant::now(), Instant::now()));
         let usage = Usage {
-            prompt_tokens: self.run.prompt,
-            cached_tokens: self.run.found.as_ref().map_or(0, |found| found.cached),
-            disk_tokens: self.run.found.as_ref().map_or(0, |found| found.disk),
+            prompt_tokens: self.data.prompt,
+            cached_tokens: self.data.found.as_ref().map_or(0, |found| found.cached),
+            disk_tokens: self.data.found.as_ref().map_or(0, |found| found.disk),
             miss: self.miss(),
-            completion_tokens: self.run.tokens.len() - self.run.prompt,
+            completion_tokens: self.data.tokens.len() - self.data.prompt,
             time_to_first_token: first - self.started,
-            prefill_time: self.run.spent.steps,
-            snapshot_time: self.run.spent.snapshots,
+            prefill_time: self.data.spent.steps,
+            snapshot_time: self.data.spent.snapshots,
             decode_time: last - first,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
-            drafts: self.run.drafts(),
+            drafts: self.data.drafts(),
             loosened: self
                 .constraint
                 .as_ref()
@@ -286,18 +287,18 @@ impl Sequence {
 
     /// Why no more of the prompt was found in the cache.
     fn miss(&self) -> Option<Miss> {
-        let Found { cached, stop, .. } = self.run.found.as_ref()?;
+        let FoundPrefix { cached, stop, .. } = self.data.found.as_ref()?;
         let at = *cached;
         let text = |tokens: &[u32]| self.tokenizer.decode(tokens, true);
         Some(match stop.as_ref()? {
-            Stop::Diverged { kept } => {
-                let before = &self.run.tokens[at.saturating_sub(SHOWN_BEFORE)..at];
-                let prompt = &self.run.tokens[at..self.run.tokens.len().min(at + kept.len())];
+            MissReason::Diverged { cached: kept } => {
+                let before = &self.data.tokens[at.saturating_sub(SHOWN_BEFORE)..at];
+                let prompt = &self.data.tokens[at..self.data.tokens.len().min(at + kept.len())];
                 let prompt = text(&[before, prompt].concat());
                 Miss::Diverged { at, prompt, kept: text(&[before, kept.as_slice()].concat()) }
             }
-            Stop::Evicted { tokens } => Miss::Evicted { at, tokens: *tokens },
-            Stop::NoState { tokens } => Miss::NoState { at, tokens: *tokens },
+            MissReason::Evicted { tokens } => Miss::Evicted { at, tokens: *tokens },
+            MissReason::NoState { tokens } => Miss::NoState { at, tokens: *tokens },
         })
     }
 
@@ -306,12 +307,12 @@ impl Sequence {
         for piece in parsed {
             let event = match piece {
                 Parsed::Text(text) => {
-                    self.writing = false;
+                    self.in_call = false;
                     Event::Text { text }
                 }
                 Parsed::Reasoning(text) => Event::Reasoning { text },
                 Parsed::Delta { name, arguments } => {
-                    let named = std::mem::replace(&mut self.writing, true);
+                    let named = std::mem::replace(&mut self.in_call, true);
                     Event::ToolCallDelta {
                         index: self.calls.count(),
                         name: (!named).then_some(name),
@@ -319,15 +320,15 @@ impl Sequence {
                     }
                 }
                 Parsed::Incomplete { name, arguments, .. } => {
-                    self.writing = false;
+                    self.in_call = false;
                     Event::Incomplete { name, arguments }
                 }
                 Parsed::ToolCall { id, name, arguments } => {
-                    self.writing = false;
+                    self.in_call = false;
                     match self.calls.note(&name, &arguments) {
-                        Verdict::Make => {}
-                        Verdict::Repeated => return Some(Finish::Repetition),
-                        Verdict::TooMany => return Some(Finish::Length),
+                        CallDecision::Make => {}
+                        CallDecision::Repeated => return Some(Finish::Repetition),
+                        CallDecision::TooMany => return Some(Finish::Length),
                     }
                     let id = if id.is_empty() { format!("call_{}", self.next_call) } else { id };
                     self.next_call += 1;

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use serde_json::json;
 
 use super::*;
-use crate::backend::Greatest;
+use crate::backend::TopK;
 use crate::cache::Prefix;
 use crate::chat::formats::{Format, Reasoning, Turn};
 use crate::gguf::Gguf;
@@ -22,8 +22,8 @@ struct Stage {
 struct Play {
     sequence: Sequence,
     events: mpsc::Receiver<Result<Event>>,
-    /// Tokens of the text that the model says.
-    draws: usize,
+    /// Tokens that were sampled.
+    samples: usize,
 }
 
 impl Stage {
@@ -40,7 +40,7 @@ impl Stage {
         let tokenizer = self.tokenizer.clone();
         let constraint = self.grammar.constraint(turn, &|text| tokenizer.id(text)).unwrap();
         let sequence = Sequence {
-            run: Run::new(vec![1, 2, 3], Prefix::default()),
+            data: SequenceData::new(vec![1, 2, 3], Prefix::default()),
             limit: 4000,
             lookup: None,
             sampler: Sampler::new(&Sampling::default()),
@@ -60,12 +60,12 @@ impl Stage {
             events: Listener::new(sender),
             cancelled: Arc::default(),
             started: Instant::now(),
-            drawn: None,
-            calls: Calls::default(),
-            cycles: Cycles::default(),
-            writing: false,
+            sampled_at: None,
+            calls: CallLog::default(),
+            cycles: CycleDetector::default(),
+            in_call: false,
         };
-        let mut play = Play { sequence, events, draws: 0 };
+        let mut play = Play { sequence, events, samples: 0 };
         play.sequence.begin();
         play
     }
@@ -79,21 +79,21 @@ impl Logits for OneRow {
         Ok(&mut self.0)
     }
 
-    fn greatest(&mut self, _row: usize, _count: usize, _among: &[u32]) -> Result<Greatest> {
+    fn top_k(&mut self, _row: usize, _k: usize, _mask: &[u32]) -> Result<TopK> {
         Ok(None)
     }
 }
 
 impl Play {
     /// The model wants this token.
-    fn draw(&mut self, token: u32) {
+    fn sample(&mut self, token: u32) {
         let mut logits = vec![0.0; self.sequence.tokenizer.len()];
         logits[token as usize] = 9.0;
-        self.draws += 1;
+        self.samples += 1;
         self.sequence.advance(&mut OneRow(logits), 0..1);
     }
 
-    /// The model wants the turn to be `text`: it goes on with what it has not said yet.
+    /// The model wants the turn to be `text`: it goes on with the rest of it.
     fn say(&mut self, text: &str) {
         self.aim_for(&self.sequence.tokenizer.encode_within(text).unwrap());
     }
@@ -101,25 +101,25 @@ impl Play {
     /// The model wants to go on with `text`.
     fn say_more(&mut self, text: &str) {
         let more = self.sequence.tokenizer.encode_within(text).unwrap();
-        self.aim_for(&[&self.sequence.run.tokens[self.sequence.run.prompt..], &more].concat());
+        self.aim_for(&[&self.sequence.data.tokens[self.sequence.data.prompt..], &more].concat());
     }
 
     fn aim_for(&mut self, target: &[u32]) {
         let tokenizer = self.sequence.tokenizer.clone();
-        while !self.sequence.run.finished {
-            let said = &self.sequence.run.tokens[self.sequence.run.prompt..];
+        while !self.sequence.data.finished {
+            let said = &self.sequence.data.tokens[self.sequence.data.prompt..];
             assert!(target.starts_with(said), "{said:?} {:?}, not {target:?}", tokenizer.decode(said, true));
             let Some(&next) = target.get(said.len()) else { return };
-            self.draw(next);
+            self.sample(next);
         }
     }
 
     fn end(&mut self) {
-        self.draw(self.sequence.tokenizer.ends_of_turn()[0]);
+        self.sample(self.sequence.tokenizer.ends_of_turn()[0]);
     }
 
     fn said(&self) -> String {
-        self.sequence.tokenizer.decode(&self.sequence.run.tokens[self.sequence.run.prompt..], true)
+        self.sequence.tokenizer.decode(&self.sequence.data.tokens[self.sequence.data.prompt..], true)
     }
 
     /// Reasoning, text, calls, and how it ended.
@@ -144,8 +144,8 @@ impl Play {
 fn turn(tool_choice: ToolChoice, reasoning: Reasoning) -> Turn {
     let parameters = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
     Turn {
-        format: Format::house(),
-        thinking: Some(Format::house().thinking),
+        format: Format::generic(),
+        thinking: Some(Format::generic().thinking),
         schema: None,
         string_limit: None,
         tools: vec![Tool { name: "count".into(), description: String::new(), parameters, strict: false }],
@@ -168,54 +168,54 @@ fn finish(end: Result<(Finish, Usage)>) -> Finish {
 }
 
 #[test]
-fn forced_tokens_need_no_draw_and_are_computed_together() {
+fn forced_tokens_are_not_sampled_and_are_computed_together() {
     let stage = Stage::new();
     let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Never), None);
     // Only one tool: everything up to the number stands beside the prompt before it is computed.
     assert_eq!(play.said(), "<tool_call>\n{\"name\": \"count\", \"arguments\": {\"n\":");
-    let forced = play.sequence.run.tokens.len() - play.sequence.run.prompt;
-    assert_eq!(play.sequence.run.pending(), play.sequence.run.prompt + forced);
+    let forced = play.sequence.data.tokens.len() - play.sequence.data.prompt;
+    assert_eq!(play.sequence.data.pending(), play.sequence.data.prompt + forced);
     play.say(&call(5));
     assert_eq!(play.said(), call(5));
-    let draws = play.draws;
-    let generated = play.sequence.run.tokens.len() - play.sequence.run.prompt;
+    let samples = play.samples;
+    let generated = play.sequence.data.tokens.len() - play.sequence.data.prompt;
     play.end();
     let (_, _, calls, end) = play.outcome();
     let (finish, usage) = end.unwrap();
     assert_eq!((calls.len(), finish), (1, Finish::ToolCalls));
-    assert_eq!(usage.grammar.forced_tokens, generated - draws, "{usage:?}");
+    assert_eq!(usage.grammar.forced_tokens, generated - samples, "{usage:?}");
     assert!(usage.grammar.forced_tokens * 2 > generated, "{usage:?}");
-    assert_eq!((usage.grammar.rejected_tokens, usage.grammar.masks), (0, 0), "it drew what is allowed");
+    assert_eq!((usage.grammar.rejected_tokens, usage.grammar.masks), (0, 0), "it sampled what is allowed");
 }
 
 #[test]
 fn a_cycle_without_end_ends_the_turn() {
     let stage = Stage::new();
     let mut play = stage.play(&free(), None);
-    while !play.sequence.run.finished {
-        play.draw(100 + play.draws as u32 % 4);
+    while !play.sequence.data.finished {
+        play.sample(100 + play.samples as u32 % 4);
     }
-    assert_eq!(play.draws, 256);
+    assert_eq!(play.samples, 256);
     assert_eq!(finish(play.outcome().3), Finish::Repetition);
 
     // Unless nothing but the limit shall.
     let mut play = stage.play(&free(), None);
     play.sequence.endless = true;
-    while !play.sequence.run.finished {
-        play.draw(100 + play.draws as u32 % 4);
+    while !play.sequence.data.finished {
+        play.sample(100 + play.samples as u32 % 4);
     }
-    assert_eq!((play.draws, finish(play.outcome().3)), (3997, Finish::Length));
+    assert_eq!((play.samples, finish(play.outcome().3)), (3997, Finish::Length));
 
     // Whitespace is one too, also where the grammar permits it.
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
     let newline = stage.tokenizer.encode_within("\n").unwrap()[0];
-    while !play.sequence.run.finished {
-        play.draw(newline);
+    while !play.sequence.data.finished {
+        play.sample(newline);
     }
-    assert_eq!((play.draws, finish(play.outcome().3)), (256, Finish::Repetition));
+    assert_eq!((play.samples, finish(play.outcome().3)), (256, Finish::Repetition));
 }
 
-/// A turn that must be a call is one: what goes round in circles is the string, so that is closed.
+/// A turn that must be a call is one: what repeats is the string, so that is closed.
 #[test]
 fn a_string_without_end_is_closed_where_a_call_must_be_made() {
     let stage = Stage::new();
@@ -229,8 +229,8 @@ fn a_string_without_end_is_closed_where_a_call_must_be_made() {
         play.say("<tool_call>\n{\"name\": \"tell\", \"arguments\": {\"text\": \"");
         let (one, two) =
             (stage.tokenizer.encode_within("a").unwrap()[0], stage.tokenizer.encode_within("b").unwrap()[0]);
-        while !play.sequence.run.finished {
-            play.draw(if play.draws.is_multiple_of(2) { one } else { two });
+        while !play.sequence.data.finished {
+            play.sample(if play.samples.is_multiple_of(2) { one } else { two });
         }
         play.outcome()
     };
@@ -267,10 +267,10 @@ fn a_failing_constraint_ends_the_turn_with_an_error() {
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
     play.say("so far");
     play.sequence.constraint.as_mut().unwrap().break_down();
-    let before = play.sequence.run.tokens.len();
-    play.draw(100);
-    assert!(play.sequence.run.finished);
-    assert_eq!(play.sequence.run.tokens.len(), before, "nothing is drawn");
+    let before = play.sequence.data.tokens.len();
+    play.sample(100);
+    assert!(play.sequence.data.finished);
+    assert_eq!(play.sequence.data.tokens.len(), before, "nothing is sampled");
     let (_, answer, _, end) = play.outcome();
     assert_eq!(answer, "so far");
     assert!(end.unwrap_err().to_string().contains("the constraint failed"));
@@ -285,7 +285,7 @@ fn reasoning_ends_with_its_budget() {
         for token in tokens {
             // Once the reasoning is over, the model turns to its answer.
             if !play.said().contains("</think>") {
-                play.draw(token);
+                play.sample(token);
             }
         }
         assert_eq!(play.said().matches("</think>").count(), 1, "{}", play.said());

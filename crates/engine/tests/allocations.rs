@@ -5,11 +5,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use alara_engine::backend::native::Native;
-use alara_engine::backend::{KvType, Span, Step};
-use alara_engine::cache::{Room, SlotId};
-use alara_engine::decoder::Decoder;
-use alara_engine::gguf::Gguf;
+use alara_engine::{Gguf, KvType, Probe, ProbeSettings};
 
 /// Counts what is allocated.
 struct Counter;
@@ -37,24 +33,19 @@ static ALLOCATOR: Counter = Counter;
 fn layers_allocate_nothing_for_a_token() {
     let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
     let gguf = Gguf::open(&model).unwrap();
-    let room = Room::new(64, 1, 1, None);
-    let mut decoder = Decoder::load(&gguf, Native::with_threads(2), &room, KvType::F16).unwrap();
+    let settings = ProbeSettings { kv: KvType::F16, threads: 2, ..ProbeSettings::default() };
+    let mut probe = Probe::load(&gguf, 64, &settings).unwrap();
     let counts: Vec<usize> = (0..24)
-        .map(|past| {
-            let blocks: Vec<u32> = vec![0, 1, 2, 3];
-            let span =
-                Span { rows: 1, past, blocks, windowed: Vec::new(), slot: SlotId(0), saves: Vec::new() };
-            let step = Step { tokens: vec![7], spans: vec![span], outputs: vec![0] };
+        .map(|_| {
             let before = COUNT.load(Relaxed);
-            let logits = decoder.forward(&step, None).unwrap();
-            let logits = decoder.read(logits.as_ref()).unwrap();
+            let logits = probe.feed(&[7], 1).unwrap();
             let count = COUNT.load(Relaxed) - before;
-            assert_eq!(logits.len(), decoder.vocabulary());
+            assert_eq!(logits.len(), probe.vocabulary());
             count
         })
         .collect();
     // Cosines, sines and the logits that are handed out; the model has five layers.
-    // A thread makes its room with its first task, which may come late.
+    // A thread allocates its buffers with its first task, which may come late.
     let more = counts[1..].iter().filter(|&&count| count > 4);
     assert!(more.clone().count() <= 2 && more.sum::<usize>() <= 20, "{counts:?}");
 }

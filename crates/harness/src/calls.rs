@@ -4,19 +4,15 @@
 //! whose argument is the answer.
 //! It is forced by the request alone (`tool_choice: required`), so that it holds alike for a
 //! grammar here and for an endpoint.
-//! What the model says is read back by [`Spoken`]: whoever reads a trace sees an answer, not a
+//! What the model says is read back by [`TurnReader`]: whoever reads a trace sees an answer, not a
 //! tool.
 
 use std::fmt;
 use std::str::FromStr;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Finish, Request, Tool, ToolCall, ToolChoice};
+use alara_engine::{Event, Finish, Format, Request, Tool, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-
-use crate::model::ChatModel;
-use crate::team::Npc;
 
 /// The tool that a forced turn answers with; it has another name where an NPC has a tool of this
 /// one.
@@ -28,8 +24,8 @@ const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
 
-/// Most characters of a string in a forced call: a model that never ends it would otherwise write
-/// until its limit on tokens cuts the call off.
+/// Most characters of a string in a forced call.
+/// A model that never ends it would otherwise write until its limit on tokens cuts the call off.
 const STRING_LENGTH: usize = 4000;
 
 /// Whether a turn must be a call.
@@ -49,11 +45,12 @@ impl Calls {
     /// The names of all.
     pub const NAMES: [&str; 3] = ["free", "forced", "thought"];
 
-    /// That of an NPC with this model: what its file says, else forced where tools are only told in
-    /// the prompt, since who was not trained to call does not call by itself.
-    pub fn of(npc: &Npc, model: &dyn ChatModel) -> Self {
-        let described = model.format().is_some_and(Format::described);
-        npc.calls.unwrap_or(if described { Calls::Forced } else { Calls::Free })
+    /// That of an NPC whose file says `own`, with a model that writes calls in this format.
+    /// Where the file says nothing, it is forced if tools only stand in the prompt.
+    /// A model that was not trained to call does not call by itself.
+    pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
+        let described = format.is_some_and(Format::described);
+        own.unwrap_or(if described { Calls::Forced } else { Calls::Free })
     }
 
     /// Whether it is the default, which older traces don't name.
@@ -187,7 +184,7 @@ fn has(parameters: &Value, name: &str) -> bool {
 
 /// Reads what a model says in a mode: a call of `finish` is its answer.
 #[derive(Debug, Default)]
-pub struct Spoken {
+pub struct TurnReader {
     /// The name of `finish`; `None` = no turn is forced.
     finish: Option<String>,
     /// Whether the answer is JSON of any type, and not a text.
@@ -199,22 +196,22 @@ pub struct Spoken {
     answered: bool,
 }
 
-impl Spoken {
+impl TurnReader {
     /// For an NPC with `tools`, whose answers are JSON by a schema, or not.
     pub fn new(calls: Calls, tools: &[Tool], json: bool) -> Self {
         let forced = calls != Calls::Free && !tools.is_empty();
-        Spoken { finish: forced.then(|| finish_name(tools)), json, ..Spoken::default() }
+        TurnReader { finish: forced.then(|| finish_name(tools)), json, ..TurnReader::default() }
     }
 
     /// The event as whoever watches the NPC sees it; `None` = there is nothing to see.
-    pub fn hear(&mut self, event: Event) -> Option<Event> {
+    pub fn read(&mut self, event: Event) -> Option<Event> {
         let Some(finish) = &self.finish else { return Some(event) };
         match event {
             Event::ToolCallDelta { index, name, arguments } => {
                 if let Some(name) = &name {
                     self.answering = name == finish;
                 }
-                // The answer is told as a whole.
+                // The answer comes as a whole.
                 (!self.answering).then_some(Event::ToolCallDelta { index, name, arguments })
             }
             Event::ToolCall(mut call) if call.name == *finish => {
@@ -322,9 +319,9 @@ mod tests {
     #[test]
     fn an_answer_is_no_tool() {
         let request = Request { tools: vec![tool("shell", json!({}))], ..Request::default() };
-        let hear = |request: &Request, events: Vec<Event>| -> Vec<Event> {
-            let mut spoken = Spoken::new(Calls::Forced, &request.tools, request.schema.is_some());
-            events.into_iter().filter_map(|event| spoken.hear(event)).collect()
+        let read = |request: &Request, events: Vec<Event>| -> Vec<Event> {
+            let mut reader = TurnReader::new(Calls::Forced, &request.tools, request.schema.is_some());
+            events.into_iter().filter_map(|event| reader.read(event)).collect()
         };
         let done = |finish| Event::Done { finish, usage: Default::default() };
         let delta = |name: Option<&str>, arguments: &str| Event::ToolCallDelta {
@@ -341,19 +338,19 @@ mod tests {
             ]
         };
         let text = |text: &str| Event::Text { text: text.into() };
-        assert_eq!(hear(&request, answer()), [text("It is done."), done(Finish::Stop)]);
+        assert_eq!(read(&request, answer()), [text("It is done."), done(Finish::Stop)]);
         let by_schema = Request { schema: Some(json!({"type": "string"})), ..request.clone() };
-        assert_eq!(hear(&by_schema, answer())[0], text("\"It is done.\""));
+        assert_eq!(read(&by_schema, answer())[0], text("\"It is done.\""));
         let works = || vec![delta(Some("shell"), "{}"), call("shell", json!({})), done(Finish::ToolCalls)];
-        assert_eq!(hear(&request, works()), works());
+        assert_eq!(read(&request, works()), works());
         let cut = vec![
             delta(Some("finish"), "{"),
             Event::Incomplete { name: "finish".into(), arguments: "{".into() },
             done(Finish::Length),
         ];
-        assert_eq!(hear(&request, cut), [done(Finish::Length)]);
-        let mut free = Spoken::new(Calls::Free, &request.tools, false);
-        assert_eq!(free.hear(call("finish", json!({}))), Some(call("finish", json!({}))), "nobody's answer");
+        assert_eq!(read(&request, cut), [done(Finish::Length)]);
+        let mut free = TurnReader::new(Calls::Free, &request.tools, false);
+        assert_eq!(free.read(call("finish", json!({}))), Some(call("finish", json!({}))), "nobody's answer");
     }
 
     #[test]

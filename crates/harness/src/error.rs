@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
+use alara_engine::nearest;
+
 use crate::model::ModelError;
-use crate::source::Diagnostic;
+use crate::types::Diagnostic;
 
 /// An error of the harness.
 /// A tool that fails or a model that stops early is none: that is a result.
@@ -19,7 +21,7 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A sandbox with walls in a process that did not call
+    /// A sandbox with isolation in a process that did not call
     /// [`sandbox::enter`](crate::sandbox::enter).
     #[error("the sandbox has no launcher: `sandbox::enter()` must be the first call in `main`")]
     NoLauncher,
@@ -32,10 +34,10 @@ pub enum Error {
         /// What can be enforced.
         enforced: String,
     },
-    /// The launcher could not put up a wall.
+    /// The launcher could not set up the isolation.
     #[error("the sandbox can't be set up: {message}")]
     Launcher {
-        /// Which wall, and what the system said.
+        /// Which part of it, and the system's error.
         message: String,
     },
     /// A program can't be started.
@@ -70,19 +72,19 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
-    /// A place that should be a team.
+    /// A directory that should be a team.
     #[error(
         "there is no team in {}: a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own",
         path.display()
     )]
     NoTeam {
-        /// The place.
+        /// The directory.
         path: PathBuf,
     },
     /// A team whose NPCs can't be used, or that has none.
     #[error("nobody leads the team in {}: none of its NPCs can be used{problems}", path.display())]
     NoNpc {
-        /// The place.
+        /// The directory.
         path: PathBuf,
         /// What is wrong in its files, a line for each.
         problems: String,
@@ -150,6 +152,20 @@ pub enum Error {
     /// A model's events ended without `Done`.
     #[error("the model broke off without ending its turn")]
     NoEnd,
+}
+
+impl Error {
+    /// For a name that is not among the known ones, with the one that may have been meant.
+    pub fn unknown<'a>(what: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
+        let known: Vec<&str> = known.collect();
+        let hint = nearest(name, known.iter().copied()).map(|near| format!(", did you mean `{near}`?"));
+        Error::Unknown {
+            what,
+            name: name.to_owned(),
+            hint: hint.unwrap_or_default(),
+            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+        }
+    }
 }
 
 /// An error and its causes, in one line.

@@ -1,10 +1,10 @@
 //! A mapping in a file, read key by key: what is there, of which type, and which keys nobody knows.
 
+use alara_engine::nearest;
 use serde_json::Value;
 
-use crate::jinx::Place;
-use crate::source::{Diagnostic, Source};
-use crate::team::nearest;
+use crate::source::Source;
+use crate::types::{Diagnostic, Location};
 use crate::yaml::{Entry, Kind, Node};
 
 /// A mapping that is being read.
@@ -13,24 +13,24 @@ pub struct Fields<'a, 'd> {
     source: &'a Source,
     entries: &'a [Entry],
     known: Vec<&'static str>,
-    said: &'d mut Vec<Diagnostic>,
+    diagnostics: &'d mut Vec<Diagnostic>,
 }
 
 impl<'a, 'd> Fields<'a, 'd> {
     /// The mapping at `node`; nothing is an empty one.
     /// `None` if it is something else, with an error.
-    pub fn new(source: &'a Source, node: &'a Node, said: &'d mut Vec<Diagnostic>) -> Option<Self> {
+    pub fn new(source: &'a Source, node: &'a Node, diagnostics: &'d mut Vec<Diagnostic>) -> Option<Self> {
         let entries = match &node.kind {
             Kind::Map(entries) => entries.as_slice(),
             Kind::Scalar(Value::Null) => &[],
             _ => {
-                said.push(
-                    source.error(node.place, format!("this must be a mapping, not {}", node.describe())),
+                diagnostics.push(
+                    source.error(node.location, format!("this must be a mapping, not {}", node.describe())),
                 );
                 return None;
             }
         };
-        Some(Fields { source, entries, known: Vec::new(), said })
+        Some(Fields { source, entries, known: Vec::new(), diagnostics })
     }
 
     /// The file.
@@ -38,19 +38,19 @@ impl<'a, 'd> Fields<'a, 'd> {
         self.source
     }
 
-    /// Where things go that are said about values.
-    pub fn said(&mut self) -> &mut Vec<Diagnostic> {
-        self.said
+    /// Where diagnostics of values go.
+    pub fn diagnostics(&mut self) -> &mut Vec<Diagnostic> {
+        self.diagnostics
     }
 
     /// Says something that stops nobody.
-    pub fn warning(&mut self, place: Place, message: impl Into<String>) {
-        self.said.push(self.source.warning(place, message));
+    pub fn warning(&mut self, location: Location, message: impl Into<String>) {
+        self.diagnostics.push(self.source.warning(location, message));
     }
 
     /// Says what can't be used.
-    pub fn error(&mut self, place: Place, message: impl Into<String>) {
-        self.said.push(self.source.error(place, message));
+    pub fn error(&mut self, location: Location, message: impl Into<String>) {
+        self.diagnostics.push(self.source.error(location, message));
     }
 
     /// These keys may be there.
@@ -59,8 +59,8 @@ impl<'a, 'd> Fields<'a, 'd> {
     }
 
     /// Where a key stands, or the file as a whole.
-    pub fn place(&self, key: &str) -> Place {
-        self.entries.iter().find(|entry| entry.key == key).map(|entry| entry.place).unwrap_or_default()
+    pub fn location(&self, key: &str) -> Location {
+        self.entries.iter().find(|entry| entry.key == key).map(|entry| entry.location).unwrap_or_default()
     }
 
     /// The entry of the first of these names of one key; none if it says nothing.
@@ -79,7 +79,7 @@ impl<'a, 'd> Fields<'a, 'd> {
             Kind::Scalar(Value::Number(number)) => number.to_string(),
             _ => {
                 let (key, found) = (&entry.key, entry.value.describe());
-                self.error(entry.value.place, format!("`{key}` must be a text, not {found}"));
+                self.error(entry.value.location, format!("`{key}` must be a text, not {found}"));
                 return None;
             }
         };
@@ -93,7 +93,7 @@ impl<'a, 'd> Fields<'a, 'd> {
             return Some(value);
         }
         let (key, found) = (&entry.key, entry.value.describe());
-        self.error(entry.value.place, format!("`{key}` must be true or false, not {found}"));
+        self.error(entry.value.location, format!("`{key}` must be true or false, not {found}"));
         None
     }
 
@@ -108,7 +108,7 @@ impl<'a, 'd> Fields<'a, 'd> {
                 Kind::Map(entries) => entries.is_empty(),
             };
             if !empty {
-                self.warning(entry.place, format!("the key `{key}` has no effect yet"));
+                self.warning(entry.location, format!("the key `{key}` has no effect yet"));
             }
         }
     }
@@ -123,7 +123,7 @@ impl<'a, 'd> Fields<'a, 'd> {
     pub fn unknown(&mut self) {
         for (entry, near) in self.others() {
             let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
-            self.warning(entry.place, format!("unknown key `{}`{hint}", entry.key));
+            self.warning(entry.location, format!("unknown key `{}`{hint}", entry.key));
         }
     }
 }

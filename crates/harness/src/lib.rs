@@ -3,17 +3,32 @@
 //! The harness talks to a model through one small trait and knows nothing of its insides; it prints
 //! nothing.
 //!
+//! # Layers
+//!
+//! A module names those of the lines above its own, and of its own line only those to its left:
+//!
+//! 1. `types`: the values that everybody names; `calls`: whether a turn must be a call.
+//! 2. `model`: the way to a model; `error`: what can go wrong.
+//! 3. `source`, `yaml`, `markdown`, `fields`: text files, read with their locations.
+//! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
+//! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
+//! 6. `team`: what the files of a directory make together.
+//! 7. `permission`, `store`, `trace`: what is decided, shared and recorded during a run.
+//! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
+//!    It is one recursion.
+//! 9. `replay`: a recorded run once more.
+//!
 //! # In a program of one's own
 //!
 //! A model, a directory for its work, a team, and a task:
 //!
 //! ```standalone_crate
-//! use alara_engine::gguf::Gguf;
+//! use alara_engine::Gguf;
 //! use alara_engine::{Engine, Options};
 //! use alara_harness::{Agent, Outcome, Policy, Sandbox, Session, Single, Team, sandbox};
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
-//!     // First of all: programs are run by this program, started again behind walls.
+//!     // First of all: programs are run by this program, started again in isolation.
 //!     sandbox::enter();
 //!
 //!     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/alara-tiny.gguf");
@@ -38,34 +53,35 @@
 //! }
 //! ```
 
-pub mod agent;
 pub mod calls;
 pub mod error;
 mod fields;
-#[cfg(test)]
-mod ground;
 pub mod jinx;
 mod markdown;
 pub mod mcp;
 pub mod model;
 pub mod permission;
 pub mod replay;
+pub mod run;
 pub mod sandbox;
 pub mod scratch;
-pub mod session;
 pub mod skill;
 pub mod source;
 pub mod store;
 pub mod team;
-pub mod tool;
+#[cfg(test)]
+mod testing;
 pub mod trace;
+pub mod types;
 pub mod yaml;
 
-pub use agent::{Agent, Outcome};
 pub use error::Error;
-pub use jinx::{Jinx, ToolResult};
+pub use jinx::Jinx;
 pub use model::{ChatModel, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single};
+pub use run::agent::Agent;
+pub use run::session::{Caller, Notice, Session};
+pub use run::{agent, session, tool};
 pub use sandbox::{Policy, Sandbox};
-pub use session::{Caller, Notice, Session};
 pub use team::{Npc, Team};
 pub use trace::Trace;
+pub use types::{Diagnostic, Effect, Limits, Location, Outcome, Severity, ToolResult, Verdict};

@@ -24,8 +24,8 @@ pub fn frontmatter(source: &Source) -> (Option<Source>, &str) {
     whole
 }
 
-/// The text before the first `##` heading, and title and text of each section; deeper headings stay
-/// inside, and so does whatever looks like a heading in a fenced block.
+/// The text before the first `##` heading, and title and text of each section.
+/// Deeper headings stay inside, and so does whatever looks like a heading in a fenced block.
 pub fn sections(text: &str) -> (String, Vec<(String, String)>) {
     let mut introduction = String::new();
     let mut sections: Vec<(String, String)> = Vec::new();

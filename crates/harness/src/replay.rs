@@ -1,33 +1,33 @@
-//! Runs a trace again without a model: what the model said is taken from the trace, everything else
-//! is done anew.
+//! Runs a trace again without a model: its replies are taken from the trace, everything else is
+//! done anew.
 //!
-//! So it shows whether the same team still does the same: its texts, its tools, its rules, and (if
-//! they are run) what its jinxes give back.
+//! So it shows whether the same team still does the same.
+//! Its texts, its tools and its rules are compared, and what its jinxes give back, if they are run.
 //! Times, places and versions are not compared.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_engine::{Event, Finish, Message, Request, Usage};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use crate::agent::{Agent, Outcome};
 use crate::error::Error;
-use crate::jinx::{ToolResult, Verdict};
-use crate::mcp::{START, Served};
+use crate::mcp::START;
 use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};
-use crate::session::Session;
+use crate::run::agent::Agent;
+use crate::run::session::Session;
+use crate::run::tool;
 use crate::team::{Npc, Team};
-use crate::tool;
 use crate::trace::{self, Entry, PERSON, Record};
+use crate::types::{Outcome, Verdict};
 
 /// What [`Error::Model`] puts before a model's own words.
 const MODEL_FAILED: &str = "the model can't answer: ";
 
-/// A model that says again what one said in a trace: conversation by conversation, turn by turn.
-/// A conversation is known by its system text and its first message.
+/// A model that gives the replies of a trace again: conversation by conversation, turn by turn.
+/// A conversation is known by its system prompt and its first message.
 pub struct Replay {
     name: String,
     context: Option<usize>,
@@ -71,8 +71,8 @@ impl Replay {
 
 fn events(message: &Message, finish: Finish, usage: Usage) -> Vec<Event> {
     let reasoning = message.reasoning_content.iter().map(|text| Event::Reasoning { text: text.clone() });
-    let said = Some(&message.content).filter(|text| !text.is_empty());
-    let text = said.map(|text| Event::Text { text: text.clone() });
+    let text = Some(&message.content).filter(|text| !text.is_empty());
+    let text = text.map(|text| Event::Text { text: text.clone() });
     let calls = message.tool_calls.iter().cloned().map(Event::ToolCall);
     reasoning.chain(text).chain(calls).chain([Event::Done { finish, usage }]).collect()
 }
@@ -101,113 +101,6 @@ impl ChatModel for Replay {
     fn context(&self) -> Option<usize> {
         self.context
     }
-}
-
-/// The results that stand in for the calls of a trace, so that nothing needs to run: of all but
-/// those in which a conversation was held or asked to be shortened, which are replayed themselves.
-#[derive(Debug, Default)]
-pub struct StandIns {
-    /// By the scope of the call, in their order.
-    results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
-    /// The MCP servers with what is known of their tools, by
-    /// [`Server::start`](crate::mcp::Server::start).
-    servers: BTreeMap<String, (Served, Vec<Value>)>,
-    /// The scopes that run all the same.
-    /// `None` = every call may run.
-    replayed: Option<BTreeSet<String>>,
-}
-
-impl StandIns {
-    /// Those of the trace that consists of `entries`.
-    pub fn new(entries: &[Entry]) -> Self {
-        let mut results: BTreeMap<String, VecDeque<ToolResult>> = BTreeMap::new();
-        for entry in entries {
-            let (place, result) = match &*entry.record {
-                Record::ToolCall { call } => (&call.id, None),
-                Record::ToolResult { call, result, .. } => (&call.id, Some(result)),
-                Record::Jinx { place, result, .. } => (place, Some(result)),
-                _ => continue,
-            };
-            results.entry(join(&entry.scope, place)).or_default().extend(result.cloned());
-        }
-        let mut replayed = BTreeSet::new();
-        for entry in entries {
-            let needed = match &*entry.record {
-                Record::Start(_) => true,
-                Record::Emit { response } => response["type"] == "compaction",
-                _ => false,
-            };
-            if needed {
-                replayed.extend(around(&entry.scope).map(str::to_owned));
-            }
-        }
-        results.retain(|scope, _| !replayed.contains(scope));
-        StandIns {
-            servers: servers(entries),
-            results: results.into_iter().map(|(scope, results)| (scope, Mutex::new(results))).collect(),
-            replayed: Some(replayed),
-        }
-    }
-
-    /// The next result of the call with this scope: a failure, if the trace has none.
-    /// `None` = it is to run.
-    pub fn take(&self, scope: &str) -> Option<ToolResult> {
-        let replayed = self.replayed.as_ref()?;
-        if replayed.contains(scope) {
-            return None;
-        }
-        let next =
-            |results: &Mutex<VecDeque<_>>| results.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let none = || ToolResult::failed("not run: the trace has no result of this call");
-        Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
-    }
-
-    /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be
-    /// started.
-    pub fn served(&self, start: &str) -> Option<(Served, Vec<Value>)> {
-        self.replayed.as_ref()?;
-        let unknown = || {
-            let error = "not started: the trace knows nothing of it".to_owned();
-            (Served { error, ..Served::default() }, Vec::new())
-        };
-        Some(self.servers.get(start).cloned().unwrap_or_else(unknown))
-    }
-
-    /// What of a trace happened outside of these calls.
-    pub fn outside(&self, entries: &[Entry]) -> Vec<Entry> {
-        let within = |entry: &&Entry| around(&entry.scope).any(|scope| self.results.contains_key(scope));
-        entries.iter().filter(|entry| !within(entry)).cloned().collect()
-    }
-}
-
-/// The servers of a trace, each with the tools that any NPC had of it.
-fn servers(entries: &[Entry]) -> BTreeMap<String, (Served, Vec<Value>)> {
-    let mut found: BTreeMap<String, (Served, Vec<Value>)> = BTreeMap::new();
-    for entry in entries {
-        let Record::Start(start) = &*entry.record else { continue };
-        for served in &start.mcp {
-            let (_, tools) =
-                found.entry(served.start.clone()).or_insert_with(|| (served.clone(), Vec::new()));
-            for tool in &start.tools {
-                let Some(name) = served.tools.get(&tool.name) else { continue };
-                let (description, schema) = (&tool.description, &tool.parameters);
-                let tool = json!({"name": name, "description": description, "inputSchema": schema});
-                if !tools.contains(&tool) {
-                    tools.push(tool);
-                }
-            }
-        }
-    }
-    found
-}
-
-/// A scope and those that it is inside of.
-fn around(scope: &str) -> impl Iterator<Item = &str> {
-    scope.match_indices('/').map(|(at, _)| &scope[..at]).chain([scope])
-}
-
-fn join(scope: &str, place: &str) -> String {
-    if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
 }
 
 /// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was
@@ -254,7 +147,7 @@ fn is_an_answer(by: &str) -> bool {
     by.starts_with("an answer") || by.starts_with("an earlier answer")
 }
 
-/// Says and runs again in `session` what the user of a trace said and ran.
+/// Sends and runs again in `session` what the user of a trace sent and ran.
 ///
 /// # Errors
 /// An NPC is no longer there, or the sandbox failed.
@@ -318,8 +211,9 @@ pub struct Difference {
     pub replayed: Option<Value>,
 }
 
-/// Compares two runs; also how many records of the recorded one were compared: a run that was
-/// killed, was cancelled or ran out of time can't be compared any further.
+/// Compares two runs.
+/// Also gives how many records of the recorded one were compared.
+/// A run that was killed, was cancelled or ran out of time can't be compared any further.
 pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
     let stopped = recorded.iter().position(|entry| {
         let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });
@@ -349,7 +243,7 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
     (compared, None)
 }
 
-/// Whether the last thing that the user said or ran has no end.
+/// Whether the last thing that the user sent or ran has no end.
 fn was_killed(entries: &[Entry]) -> bool {
     entries.iter().fold(false, |open, entry| match &*entry.record {
         Record::User { .. } if entry.is_the_users() => true,

@@ -1,56 +1,57 @@
 use serde_json::json;
 
 use super::*;
-use crate::ground::Ground;
 use crate::model::{Reply as Turn, Scripted, Single};
+use crate::run::Mocks;
+use crate::testing::Fixture;
 
 fn shell(command: &str) -> Turn {
     Turn::call("shell", json!({"command": command}))
 }
 
 /// What a conversation of two messages and a jinx of the person leaves.
-fn recorded(ground: &Ground, turns: impl IntoIterator<Item = Turn>) -> Vec<Entry> {
+fn recorded(fixture: &Fixture, turns: impl IntoIterator<Item = Turn>) -> Vec<Entry> {
     let model = Scripted::new(turns);
     let source = Single(&model);
-    let session = Session::new(&source, &ground.sandbox);
-    let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
+    let session = Session::new(&source, &fixture.sandbox);
+    let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap();
     agent.run("do it").unwrap();
     let call = alara_engine::ToolCall {
         id: "run_1".into(),
         name: "shell".into(),
         arguments: json!({"command": "echo mine"}).as_object().cloned().unwrap(),
     };
-    tool::person(&session, &ground.team, &call).unwrap();
+    tool::person(&session, &fixture.team, &call).unwrap();
     // The script may be over.
     let _ = agent.run("and more");
     session.trace.entries()
 }
 
 /// Replays in a place of its own; with `dry`, nothing runs.
-fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Ground) {
-    let ground = Ground::with(team);
+fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Fixture) {
+    let fixture = Fixture::with(team);
     let model = Replay::new(entries);
     let source = Single(&model);
-    let mut session = Session::new(&source, &ground.sandbox);
+    let mut session = Session::new(&source, &fixture.sandbox);
     if let Some(answers) = answers(entries) {
         session = session.asking(answers);
     }
     if dry {
-        session.stand_ins = StandIns::new(entries);
+        session.mocks = Mocks::new(entries);
     }
-    run(&session, &ground.team, entries).unwrap();
+    run(&session, &fixture.team, entries).unwrap();
     let entries = session.trace.entries();
     drop(session);
-    (entries, ground)
+    (entries, fixture)
 }
 
 #[test]
 fn a_replay_of_the_same_is_the_same() {
-    let ground = Ground::new();
-    let entries = recorded(&ground, [shell("echo one > f; cat f"), Turn::text("done"), Turn::text("more")]);
-    assert!(ground.work().join("f").exists());
+    let fixture = Fixture::new();
+    let entries = recorded(&fixture, [shell("echo one > f; cat f"), Turn::text("done"), Turn::text("more")]);
+    assert!(fixture.work().join("f").exists());
     for dry in [true, false] {
-        let (replayed, there) = again(&entries, ground.team.clone(), dry);
+        let (replayed, there) = again(&entries, fixture.team.clone(), dry);
         assert_eq!(difference(&entries, &replayed), (entries.len(), None), "dry: {dry}");
         assert_eq!(there.work().join("f").exists(), !dry);
     }
@@ -60,7 +61,7 @@ fn a_replay_of_the_same_is_the_same() {
 /// again.
 #[test]
 fn a_replay_of_calls_that_went_wrong_is_the_same() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let written = "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"echo two\"}}</tool_call>";
     let mut broken = shell("");
     broken.calls[0].arguments = crate::model::arguments::read("{,}");
@@ -73,32 +74,32 @@ fn a_replay_of_calls_that_went_wrong_is_the_same() {
         Turn::text("done"),
         Turn::text("more"),
     ];
-    let entries = recorded(&ground, turns);
+    let entries = recorded(&fixture, turns);
     assert!(entries.iter().any(|entry| matches!(*entry.record, Record::Hint { .. })), "{entries:#?}");
     for dry in [true, false] {
-        let (replayed, _) = again(&entries, ground.team.clone(), dry);
+        let (replayed, _) = again(&entries, fixture.team.clone(), dry);
         assert_eq!(difference(&entries, &replayed), (entries.len(), None), "dry: {dry}");
     }
 }
 
 #[test]
 fn a_model_that_failed_fails_again() {
-    let ground = Ground::new();
-    let entries = recorded(&ground, [Turn::text("done")]);
+    let fixture = Fixture::new();
+    let entries = recorded(&fixture, [Turn::text("done")]);
     let end = Record::End {
         outcome: Outcome::Failed {
             error: "the model can't answer: the script has no reply for turn 2".into(),
         },
     };
     assert_eq!(*entries.last().unwrap().record, end);
-    let (replayed, _) = again(&entries, ground.team, true);
+    let (replayed, _) = again(&entries, fixture.team, true);
     assert_eq!(difference(&entries, &replayed).1, None);
 }
 
 #[test]
 fn what_differs_is_told() {
-    let ground = Ground::new();
-    let entries = recorded(&ground, [shell("ls"), Turn::text("done"), Turn::text("more")]);
+    let fixture = Fixture::new();
+    let entries = recorded(&fixture, [shell("ls"), Turn::text("done"), Turn::text("more")]);
     let check = |team: Team, dry, expected: (usize, &str, Value, Value)| {
         let (replayed, _) = again(&entries, team, dry);
         let found = difference(&entries, &replayed).1.unwrap();
@@ -108,16 +109,16 @@ fn what_differs_is_told() {
         };
         assert_eq!((found.same, found.at.as_str(), value(&found.recorded), value(&found.replayed)), expected);
     };
-    let mut other = ground.team.clone();
-    let worker = other.npcs.iter_mut().find(|npc| npc.name == ground.team.forenpc).unwrap();
+    let mut other = fixture.team.clone();
+    let worker = other.npcs.iter_mut().find(|npc| npc.name == fixture.team.forenpc).unwrap();
     let before = json!(worker.directive.trim());
     worker.directive = "Be brief.".into();
     check(other, true, (0, "system/0/text", before, json!("Be brief.")));
-    let mut denied = ground.team.clone();
+    let mut denied = fixture.team.clone();
     denied.jinxes.iter_mut().for_each(|jinx| jinx.permission = Some(Verdict::Deny));
     check(denied, true, (4, "record", json!("tool_result"), json!("permission")));
     // The folder held nothing when it was recorded, and holds a file now.
-    let (_, there) = again(&entries, ground.team.clone(), false);
+    let (_, there) = again(&entries, fixture.team.clone(), false);
     std::fs::write(there.work().join("new"), "").unwrap();
     let model = Replay::new(&entries);
     let source = Single(&model);
@@ -143,12 +144,12 @@ fn a_cancelled_run_is_compared_up_to_there() {
 
 #[test]
 fn a_killed_run_is_compared_up_to_there_and_its_last_call_does_not_run() {
-    let ground = Ground::new();
-    let entries = recorded(&ground, [shell("touch f"), Turn::text("done"), Turn::text("more")]);
+    let fixture = Fixture::new();
+    let entries = recorded(&fixture, [shell("touch f"), Turn::text("done"), Turn::text("more")]);
     let call = |entry: &Entry| matches!(&*entry.record, Record::ToolCall { .. });
     for (index, _) in entries.iter().enumerate().filter(|(_, entry)| call(entry)) {
         let killed = &entries[..=index];
-        let (replayed, there) = again(killed, ground.team.clone(), true);
+        let (replayed, there) = again(killed, fixture.team.clone(), true);
         assert_eq!(difference(killed, &replayed), (killed.len(), None));
         assert!(!there.work().join("f").exists());
         let result = replayed.iter().rev().find_map(|entry| match &*entry.record {
@@ -161,35 +162,35 @@ fn a_killed_run_is_compared_up_to_there_and_its_last_call_does_not_run() {
 
 #[test]
 fn a_schema_is_kept() {
-    let ground = Ground::new();
+    let fixture = Fixture::new();
     let model = Scripted::new([Turn::text("{}")]);
     let source = Single(&model);
-    let session = Session::new(&source, &ground.sandbox);
-    let npc = ground.team.npc(None).unwrap();
-    Agent::new(&session, &ground.team, npc, Some(json!({"type": "object"}))).unwrap().run("do it").unwrap();
+    let session = Session::new(&source, &fixture.sandbox);
+    let npc = fixture.team.npc(None).unwrap();
+    Agent::new(&session, &fixture.team, npc, Some(json!({"type": "object"}))).unwrap().run("do it").unwrap();
     let entries = session.trace.entries();
-    let (replayed, _) = again(&entries, ground.team.clone(), true);
+    let (replayed, _) = again(&entries, fixture.team.clone(), true);
     assert_eq!(difference(&entries, &replayed), (entries.len(), None));
 }
 
 #[test]
 fn a_person_answers_as_before() {
-    let mut ground = Ground::new();
-    let shell_jinx = ground.team.jinxes.iter_mut().find(|jinx| jinx.name == "shell").unwrap();
+    let mut fixture = Fixture::new();
+    let shell_jinx = fixture.team.jinxes.iter_mut().find(|jinx| jinx.name == "shell").unwrap();
     shell_jinx.permission = Some(Verdict::Ask);
     let check = |given: &[Answer], calls: usize| {
         let left = Mutex::new(given.iter().copied());
         let turns = (0..calls).map(|_| shell("echo x")).chain([Turn::text("done")]);
         let model = Scripted::new(turns);
         let source = Single(&model);
-        let mut session = Session::new(&source, &ground.sandbox);
+        let mut session = Session::new(&source, &fixture.sandbox);
         if !given.is_empty() {
             session = session.asking(|_| left.lock().unwrap().next().unwrap());
         }
-        let mut agent = Agent::new(&session, &ground.team, ground.team.npc(None).unwrap(), None).unwrap();
+        let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap();
         agent.run("do it").unwrap();
         let entries = session.trace.entries();
-        let (replayed, _) = again(&entries, ground.team.clone(), false);
+        let (replayed, _) = again(&entries, fixture.team.clone(), false);
         assert_eq!(difference(&entries, &replayed).1, None, "{given:?}");
     };
     check(&[], 1);

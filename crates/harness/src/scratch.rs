@@ -1,5 +1,6 @@
-//! Temporary folders that don't outlive their owner for long: gone when they are dropped, and what
-//! a killed process has left is removed by the next one.
+//! Temporary folders that don't outlive their owner for long.
+//! They are gone when they are dropped.
+//! What a killed process has left is removed by the next one.
 
 use std::fs::{self, File, TryLockError};
 use std::io;

@@ -8,9 +8,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::fields::{Fields, is_name};
-use crate::jinx::{Action, Effect, Input, Jinx, Kind, Skill, Step};
+use crate::jinx::{Action, Input, Jinx, Kind, Skill, Step};
 use crate::markdown::{frontmatter, sections};
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Effect};
 use crate::yaml::Node;
 
 /// How long its one step may take: it only joins texts.
@@ -29,28 +30,33 @@ const LINES: usize = 500;
 const WORDS: [&str; 3] = ["all", "list", "meta"];
 
 /// Reads a skill from the folder `folder`, beside which lie `files`.
-/// Files in the wild leave out what the standard requires: a missing name is the folder's, and
-/// everything that is not by the rules is a warning.
+/// Files in the wild leave out what the standard requires.
+/// A missing name is the folder's, and everything that is not by the rules is a warning.
 /// `None` if it can't be used, with an error that says why.
-pub fn read(source: &Source, folder: &str, files: Vec<String>, said: &mut Vec<Diagnostic>) -> Option<Jinx> {
+pub fn read(
+    source: &Source,
+    folder: &str,
+    files: Vec<String>,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<Jinx> {
     let (yaml, body) = frontmatter(source);
     let node = match &yaml {
-        Some(yaml) => Node::parse(yaml, said).map_err(|error| said.push(error)).ok()?,
+        Some(yaml) => Node::parse(yaml, diagnostics).map_err(|error| diagnostics.push(error)).ok()?,
         None => {
-            said.push(source.warning(
+            diagnostics.push(source.warning(
                 Default::default(),
                 "a skill begins with its name and description between two lines `---`",
             ));
-            Node::parse(&Source { path: source.path.clone(), text: String::new() }, said).ok()?
+            Node::parse(&Source { path: source.path.clone(), text: String::new() }, diagnostics).ok()?
         }
     };
-    let mut fields = Fields::new(source, &node, said)?;
-    let name_place = fields.place("name");
+    let mut fields = Fields::new(source, &node, diagnostics)?;
+    let name_place = fields.location("name");
     let name = fields.text(&["name"]);
-    let description_place = fields.place("description");
+    let description_place = fields.location("description");
     let description = fields.text(&["description"]).unwrap_or_default();
     let compatibility = fields.text(&["compatibility"]).unwrap_or_default();
-    let compatibility_place = fields.place("compatibility");
+    let compatibility_place = fields.location("compatibility");
     fields.know(&["license", "metadata", "allowed-tools", "scripts", "references", "assets", "file_context"]);
 
     if name.is_none() && yaml.is_some() {
@@ -77,13 +83,13 @@ pub fn read(source: &Source, folder: &str, files: Vec<String>, said: &mut Vec<Di
     if description.is_empty() {
         fields.warning(description_place, "without a description nobody knows when to read the skill");
     }
-    for (what, text, most, place) in [
+    for (what, text, most, location) in [
         ("description", &description, DESCRIPTION, description_place),
         ("compatibility", &compatibility, COMPATIBILITY, compatibility_place),
     ] {
         let length = text.chars().count();
         if length > most {
-            fields.warning(place, format!("the {what} has {length} characters, more than {most}"));
+            fields.warning(location, format!("the {what} has {length} characters, more than {most}"));
         }
     }
     let lines = body.lines().count();
@@ -138,7 +144,7 @@ fn jinx(source: &Source, name: String, description: &str, skill: Skill) -> Jinx 
             retry: None,
             cache: None,
             timeout: None,
-            place: Default::default(),
+            location: Default::default(),
         }],
         path: source.path.clone(),
         ..Jinx::default()
@@ -150,19 +156,19 @@ mod tests {
     use super::*;
 
     fn read(folder: &str, text: &str) -> (Option<Jinx>, Vec<String>) {
-        let mut said = Vec::new();
+        let mut diagnostics = Vec::new();
         let source = Source { path: format!("{folder}/SKILL.md").into(), text: text.into() };
-        let jinx = super::read(&source, folder, vec!["scripts/x.sh".into()], &mut said);
-        (jinx, said.iter().map(ToString::to_string).collect())
+        let jinx = super::read(&source, folder, vec!["scripts/x.sh".into()], &mut diagnostics);
+        (jinx, diagnostics.iter().map(ToString::to_string).collect())
     }
 
     #[test]
     fn a_folder_becomes_a_jinx() {
         let text = "---\nname: git-work\ndescription: How we use git.\nlicense: MIT\nmetadata: {a: b}\n---\n\
                     # Git\n\nFirst.\n\n## commits\n\nSmall.\n\n### deep\nx\n\n## merging\nSquash.\n";
-        let (jinx, said) = read("git-work", text);
+        let (jinx, diagnostics) = read("git-work", text);
         let jinx = jinx.unwrap();
-        assert_eq!(said, Vec::<String>::new());
+        assert_eq!(diagnostics, Vec::<String>::new());
         assert_eq!(
             (jinx.name.as_str(), jinx.description.as_str(), jinx.effect),
             ("git-work", "How we use git. [Sections: commits, merging]", Effect::None)

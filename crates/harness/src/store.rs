@@ -3,17 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use serde::Serialize;
 use serde_json::{Map, Value};
-
-/// Who may use a key of the store.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Access {
-    /// The NPCs that may read it; `None` = all of the team.
-    pub read: Option<Vec<String>>,
-    /// The NPCs that may write it; `None` = all of the team.
-    pub write: Option<Vec<String>>,
-}
 
 /// What a team shares: by team (its place among the teams), key and value.
 #[derive(Debug, Default)]

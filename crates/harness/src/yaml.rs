@@ -1,9 +1,8 @@
-//! YAML as a tree whose nodes know their places, so that each problem can be told by line and
-//! column.
+//! YAML as a tree whose nodes know their locations, so that each problem has a line and column.
 //!
-//! This module owns what is peculiar about YAML: a first line `#!…`, the words that PyYAML takes
-//! for booleans (`yes`, `off`), keys that occur twice (the last one counts, as in PyYAML, with a
-//! warning).
+//! This module owns what is peculiar about YAML: a first line `#!…`, and the words that PyYAML
+//! takes for booleans (`yes`, `off`).
+//! Of keys that occur twice the last one counts, as in PyYAML, with a warning.
 //! It must not know what the files mean.
 
 use std::fmt;
@@ -12,14 +11,14 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::{DuplicateKeyPolicy, Spanned};
 
-use crate::jinx::Place;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Location};
 
 /// A value and where it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Where.
-    pub place: Place,
+    pub location: Location,
     /// What.
     pub kind: Kind,
 }
@@ -39,7 +38,7 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
     /// Where the key stands.
-    pub place: Place,
+    pub location: Location,
     /// The key, as text.
     pub key: String,
     /// The value.
@@ -51,20 +50,20 @@ impl Node {
     /// A key that occurs twice is reported, and the last one counts.
     ///
     /// # Errors
-    /// What is no YAML, with its place.
+    /// What is no YAML, with its location.
     pub fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Diagnostic> {
         let options = serde_saphyr::options! {
             duplicate_keys: DuplicateKeyPolicy::PassThrough,
             with_snippet: false,
         };
         let mut node: Node = serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
-            let place = error.location().map_or_else(Place::default, |place| place_of(&place));
+            let location = error.location().map_or_else(Location::default, |location| location_of(&location));
             let message = error.to_string();
-            // The place stands before the message already.
+            // The location stands before the message already.
             let message = message.split_once(": ").map_or(message.as_str(), |(before, rest)| {
                 if before.contains("line") { rest } else { &message }
             });
-            source.error(place, message)
+            source.error(location, message)
         })?;
         node.unify(source, diagnostics);
         Ok(node)
@@ -76,7 +75,7 @@ impl Node {
             Kind::Scalar(value) => {
                 // The parser takes single letters for booleans too, which YAML files in the wild
                 // never mean.
-                if let (true, Some(letter)) = (value.is_boolean(), letter(source, self.place)) {
+                if let (true, Some(letter)) = (value.is_boolean(), letter(source, self.location)) {
                     *value = letter.into();
                 }
             }
@@ -88,7 +87,7 @@ impl Node {
                     let key = &entries[index].key;
                     if let Some(later) = entries[index + 1..].iter().find(|other| other.key == *key) {
                         let message = format!("the key `{key}` occurs twice; the last one counts");
-                        diagnostics.push(source.warning(later.place, message));
+                        diagnostics.push(source.warning(later.location, message));
                         entries.remove(index);
                     } else {
                         index += 1;
@@ -170,27 +169,27 @@ impl Node {
     }
 }
 
-/// The word at a place, if it is a single letter.
-fn letter(source: &Source, place: Place) -> Option<String> {
-    let line = source.text.lines().nth(place.line.checked_sub(1)?)?;
-    let mut characters = line.chars().skip(place.column.checked_sub(1)?);
+/// The word at a location, if it is a single letter.
+fn letter(source: &Source, location: Location) -> Option<String> {
+    let line = source.text.lines().nth(location.line.checked_sub(1)?)?;
+    let mut characters = line.chars().skip(location.column.checked_sub(1)?);
     let letter = characters.next().filter(|letter| matches!(letter, 'y' | 'n' | 'Y' | 'N'))?;
     characters.next().is_none_or(|next| !next.is_alphanumeric()).then(|| letter.to_string())
 }
 
-fn place_of(location: &serde_saphyr::Location) -> Place {
+fn location_of(location: &serde_saphyr::Location) -> Location {
     let number = |number: u64| usize::try_from(number).unwrap_or(0);
-    Place { line: number(location.line()), column: number(location.column()) }
+    Location { line: number(location.line()), column: number(location.column()) }
 }
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<Bare>::deserialize(deserializer)?;
-        Ok(Node { place: place_of(&referenced), kind: value.0 })
+        Ok(Node { location: location_of(&referenced), kind: value.0 })
     }
 }
 
-/// A node without its place.
+/// A node without its location.
 struct Bare(Kind);
 
 impl<'de> Deserialize<'de> for Bare {
@@ -252,7 +251,7 @@ impl<'de> Visitor<'de> for BareVisitor {
         let mut entries = Vec::new();
         // A key is its text, whatever it looks like: `on` is no boolean here.
         while let Some((key, value)) = map.next_entry::<Spanned<String>, Node>()? {
-            entries.push(Entry { place: place_of(&key.referenced), key: key.value, value });
+            entries.push(Entry { location: location_of(&key.referenced), key: key.value, value });
         }
         Ok(Bare(Kind::Map(entries)))
     }
@@ -295,10 +294,10 @@ mod tests {
         let (node, diagnostics) = parse("a: 1\nb:\n  - c: 2\n    a: 3\na: 4\n");
         let node = node.unwrap();
         assert_eq!(node.value(), serde_json::json!({"b": [{"c": 2, "a": 3}], "a": 4}));
-        let said: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
-        assert_eq!(said, ["a.npc:5:1: warning: the key `a` occurs twice; the last one counts"]);
-        assert_eq!(node.at("/b/0/a").place, Place { line: 4, column: 8 });
-        assert_eq!(node.at("/b/7/a").place, node.at("/b").place);
+        let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["a.npc:5:1: warning: the key `a` occurs twice; the last one counts"]);
+        assert_eq!(node.at("/b/0/a").location, Location { line: 4, column: 8 });
+        assert_eq!(node.at("/b/7/a").location, node.at("/b").location);
         let (error, _) = parse("a: [1\nb: 2\n");
         assert_eq!(
             error.unwrap_err().to_string(),

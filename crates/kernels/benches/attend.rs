@@ -2,7 +2,7 @@
 //! but the plain one.
 #![allow(missing_docs)] // What the macros define.
 
-use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, Threads, attend};
+use alara_kernels::{AttentionShape, AttentionSpan, Cpu, Isa, KvFormat, KvRows, ThreadPool, attend};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// The slots of a block.
@@ -57,13 +57,13 @@ fn bench(criterion: &mut Criterion) {
         let AttentionShape { heads, kv_heads, key_width, value_width, .. } = shape;
         let blocks: Vec<u32> = (0..(past + rows).div_ceil(BLOCK) as u32).collect();
         let slots = blocks.len() * BLOCK;
-        let kept = |width: usize| {
-            let mut kept = KvRows::zeros(slots, width, format).expect("widths are whole runs");
-            kept.write(&Cpu::new(Isa::best(), Threads::new(1)), 0, &noise(slots * width));
-            kept
+        let cached = |width: usize| {
+            let mut cached = KvRows::zeros(slots, width, format).expect("widths are whole runs");
+            cached.write(&Cpu::new(Isa::best(), ThreadPool::new(1)), 0, &noise(slots * width));
+            cached
         };
-        let keys = kept(kv_heads * key_width);
-        let values = (!shape.values_in_keys).then(|| kept(kv_heads * value_width));
+        let keys = cached(kv_heads * key_width);
+        let values = (!shape.values_in_keys).then(|| cached(kv_heads * value_width));
         let q = noise(rows * heads * key_width);
         let mut y = vec![0.0; rows * heads * value_width];
         let pairs: usize = (past + 1..=past + rows).sum();
@@ -73,7 +73,7 @@ fn bench(criterion: &mut Criterion) {
         });
         group.sample_size(10);
         for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
-            let cpu = Cpu::new(isa, Threads::new(threads));
+            let cpu = Cpu::new(isa, ThreadPool::new(threads));
             let spans = [AttentionSpan { rows, past, blocks: &blocks }];
             group.bench_function(isa.name(), |bencher| {
                 bencher.iter(|| {

@@ -1,7 +1,7 @@
 //! The delta rule, for every instruction set but the plain one.
 #![allow(missing_docs)] // What the macros define.
 
-use alara_kernels::{Cpu, DeltaForm, DeltaShape, Isa, Threads, delta};
+use alara_kernels::{Cpu, DeltaForm, DeltaShape, Isa, ThreadPool, delta};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn noise(len: usize) -> Vec<f32> {
@@ -11,7 +11,7 @@ fn noise(len: usize) -> Vec<f32> {
 fn cpus() -> impl Iterator<Item = Cpu> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let isas = Isa::available().filter(|&isa| isa != Isa::SCALAR);
-    isas.map(move |isa| Cpu::new(isa, Threads::new(threads)))
+    isas.map(move |isa| Cpu::new(isa, ThreadPool::new(threads)))
 }
 
 /// Qwen3.5-0.8B's heads, row by row.

@@ -3,10 +3,10 @@
 
 use std::cell::LazyCell;
 
-use alara_kernels::{Activations, Cpu, Format, Isa, Product, Rows, Threads, matmul};
+use alara_kernels::{Activations, Cpu, Format, Isa, Product, ThreadPool, WeightMatrix, matmul};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-/// Rows and numbers in a row: a feed-forward matrix of Qwen3-0.6B.
+/// WeightMatrix and numbers in a row: a feed-forward matrix of Qwen3-0.6B.
 const OUT: usize = 3072;
 const WIDTH: usize = 1024;
 
@@ -40,14 +40,15 @@ fn products(c: &mut Criterion) {
             let mut group = c.benchmark_group(format!("{} x{tokens}", format.name()));
             group.sample_size(10).throughput(Throughput::Elements((2 * tokens * OUT * WIDTH) as u64));
             for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR || tokens == 1) {
-                let cpu = Cpu::new(isa, Threads::new(threads));
+                let cpu = Cpu::new(isa, ThreadPool::new(threads));
                 let mut activations = Activations::default();
                 let mut next = 0;
                 group.bench_function(BenchmarkId::from_parameter(isa.name()), |b| {
                     b.iter(|| {
                         next = (next + 1) % matrices;
                         activations.prepare(&cpu, format, &x, WIDTH);
-                        let w = Rows { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
+                        let w =
+                            WeightMatrix { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
                         matmul(&cpu, &mut activations, &mut [Product::new(w, &mut y)]);
                     });
                 });

@@ -1,7 +1,7 @@
 //! What drawing from all logits of a vocabulary takes, for every instruction set but the plain one.
 #![allow(missing_docs)] // What the macros define.
 
-use alara_kernels::{Isa, greatest, softmax_terms};
+use alara_kernels::{Isa, argmax, softmax_terms};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// Of Qwen3's vocabulary.
@@ -13,8 +13,8 @@ fn of_all(criterion: &mut Criterion) {
     for isa in Isa::available().filter(|&isa| isa != Isa::SCALAR) {
         let mut group = criterion.benchmark_group("sample");
         group.throughput(Throughput::Elements(count as u64)).sample_size(10);
-        group.bench_function(format!("greatest, {}", isa.name()), |bencher| {
-            bencher.iter(|| greatest(isa, &logits));
+        group.bench_function(format!("argmax, {}", isa.name()), |bencher| {
+            bencher.iter(|| argmax(isa, &logits));
         });
         group.bench_function(format!("softmax terms, {}", isa.name()), |bencher| {
             bencher.iter(|| softmax_terms(isa, &logits, 16.0, 0.8, &mut terms, &mut sums));

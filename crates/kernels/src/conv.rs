@@ -4,13 +4,13 @@
 use crate::Cpu;
 use crate::exp::silu;
 use crate::isa::for_each_isa;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 
 /// The channels of a row that one task handles.
 const CHANNELS: usize = 2048;
 
-/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] + bias[c])`, where u is `history`
-/// followed by `x`: the last tap is the current row.
+/// `y[t, c] = silu(Σ weights[c, i] u[t - kernel + 1 + i, c] +
+/// bias[c])`, where u is `history` followed by `x`: the last tap is the current row.
 ///
 /// weights: `[channels, kernel]`, bias: `[channels]` if there is one, x and y: `[T, channels]`.
 /// `history: [kernel - 1, channels]` holds the rows before `x`, oldest first (zeros at the start of
@@ -62,9 +62,9 @@ pub fn conv(
     if rows < kernel - 1 {
         history.copy_within(rows * channels.., 0);
     }
-    let kept = rows.min(kernel - 1) * channels;
-    let start = history.len() - kept;
-    history[start..].copy_from_slice(&x[x.len() - kept..]);
+    let last = rows.min(kernel - 1) * channels;
+    let start = history.len() - last;
+    history[start..].copy_from_slice(&x[x.len() - last..]);
 }
 
 for_each_isa! {

@@ -1,6 +1,6 @@
 //! What a kernel runs on.
 
-use crate::{Isa, Threads};
+use crate::{Isa, ThreadPool};
 
 /// An instruction set and the threads that compute together.
 #[derive(Debug)]
@@ -10,12 +10,12 @@ pub struct Cpu {
     pub isa: Isa,
     /// The threads that share the tasks of a kernel.
     /// Results don't depend on their number.
-    pub threads: Threads,
+    pub threads: ThreadPool,
 }
 
 impl Cpu {
     /// A CPU of these parts.
-    pub fn new(isa: Isa, threads: Threads) -> Self {
+    pub fn new(isa: Isa, threads: ThreadPool) -> Self {
         Cpu { isa, threads }
     }
 }

@@ -1,8 +1,8 @@
 //! The gated delta rule: attention whose memory of a sequence is one matrix a head.
 //!
-//! Per row and value head, with key k, query q, value v, decay `e^g` and rate β, the state S
-//! `[key_width, value_width]` takes what v has over what S already tells for k (Yang, Kautz,
-//! Hatamizadeh: Gated Delta Networks, 2024):
+//! Per row and value head there are a key k, a query q, a value v, a decay `e^g` and a rate β.
+//! The state S `[key_width, value_width]` takes what v has over what S predicts for k.
+//! Source: Yang, Kautz, Hatamizadeh, Gated Delta Networks, 2024.
 //!
 //! ```text
 //! S ← e^g S;   δ = β (v - Sᵀk);   S ← S + k δᵀ;   y = Sᵀq
@@ -16,7 +16,7 @@ use std::ops::Range;
 use crate::dense::{accumulate, dot, dots};
 use crate::exp::{exp, sigmoid, softplus};
 use crate::isa::for_each_isa;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Aligned, Cpu, Isa};
 
@@ -27,8 +27,8 @@ pub struct DeltaShape {
     pub key_heads: usize,
     /// Value heads (Hv), each a state.
     pub value_heads: usize,
-    /// Whether the value heads of a key head lie side by side: value head j goes with key head j /
-    /// (Hv / Hk) then, else with j mod Hk.
+    /// Whether the value heads of a key head lie side by side.
+    /// Value head j goes with key head j / (Hv / Hk) then, else with j mod Hk.
     pub grouped: bool,
     /// The numbers of a query and of a key.
     pub key_width: usize,
@@ -56,7 +56,7 @@ impl DeltaShape {
     }
 
     /// Numbers of a sequence's state: the convolution's history, and a matrix for each value head.
-    pub fn kept(&self) -> (usize, usize) {
+    pub fn state_sizes(&self) -> (usize, usize) {
         ((self.kernel - 1) * self.channels(), self.value_heads * self.key_width * self.value_width)
     }
 }
@@ -76,10 +76,11 @@ const CHUNK: usize = 64;
 
 /// The rows of the recurrent form that go through some columns of a state, which stay in the first
 /// cache, before the next.
-const TURN: usize = 16;
+const ROWS_AT_ONCE: usize = 16;
 
-/// How many columns of a state the recurrent form may take at a time, the most first: so many that
-/// sums don't wait for themselves, and so few that they stay in the first cache.
+/// How many columns of a state the recurrent form may take at a time, the most first.
+/// They are so many that sums don't wait for themselves, and so few that they stay in the first
+/// cache.
 const WIDTHS: [usize; 4] = [4 * LANES, 2 * LANES, LANES, 1];
 
 /// The columns of a state that the chunked form takes at a time, so that they stay in the first
@@ -94,9 +95,10 @@ thread_local! {
 /// The gated delta rule over the rows of one sequence.
 ///
 /// qkv: `[T, Hk * key_width | Hk * key_width | Hv * value_width]`; queries and keys are normalised
-/// here (to length 1, and queries divided by the root of their width). beta, alpha: `[T, Hv]`, raw:
-/// the rate is `sigmoid(beta)`, the logarithm of the decay `a softplus(alpha + dt)` with `a, dt:
-/// [Hv]`, a negative.
+/// here.
+/// Their length becomes 1, and queries are divided by the root of their width.
+/// `beta, alpha: [T, Hv]`, raw; `a, dt: [Hv]`, a negative.
+/// The rate is `sigmoid(beta)`, the logarithm of the decay `a softplus(alpha + dt)`.
 /// `state: [Hv, key_width, value_width]`, zeros at the start of a sequence, is brought up to date.
 /// y: `[T, Hv * value_width]`.
 ///
@@ -211,12 +213,12 @@ for_each_wide! {
     /// The recurrent form for a value head.
     fn recur<W>(isa: Isa, call: &Call, head: usize, state: &mut [f32], scratch: &mut Aligned<f32>) {
         let DeltaShape { key_width, value_width, .. } = call.shape;
-        let scratch = scratch.at_least(2 * TURN * key_width + key_width * WIDTHS[0]);
-        let (queries, rest) = scratch.split_at_mut(TURN * key_width);
-        let (keys, strip) = rest.split_at_mut(TURN * key_width);
-        for first in (0..call.rows).step_by(TURN) {
-            let count = TURN.min(call.rows - first);
-            let mut gates = [[0.0; 3]; TURN];
+        let scratch = scratch.at_least(2 * ROWS_AT_ONCE * key_width + key_width * WIDTHS[0]);
+        let (queries, rest) = scratch.split_at_mut(ROWS_AT_ONCE * key_width);
+        let (keys, strip) = rest.split_at_mut(ROWS_AT_ONCE * key_width);
+        for first in (0..call.rows).step_by(ROWS_AT_ONCE) {
+            let count = ROWS_AT_ONCE.min(call.rows - first);
+            let mut gates = [[0.0; 3]; ROWS_AT_ONCE];
             for (i, gates) in gates[..count].iter_mut().enumerate() {
                 let (q, k) = (&mut queries[i * key_width..][..key_width], &mut keys[i * key_width..][..key_width]);
                 call.query_and_key(isa, first + i, head, q, k);
@@ -245,9 +247,9 @@ for_each_wide! {
                     let value = |i: usize| &call.value(first + i, head)[column..][..width];
                     let y = |i: usize| &mut call.y(first + i, head)[column..][..width];
                     match width / LANES {
-                        4 => turn::<W, 4>(count, steps, value, y, state),
-                        2 => turn::<W, 2>(count, steps, value, y, state),
-                        1 => turn::<W, 1>(count, steps, value, y, state),
+                        4 => step_rows::<W, 4>(count, steps, value, y, state),
+                        2 => step_rows::<W, 2>(count, steps, value, y, state),
+                        1 => step_rows::<W, 1>(count, steps, value, y, state),
                         _ => (0..count).for_each(|i| steps(i).take_one(state, value(i)[0], &mut y(i)[0])),
                     }
                 }
@@ -268,7 +270,7 @@ for_each_wide! {
 /// # Safety
 /// The CPU has the instruction set of `W`.
 #[inline(always)]
-unsafe fn turn<'a, W: Wide, const N: usize>(
+unsafe fn step_rows<'a, W: Wide, const N: usize>(
     rows: usize,
     steps: impl Fn(usize) -> Step<'a>,
     value: impl Fn(usize) -> &'a [f32],
@@ -280,7 +282,7 @@ unsafe fn turn<'a, W: Wide, const N: usize>(
         let mut step = steps(0);
         let mut seen = step.look::<W, N>(state);
         for i in 0..rows {
-            let delta = step.answer::<W, N>(seen, value(i), y(i));
+            let delta = step.output::<W, N>(seen, value(i), y(i));
             if i + 1 == rows {
                 step.write(delta, state);
                 return;
@@ -313,19 +315,19 @@ for_each_isa! {
         let (of_k, rest) = rest.split_at_mut(n * n); // -β_i Γ_ij (k_i·k_j)
         let (of_q, rest) = rest.split_at_mut(n * n); // Γ_ij (q_i·k_j)
         let (rate, rest) = rest.split_at_mut(n);
-        let (kept, rest) = rest.split_at_mut(n); // Γ_i, of the state before the chunk
+        let (from_state, rest) = rest.split_at_mut(n); // Γ_i, of the state before the chunk
         let (decayed, rest) = rest.split_at_mut(n); // Γ_ij of the current row i, at the end Γ_nj
-        let (taken, weights) = rest.split_at_mut(n * STRIP);
+        let (deltas, weights) = rest.split_at_mut(n * STRIP);
 
-        let mut kept_now = 1.0;
+        let mut decayed_by = 1.0;
         for i in 0..n {
             let (q_i, k_before) = (&mut q[i * key_width..][..key_width], &mut k[..(i + 1) * key_width]);
             call.query_and_key(isa, rows.start + i, head, q_i, &mut k_before[i * key_width..]);
             let (q_i, k_i) = (&*q_i, &k_before[i * key_width..]);
             rate[i] = call.rate(rows.start + i, head);
             let decay = call.decay(rows.start + i, head);
-            kept_now *= decay;
-            kept[i] = kept_now;
+            decayed_by *= decay;
+            from_state[i] = decayed_by;
             decayed[..i].iter_mut().for_each(|decayed| *decayed *= decay);
             decayed[i] = 1.0;
             let (of_k, of_q) = (&mut of_k[i * n..][..i], &mut of_q[i * n..][..=i]);
@@ -338,29 +340,29 @@ for_each_isa! {
         for first in (0..value_width).step_by(STRIP) {
             let width = STRIP.min(value_width - first);
             for i in 0..n {
-                let (before, delta) = taken[..i * width + width].split_at_mut(i * width);
+                let (before, delta) = deltas[..i * width + width].split_at_mut(i * width);
                 let weights = &mut weights[..key_width];
                 let value = &call.value(rows.start + i, head)[first..][..width];
                 delta.iter_mut().zip(value).for_each(|(delta, value)| *delta = rate[i] * value);
-                scale_into(weights, &k[i * key_width..], -rate[i] * kept[i]);
+                scale_into(weights, &k[i * key_width..], -rate[i] * from_state[i]);
                 accumulate(isa, delta, weights, &state[first..], value_width);
                 accumulate(isa, delta, &of_k[i * n..][..i], before, width);
 
                 // SAFETY: this is the head's task.
                 let y = &mut unsafe { call.y(rows.start + i, head) }[first..][..width];
                 y.fill(0.0);
-                scale_into(weights, &q[i * key_width..], kept[i]);
+                scale_into(weights, &q[i * key_width..], from_state[i]);
                 accumulate(isa, y, weights, &state[first..], value_width);
-                accumulate(isa, y, &of_q[i * n..][..=i], taken, width);
+                accumulate(isa, y, &of_q[i * n..][..=i], deltas, width);
             }
             for (i, state) in state.chunks_exact_mut(value_width).enumerate() {
                 let state = &mut state[first..][..width];
-                state.iter_mut().for_each(|state| *state *= kept_now);
+                state.iter_mut().for_each(|state| *state *= decayed_by);
                 let weights = &mut weights[..n];
                 for ((weight, k), decayed) in weights.iter_mut().zip(k.chunks_exact(key_width)).zip(&*decayed) {
                     *weight = k[i] * decayed;
                 }
-                accumulate(isa, state, weights, taken, width);
+                accumulate(isa, state, weights, deltas, width);
             }
         }
     }
@@ -374,7 +376,7 @@ fn scale_into(out: &mut [f32], x: &[f32], factor: f32) {
 }
 
 /// One row of the recurrent form.
-/// What it answers is worked out from the state before it, which is read once for this and for δ:
+/// What it outputs is worked out from the state before it, which is read once for this and for δ:
 /// `y = Sᵀq + (q·k) δ` with the decayed S.
 struct Step<'a> {
     stride: usize,
@@ -393,34 +395,34 @@ impl Step<'_> {
     /// What N times sixteen columns tell.
     ///
     /// # Safety
-    /// As [`turn`].
+    /// As [`step_rows`].
     #[inline(always)]
     unsafe fn look<W: Wide, const N: usize>(&self, state: &[f32]) -> Seen<W, N> {
         // SAFETY: the caller's, and all rows of the state are there.
         unsafe {
             self.check::<N>(state);
             let state = state.as_ptr();
-            let (mut told, mut answer) = ([W::splat(0.0); N], [W::splat(0.0); N]);
+            let (mut predicted, mut output) = ([W::splat(0.0); N], [W::splat(0.0); N]);
             for (i, (&q, &k)) in self.q.iter().zip(self.k).enumerate() {
                 let (q, k, row) = (W::splat(q), W::splat(k), state.add(i * self.stride));
                 for n in 0..N {
                     let state = W::load(row.add(n * LANES));
-                    told[n] = k.mul_add(state, told[n]);
-                    answer[n] = q.mul_add(state, answer[n]);
+                    predicted[n] = k.mul_add(state, predicted[n]);
+                    output[n] = q.mul_add(state, output[n]);
                 }
             }
-            (told, answer)
+            (predicted, output)
         }
     }
 
     /// δ, with `y` written.
     ///
     /// # Safety
-    /// As [`turn`].
+    /// As [`step_rows`].
     #[inline(always)]
-    unsafe fn answer<W: Wide, const N: usize>(
+    unsafe fn output<W: Wide, const N: usize>(
         &self,
-        (told, answer): Seen<W, N>,
+        (predicted, output): Seen<W, N>,
         value: &[f32],
         y: &mut [f32],
     ) -> [W; N] {
@@ -431,8 +433,8 @@ impl Step<'_> {
             let forgotten = W::splat(-self.decay);
             let mut delta = [W::splat(0.0); N];
             for n in 0..N {
-                delta[n] = rate.mul(forgotten.mul_add(told[n], W::load(value.as_ptr().add(n * LANES))));
-                both.mul_add(delta[n], decay.mul(answer[n])).store(y.as_mut_ptr().add(n * LANES));
+                delta[n] = rate.mul(forgotten.mul_add(predicted[n], W::load(value.as_ptr().add(n * LANES))));
+                both.mul_add(delta[n], decay.mul(output[n])).store(y.as_mut_ptr().add(n * LANES));
             }
             delta
         }
@@ -441,7 +443,7 @@ impl Step<'_> {
     /// `S ← e^g S + k δᵀ`
     ///
     /// # Safety
-    /// As [`turn`].
+    /// As [`step_rows`].
     #[inline(always)]
     unsafe fn write<W: Wide, const N: usize>(&self, delta: [W; N], state: &mut [f32]) {
         // SAFETY: the caller's, and all rows of the state are there.
@@ -461,7 +463,7 @@ impl Step<'_> {
     /// [`Step::write`], then what the next row sees.
     ///
     /// # Safety
-    /// As [`turn`].
+    /// As [`step_rows`].
     #[inline(always)]
     unsafe fn write_and_look<W: Wide, const N: usize>(
         &self,
@@ -474,7 +476,7 @@ impl Step<'_> {
         unsafe {
             self.check::<N>(state);
             let (state, decay) = (state.as_mut_ptr(), W::splat(self.decay));
-            let (mut told, mut answer) = ([W::splat(0.0); N], [W::splat(0.0); N]);
+            let (mut predicted, mut output) = ([W::splat(0.0); N], [W::splat(0.0); N]);
             for i in 0..self.k.len() {
                 let row = state.add(i * self.stride);
                 let k = W::splat(*self.k.get_unchecked(i));
@@ -484,11 +486,11 @@ impl Step<'_> {
                     let place = row.add(n * LANES);
                     let state = k.mul_add(delta[n], decay.mul(W::load(place)));
                     state.store(place);
-                    told[n] = next_k.mul_add(state, told[n]);
-                    answer[n] = next_q.mul_add(state, answer[n]);
+                    predicted[n] = next_k.mul_add(state, predicted[n]);
+                    output[n] = next_q.mul_add(state, output[n]);
                 }
             }
-            (told, answer)
+            (predicted, output)
         }
     }
 
@@ -502,13 +504,13 @@ impl Step<'_> {
     /// The same for one column.
     #[inline(always)]
     fn take_one(&self, state: &mut [f32], value: f32, y: &mut f32) {
-        let (mut told, mut answer) = (0f32, 0f32);
+        let (mut predicted, mut output) = (0f32, 0f32);
         for ((&q, &k), &state) in self.q.iter().zip(self.k).zip(state.iter().step_by(self.stride)) {
-            told = k.mul_add(state, told);
-            answer = q.mul_add(state, answer);
+            predicted = k.mul_add(state, predicted);
+            output = q.mul_add(state, output);
         }
-        let delta = self.rate * (-self.decay).mul_add(told, value);
-        *y = self.both.mul_add(delta, self.decay * answer);
+        let delta = self.rate * (-self.decay).mul_add(predicted, value);
+        *y = self.both.mul_add(delta, self.decay * output);
         for (&k, state) in self.k.iter().zip(state.iter_mut().step_by(self.stride)) {
             *state = k.mul_add(delta, self.decay * *state);
         }

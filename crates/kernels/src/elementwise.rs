@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::Cpu;
 use crate::isa::for_each_isa;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 
 /// The numbers that one task of a light kernel handles: for fewer it isn't worth waking a thread.
 const TASK: usize = 8 * 1024;

@@ -11,9 +11,9 @@ const LN_2_REST: f32 = (std::f64::consts::LN_2 - LN_2 as f64) as f32;
 const ROUND: f32 = 1.5 * (1 << 23) as f32;
 
 /// Below: 0, for 2^-126 is the least normal float.
-const LEAST: f32 = -126.0 * LN_2;
+const MIN: f32 = -126.0 * LN_2;
 /// Above: infinity, for 2^127 is the greatest power of two.
-const MOST: f32 = 127.5 * LN_2;
+const MAX: f32 = 127.5 * LN_2;
 
 /// e^x to about 1e-7 of it: e^x = 2^n e^r with |r| <= ln 2 / 2 and the Taylor series of e^r.
 /// Zero below -87.3, infinite above 88.3.
@@ -28,8 +28,8 @@ pub(crate) fn exp(x: f32) -> f32 {
     }
     let power = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1f32.to_bits()));
     let y = series * power;
-    let y = if x < LEAST { 0.0 } else { y };
-    if x > MOST { f32::INFINITY } else { y }
+    let y = if x < MIN { 0.0 } else { y };
+    if x > MAX { f32::INFINITY } else { y }
 }
 
 /// 1 / (1 + e^-x)

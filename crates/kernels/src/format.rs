@@ -1,5 +1,12 @@
 //! The number formats of weights.
 
+/// Numbers in a block of the formats that ggml calls legacy, and in a sub-block of most others.
+pub(crate) const BLOCK: usize = 32;
+/// Numbers in a super-block, and in a chunk of quants: one super-block or eight blocks.
+pub(crate) const SUPER_BLOCK: usize = 256;
+/// Numbers in a chunk of floats.
+pub(crate) const FLOAT_CHUNK: usize = 64;
+
 /// Number format of a weight: ggml's names and layouts.
 ///
 /// A row of weights is a sequence of blocks, each of [`Format::block_len`] numbers in
@@ -74,50 +81,52 @@ impl Format {
             Format::F32 => ("F32", 1, 4),
             Format::F16 => ("F16", 1, 2),
             Format::BF16 => ("BF16", 1, 2),
-            // scale, 4-bit codes
+            // scale, 4-bit quants
             Format::Q4_0 => ("Q4_0", 32, 2 + 16),
-            // scale, offset, 4-bit codes
+            // scale, offset, 4-bit quants
             Format::Q4_1 => ("Q4_1", 32, 2 + 2 + 16),
-            // scale, fifth bits, 4-bit codes
+            // scale, fifth bits, 4-bit quants
             Format::Q5_0 => ("Q5_0", 32, 2 + 4 + 16),
-            // scale, offset, fifth bits, 4-bit codes
+            // scale, offset, fifth bits, 4-bit quants
             Format::Q5_1 => ("Q5_1", 32, 2 + 2 + 4 + 16),
-            // scale, codes
+            // scale, quants
             Format::Q8_0 => ("Q8_0", 32, 2 + 32),
-            // 4-bit scales and minima of 16 runs, 2-bit codes, their scales
+            // 4-bit scales and minima of 16 sub-blocks, 2-bit quants, their scales
             Format::Q2_K => ("Q2_K", 256, 16 + 64 + 2 + 2),
-            // third bits, 2-bit codes, 6-bit scales of 16 runs, their scale
+            // third bits, 2-bit quants, 6-bit scales of 16 sub-blocks, their scale
             Format::Q3_K => ("Q3_K", 256, 32 + 64 + 12 + 2),
-            // scales, 6-bit scales and minima of 8 runs, 4-bit codes
+            // scales, 6-bit scales and minima of 8 sub-blocks, 4-bit quants
             Format::Q4_K => ("Q4_K", 256, 2 + 2 + 12 + 128),
-            // scales, 6-bit scales and minima of 8 runs, fifth bits, 4-bit codes
+            // scales, 6-bit scales and minima of 8 sub-blocks, fifth bits, 4-bit quants
             Format::Q5_K => ("Q5_K", 256, 2 + 2 + 12 + 32 + 128),
-            // 4-bit codes, upper two bits, 8-bit scales of 16 runs, their scale
+            // 4-bit quants, upper two bits, 8-bit scales of 16 sub-blocks, their scale
             Format::Q6_K => ("Q6_K", 256, 128 + 64 + 16 + 2),
             // exponent, 4-bit floats
             Format::MXFP4 => ("MXFP4", 32, 1 + 16),
             // scale, 4-bit places in a codebook
             Format::IQ4_NL => ("IQ4_NL", 32, 2 + 16),
-            // scale, 6-bit scales of 8 runs, 4-bit places in a codebook
+            // scale, 6-bit scales of 8 sub-blocks, 4-bit places in a codebook
             Format::IQ4_XS => ("IQ4_XS", 256, 2 + 2 + 4 + 128),
-            // scale, lower bits of patterns; their upper bits, scales and directions of 8 runs
+            // scale, lower bits of patterns; their upper bits, scales and directions of 8
+            // sub-blocks
             Format::IQ1_S => ("IQ1_S", 256, 2 + 32 + 16),
-            // lower bits of patterns, upper ones with directions, scales of 16 runs with their
-            // scale
+            // lower bits of patterns, upper ones with directions, scales of 16 sub-blocks with
+            // their scale
             Format::IQ1_M => ("IQ1_M", 256, 32 + 16 + 8),
-            // scale; patterns, signs and scales of 8 runs
+            // scale; patterns, signs and scales of 8 sub-blocks
             Format::IQ2_XXS => ("IQ2_XXS", 256, 2 + 64),
-            // scale, patterns with signs, 4-bit scales of 16 runs
+            // scale, patterns with signs, 4-bit scales of 16 sub-blocks
             Format::IQ2_XS => ("IQ2_XS", 256, 2 + 64 + 8),
-            // scale, lower bits of patterns, signs, upper bits of patterns, 4-bit scales of 16 runs
+            // scale, lower bits of patterns, signs, upper bits of patterns, 4-bit scales of 16
+            // sub-blocks
             Format::IQ2_S => ("IQ2_S", 256, 2 + 32 + 32 + 8 + 8),
-            // scale, patterns, signs with scales of 8 runs
+            // scale, patterns, signs with scales of 8 sub-blocks
             Format::IQ3_XXS => ("IQ3_XXS", 256, 2 + 64 + 32),
-            // scale, lower bits of patterns, their ninth bits, signs, 4-bit scales of 8 runs
+            // scale, lower bits of patterns, their ninth bits, signs, 4-bit scales of 8 sub-blocks
             Format::IQ3_S => ("IQ3_S", 256, 2 + 64 + 8 + 32 + 4),
             // bytes of five digits, bytes of four, scale
             Format::TQ1_0 => ("TQ1_0", 256, 48 + 4 + 2),
-            // 2-bit codes, scale
+            // 2-bit quants, scale
             Format::TQ2_0 => ("TQ2_0", 256, 64 + 2),
             // 8-bit floats that scale 16 numbers each, 4-bit floats
             Format::NVFP4 => ("NVFP4", 64, 4 + 32),

@@ -18,17 +18,17 @@ pub fn group_norm(cpu: &Cpu, x: &[f32], weight: &[f32], groups: usize, epsilon: 
     if width == 0 {
         return;
     }
-    let run = width / groups;
+    let group = width / groups;
     over_pieces(cpu, y, width, &|range, y| {
-        norm_groups(cpu.isa, cpu.isa, &x[range], weight, run, epsilon, y);
+        norm_groups(cpu.isa, cpu.isa, &x[range], weight, group, epsilon, y);
     });
 }
 
 for_each_isa! {
-    fn norm_groups(isa: Isa, x: &[f32], weight: &[f32], run: usize, epsilon: f32, y: &mut [f32]) {
-        let weights = weight.chunks_exact(run).cycle();
-        for ((x, y), weight) in x.chunks_exact(run).zip(y.chunks_exact_mut(run)).zip(weights) {
-            let scale = 1.0 / (dot(isa, x, x) / run as f32 + epsilon).sqrt();
+    fn norm_groups(isa: Isa, x: &[f32], weight: &[f32], group: usize, epsilon: f32, y: &mut [f32]) {
+        let weights = weight.chunks_exact(group).cycle();
+        for ((x, y), weight) in x.chunks_exact(group).zip(y.chunks_exact_mut(group)).zip(weights) {
+            let scale = 1.0 / (dot(isa, x, x) / group as f32 + epsilon).sqrt();
             for ((y, &x), &weight) in y.iter_mut().zip(x).zip(weight) {
                 *y = x * scale * weight;
             }
@@ -45,12 +45,12 @@ mod tests {
     fn groups_have_weights_of_their_own() {
         for (width, groups) in [(6, 2), (80, 1), (128, 8)] {
             let weight = noise(5, width);
-            let run = width / groups;
+            let group = width / groups;
             let exact = |x: &[f32]| {
-                let parts = x.chunks_exact(run).zip(weight.chunks_exact(run));
+                let parts = x.chunks_exact(group).zip(weight.chunks_exact(group));
                 let normed = parts.flat_map(|(x, weight)| {
                     let squares: f64 = x.iter().map(|&x| f64::from(x).powi(2)).sum();
-                    let scale = 1.0 / (squares / run as f64 + f64::from(1e-5f32)).sqrt();
+                    let scale = 1.0 / (squares / group as f64 + f64::from(1e-5f32)).sqrt();
                     x.iter().zip(weight).map(move |(&x, &w)| f64::from(x) * scale * f64::from(w))
                 });
                 normed.collect()

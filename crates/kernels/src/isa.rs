@@ -24,6 +24,12 @@ pub(crate) enum Level {
     /// AMX with int8: products of tiles; Intel's servers from 2023 on.
     #[cfg(target_arch = "x86_64")]
     Amx,
+    /// NEON: every 64-bit ARM.
+    #[cfg(target_arch = "aarch64")]
+    Neon,
+    /// NEON with FEAT_DotProd, dot products of bytes: ARM's cores from 2017 on, Apple's M1.
+    #[cfg(target_arch = "aarch64")]
+    DotProd,
 }
 
 impl Isa {
@@ -39,7 +45,13 @@ impl Isa {
     pub fn available() -> impl Iterator<Item = Isa> {
         #[cfg(target_arch = "x86_64")]
         let more = x86::available();
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(target_arch = "aarch64")]
+        let more = {
+            // NEON is a part of the target.
+            let dotprod = std::arch::is_aarch64_feature_detected!("dotprod");
+            [Some(Isa(Level::Neon)), dotprod.then_some(Isa(Level::DotProd))].into_iter().flatten()
+        };
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
         let more = std::iter::empty();
         std::iter::once(Isa::SCALAR).chain(more)
     }
@@ -49,10 +61,31 @@ impl Isa {
         Isa::available().find(|isa| isa.name() == name)
     }
 
-    /// `scalar`, `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with
-    /// AVX-512).
+    /// `scalar`; on x86 `avx2` (with FMA and F16C), `avxvnni`, `avx512` (with VNNI) or `amx` (with
+    /// AVX-512); on ARM `neon` or `dotprod` (NEON with FEAT_DotProd).
     pub fn name(self) -> &'static str {
-        match self.0 {
+        self.0.name()
+    }
+
+    pub(crate) fn level(self) -> Level {
+        self.0
+    }
+}
+
+impl Level {
+    /// All that this build has kernels for.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Avx2, Level::AvxVnni, Level::Avx512, Level::Amx];
+    /// All that this build has kernels for.
+    #[cfg(target_arch = "aarch64")]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar, Level::Neon, Level::DotProd];
+    /// All that this build has kernels for.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    pub(crate) const ALL: &[Level] = &[Level::Scalar];
+
+    /// As [`Isa::name`].
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             Level::Scalar => "scalar",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
@@ -62,11 +95,11 @@ impl Isa {
             Level::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Level::Amx => "amx",
+            #[cfg(target_arch = "aarch64")]
+            Level::Neon => "neon",
+            #[cfg(target_arch = "aarch64")]
+            Level::DotProd => "dotprod",
         }
-    }
-
-    pub(crate) fn level(self) -> Level {
-        self.0
     }
 }
 
@@ -175,6 +208,9 @@ macro_rules! for_each_isa {
                 #[allow(unsafe_code)]
                 // SAFETY: as above.
                 $crate::isa::Level::Avx512 | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
+                // Plain Rust is compiled with NEON, which is a part of the target.
+                #[cfg(target_arch = "aarch64")]
+                $crate::isa::Level::Neon | $crate::isa::Level::DotProd => scalar($($arg),*),
             }
         }
     )+};

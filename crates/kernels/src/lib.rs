@@ -2,12 +2,12 @@
 //! Knows nothing of models, files or tokens, and is the only crate, beside the file that maps a
 //! model, that may contain `unsafe`.
 //!
-//! Every kernel is row invariant: the result of a row depends on that row alone, never on how many
-//! rows or threads share the call, nor on the instruction set, bit for bit ([`DeltaForm::Chunked`]
-//! excepted).
-//! Sums of integers are exact; sums of floats run in lanes of fused multiply-adds (eight in
-//! products with quantized weights, sixteen elsewhere) in one fixed order, closed by one fixed
-//! tree.
+//! Every kernel is row invariant, bit for bit ([`DeltaForm::Chunked`] excepted).
+//! The result of a row depends on that row alone, never on the rows or threads that share the call,
+//! nor on the instruction set.
+//! Sums of integers are exact.
+//! Sums of floats run in lanes of fused multiply-adds in one fixed order, closed by one fixed tree.
+//! There are eight lanes in products with weights, sixteen elsewhere.
 
 mod activations;
 mod aligned;
@@ -27,6 +27,7 @@ mod lanes;
 mod limits;
 mod matmul;
 mod norm;
+mod prefetch;
 mod quant;
 mod rope;
 mod sample;
@@ -34,7 +35,7 @@ mod scan;
 mod short_conv;
 #[cfg(test)]
 mod testing;
-mod threads;
+mod thread_pool;
 mod view;
 mod wide;
 
@@ -51,12 +52,12 @@ pub use group_norm::group_norm;
 pub use isa::Isa;
 pub use kv::{KvFormat, KvRows};
 pub use limits::{integer_peak, read_bandwidth};
-pub use matmul::{Product, Rows, matmul};
+pub use matmul::{Kernel, PlanEntry, Product, WeightMatrix, kernel_plan, matmul};
 pub use norm::{centre, rms_norm};
 pub use quant::dequantize;
 pub use rope::rope;
-pub use sample::{TERMS, greatest, softmax_terms};
+pub use sample::{TERMS, argmax, softmax_terms};
 pub use scan::{ScanShape, scan};
 pub use short_conv::short_conv;
-pub use threads::Threads;
+pub use thread_pool::ThreadPool;
 pub use view::{ViewError, view};

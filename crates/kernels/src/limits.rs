@@ -8,7 +8,7 @@ use memmap2::MmapMut;
 
 use crate::Cpu;
 use crate::isa::{Level, for_each_isa};
-use crate::matmul::fetch;
+use crate::prefetch::prefetch;
 
 /// Bytes that are read to measure: far more than caches hold.
 const MEMORY: usize = 256 << 20;
@@ -57,6 +57,9 @@ pub fn integer_peak(cpu: &Cpu) -> f64 {
                     #[cfg(target_arch = "x86_64")]
                     // SAFETY: the value proves that this CPU has the instruction set.
                     level => unsafe { x86::round(level) },
+                    #[cfg(target_arch = "aarch64")]
+                    // SAFETY: as above.
+                    level => unsafe { neon::round(level) },
                 }
             }
         });
@@ -78,7 +81,7 @@ for_each_isa! {
         let mut sums = [0u64; 32];
         for words in memory {
             if ahead > 0 {
-                fetch(words.as_ptr().cast::<u8>().wrapping_add(ahead), size_of_val(words));
+                prefetch(words.as_ptr().cast::<u8>().wrapping_add(ahead), size_of_val(words));
             }
             for (sum, word) in sums.iter_mut().zip(words) {
                 *sum ^= u64::from_le_bytes(*word);
@@ -97,7 +100,9 @@ fn round_operations(level: Level) -> usize {
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => 2 * x86::STEPS * x86::SUMS * 64,
         #[cfg(target_arch = "x86_64")]
-        Level::Amx => crate::matmul::TILE_ROUND_OPERATIONS,
+        Level::Amx => crate::matmul::AMX_ROUND_OPERATIONS,
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::DotProd => 2 * neon::STEPS * neon::SUMS * 16,
     }
 }
 
@@ -114,12 +119,15 @@ fn scalar_round() {
     black_box(sums);
 }
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::hint::black_box;
 
     use crate::isa::Level;
-    use crate::matmul::{Avx2, Avx512, AvxVnni, Vector, tile_round};
+    use crate::matmul::{Avx2, Avx512, AvxVnni, Vector, amx_round};
 
     pub(super) const STEPS: usize = 256;
     /// Sums that don't wait for each other.
@@ -135,7 +143,7 @@ mod x86 {
                 Level::Avx2 => avx2(),
                 Level::AvxVnni => avxvnni(),
                 Level::Avx512 => avx512(),
-                Level::Amx => tile_round(),
+                Level::Amx => amx_round(),
             }
         }
     }

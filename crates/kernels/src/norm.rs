@@ -6,16 +6,16 @@ use crate::isa::for_each_isa;
 use crate::wide::LANES;
 use crate::{Cpu, Isa};
 
-/// `y = weight x / sqrt(mean(x²) + epsilon)` of every run of `weight.len()` numbers: rows, or heads
-/// of rows.
+/// `y = weight x / sqrt(mean(x²) + epsilon)` of every group of `weight.len()` numbers: rows, or
+/// heads of rows.
 ///
 /// # Panics
-/// If `x` and `y` are not the same whole number of runs.
+/// If `x` and `y` are not the same whole number of groups.
 pub fn rms_norm(cpu: &Cpu, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
     let width = weight.len();
     assert_eq!(x.len(), y.len(), "rms_norm");
     assert!(x.len().is_multiple_of(width.max(1)), "rms_norm: {} numbers, runs of {width}", x.len());
-    over_pieces(cpu, y, width, &|range, y| norm_runs(cpu.isa, cpu.isa, &x[range], weight, epsilon, y));
+    over_pieces(cpu, y, width, &|range, y| norm_groups(cpu.isa, cpu.isa, &x[range], weight, epsilon, y));
 }
 
 /// `y = x - mean(x)` of every row of `width` numbers.
@@ -40,7 +40,7 @@ for_each_isa! {
         }
     }
 
-    fn norm_runs(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
+    fn norm_groups(isa: Isa, x: &[f32], weight: &[f32], epsilon: f32, y: &mut [f32]) {
         for (x, y) in x.chunks_exact(weight.len()).zip(y.chunks_exact_mut(weight.len())) {
             let mean = dot(isa, x, x) / weight.len() as f32;
             let scale = 1.0 / (mean + epsilon).sqrt();

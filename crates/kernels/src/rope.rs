@@ -4,8 +4,8 @@ use crate::Cpu;
 use crate::elementwise::over_pieces;
 use crate::isa::for_each_isa;
 
-/// Turns pairs of numbers `(a, b)` of every head of `x: [T, row]` into `(a cos - b sin, a sin + b
-/// cos)`.
+/// Rotates pairs of numbers `(a, b)` of every head of `x: [T, row]` into
+/// `(a cos - b sin, a sin + b cos)`.
 ///
 /// A row is heads of `head` numbers, of which the first `2 * half` are pairs: `(2j, 2j + 1)` if
 /// `adjacent`, else `(j, j + half)`.
@@ -36,22 +36,22 @@ pub fn rope(
         let (cos, sin) = (&cos[angles.clone()], &sin[angles]);
         for (x, (cos, sin)) in x.chunks_exact_mut(row).zip(cos.chunks_exact(half).zip(sin.chunks_exact(half)))
         {
-            turn(cpu.isa, x, head, cos, sin, adjacent);
+            rotate(cpu.isa, x, head, cos, sin, adjacent);
         }
     });
 }
 
 for_each_isa! {
-    fn turn(row: &mut [f32], head: usize, cos: &[f32], sin: &[f32], adjacent: bool) {
+    fn rotate(row: &mut [f32], head: usize, cos: &[f32], sin: &[f32], adjacent: bool) {
         for head in row.chunks_exact_mut(head) {
             if adjacent {
                 for ((pair, &cos), &sin) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
-                    [pair[0], pair[1]] = turned([pair[0], pair[1]], cos, sin);
+                    [pair[0], pair[1]] = rotated([pair[0], pair[1]], cos, sin);
                 }
             } else {
                 let (first, second) = head.split_at_mut(cos.len());
                 for (((a, b), &cos), &sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                    [*a, *b] = turned([*a, *b], cos, sin);
+                    [*a, *b] = rotated([*a, *b], cos, sin);
                 }
             }
         }
@@ -59,7 +59,7 @@ for_each_isa! {
 }
 
 #[inline(always)]
-fn turned([a, b]: [f32; 2], cos: f32, sin: f32) -> [f32; 2] {
+fn rotated([a, b]: [f32; 2], cos: f32, sin: f32) -> [f32; 2] {
     [a * cos - b * sin, a * sin + b * cos]
 }
 

@@ -1,4 +1,4 @@
-//! What drawing from all logits of a vocabulary takes: the greatest of them, and the terms of their
+//! What sampling from all logits of a vocabulary takes: their argmax, and the terms of their
 //! softmax.
 
 use crate::exp::exp;
@@ -35,18 +35,18 @@ fn sum(x: &[f32]) -> f64 {
 
 for_each_isa! {
     /// The greatest finite number and the first place where it is; `None` if there is none.
-    pub fn greatest(x: &[f32]) -> Option<(f32, usize)> {
-        let greater = |most: f32, x: f32| if x > most && x < f32::INFINITY { x } else { most };
+    pub fn argmax(x: &[f32]) -> Option<(f32, usize)> {
+        let larger = |most: f32, x: f32| if x > most && x < f32::INFINITY { x } else { most };
         let mut lanes = [f32::NEG_INFINITY; LANES];
         let (chunks, rest) = x.as_chunks::<LANES>();
         for chunk in chunks {
             for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = greater(*lane, x);
+                *lane = larger(*lane, x);
             }
         }
         let mut most = f32::NEG_INFINITY;
         for &x in lanes.iter().chain(rest) {
-            most = greater(most, x);
+            most = larger(most, x);
         }
         if most == f32::NEG_INFINITY {
             return None;
@@ -106,9 +106,9 @@ mod tests {
                     Some(most) if x <= most.0 => Some(most),
                     _ => Some((x, place)),
                 });
-                assert_eq!(greatest(isa, &x), expected, "{isa:?} {count}");
+                assert_eq!(argmax(isa, &x), expected, "{isa:?} {count}");
             }
-            assert_eq!(greatest(isa, &[f32::NAN, f32::NEG_INFINITY, f32::INFINITY]), None);
+            assert_eq!(argmax(isa, &[f32::NAN, f32::NEG_INFINITY, f32::INFINITY]), None);
         }
     }
 
@@ -116,7 +116,7 @@ mod tests {
     fn terms_are_those_of_the_softmax_whatever_the_instruction_set() {
         for count in [1, 16, 511, 512, 513, 2000] {
             let x = logits(count);
-            let (most, _) = greatest(Isa::SCALAR, &x).unwrap();
+            let (most, _) = argmax(Isa::SCALAR, &x).unwrap();
             for temperature in [0.05, 0.8, 3.0, 1e30] {
                 let (mut plain, mut plain_sums) = (vec![0.0; count], Vec::new());
                 softmax_terms(Isa::SCALAR, &x, most, temperature, &mut plain, &mut plain_sums);

@@ -1,9 +1,10 @@
 //! The selective scan of Mamba-2: a memory of a sequence that decays and is written to, one matrix
 //! a head.
 //!
-//! Per row and head, with the input x `[width]`, the group's B and C `[state]`, the step Δ and the
-//! decay `e^(ΔA)`, the state S `[state, width]` (Dao and Gu: Transformers are SSMs, 2024,
-//! <https://arxiv.org/abs/2405.21060>):
+//! Per row and head there are an input x `[width]`, the group's B and C `[state]`, a step Δ and a
+//! decay `e^(ΔA)`.
+//! The state is S `[state, width]`.
+//! Source: Dao and Gu, Transformers are SSMs, 2024, <https://arxiv.org/abs/2405.21060>.
 //!
 //! ```text
 //! S ← e^(ΔA) S + B (Δx)ᵀ;   y = SᵀC + Dx
@@ -14,7 +15,7 @@
 use std::cell::RefCell;
 
 use crate::exp::{exp, softplus};
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 use crate::wide::{LANES, Wide, for_each_wide};
 use crate::{Aligned, Cpu};
 
@@ -47,7 +48,7 @@ impl ScanShape {
 
 /// The rows that go through some columns of a state, which stay in the first cache, before the
 /// next.
-const TURN: usize = 32;
+const ROWS_AT_ONCE: usize = 32;
 
 thread_local! {
     /// The columns of a state that rows go through.
@@ -71,8 +72,8 @@ struct Call<'a> {
 ///
 /// xbc: `[T, H * width | G * state | G * state]`: inputs, B, C. dt: `[T, H]`, raw: the step is
 /// `softplus(dt + bias)`. a, d, bias: `[H]`, a negative.
-/// `state: [H, state, width]`, zeros at the start of a sequence, is brought up to date. y: `[T, H *
-/// width]`.
+/// `state: [H, state, width]`, zeros at the start of a sequence, is brought up to date. y:
+/// `[T, H * width]`.
 /// A row has the same bits however a sequence is cut into calls.
 ///
 /// # Panics
@@ -159,9 +160,9 @@ for_each_wide! {
     fn scan_head<W>(call: &Call, head: usize, state: &mut [f32], strip: &mut Aligned<f32>) {
         let ScanShape { width: whole, state: numbers, .. } = call.shape;
         let strip = strip.at_least(numbers * LANES);
-        for first in (0..call.rows).step_by(TURN) {
-            let count = TURN.min(call.rows - first);
-            let mut gates = [[0.0; 2]; TURN];
+        for first in (0..call.rows).step_by(ROWS_AT_ONCE) {
+            let count = ROWS_AT_ONCE.min(call.rows - first);
+            let mut gates = [[0.0; 2]; ROWS_AT_ONCE];
             (0..count).for_each(|i| gates[i] = call.gates(head, first + i));
             let mut column = 0;
             while column < whole {

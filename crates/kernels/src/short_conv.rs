@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 
 use crate::isa::for_each_isa;
-use crate::threads::Disjoint;
+use crate::thread_pool::Disjoint;
 use crate::{Aligned, Cpu};
 
 /// The channels that one task takes through all rows.
@@ -50,10 +50,10 @@ pub fn short_conv(
                 weights.iter().enumerate().for_each(|(tap, &weight)| taps[tap * count + c] = weight);
             }
             // SAFETY: no two tasks share a channel.
-            let kept = |row: usize| unsafe { history.slice(row * channels + first, count) };
+            let last = |row: usize| unsafe { history.slice(row * channels + first, count) };
             // A ring: row t of the call lies at t + kernel - 1.
             for (row, past) in past.chunks_exact_mut(count).take(kernel - 1).enumerate() {
-                past.copy_from_slice(kept(row));
+                past.copy_from_slice(last(row));
             }
             for row in 0..rows {
                 let part = |which: usize| &bcx[(3 * row + which) * channels + first..][..count];
@@ -67,7 +67,7 @@ pub fn short_conv(
                 scale(cpu.isa, part(1), y);
             }
             for row in 0..kernel - 1 {
-                kept(row).copy_from_slice(&past[(rows + row) % kernel * count..][..count]);
+                last(row).copy_from_slice(&past[(rows + row) % kernel * count..][..count]);
             }
         });
     });

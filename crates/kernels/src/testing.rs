@@ -1,11 +1,11 @@
 //! What the tests of the kernels share.
 
-use crate::{Cpu, Isa, Threads};
+use crate::{Cpu, Isa, ThreadPool};
 
 /// Every instruction set of this machine, on one to three threads; the first is the scalar one
 /// alone.
 pub(crate) fn cpus() -> Vec<Cpu> {
-    let with = |isa| (1..=3).map(move |count| Cpu::new(isa, Threads::new(count)));
+    let with = |isa| (1..=3).map(move |count| Cpu::new(isa, ThreadPool::new(count)));
     Isa::available().flat_map(with).collect()
 }
 
@@ -41,9 +41,9 @@ pub(crate) fn assert_same(a: &[f32], b: &[f32], what: &str) {
     }
 }
 
-/// Checks a kernel whose rows don't touch each other against its formula in f64: `x: [rows,
-/// x_width]` becomes `y: [rows, y_width]`, with the same bits on every CPU and however the rows are
-/// shared out among calls.
+/// Checks a kernel whose rows don't touch each other against its formula in f64:
+/// `x: [rows, x_width]` becomes `y: [rows, y_width]`.
+/// The bits are the same on every CPU and however the rows are shared out among calls.
 ///
 /// `kernel` gets the number of its first row, `exact` that of its row.
 #[track_caller]

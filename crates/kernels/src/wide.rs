@@ -37,12 +37,12 @@ pub(crate) trait Wide: Copy {
     /// `self * b + c`, rounded once.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     /// The greater of each two, and of equals or where one is no number `b`'s.
-    unsafe fn greater(self, b: Self) -> Self;
+    unsafe fn max(self, b: Self) -> Self;
     /// Rows become columns.
-    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES];
+    unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES];
     /// The greatest of the lanes, whose upper half is compared with the lower one until one is
     /// left.
-    unsafe fn greatest(self) -> f32;
+    unsafe fn max_lane(self) -> f32;
     /// The sum of the lanes.
     unsafe fn sum(self) -> f32;
     /// The sum of each.
@@ -69,6 +69,20 @@ pub(crate) fn sum(x: [f32; LANES]) -> f32 {
     x[0]
 }
 
+/// Functions of an operation each.
+macro_rules! operations {
+    ($(fn $name:ident($($args:tt)*) $(-> $out:ty)? = $value:expr;)+) => {$(
+        #[inline(always)]
+        #[allow(unused_unsafe)] // Some are safe.
+        unsafe fn $name($($args)*) $(-> $out)? {
+            // SAFETY: the caller's.
+            unsafe { $value }
+        }
+    )+};
+}
+#[cfg(target_arch = "x86_64")]
+pub(crate) use operations;
+
 /// Plain Rust.
 #[derive(Clone, Copy)]
 pub(crate) struct Plain([f32; LANES]);
@@ -76,15 +90,9 @@ pub(crate) struct Plain([f32; LANES]);
 impl Wide for Plain {
     const BLOCK: usize = 2;
 
-    #[inline(always)]
-    unsafe fn splat(x: f32) -> Self {
-        Plain([x; LANES])
-    }
-
-    #[inline(always)]
-    unsafe fn load(from: *const f32) -> Self {
-        // SAFETY: the caller's.
-        Plain(unsafe { from.cast::<[f32; LANES]>().read_unaligned() })
+    operations! {
+        fn splat(x: f32) -> Self = Plain([x; LANES]);
+        fn load(from: *const f32) -> Self = Plain(from.cast::<[f32; LANES]>().read_unaligned());
     }
 
     #[inline(always)]
@@ -94,47 +102,18 @@ impl Wide for Plain {
         Plain(x.map(|x| f16::from_bits(x).to_f32_const()))
     }
 
-    #[inline(always)]
-    unsafe fn load_i8(from: *const i8) -> Self {
-        // SAFETY: the caller's.
-        Plain(unsafe { from.cast::<[i8; LANES]>().read_unaligned() }.map(f32::from))
+    operations! {
+        fn load_i8(from: *const i8) -> Self = Plain(from.cast::<[i8; LANES]>().read_unaligned().map(f32::from));
+        fn splat_f16(from: *const u16) -> Self = Plain([f16::from_bits(from.read_unaligned()).to_f32_const(); LANES]);
+        fn store(self, to: *mut f32) = to.cast::<[f32; LANES]>().write_unaligned(self.0);
+        fn store_bytes(self, to: *mut i8) = to.cast::<[i8; LANES]>().write(self.0.map(|x| x.to_bits() as i8));
+        fn add(self, b: Self) -> Self = Plain(std::array::from_fn(|i| self.0[i] + b.0[i]));
+        fn max(self, b: Self) -> Self = Plain(std::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }));
+        fn transpose(rows: [Self; LANES]) -> [Self; LANES] = std::array::from_fn(|column| Plain(std::array::from_fn(|row| rows[row].0[column])));
     }
 
     #[inline(always)]
-    unsafe fn splat_f16(from: *const u16) -> Self {
-        // SAFETY: the caller's.
-        Plain([f16::from_bits(unsafe { from.read_unaligned() }).to_f32_const(); LANES])
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, to: *mut f32) {
-        // SAFETY: the caller's.
-        unsafe { to.cast::<[f32; LANES]>().write_unaligned(self.0) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_bytes(self, to: *mut i8) {
-        // SAFETY: the caller's.
-        unsafe { to.cast::<[i8; LANES]>().write(self.0.map(|x| x.to_bits() as i8)) }
-    }
-
-    #[inline(always)]
-    unsafe fn add(self, b: Self) -> Self {
-        Plain(std::array::from_fn(|i| self.0[i] + b.0[i]))
-    }
-
-    #[inline(always)]
-    unsafe fn greater(self, b: Self) -> Self {
-        Plain(std::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }))
-    }
-
-    #[inline(always)]
-    unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
-        std::array::from_fn(|column| Plain(std::array::from_fn(|row| rows[row].0[column])))
-    }
-
-    #[inline(always)]
-    unsafe fn greatest(self) -> f32 {
+    unsafe fn max_lane(self) -> f32 {
         let mut x = self.0;
         for half in [8, 4, 2, 1] {
             for i in 0..half {
@@ -144,24 +123,19 @@ impl Wide for Plain {
         x[0]
     }
 
-    #[inline(always)]
-    unsafe fn mul(self, b: Self) -> Self {
-        Plain(std::array::from_fn(|i| self.0[i] * b.0[i]))
-    }
-
-    #[inline(always)]
-    unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-        Plain(std::array::from_fn(|i| self.0[i].mul_add(b.0[i], c.0[i])))
-    }
-
-    #[inline(always)]
-    unsafe fn sum(self) -> f32 {
-        sum(self.0)
+    operations! {
+        fn mul(self, b: Self) -> Self = Plain(std::array::from_fn(|i| self.0[i] * b.0[i]));
+        fn mul_add(self, b: Self, c: Self) -> Self = Plain(std::array::from_fn(|i| self.0[i].mul_add(b.0[i], c.0[i])));
+        fn sum(self) -> f32 = sum(self.0);
     }
 }
 
+#[cfg(target_arch = "aarch64")]
+mod neon;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::Neon;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use x86::{Avx2, Avx512, turn};
+pub(crate) use x86::{Avx2, Avx512, transpose};
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -173,7 +147,7 @@ mod x86 {
 
     /// Rows become columns.
     #[inline(always)]
-    pub(crate) unsafe fn turn(r: [__m256; 8]) -> [__m256; 8] {
+    pub(crate) unsafe fn transpose(r: [__m256; 8]) -> [__m256; 8] {
         unsafe {
             let a = [
                 _mm256_unpacklo_ps(r[0], r[1]),
@@ -210,7 +184,7 @@ mod x86 {
 
     /// The greatest of eight.
     #[inline(always)]
-    unsafe fn greatest(x: __m256) -> f32 {
+    unsafe fn max_lane(x: __m256) -> f32 {
         unsafe {
             let x = _mm_max_ps(_mm256_extractf128_ps::<1>(x), _mm256_castps256_ps128(x));
             let x = _mm_max_ps(_mm_movehl_ps(x, x), x);
@@ -280,23 +254,14 @@ mod x86 {
             }
         }
 
-        #[inline(always)]
-        unsafe fn add(self, b: Self) -> Self {
-            unsafe { Avx2(_mm256_add_ps(self.0, b.0), _mm256_add_ps(self.1, b.1)) }
+        operations! {
+            fn add(self, b: Self) -> Self = Avx2(_mm256_add_ps(self.0, b.0), _mm256_add_ps(self.1, b.1));
+            fn max(self, b: Self) -> Self = Avx2(_mm256_max_ps(self.0, b.0), _mm256_max_ps(self.1, b.1));
+            fn max_lane(self) -> f32 = max_lane(_mm256_max_ps(self.1, self.0));
         }
 
         #[inline(always)]
-        unsafe fn greater(self, b: Self) -> Self {
-            unsafe { Avx2(_mm256_max_ps(self.0, b.0), _mm256_max_ps(self.1, b.1)) }
-        }
-
-        #[inline(always)]
-        unsafe fn greatest(self) -> f32 {
-            unsafe { greatest(_mm256_max_ps(self.1, self.0)) }
-        }
-
-        #[inline(always)]
-        unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+        unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
             let mut out = rows;
             unsafe {
                 for half in 0..2 {
@@ -304,7 +269,7 @@ mod x86 {
                     for i in 0..8 {
                         (left[i], right[i]) = (rows[8 * half + i].0, rows[8 * half + i].1);
                     }
-                    (left, right) = (turn(left), turn(right));
+                    (left, right) = (transpose(left), transpose(right));
                     for i in 0..8 {
                         match half {
                             0 => (out[i].0, out[8 + i].0) = (left[i], right[i]),
@@ -316,14 +281,9 @@ mod x86 {
             out
         }
 
-        #[inline(always)]
-        unsafe fn mul(self, b: Self) -> Self {
-            unsafe { Avx2(_mm256_mul_ps(self.0, b.0), _mm256_mul_ps(self.1, b.1)) }
-        }
-
-        #[inline(always)]
-        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-            unsafe { Avx2(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1)) }
+        operations! {
+            fn mul(self, b: Self) -> Self = Avx2(_mm256_mul_ps(self.0, b.0), _mm256_mul_ps(self.1, b.1));
+            fn mul_add(self, b: Self, c: Self) -> Self = Avx2(_mm256_fmadd_ps(self.0, b.0, c.0), _mm256_fmadd_ps(self.1, b.1, c.1));
         }
 
         #[inline(always)]
@@ -377,61 +337,28 @@ mod x86 {
     impl Wide for Avx512 {
         const BLOCK: usize = 4;
 
-        #[inline(always)]
-        unsafe fn splat(x: f32) -> Self {
-            unsafe { Avx512(_mm512_set1_ps(x)) }
+        operations! {
+            fn splat(x: f32) -> Self = Avx512(_mm512_set1_ps(x));
+            fn load(from: *const f32) -> Self = Avx512(_mm512_loadu_ps(from));
+            fn load_f16(from: *const u16) -> Self = Avx512(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast())));
+            fn load_i8(from: *const i8) -> Self = Avx512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast()))));
+            fn splat_f16(from: *const u16) -> Self = Avx512(_mm512_cvtph_ps(_mm256_set1_epi16(from.read_unaligned().cast_signed())));
+            fn store(self, to: *mut f32) = _mm512_storeu_ps(to, self.0);
+            fn store_bytes(self, to: *mut i8) = _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_castps_si512(self.0)));
+            fn add(self, b: Self) -> Self = Avx512(_mm512_add_ps(self.0, b.0));
+            fn max(self, b: Self) -> Self = Avx512(_mm512_max_ps(self.0, b.0));
         }
 
         #[inline(always)]
-        unsafe fn load(from: *const f32) -> Self {
-            unsafe { Avx512(_mm512_loadu_ps(from)) }
-        }
-
-        #[inline(always)]
-        unsafe fn load_f16(from: *const u16) -> Self {
-            unsafe { Avx512(_mm512_cvtph_ps(_mm256_loadu_si256(from.cast()))) }
-        }
-
-        #[inline(always)]
-        unsafe fn load_i8(from: *const i8) -> Self {
-            unsafe { Avx512(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.cast())))) }
-        }
-
-        #[inline(always)]
-        unsafe fn splat_f16(from: *const u16) -> Self {
-            unsafe { Avx512(_mm512_cvtph_ps(_mm256_set1_epi16(from.read_unaligned().cast_signed()))) }
-        }
-
-        #[inline(always)]
-        unsafe fn store(self, to: *mut f32) {
-            unsafe { _mm512_storeu_ps(to, self.0) }
-        }
-
-        #[inline(always)]
-        unsafe fn store_bytes(self, to: *mut i8) {
-            unsafe { _mm_storeu_si128(to.cast(), _mm512_cvtepi32_epi8(_mm512_castps_si512(self.0))) }
-        }
-
-        #[inline(always)]
-        unsafe fn add(self, b: Self) -> Self {
-            unsafe { Avx512(_mm512_add_ps(self.0, b.0)) }
-        }
-
-        #[inline(always)]
-        unsafe fn greater(self, b: Self) -> Self {
-            unsafe { Avx512(_mm512_max_ps(self.0, b.0)) }
-        }
-
-        #[inline(always)]
-        unsafe fn greatest(self) -> f32 {
+        unsafe fn max_lane(self) -> f32 {
             unsafe {
                 let (low, high) = (_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
-                greatest(_mm256_max_ps(high, low))
+                max_lane(_mm256_max_ps(high, low))
             }
         }
 
         #[inline(always)]
-        unsafe fn turn(rows: [Self; LANES]) -> [Self; LANES] {
+        unsafe fn transpose(rows: [Self; LANES]) -> [Self; LANES] {
             let mut a = rows;
             let mut b = rows;
             unsafe {
@@ -446,7 +373,8 @@ mod x86 {
                     b[i + 2].0 = _mm512_shuffle_ps::<0x44>(a[i + 1].0, a[i + 3].0);
                     b[i + 3].0 = _mm512_shuffle_ps::<0xee>(a[i + 1].0, a[i + 3].0);
                 }
-                // Then whole quarters: those of rows 4 i.. of column 4 j + c are quarter j of b[4 i + c].
+                // Then whole quarters.
+                // Those of rows 4 i.. of column 4 j + c are quarter j of b[4 i + c].
                 for c in 0..4 {
                     let low = _mm512_shuffle_f32x4::<0x44>(b[c].0, b[4 + c].0);
                     let high = _mm512_shuffle_f32x4::<0xee>(b[c].0, b[4 + c].0);
@@ -461,14 +389,9 @@ mod x86 {
             a
         }
 
-        #[inline(always)]
-        unsafe fn mul(self, b: Self) -> Self {
-            unsafe { Avx512(_mm512_mul_ps(self.0, b.0)) }
-        }
-
-        #[inline(always)]
-        unsafe fn mul_add(self, b: Self, c: Self) -> Self {
-            unsafe { Avx512(_mm512_fmadd_ps(self.0, b.0, c.0)) }
+        operations! {
+            fn mul(self, b: Self) -> Self = Avx512(_mm512_mul_ps(self.0, b.0));
+            fn mul_add(self, b: Self, c: Self) -> Self = Avx512(_mm512_fmadd_ps(self.0, b.0, c.0));
         }
 
         #[inline(always)]
@@ -508,8 +431,9 @@ mod x86 {
     }
 }
 
-/// Defines a function of an [`Isa`](crate::Isa) and the arguments given, whose one body, over the
-/// type of sixteen floats named in `<>`, is compiled for every instruction set.
+/// Defines a function of an [`Isa`](crate::Isa) and the arguments given.
+/// Its one body, over the type of sixteen floats named in `<>`, is compiled for every instruction
+/// set.
 /// What it calls must be `#[inline(always)]` and take that type.
 macro_rules! for_each_wide {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident<$wide:ident>($($arg:ident: $type:ty),* $(,)?) $(-> $out:ty)? $body:block)+) => {$(
@@ -544,6 +468,11 @@ macro_rules! for_each_wide {
                 #[cfg(target_arch = "x86_64")]
                 // SAFETY: as above.
                 $crate::isa::Level::Avx512 | $crate::isa::Level::Amx => unsafe { avx512($($arg),*) },
+                #[cfg(target_arch = "aarch64")]
+                // SAFETY: NEON is a part of the target.
+                $crate::isa::Level::Neon | $crate::isa::Level::DotProd => unsafe {
+                    generic::<$crate::wide::Neon>($($arg),*)
+                },
             }
         }
     )+};

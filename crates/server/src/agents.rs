@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Finish, Message, Request, Role, Sampling};
+use alara_engine::{Event, Finish, Format, Message, Request, Role, Sampling};
 use alara_harness::trace::Record;
 use alara_harness::{
     Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,
@@ -13,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::Workplace;
 use crate::answer::{End, Piece};
-use crate::asked::Asked;
+use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::slots::Listener;
 
@@ -70,7 +69,7 @@ pub fn work(
     team: &Team,
     name: &str,
     conversation: Conversation,
-    asked: &Asked,
+    asked: &InnerRequest,
     listener: &Listener,
 ) -> Result<(), Refusal> {
     let request = &asked.request;

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::access::Access;
 use crate::agents::Conversation;
 use crate::answer::{Answer, Piece, Writer};
-use crate::asked::Asked;
+use crate::inner::InnerRequest;
 use crate::metrics::Metrics;
 use crate::openai::store::Store;
 use crate::refusal::Refusal;
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Whom a request means.
-    fn who(&self, asked: &Asked, team: &Team) -> Result<Who, Refusal> {
+    fn who(&self, asked: &InnerRequest, team: &Team) -> Result<Who, Refusal> {
         let is_npc = |name: &str| team.npcs.iter().any(|npc| npc.name == name);
         let unknown = |param: &str, name: &str| {
             let message = format!("there is no model `{name}` (known: {})", self.known(team).join(", "));
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// Refuses a request that names an NPC and the server's model, if the NPC has another one.
-    fn same_model(&self, asked: &Asked, team: &Team, name: &str) -> Result<(), Refusal> {
+    fn same_model(&self, asked: &InnerRequest, team: &Team, name: &str) -> Result<(), Refusal> {
         if asked.model.as_deref() != Some(&self.model) || name == self.model {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl Shared {
     }
 
     /// Has the model answer.
-    fn complete(&self, asked: Asked, listener: &Listener) -> Result<(), Refusal> {
+    fn complete(&self, asked: InnerRequest, listener: &Listener) -> Result<(), Refusal> {
         let model = self.workplace.models().model(&self.spec).map_err(|error| Refusal::from(&error))?;
         let sampling = asked.sampling(&model.sampling());
         turn::complete(&*model, Request { sampling, ..asked.request }, listener)
@@ -179,7 +179,7 @@ pub async fn with_engine<T: Send + 'static>(
 ///
 /// # Errors
 /// There is no such model, or it can't be had.
-async fn begin(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Answering), Refusal> {
+async fn begin(shared: &Arc<Shared>, asked: InnerRequest) -> Result<(String, Answering), Refusal> {
     let deadline = Instant::now() + shared.request_time;
     let team = team(shared).await?;
     let who = shared.who(&asked, &team)?;
@@ -213,7 +213,7 @@ async fn begin(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Answering)
 /// Before anything is answered: why it can't be.
 pub async fn answer(
     shared: &Arc<Shared>,
-    mut asked: Asked,
+    mut asked: InnerRequest,
     writer: impl FnOnce(&str) -> Box<dyn Writer>,
 ) -> Result<Response, Refusal> {
     let (stream, ignored) = (asked.stream, std::mem::take(&mut asked.ignored));
@@ -238,7 +238,11 @@ pub async fn answer(
 ///
 /// # Errors
 /// As [`answer`], and that it broke off.
-pub async fn body(shared: &Arc<Shared>, asked: Asked, writer: &mut dyn Writer) -> Result<Value, Refusal> {
+pub async fn body(
+    shared: &Arc<Shared>,
+    asked: InnerRequest,
+    writer: &mut dyn Writer,
+) -> Result<Value, Refusal> {
     let (_, mut answering) = begin(shared, asked).await?;
     whole(&mut answering, writer).await
 }

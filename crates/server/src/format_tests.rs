@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::LazyLock;
 
 use alara_engine::Engine;
-use alara_engine::gguf::Gguf;
+use alara_engine::Gguf;
 use alara_harness::ChatModel;
 use serde_json::{Value, json};
 

@@ -2,8 +2,8 @@
 //! is a model too.
 //!
 //! One module a wire format (`openai`, `anthropic`, `ollama`, `native`): each reads what is asked
-//! into an [`Asked`](asked::Asked) and has a [`Writer`](answer::Writer) of answers; `dispatch` is
-//! the way between, the same for all.
+//! into an [`InnerRequest`](inner::InnerRequest) and has a [`Writer`](answer::Writer) of answers;
+//! `dispatch` is the way between, the same for all.
 //! Knows neither terminals nor where models and teams come from: that is a [`Workplace`].
 //! Prints nothing and reads no environment.
 
@@ -11,11 +11,11 @@ mod access;
 mod agents;
 mod answer;
 mod anthropic;
-mod asked;
 mod connections;
 mod dispatch;
 mod fields;
 mod infill;
+mod inner;
 mod metrics;
 mod native;
 mod ollama;
@@ -91,8 +91,8 @@ pub struct Options {
     /// What clients must know.
     /// Default: nothing, which is for this machine only.
     pub token: Option<String>,
-    /// Origins of web pages that are let in, such as `https://app.example`; a star at the end stands
-    /// for anything, and for more than a port or an app's pages only with a token.
+    /// Origins of web pages that are let in, such as `https://app.example`; a star at the end
+    /// stands for anything, and for more than a port or an app's pages only with a token.
     /// Default: none; with a token, pages of this machine and of desktop apps.
     pub origins: Vec<String>,
     /// Other names of the model.

@@ -1,7 +1,6 @@
 //! Why a request gets no answer.
 
-use alara_engine::Error as EngineError;
-use alara_engine::grammar::GrammarError;
+use alara_engine::{Error as EngineError, GrammarError};
 use alara_harness::error::chain;
 use alara_harness::model::EndpointError;
 use alara_harness::{Error, ModelError};

@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn sockets_are_their_owners() {
-        let folder = std::env::temp_dir().join(crate::asked::id("alara-socket-"));
+        let folder = std::env::temp_dir().join(crate::inner::id("alara-socket-"));
         std::fs::create_dir(&folder).unwrap();
         let path = folder.join("s");
         let listener = bind(&path).unwrap();

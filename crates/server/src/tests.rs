@@ -284,7 +284,7 @@ fn a_burst_is_answered() {
 #[test]
 #[cfg(unix)]
 fn a_socket_serves_as_an_address_does() {
-    let path = std::env::temp_dir().join(crate::asked::id("alara-served-"));
+    let path = std::env::temp_dir().join(crate::inner::id("alara-served-"));
     let options = Options { socket: Some(path.clone()), ..Options::default() };
     let place = Arc::new(Place(slow(1, 0)));
     let server = Server::new(place, Team::default(), ModelSpec::default(), &options).unwrap();

@@ -11,13 +11,14 @@ pub struct Report {
     pub threads: usize,
     /// The trace.
     pub trace: Hits,
-    /// For each size that the model's context has room for.
+    /// For each size that fits into the model's context.
     pub first_token: Vec<FirstToken>,
-    /// The sizes that it has no room for.
+    /// The sizes that don't fit.
     pub too_long: Vec<usize>,
     /// For each number of agents.
     pub parallel: Vec<Parallel>,
-    /// How steadily a sequence writes while a prompt is read; `None` if that is not measured.
+    /// Inter-token latency of a sequence while a prompt is computed; `None` if that is not
+    /// measured.
     pub beside: Option<Beside>,
 }
 
@@ -34,7 +35,7 @@ pub struct Hits {
     pub hit_tokens: usize,
     /// Hits of the ideal, from 0 to 1.
     pub share: f64,
-    /// Requests that the model's context has no room for; they are not among the others.
+    /// Requests that don't fit into the model's context; they are not among the others.
     pub too_long: usize,
 }
 
@@ -45,7 +46,7 @@ pub struct FirstToken {
     pub prompt_tokens: usize,
     /// Nothing of it was seen before.
     pub cold_ms: f64,
-    /// Its static text was.
+    /// Its static prefix was.
     pub warm_ms: f64,
     /// It was, by an earlier process, whose files the system still has in memory.
     pub restart_ms: f64,
@@ -55,7 +56,7 @@ pub struct FirstToken {
     pub uncached_ms: Option<f64>,
     /// What computing the prompt took when it was cold, by the engine's own clock.
     pub prefill_ms: f64,
-    /// Of that, taking snapshots for later prompts: finding room, copying state, filing.
+    /// Of that, taking snapshots for later prompts: allocating, copying state, filing.
     pub snapshot_ms: f64,
     /// Snapshots of the prefill, from 0 to 1.
     pub snapshot_share: f64,
@@ -78,7 +79,7 @@ pub struct Parallel {
     pub tasks_per_minute: Option<f64>,
 }
 
-/// How steadily a sequence writes while the prompt of another is computed.
+/// Inter-token latency of a sequence while the prompt of another is computed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Beside {
     /// Tokens of that prompt.

@@ -1,8 +1,10 @@
 //! `bench prefix`: how much of what agents send again and again is computed again.
 //!
-//! Owns the trace of three agents that share skills, and what is measured on it: hits against the
-//! ideal, the time to the first token cold, warm and after a restart, the throughput of agents that
-//! work at once, and how steadily one writes while another reads.
+//! Owns the trace of three agents that share skills, and what is measured on it:
+//! - prefix hits against the ideal;
+//! - the time to the first token cold, warm and after a restart;
+//! - the throughput of agents that work at once;
+//! - the time between a sequence's tokens while the prompt of another is computed.
 
 mod measured;
 mod requests;
@@ -12,9 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use alara_engine::cache::disk;
-use alara_engine::gguf::Gguf;
-use alara_engine::{Engine, Event, Message, Options, Request, Sampling, Usage};
+use alara_engine::{Engine, Event, Gguf, Message, Options, Request, Sampling, Usage, disk};
 use serde_json::json;
 
 use crate::report::math::median;
@@ -37,7 +37,7 @@ pub struct Config {
     pub recorded: Option<Vec<Recorded>>,
     /// Words of each skill in that trace.
     pub words: usize,
-    /// Tokens of static text for the times to the first token.
+    /// Tokens of the static prefix for the times to the first token.
     pub sizes: Vec<usize>,
     /// How many agents work at once: on the tasks of recorded requests, or made-up ones.
     pub parallel: Vec<usize>,
@@ -120,8 +120,8 @@ impl Bench<'_> {
         Ok(engine)
     }
 
-    /// An engine with room for `tokens` tokens of each of `parallel` sequences; `None` if the
-    /// model's context is smaller.
+    /// An engine for `tokens` tokens of each of `parallel` sequences; `None` if the model's context
+    /// is smaller.
     /// It has computed something, so that what only the first request pays is paid.
     fn engine(&self, tokens: usize, parallel: usize, disk: bool) -> alara_engine::Result<Option<Engine>> {
         let options = Options {
@@ -143,8 +143,9 @@ impl Bench<'_> {
         Ok(Some(engine))
     }
 
-    /// Which of `requests` the model has room for at its longest, and the context that they and
-    /// their answers need; `None` if the one that a model has by itself does.
+    /// Which of `requests` fit into the model's longest context, and the context that they and
+    /// their answers need.
+    /// That is `None` if the default context is enough.
     fn fitting(&self, requests: &[&Request]) -> alara_engine::Result<(Vec<usize>, Option<usize>)> {
         let options = |context: Option<usize>| Options { context, disk: None, ..self.config.options.clone() };
         let usual = Engine::load(self.gguf, &options(self.config.options.context))?;
@@ -238,10 +239,10 @@ impl Bench<'_> {
         }))
     }
 
-    /// `None` if the context has no room for both.
+    /// `None` if both don't fit into the context.
     fn beside(&self, tokens: usize) -> alara_engine::Result<Option<Beside>> {
         let Some(engine) = self.engine(tokens + 512, 2, false)? else { return Ok(None) };
-        // An answer that can't end, nor go round in circles, before it is long enough.
+        // An answer that can't end, nor repeat itself, before it is long enough.
         let writing = Request {
             messages: vec![Message::user("Tell me about the house.")],
             schema: Some(json!({"type": "string", "minLength": 20_000})),
@@ -290,15 +291,15 @@ impl Bench<'_> {
         })
     }
 
-    /// Each number of agents in turn, and that [`ROUNDS`] times: a machine's speed changes by the
-    /// minute, and the same change should meet all of them.
+    /// Each number of agents in turn, and that [`ROUNDS`] times.
+    /// A machine's speed changes by the minute, and the same change should meet all of them.
     fn parallel(&self, agents: &[usize], note: &mut dyn FnMut(&str)) -> alara_engine::Result<Vec<Parallel>> {
         let Some(&most) = agents.iter().max() else { return Ok(Vec::new()) };
         let trace = trace(self.config.words);
         let options =
             Options { parallel: most, disk: None, context: self.context, ..self.config.options.clone() };
         let engine = self.load(&options)?;
-        // Their static text is known, as it is in the course of work.
+        // Their static prefix is cached, as it is in the course of work.
         for request in trace.iter().take(most.min(AGENTS.len())) {
             run(&engine, &Request { max_tokens: Some(1), ..request.clone() })?;
         }
@@ -451,7 +452,7 @@ mod tests {
             println!("{case}: {report:?}");
             assert_eq!(report.trace.requests, 60);
             assert!(report.trace.share >= 0.98, "{case}: {:?}", report.trace);
-            // What the context has no room for is left out, and named.
+            // What does not fit into the context is left out, and named.
             let [first] = report.first_token[..] else { panic!("{:?}", report.first_token) };
             assert_eq!(report.too_long, [1 << 20]);
             // Snapshots are counted where there are any, and are a part of the prefill.
@@ -459,7 +460,7 @@ mod tests {
             assert!(first.prefill_ms > 0.0 && first.prefill_ms <= first.cold_ms, "{case}: {first:?}");
             assert!(!has_state || first.snapshot_ms > 0.0, "{case}: {first:?}");
             assert!((0.0..0.5).contains(&first.snapshot_share), "{case}: {first:?}");
-            let beside = report.beside.expect("there is room for both");
+            let beside = report.beside.expect("both fit");
             assert!(beside.prompt_tokens >= 380 && beside.pieces > 0, "{case}: {beside:?}");
             assert!(
                 beside.median_ms <= beside.p95_ms && beside.p95_ms <= beside.longest_ms,

@@ -42,7 +42,7 @@ impl Text {
     }
 }
 
-/// A static text by its name.
+/// A static segment by its name.
 pub fn segment(name: &str, text: String) -> Segment {
     Segment { name: name.to_owned(), text }
 }
@@ -62,13 +62,13 @@ pub fn trace(words: usize) -> Vec<Request> {
             Request { system: system.collect(), max_tokens: Some(4), ..Request::default() }
         })
         .collect();
-    let mut said = Text(2);
+    let mut text = Text(2);
     let mut requests = Vec::new();
     for _ in 0..TURNS {
         for agent in &mut agents {
-            agent.messages.push(Message::user(said.words(6)));
+            agent.messages.push(Message::user(text.words(6)));
             requests.push(agent.clone());
-            agent.messages.push(Message::assistant(said.words(4), Vec::new()));
+            agent.messages.push(Message::assistant(text.words(4), Vec::new()));
         }
     }
     requests
@@ -83,8 +83,9 @@ pub struct Recorded {
     pub task: usize,
 }
 
-/// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file, or in
-/// the run of one trace; in the order in which they were answered.
+/// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file.
+/// Of a trace, the requests in it.
+/// They come in the order in which they were answered.
 ///
 /// # Errors
 /// The file or one of its traces can't be read, or there is no request in them.

@@ -7,15 +7,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::record::{Attempt, DEFAULT_CONDITION, Finished, Header, Named, Verdict};
-use crate::run_file::Run;
+use crate::run_file::RunRecords;
 
 /// A run and where it lies.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct RunSource {
     /// The run file.
     pub file: PathBuf,
     /// What it holds.
-    pub run: Run,
+    pub run: RunRecords,
 }
 
 /// What is known of a model beside its runs.
@@ -60,7 +60,7 @@ impl Study {
     /// Their file is wrong; the tests exclude that.
     pub fn published() -> Result<Self, Error> {
         serde_saphyr::from_str(include_str!("study.yaml"))
-            .map_err(|error| Error::Yaml { place: "study.yaml".into(), message: error.to_string() })
+            .map_err(|error| Error::Yaml { location: "study.yaml".into(), message: error.to_string() })
     }
 }
 
@@ -100,7 +100,7 @@ impl Case<'_> {
 #[derive(Debug)]
 pub struct Data<'a> {
     /// The runs.
-    pub sources: &'a [Source],
+    pub sources: &'a [RunSource],
     /// The models, with what is known of them.
     pub models: Vec<(Named, Facts)>,
     /// The conditions, in the order in which they come.
@@ -115,7 +115,7 @@ pub struct Data<'a> {
 pub type ByTask<'a> = Vec<BTreeMap<&'a str, Vec<&'a Attempt>>>;
 
 /// The attempts of the runs, by task.
-pub fn by_task(sources: &[Source]) -> ByTask<'_> {
+pub fn by_task(sources: &[RunSource]) -> ByTask<'_> {
     sources
         .iter()
         .map(|source| {
@@ -135,7 +135,7 @@ impl<'a> Data<'a> {
     /// # Errors
     /// Runs of different suites: their scores don't compare.
     pub fn new(
-        sources: &'a [Source],
+        sources: &'a [RunSource],
         by_task: &'a ByTask<'a>,
         facts: impl Fn(&Named) -> Facts,
     ) -> Result<Self, Error> {

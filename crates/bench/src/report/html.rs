@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::data::Source;
+use super::data::RunSource;
 use super::{Cell, Report, Section, Selection, Table, svg, traces};
 use crate::Error;
 use crate::record::{Attempt, Finished};
@@ -17,7 +17,7 @@ use crate::record::{Attempt, Finished};
 /// Most bytes of the page, so that any browser and mail takes it.
 /// The list of attempts is cut to that, and says so.
 const PAGE_BYTES: usize = 5_000_000;
-/// Most characters of a reason in the list: the first of these with which all attempts have room.
+/// Most characters of a reason in the list: the first of these with which all attempts fit.
 const REASON_CHARS: [usize; 3] = [200, 60, 0];
 
 /// Writes the report to `folder`, which is made: `index.html`, and `traces` with a page for each
@@ -26,17 +26,17 @@ const REASON_CHARS: [usize; 3] = [200, 60, 0];
 ///
 /// # Errors
 /// The folder can't be written.
-pub fn write(report: &Report, sources: &[Source], folder: &Path) -> Result<Vec<String>, Error> {
+pub fn write(report: &Report, sources: &[RunSource], folder: &Path) -> Result<Vec<String>, Error> {
     let error = |source| Error::Page { path: folder.to_owned(), source };
     std::fs::create_dir_all(folder).map_err(error)?;
-    let (places, problems) = traces::write(sources, &folder.join("traces")).map_err(error)?;
-    std::fs::write(folder.join("index.html"), page(report, sources, &places)).map_err(error)?;
+    let (pages, problems) = traces::write(sources, &folder.join("traces")).map_err(error)?;
+    std::fs::write(folder.join("index.html"), page(report, sources, &pages)).map_err(error)?;
     Ok(problems)
 }
 
 /// The page.
-/// `places[source]` tells the page of a trace file, relative to this one.
-fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String {
+/// `pages[source]` tells the page of a trace file, relative to this one.
+fn page(report: &Report, sources: &[RunSource], pages: &traces::TracePages) -> String {
     let sections: String = report.sections.iter().map(section).collect();
     let nav: String = report
         .sections
@@ -46,8 +46,8 @@ fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String 
     let suite = escape(&report.suite.name);
     let others =
         sections.len() + nav.len() + include_str!("script.js").len() + include_str!("style.css").len();
-    // The rest is what is written here, with some room to spare.
-    let List { json: list, told } = list(report, sources, places, PAGE_BYTES.saturating_sub(others + 20_000));
+    // The rest is what is written here, with a margin.
+    let List { json: list, note } = list(report, sources, pages, PAGE_BYTES.saturating_sub(others + 20_000));
     // Nobody whose text is in the page can know it beforehand.
     let nonce = format!("{:x}", Sha256::digest(format!("{sections}{list}")));
     format!(
@@ -55,7 +55,7 @@ fn page(report: &Report, sources: &[Source], places: &traces::Places) -> String 
          <p>suite hash <code>{hash}</code>. Every number that is underlined leads to the attempts behind it, every attempt to its \
          trace. Numbers <span class=\"theirs\">in this dress</span> are published ones ({published}), the others are ours.</p>\
          <nav aria-label=\"Sections\"><ul>{nav}<li><a href=\"#list\">Attempts</a></li></ul></nav></header>\n<main id=\"main\">{sections}\
-         <section id=\"list\" tabindex=\"-1\"><h2>Attempts</h2>{told}<p id=\"told\">Choose a number above to see the attempts behind it here.</p>\
+         <section id=\"list\" tabindex=\"-1\"><h2>Attempts</h2>{note}<p id=\"note\">Choose a number above to see the attempts behind it here.</p>\
          <noscript><p>The list of attempts needs the page's script.</p></noscript><div class=\"wide\"><table id=\"attempts\" hidden><thead></thead>\
          <tbody></tbody></table></div><button id=\"more\" hidden>More</button></section></main>\n\
          <script type=\"application/json\" id=\"data\">{list}</script>\n<script nonce=\"{nonce}\">{script}</script>\n</body></html>\n",
@@ -149,8 +149,8 @@ fn class(number: bool, published: bool) -> &'static str {
 pub(super) struct List {
     /// For the script: JSON in which nothing ends a script.
     pub json: String,
-    /// What of it had no room, as a paragraph for people.
-    pub told: String,
+    /// What was left out of it, as a paragraph for people.
+    pub note: String,
 }
 
 /// A row of the list.
@@ -158,13 +158,18 @@ struct Row {
     json: String,
     /// Whether its reason is cut.
     cut: bool,
-    /// What is left out first, where not all have room: the attempts before the last of a case, and
-    /// then the last cases, of each run alike.
+    /// What is left out first, where not all fit.
+    /// That is the attempts before the last of a case, and then the last cases, of each run alike.
     rank: (bool, usize),
 }
 
-/// All attempts, as far as they have room in so many bytes.
-pub(super) fn list(report: &Report, sources: &[Source], places: &traces::Places, room: usize) -> List {
+/// All attempts, as far as they fit into `budget` bytes.
+pub(super) fn list(
+    report: &Report,
+    sources: &[RunSource],
+    pages: &traces::TracePages,
+    budget: usize,
+) -> List {
     let mut tasks = Tasks::default();
     let models: Vec<Value> = report
         .models
@@ -180,50 +185,50 @@ pub(super) fn list(report: &Report, sources: &[Source], places: &traces::Places,
     for chars in REASON_CHARS {
         shown = chars;
         tasks = Tasks::default();
-        all = rows(report, sources, places, chars, &mut tasks);
-        if bytes(&all) <= room {
+        all = rows(report, sources, pages, chars, &mut tasks);
+        if bytes(&all) <= budget {
             break;
         }
     }
     let (attempts, cut) = (all.len(), all.iter().filter(|row| row.cut).count());
     let mut order: Vec<usize> = (0..attempts).collect();
     order.sort_by_key(|at| all[*at].rank);
-    let mut left = room;
+    let mut left = budget;
     let fits = |at: &usize| {
         let needed = all[*at].json.len() + 1;
         left = left.saturating_sub(needed);
         left > 0
     };
-    let mut kept: Vec<usize> = order.into_iter().take_while(fits).collect();
-    kept.sort_unstable();
-    let mut told = Vec::new();
-    if kept.len() < attempts {
-        told.push(format!(
+    let mut fitting: Vec<usize> = order.into_iter().take_while(fits).collect();
+    fitting.sort_unstable();
+    let mut note = Vec::new();
+    if fitting.len() < attempts {
+        note.push(format!(
             "This list holds {} of {attempts} attempts, since the page is to stay below {} MB: {} are left out, first those before the \
              last of a case. The numbers above count all of them, and the run files have them.",
-            kept.len(),
+            fitting.len(),
             PAGE_BYTES / 1_000_000,
-            attempts - kept.len(),
+            attempts - fitting.len(),
         ));
     }
     if cut > 0 {
-        told.push(match shown {
+        note.push(match shown {
             0 => format!("The reasons of {cut} attempts are left out; the run files have them."),
             _ => format!(
                 "The reasons of {cut} attempts are cut to {shown} characters; the run files have them whole."
             ),
         });
     }
-    let rows = kept.iter().map(|at| all[*at].json.as_str()).collect::<Vec<_>>().join(",");
+    let rows = fitting.iter().map(|at| all[*at].json.as_str()).collect::<Vec<_>>().join(",");
     let head = json!({"models": models, "conditions": report.conditions, "tasks": tasks.rows});
     let head = harmless(&head.to_string());
     let json = format!("{},\"rows\":[{rows}]}}", head.trim_end_matches('}'));
-    let told =
-        if told.is_empty() { String::new() } else { format!("<p class=\"cut\">{}</p>", told.join(" ")) };
-    List { json, told }
+    let note =
+        if note.is_empty() { String::new() } else { format!("<p class=\"cut\">{}</p>", note.join(" ")) };
+    List { json, note }
 }
 
-/// The tasks that rows name by their place.
+/// The tasks that rows name by their index.
 #[derive(Default)]
 struct Tasks<'a> {
     rows: Vec<Value>,
@@ -231,7 +236,7 @@ struct Tasks<'a> {
 }
 
 impl<'a> Tasks<'a> {
-    fn place(&mut self, end: &'a Finished) -> usize {
+    fn index(&mut self, end: &'a Finished) -> usize {
         *self.known.entry(end.task.as_str()).or_insert_with(|| {
             self.rows.push(json!([end.task, end.category, end.difficulty]));
             self.rows.len() - 1
@@ -243,8 +248,8 @@ impl<'a> Tasks<'a> {
 /// the case.
 fn rows<'a>(
     report: &Report,
-    sources: &'a [Source],
-    places: &traces::Places,
+    sources: &'a [RunSource],
+    pages: &traces::TracePages,
     reason_chars: usize,
     tasks: &mut Tasks<'a>,
 ) -> Vec<Row> {
@@ -254,7 +259,7 @@ fn rows<'a>(
         let model = report.models.iter().position(|(named, _)| *named == header.model);
         let condition = report.run_conditions[at];
         for (case, end) in source.run.finished.iter().enumerate() {
-            let task = tasks.place(end);
+            let task = tasks.index(end);
             let attempts = source.run.attempts.iter().filter(|attempt| attempt.task == end.task);
             let mut attempts: Vec<Option<&Attempt>> = attempts.map(Some).collect();
             if attempts.is_empty() {
@@ -263,7 +268,7 @@ fn rows<'a>(
             for (index, attempt) in attempts.iter().enumerate() {
                 let cost = attempt.map(|attempt| attempt.cost).unwrap_or_default();
                 let number = attempt.map_or(0, |attempt| attempt.attempt);
-                let trace = attempt.and_then(|attempt| places.get(&(at, attempt.trace.as_str())));
+                let trace = attempt.and_then(|attempt| pages.get(&(at, attempt.trace.as_str())));
                 let reason = attempt.map_or(&end.reason, |attempt| &attempt.reason);
                 let mut shown: String = reason.chars().take(reason_chars).collect();
                 let cut = shown.len() < reason.len();

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-pub use data::{Facts, Source};
+pub use data::{Facts, RunSource};
 pub use html::write as write_html;
 pub use markdown::markdown;
 
@@ -97,7 +97,7 @@ pub struct Cell {
     pub behind: Option<Selection>,
 }
 
-/// Which attempts: those for which all that is said holds.
+/// Which attempts: those for which all that is given holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Selection {
     /// Of this model, by its place in [`Report::models`].
@@ -247,7 +247,7 @@ impl Table {
 ///
 /// # Errors
 /// What can't be read, is no run, or a folder without any.
-pub fn find(paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
+pub fn find(paths: &[PathBuf]) -> Result<Vec<RunSource>, Error> {
     let mut files = Vec::new();
     for path in paths {
         let before = files.len();
@@ -259,7 +259,7 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<Source>, Error> {
     // However a file was named.
     let mut known = std::collections::BTreeSet::new();
     files.retain(|file| known.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
-    files.into_iter().map(|file| Ok(Source { run: run_file::read(&file)?, file })).collect()
+    files.into_iter().map(|file| Ok(RunSource { run: run_file::read(&file)?, file })).collect()
 }
 
 fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
@@ -285,7 +285,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
 ///
 /// # Errors
 /// Runs of different suites.
-pub fn report(sources: &[Source], facts: impl Fn(&Named) -> Facts) -> Result<Report, Error> {
+pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<Report, Error> {
     let study = Study::published()?;
     let tasks = by_task(sources);
     let data = Data::new(sources, &tasks, facts)?;

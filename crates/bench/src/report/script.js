@@ -2,7 +2,7 @@
 // Shows the attempts that the part after `#list?` of the address chooses. Texts are set as texts, never as HTML.
 const data = JSON.parse(document.getElementById('data').textContent);
 const table = document.getElementById('attempts');
-const told = document.getElementById('told');
+const note = document.getElementById('note');
 const more = document.getElementById('more');
 const list = document.getElementById('list');
 const columns = ['task', 'model', 'condition', 'trial', 'attempt', 'verdict', 'tool calls', 'seconds', 'tokens in (cached)', 'tokens out', 'reason', 'trace'];
@@ -70,7 +70,7 @@ function show() {
     return `${name} ${value || 'not known'}`;
   }).filter((word) => word);
   const cases = new Set(found.map((row) => row.slice(0, 4).join())).size;
-  told.textContent = `${found.length} attempts in ${cases} cases: ${words.join(', ') || 'all'}`;
+  note.textContent = `${found.length} attempts in ${cases} cases: ${words.join(', ') || 'all'}`;
   next();
   list.focus({ preventScroll: true });
   list.scrollIntoView();

@@ -248,7 +248,7 @@ fn shortened(text: &str, most: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Where the number of a bar of 20 %, whose interval ends at 50 %, is drawn.
+    /// Where the number of a bar of 20 %, whose interval ends at 50 %, stands.
     fn place(published: Option<f64>) -> f64 {
         let bar = Bar {
             name: "a".into(),

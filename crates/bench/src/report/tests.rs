@@ -1,6 +1,6 @@
 use super::*;
 use crate::record::Verdict;
-use crate::run_file::Run;
+use crate::run_file::RunRecords;
 use crate::run_file::tests::{attempt, finished, header};
 
 /// A text that would break out of wherever it is put.
@@ -9,13 +9,13 @@ const HOSTILE: &str =
 
 /// A run of `model` under `condition`: for each task, at which attempt it was solved; 0 = never, in
 /// two.
-fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> Source {
+fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> RunSource {
     let mut header = header();
     header.model = Named { name: model.into(), hash: format!("{model}-hash") };
     header.condition = condition.into();
     header.trial = trial;
     header.tasks = tasks.iter().map(|(task, _)| (*task).to_owned()).collect();
-    let mut run = Run { header, attempts: Vec::new(), finished: Vec::new() };
+    let mut run = RunRecords { header, attempts: Vec::new(), finished: Vec::new() };
     for (task, solved) in tasks {
         let last = if *solved == 0 { 2 } else { *solved };
         for number in 1..=last {
@@ -27,7 +27,7 @@ fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> Sourc
         let verdict = if *solved == 0 { Verdict::Failed } else { Verdict::Solved };
         run.finished.push(finished(task, last, verdict));
     }
-    Source { file: format!("{model}.{condition}.{trial}.jsonl").into(), run }
+    RunSource { file: format!("{model}.{condition}.{trial}.jsonl").into(), run }
 }
 
 fn facts(model: &Named) -> Facts {
@@ -46,7 +46,7 @@ fn facts(model: &Named) -> Facts {
     }
 }
 
-fn two_by_two() -> Vec<Source> {
+fn two_by_two() -> Vec<RunSource> {
     let tasks = |small: u32, big: u32| [("data-1", small), ("data-2", 0), ("git-1", big), ("git-2", 2)];
     vec![
         run("small", "feedback", 1, &tasks(0, 1)),
@@ -155,7 +155,7 @@ fn other_suites_and_empty_folders_are_refused() {
 }
 
 /// A folder with a run of a task whose trace says `text`.
-fn written(text: &str) -> (tempfile::TempDir, Vec<Source>) {
+fn written(text: &str) -> (tempfile::TempDir, Vec<RunSource>) {
     let folder = tempfile::tempdir().unwrap();
     let mut source = run(text, text, 1, &[("a-1", 0)]);
     source.file = folder.path().join("run.jsonl");
@@ -230,7 +230,7 @@ fn traces_come_from_beside_the_run_only() {
 }
 
 /// Runs of so many models under two conditions, each with five attempts at each of 115 tasks.
-fn sweep(models: usize, trials: u32) -> Vec<Source> {
+fn sweep(models: usize, trials: u32) -> Vec<RunSource> {
     let tasks: Vec<String> = (0..115).map(|at| format!("multi-step-{at:03}")).collect();
     let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 5)).collect();
     let mut sources = Vec::new();
@@ -254,7 +254,7 @@ fn listed(json: &str) -> Vec<serde_json::Value> {
 
 #[test]
 fn the_page_of_a_big_sweep_stays_small_and_says_what_it_lacks() {
-    let check = |models: usize, told: &str| {
+    let check = |models: usize, note: &str| {
         let sources = sweep(models, 1);
         let folder = tempfile::tempdir().unwrap();
         write_html(&report(&sources, facts).unwrap(), &sources, folder.path()).unwrap();
@@ -264,7 +264,7 @@ fn the_page_of_a_big_sweep_stays_small_and_says_what_it_lacks() {
         let list = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
         assert_eq!(listed(list).len(), models * 2 * 115 * 5);
         let paragraph = page.split("<p class=\"cut\">").nth(1).unwrap().split("</p>").next().unwrap();
-        assert_eq!(paragraph, told);
+        assert_eq!(paragraph, note);
     };
     check(1, "The reasons of 1150 attempts are cut to 200 characters; the run files have them whole.");
     check(22, "The reasons of 25300 attempts are cut to 60 characters; the run files have them whole.");
@@ -274,7 +274,7 @@ fn the_page_of_a_big_sweep_stays_small_and_says_what_it_lacks() {
 fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
     let sources = sweep(1, 1);
     let report = report(&sources, facts).unwrap();
-    let list = |room: usize| html::list(&report, &sources, &Default::default(), room);
+    let list = |budget: usize| html::list(&report, &sources, &Default::default(), budget);
     let cases = |rows: &[serde_json::Value]| {
         let cases: std::collections::BTreeSet<String> = rows
             .iter()
@@ -286,7 +286,7 @@ fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
     let whole = list(100_000);
     assert_eq!(listed(&whole.json).len(), 1150);
     assert_eq!(
-        whole.told,
+        whole.note,
         "<p class=\"cut\">The reasons of 1150 attempts are left out; the run files have them.</p>"
     );
     // The last attempt of each case, and some of the others.
@@ -301,9 +301,9 @@ fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
     assert_eq!((cases(&rows), rows.iter().filter(|row| row[4] == 5).count()), (230, 230));
     let words = format!("holds {} of 1150 attempts", rows.len());
     assert!(
-        part.told.contains(&words) && part.told.contains(&format!(": {} are left out", 1150 - rows.len())),
+        part.note.contains(&words) && part.note.contains(&format!(": {} are left out", 1150 - rows.len())),
         "{}",
-        part.told
+        part.note
     );
     // Both runs lose alike.
     let few = listed(&list(5_000).json);
@@ -344,7 +344,8 @@ fn a_gain_is_all_attempts_less_the_first_whatever_rule_a_category_has() {
 fn an_interval_counts_tasks_whoever_worked_on_them() {
     let tasks: Vec<String> = (0..20).map(|at| format!("git-{at}")).collect();
     let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 0)).collect();
-    let sources: Vec<Source> = ["small", "big", "other"].map(|model| run(model, "default", 1, &tasks)).into();
+    let sources: Vec<RunSource> =
+        ["small", "big", "other"].map(|model| run(model, "default", 1, &tasks)).into();
     let report = report(&sources, facts).unwrap();
     let section = |id: &str| report.sections.iter().find(|section| section.id == id).unwrap();
     // 0 of 20, and not 0 of 60.
@@ -356,7 +357,7 @@ fn an_interval_counts_tasks_whoever_worked_on_them() {
 #[test]
 fn general_scores_of_different_benchmarks_are_kept_apart() {
     let solved = [0, 1, 1, 1, 1, 0, 0];
-    let sources: Vec<Source> = (0..7)
+    let sources: Vec<RunSource> = (0..7)
         .map(|model| {
             let tasks: Vec<(String, u32)> = (0..7)
                 .map(|task| (format!("git-{task}"), u32::from(task <= model) * solved[model]))

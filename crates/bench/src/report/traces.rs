@@ -7,23 +7,23 @@ use std::path::Path;
 use alara_harness::trace::{self, Record};
 use serde_json::Value;
 
-use super::data::Source;
+use super::data::RunSource;
 use super::html::{escape, head};
 
 /// Most bytes that are shown of one text.
 const TEXT_BYTES: usize = 20_000;
 
-/// The page of a trace, by the place of its run and the name that the run has for it; relative to
-/// the report.
-pub type Places<'a> = BTreeMap<(usize, &'a str), String>;
+/// The page of a trace, relative to the report.
+/// The key is the index of its run, and the name that the run has for it.
+pub type TracePages<'a> = BTreeMap<(usize, &'a str), String>;
 
 /// Writes a page for each trace of the runs, below `folder`.
 /// Returns where they are, and what could not be read.
 ///
 /// # Errors
 /// A page can't be written.
-pub fn write<'a>(sources: &'a [Source], folder: &Path) -> io::Result<(Places<'a>, Vec<String>)> {
-    let (mut places, mut problems) = (Places::new(), Vec::new());
+pub fn write<'a>(sources: &'a [RunSource], folder: &Path) -> io::Result<(TracePages<'a>, Vec<String>)> {
+    let (mut pages, mut problems) = (TracePages::new(), Vec::new());
     for (at, source) in sources.iter().enumerate() {
         let beside = source.file.parent().unwrap_or(Path::new(""));
         let folder = folder.join(at.to_string());
@@ -34,7 +34,7 @@ pub fn write<'a>(sources: &'a [Source], folder: &Path) -> io::Result<(Places<'a>
                 Path::new(&attempt.trace).file_stem().unwrap_or_default().to_string_lossy().into_owned();
             // A run file may come from anywhere: names of tasks are names of files, and nothing
             // else is.
-            if places.contains_key(&key) || !is_plain(&stem) || !is_beside(&attempt.trace) {
+            if pages.contains_key(&key) || !is_plain(&stem) || !is_beside(&attempt.trace) {
                 continue;
             }
             match trace::lines(&beside.join(&attempt.trace)) {
@@ -43,7 +43,7 @@ pub fn write<'a>(sources: &'a [Source], folder: &Path) -> io::Result<(Places<'a>
                         folder.join(format!("{stem}.html")),
                         page(&attempt.task, attempt.attempt, &lines),
                     )?;
-                    places.insert(key, format!("traces/{at}/{}.html", stem.replace('@', "%40")));
+                    pages.insert(key, format!("traces/{at}/{}.html", stem.replace('@', "%40")));
                 }
                 Err(error) => problems.push(format!(
                     "the trace {} of {}: {error}",
@@ -53,7 +53,7 @@ pub fn write<'a>(sources: &'a [Source], folder: &Path) -> io::Result<(Places<'a>
             }
         }
     }
-    Ok((places, problems))
+    Ok((pages, problems))
 }
 
 fn is_plain(stem: &str) -> bool {
@@ -78,10 +78,10 @@ fn page(task: &str, first: u32, lines: &[trace::Line]) -> String {
         }
         if let Some((class, who, inside)) = record(&line.entry.record) {
             let depth = scope.split('/').filter(|part| !part.is_empty()).count().min(4);
-            let place =
+            let scope_mark =
                 if scope.is_empty() { String::new() } else { format!(" <code>{}</code>", escape(scope)) };
             text += &format!(
-                "\n<article class=\"{class} depth{depth}\"><h3>{}{place} <time>{}</time></h3>{inside}</article>",
+                "\n<article class=\"{class} depth{depth}\"><h3>{}{scope_mark} <time>{}</time></h3>{inside}</article>",
                 escape(&who),
                 escape(line.time.get(..19).unwrap_or(&line.time)),
             );
@@ -101,7 +101,7 @@ fn record(record: &Record) -> Option<(&'static str, String, String)> {
                 "<p>model {}, tools: {}</p>{}",
                 escape(&start.model),
                 escape(&tools.join(", ")),
-                folded("system text", &system.join("\n\n"))
+                folded("system prompt", &system.join("\n\n"))
             );
             ("start", format!("{} of {}", start.npc, start.team), inside)
         }

@@ -1,32 +1,31 @@
-//! The verbs over which the decoder is written, and who implements them.
+//! The ops over which the decoder is written, and who implements them.
 //!
 //! A backend owns memory and arithmetic: it knows shapes and blocks, never architectures, tokens'
 //! texts or requests.
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
 pub mod candle;
-mod cores;
 pub mod native;
 mod operands;
-mod profiled;
-mod routes;
-#[cfg(test)]
-pub mod scarce;
+mod profile;
+mod routing;
 pub mod split;
 mod step;
+mod threads;
 
 use std::time::Duration;
 
 pub use alara_kernels::{AttentionShape, DeltaShape, Isa, ScanShape};
-pub use cores::default_threads;
+pub use alara_kernels::{Kernel, PlanEntry, kernel_plan};
 pub(crate) use operands::try_map;
 pub use operands::{
-    DeltaInput, DeltaWeights, ExpertStacks, Greatest, Heads, Numbers, Queries, ScanInput, ScanWeights,
-    StackShape,
+    DeltaInput, DeltaWeights, ExpertStacks, Heads, HostNumbers, Queries, ScanInput, ScanWeights, StackShape,
+    TopK,
 };
-pub use profiled::{Around, Profile, Profiled, Spent, limits};
-pub use routes::{Choice, Groups, Routes};
-pub use step::{KvType, Part, Span, StateShape, Step};
+pub use profile::{Profile, Spent, limits};
+pub use routing::{Groups, RoutedExperts, Routing};
+pub use step::{KvType, Section, Span, StateShape, Step};
+pub use threads::default_threads;
 
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
@@ -59,12 +58,12 @@ impl From<Activation> for alara_kernels::Gate {
     }
 }
 
-fn not_kept() -> crate::Error {
+fn not_saved() -> crate::Error {
     let message = "this backend keeps nothing elsewhere; the native one does".to_owned();
     crate::Error::Backend { operation: "keep the prefix cache on disk".to_owned(), message }
 }
 
-/// The verbs.
+/// The ops.
 /// Each takes and gives activations; a mistake in shapes is an error of the caller.
 pub trait Backend: std::fmt::Debug {
     /// Activations: rows of f32.
@@ -80,18 +79,19 @@ pub trait Backend: std::fmt::Debug {
     /// The keys and values of one layer, in blocks.
     type Kv: std::fmt::Debug;
     /// The recurrent state of one layer, in slots.
-    type State: std::fmt::Debug;
+    type Recurrent: std::fmt::Debug;
 
-    /// Whether a row's result never depends on what shares its step, bit for bit: then a token that
-    /// is computed beside others, as a drafted one is, gets the logits that it would get alone.
+    /// Whether a row's result never depends on what shares its step, bit for bit.
+    /// Then a token that is computed beside others, as a draft token is, gets the logits that it
+    /// would get alone.
     fn is_row_invariant(&self) -> bool {
         false
     }
 
-    /// Says which part of the model is loaded, and made room for, from now on.
+    /// Says which section of the model is loaded, and its caches allocated, from now on.
     /// It matters to a backend that is made of two.
-    fn begin(&self, part: Part) {
-        let _ = part;
+    fn begin(&self, section: Section) {
+        let _ = section;
     }
 
     /// Whether matrices of the same input had better be one: where a product costs a launch, and
@@ -133,17 +133,17 @@ pub trait Backend: std::fmt::Debug {
     /// If they can't be read back.
     fn values(&self, vector: &Self::Vector) -> Result<Vec<f32>>;
 
-    /// Room for the keys and values of one layer.
+    /// Allocates the keys and values of one layer.
     ///
     /// # Errors
-    /// If there is no such room.
+    /// If there is not as much memory.
     fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Self::Kv>;
 
-    /// Room for the state of one layer.
+    /// Allocates the recurrent state of one layer.
     ///
     /// # Errors
-    /// If there is no such room.
-    fn state(&self, slots: usize, shape: &StateShape) -> Result<Self::State>;
+    /// If there is not as much memory.
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<Self::Recurrent>;
 
     /// Copies the rows of block `from` to block `to`.
     ///
@@ -155,56 +155,56 @@ pub trait Backend: std::fmt::Debug {
     ///
     /// # Errors
     /// If the backend fails.
-    fn copy_state(&mut self, state: &mut Self::State, from: SlotId, to: SlotId) -> Result<()>;
+    fn copy_state(&mut self, state: &mut Self::Recurrent, from: SlotId, to: SlotId) -> Result<()>;
 
-    /// How long verbs with a state have copied it to where spans say so, since this was last asked;
-    /// zero where nobody measures it.
-    fn saving(&mut self) -> Duration {
+    /// How long ops with a state have copied it for spans' `saves`, since this was last asked; zero
+    /// where nobody measures it.
+    fn snapshot_time(&mut self) -> Duration {
         Duration::ZERO
     }
 
-    /// Appends what is kept of `rows` tokens from row `row` of the blocks on to `out`, as
-    /// [`Backend::load_rows`] takes it.
+    /// Appends the keys and values of `rows` tokens, from row `row` of the blocks on, to `out`, as
+    /// [`Backend::load_rows`] takes them.
     ///
     /// # Errors
-    /// If the backend can't; so by default, and for the three verbs that follow.
+    /// If the backend can't; so by default, and for the three ops that follow.
     fn save_rows(&self, kv: &Self::Kv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         let _ = (kv, row, rows, out);
-        Err(not_kept())
+        Err(not_saved())
     }
 
-    /// Puts back what [`Backend::save_rows`] gave for `rows` rows, to any place.
+    /// Puts back what [`Backend::save_rows`] gave for `rows` rows, to any rows.
     ///
     /// # Errors
     /// As [`Backend::save_rows`].
     fn load_rows(&mut self, kv: &mut Self::Kv, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
         let _ = (kv, row, rows, bytes);
-        Err(not_kept())
+        Err(not_saved())
     }
 
     /// Appends the recurrent state of `slot` to `out`, as [`Backend::load_state`] takes it.
     ///
     /// # Errors
     /// As [`Backend::save_rows`].
-    fn save_state(&self, state: &Self::State, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+    fn save_state(&self, state: &Self::Recurrent, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
         let _ = (state, slot, out);
-        Err(not_kept())
+        Err(not_saved())
     }
 
     /// Puts back what [`Backend::save_state`] gave, to any slot.
     ///
     /// # Errors
     /// As [`Backend::save_rows`].
-    fn load_state(&mut self, state: &mut Self::State, slot: SlotId, bytes: &[u8]) -> Result<()> {
+    fn load_state(&mut self, state: &mut Self::Recurrent, slot: SlotId, bytes: &[u8]) -> Result<()> {
         let _ = (state, slot, bytes);
-        Err(not_kept())
+        Err(not_saved())
     }
 
     /// Rows of `table` by token.
     /// `[T, D]`
     ///
     /// # Errors
-    /// If the backend fails; so for all verbs below.
+    /// If the backend fails; so for all ops below.
     fn embed(&mut self, table: &Self::Matrix, tokens: &[u32]) -> Result<Self::Array>;
 
     /// `x wᵀ` for some `w` at once.
@@ -232,8 +232,8 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn stacked(&mut self, x: &Self::Array, w: &Self::Stack) -> Result<Self::Array>;
 
-    /// Every row by the experts that are chosen by its logits: the sum of `weight *
-    /// down(activation(gate(x), up(x)))`, the best first.
+    /// Every row by the experts that are chosen by its logits: the sum of
+    /// `weight * down(activation(gate(x), up(x)))`, the best first.
     /// `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
     ///
     /// # Errors
@@ -242,7 +242,7 @@ pub trait Backend: std::fmt::Debug {
         &mut self,
         x: &Self::Array,
         logits: &Self::Array,
-        choice: &Choice<&Self::Vector>,
+        routing: &Routing<&Self::Vector>,
         stacks: &ExpertStacks<&Self::Stack, &Self::Vector>,
     ) -> Result<Self::Array>;
 
@@ -264,21 +264,27 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn scale(&mut self, x: Self::Array, factors: &[f32]) -> Result<Self::Array>;
 
-    /// Cuts every run of `run` numbers after `at`.
-    /// `x: [T, n * run]` -> `[T, n * at]`, `[T, n * (run - at)]`
+    /// Cuts every group of `group` numbers after `at`.
+    /// `x: [T, n * group]` -> `[T, n * at]`, `[T, n * (group - at)]`
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn split(&mut self, x: &Self::Array, run: usize, at: usize) -> Result<(Self::Array, Self::Array)>;
+    fn split(&mut self, x: &Self::Array, group: usize, at: usize) -> Result<(Self::Array, Self::Array)>;
 
-    /// The reverse of [`Backend::split`]: runs of `a_run` numbers of `a`, each followed by one of
-    /// `b_run` of `b`.
+    /// The reverse of [`Backend::split`]: groups of `a_group` numbers of `a`, each followed by one
+    /// of `b_group` of `b`.
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn join(&mut self, a: &Self::Array, a_run: usize, b: &Self::Array, b_run: usize) -> Result<Self::Array>;
+    fn join(
+        &mut self,
+        a: &Self::Array,
+        a_group: usize,
+        b: &Self::Array,
+        b_group: usize,
+    ) -> Result<Self::Array>;
 
-    /// RMS norm over every run of `weight.len()` numbers: whole rows, or the heads of rows.
+    /// RMS norm over every group of `weight.len()` numbers: whole rows, or the heads of rows.
     /// Keeps the shape.
     /// `x * weight / sqrt(mean(x²) + epsilon)`.
     /// Source: Zhang and Sennrich 2019, <https://arxiv.org/abs/1910.07467>.
@@ -358,8 +364,8 @@ pub trait Backend: std::fmt::Debug {
         prepare_by_parts(self, heads, step, kv, shape)
     }
 
-    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that
-    /// where the span says so.
+    /// Convolves each sequence's rows, applies the gated delta rule to its state, and saves that at
+    /// the span's `saves`.
     /// Gives `[T, value_heads * value_width]`.
     ///
     /// # Errors
@@ -369,13 +375,13 @@ pub trait Backend: std::fmt::Debug {
         input: DeltaInput<Self::Array>,
         weights: &DeltaWeights<&Self::Vector>,
         step: &Step,
-        state: &mut Self::State,
+        state: &mut Self::Recurrent,
         shape: &DeltaShape,
     ) -> Result<Self::Array>;
 
-    /// Each sequence's rows are convolved with what is kept of the rows before, and go through the
-    /// scan of Mamba-2 over what is kept of it.
-    /// `[T, heads * width]`.
+    /// Convolves each sequence's rows with its cached rows before, then applies the scan of Mamba-2
+    /// to its state.
+    /// Gives `[T, heads * width]`.
     /// Source: Dao and Gu 2024, <https://arxiv.org/abs/2405.21060>.
     ///
     /// # Errors
@@ -385,11 +391,11 @@ pub trait Backend: std::fmt::Debug {
         input: ScanInput<Self::Array>,
         weights: &ScanWeights<&Self::Vector>,
         step: &Step,
-        state: &mut Self::State,
+        state: &mut Self::Recurrent,
         shape: &ScanShape,
     ) -> Result<Self::Array>;
 
-    /// `c conv(b x)`, of each sequence's rows with what is kept of `b x` of the rows before.
+    /// `c conv(b x)`, of each sequence's rows and its cached `b x` of the rows before.
     /// `bcx: [T, b | c | x]` of D each, `taps: [D, kernel]`, the last the current row's -> `[T, D]`
     ///
     /// # Errors
@@ -399,7 +405,7 @@ pub trait Backend: std::fmt::Debug {
         bcx: &Self::Array,
         taps: &Self::Vector,
         step: &Step,
-        state: &mut Self::State,
+        state: &mut Self::Recurrent,
         kernel: usize,
     ) -> Result<Self::Array>;
 
@@ -435,8 +441,7 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array>;
 
-    /// Waits until all that was asked for is computed, for backends that compute behind the
-    /// caller's back.
+    /// Waits until all that was asked for is computed, for backends that compute asynchronously.
     ///
     /// # Errors
     /// As [`Backend::embed`], of everything that was asked for.
@@ -444,15 +449,15 @@ pub trait Backend: std::fmt::Debug {
         Ok(())
     }
 
-    /// The `count` greatest finite numbers of row `row` of `x`, with their places, the greatest
-    /// first and of equals the lower place: of those whose bit is set, bit `i % 32` of `among[i /
-    /// 32]` for place i.
-    /// `None`: whoever wants them had better read all; so by default.
+    /// The `k` greatest finite numbers of row `row` of `x` with their indices, the greatest first,
+    /// of equals the lower index.
+    /// Only indices whose bit is set in `mask` count: bit `i % 32` of `mask[i / 32]` for index i.
+    /// `None`: it is as good to read all; so by default.
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn greatest(&mut self, x: &Self::Array, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
-        let _ = (x, row, count, among);
+    fn top_k(&mut self, x: &Self::Array, row: usize, k: usize, mask: &[u32]) -> Result<TopK> {
+        let _ = (x, row, k, mask);
         Ok(None)
     }
 
@@ -466,8 +471,8 @@ pub trait Backend: std::fmt::Debug {
     ///
     /// # Errors
     /// As [`Backend::embed`].
-    fn numbers_mut<'a>(&mut self, x: &'a mut Self::Array) -> Result<Numbers<'a>> {
-        self.to_host(x).map(Numbers::Copied)
+    fn numbers_mut<'a>(&mut self, x: &'a mut Self::Array) -> Result<HostNumbers<'a>> {
+        self.to_host(x).map(HostNumbers::Copied)
     }
 
     /// T, the number of rows of `x`.
@@ -480,7 +485,7 @@ pub trait Backend: std::fmt::Debug {
     fn upload(&mut self, numbers: Vec<f32>, rows: usize) -> Result<Self::Array>;
 }
 
-/// [`Backend::prepare_and_attend`], a verb after the other.
+/// [`Backend::prepare_and_attend`], an op after the other.
 fn prepare_by_parts<B: Backend + ?Sized>(
     backend: &mut B,
     heads: Heads<B::Array, B::Vector, B::Angles>,

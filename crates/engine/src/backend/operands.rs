@@ -1,4 +1,4 @@
-//! What verbs take beside activations: weights that belong together, and what is done with them.
+//! What ops take beside activations: weights that belong together, and what is done with them.
 
 use std::ops::Range;
 
@@ -20,7 +20,8 @@ pub struct Queries<'a, A, V> {
 }
 
 /// Queries, keys and values as they come from their matrices, and what is done to them before they
-/// meet: heads of queries and keys are normed, then turned, or the other way around.
+/// meet.
+/// Heads of queries and keys are normed, then rotated, or the other way around.
 #[derive(Debug)]
 pub struct Heads<'a, A, V, G> {
     /// `[T, H * E]`
@@ -34,44 +35,44 @@ pub struct Heads<'a, A, V, G> {
     /// RMS norms of queries and of keys, and what they add: over each head, or over all heads
     /// together if they are as long.
     pub norms: [Option<(&'a V, f32)>; 2],
-    /// Whether heads are turned first, and then normed.
+    /// Whether heads are rotated first, and then normed.
     pub norms_last: bool,
-    /// Cosines and sines of the step's positions; `None`: nothing is turned.
+    /// Cosines and sines of the step's positions; `None`: nothing is rotated.
     pub angles: Option<&'a G>,
-    /// Which numbers of a head turn together.
+    /// Which numbers of a head are rotated together.
     pub pairing: Pairing,
     /// Multiplies each row's queries in the end; empty = nothing does.
     pub factors: Vec<f32>,
 }
 
-/// Numbers and their places, the greatest first; `None`: to read all numbers is as good.
-pub type Greatest = Option<Vec<(f32, u32)>>;
+/// The greatest numbers and their indices, the greatest first; `None`: to read all is as good.
+pub type TopK = Option<Vec<(f32, u32)>>;
 
 /// Numbers on the host, to be worked on.
 #[derive(Debug)]
-pub enum Numbers<'a> {
+pub enum HostNumbers<'a> {
     /// Where they lie.
-    Here(&'a mut [f32]),
+    InPlace(&'a mut [f32]),
     /// A copy.
     Copied(Vec<f32>),
 }
 
-impl std::ops::Deref for Numbers<'_> {
+impl std::ops::Deref for HostNumbers<'_> {
     type Target = [f32];
 
     fn deref(&self) -> &[f32] {
         match self {
-            Numbers::Here(numbers) => numbers,
-            Numbers::Copied(numbers) => numbers,
+            HostNumbers::InPlace(numbers) => numbers,
+            HostNumbers::Copied(numbers) => numbers,
         }
     }
 }
 
-impl std::ops::DerefMut for Numbers<'_> {
+impl std::ops::DerefMut for HostNumbers<'_> {
     fn deref_mut(&mut self) -> &mut [f32] {
         match self {
-            Numbers::Here(numbers) => numbers,
-            Numbers::Copied(numbers) => numbers,
+            HostNumbers::InPlace(numbers) => numbers,
+            HostNumbers::Copied(numbers) => numbers,
         }
     }
 }
@@ -90,12 +91,12 @@ pub struct StackShape {
 }
 
 /// The weights of a layer of experts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ExpertStacks<S, V> {
     /// `[experts, F, D]`; with up's rows after each gate's `[experts, 2 F, D]`.
     pub gate: S,
-    /// `[experts, F, D]`; `None` if they are in `gate`, as a backend that [joins
-    /// matrices](super::Backend::joins_matrices) gets them.
+    /// `[experts, F, D]`; `None` if they are in `gate`, as a backend that
+    /// [joins matrices](super::Backend::joins_matrices) gets them.
     pub up: Option<S>,
     /// `[experts, D, F]`
     pub down: S,
@@ -122,6 +123,23 @@ impl<S, V> ExpertStacks<S, V> {
             activation: self.activation,
         }
     }
+
+    /// The same through `stack` and `vector`, or their first error.
+    pub(crate) fn try_map<T, U>(
+        self,
+        stack: impl Fn(S) -> Result<T>,
+        vector: impl Fn(V) -> Result<U>,
+    ) -> Result<ExpertStacks<T, U>> {
+        Ok(ExpertStacks {
+            gate: stack(self.gate)?,
+            up: self.up.map(&stack).transpose()?,
+            down: stack(self.down)?,
+            gate_bias: self.gate_bias.map(&vector).transpose()?,
+            up_bias: self.up_bias.map(&vector).transpose()?,
+            down_bias: self.down_bias.map(&vector).transpose()?,
+            activation: self.activation,
+        })
+    }
 }
 
 /// What the gated delta rule reads.
@@ -139,7 +157,7 @@ pub struct DeltaInput<'a, A> {
 }
 
 /// The weights of the gated delta rule.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DeltaWeights<V> {
     /// The convolution; the last tap is the current row's.
     /// `[channels, kernel]`
@@ -157,6 +175,11 @@ impl<V> DeltaWeights<V> {
     pub fn by_ref(&self) -> DeltaWeights<&V> {
         DeltaWeights { conv: &self.conv, a: &self.a, dt: &self.dt }
     }
+
+    /// The same through `vector`, or its first error.
+    pub(crate) fn try_map<U>(self, vector: impl Fn(V) -> Result<U>) -> Result<DeltaWeights<U>> {
+        Ok(DeltaWeights { conv: vector(self.conv)?, a: vector(self.a)?, dt: vector(self.dt)? })
+    }
 }
 
 /// What the scan of Mamba-2 reads.
@@ -171,7 +194,7 @@ pub struct ScanInput<'a, A> {
 }
 
 /// The weights of the scan of Mamba-2.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ScanWeights<V> {
     /// The convolution; the last tap is the current row's.
     /// `[channels, kernel]`
@@ -195,6 +218,17 @@ impl<V> ScanWeights<V> {
     pub fn by_ref(&self) -> ScanWeights<&V> {
         let ScanWeights { conv, conv_bias, a, d, dt_bias } = self;
         ScanWeights { conv, conv_bias: conv_bias.as_ref(), a, d, dt_bias }
+    }
+
+    /// The same through `vector`, or its first error.
+    pub(crate) fn try_map<U>(self, vector: impl Fn(V) -> Result<U>) -> Result<ScanWeights<U>> {
+        Ok(ScanWeights {
+            conv: vector(self.conv)?,
+            conv_bias: self.conv_bias.map(&vector).transpose()?,
+            a: vector(self.a)?,
+            d: vector(self.d)?,
+            dt_bias: vector(self.dt_bias)?,
+        })
     }
 }
 

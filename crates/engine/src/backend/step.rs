@@ -1,10 +1,10 @@
-//! A step: which tokens of which sequences one forward pass computes, and where what it keeps lies.
+//! A step: which tokens of which sequences one forward pass computes, and where their cache lies.
 
 use alara_kernels::{DeltaShape, ScanShape};
 
 use crate::cache::SlotId;
 
-/// How keys and values are kept.
+/// How keys and values are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KvType {
     /// Four bytes a number, exact.
@@ -40,8 +40,8 @@ impl std::str::FromStr for KvType {
     }
 }
 
-/// What a layer keeps of a sequence whatever its length, all zeros at its beginning: the last rows
-/// before a convolution, and matrices.
+/// The recurrent state of a layer: the last rows before a convolution, and matrices.
+/// It has one size however long the sequence is, and is all zeros at its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StateShape {
     /// Rows, and numbers of each.
@@ -62,7 +62,7 @@ impl StateShape {
         4 * (history + matrices)
     }
 
-    /// Of a layer that convolves `channels` by `kernel` taps, and keeps nothing else.
+    /// Of a layer that convolves `channels` by `kernel` taps, and has no other state.
     pub fn convolved(kernel: usize, channels: usize) -> Self {
         StateShape { history: [kernel - 1, channels], matrices: [0; 3] }
     }
@@ -82,9 +82,9 @@ impl From<&ScanShape> for StateShape {
     }
 }
 
-/// A part of a model, as it is loaded: what it begins with, its blocks, what it ends with.
+/// A section of a model, as it is loaded: what it begins with, its blocks, what it ends with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum Section {
     /// The table of embeddings.
     Input,
     /// A block, by its number.
@@ -100,7 +100,8 @@ pub struct Span {
     pub rows: usize,
     /// How many tokens of the sequence the cache holds already: the position of the first row.
     pub past: usize,
-    /// Numbers of the blocks that hold the sequence's tokens, in order, with room for the new rows.
+    /// The block table: numbers of the blocks that hold the sequence's tokens, in order, and will
+    /// hold the new rows.
     pub blocks: Vec<u32>,
     /// The same for windowed layers; those wholly before the window may name any block.
     pub windowed: Vec<u32>,
@@ -113,8 +114,8 @@ pub struct Span {
 }
 
 impl Span {
-    /// Its rows in runs that end where state is saved: how many, and the slot that gets it.
-    pub fn runs(&self) -> impl Iterator<Item = (usize, Option<SlotId>)> + '_ {
+    /// Its rows in segments that end where state is saved: how many, and the slot that gets it.
+    pub fn segments(&self) -> impl Iterator<Item = (usize, Option<SlotId>)> + '_ {
         let ends = self.saves.iter().map(|(rows, slot)| (*rows, Some(*slot))).chain([(self.rows, None)]);
         let mut before = 0;
         ends.map(move |(end, slot)| (end - std::mem::replace(&mut before, end), slot))

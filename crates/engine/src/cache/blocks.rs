@@ -1,10 +1,10 @@
-//! Refcounted blocks of tokens.
+//! Refcounted blocks of tokens, and the block tables of sequences.
 
 /// Names a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 
-/// How the cache is cut.
+/// How many KV blocks there are, and their size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Number of blocks.
@@ -15,8 +15,8 @@ pub struct Layout {
 
 /// The blocks and how many hold each of them.
 ///
-/// Who writes after all that is written in a block disturbs none of its holders, so a block is
-/// copied only if somebody else has written on in it.
+/// Appending after all that is written in a block disturbs none of its holders, so a block is
+/// copied only if another holder has appended to it.
 #[derive(Debug)]
 pub struct Blocks {
     layout: Layout,
@@ -35,23 +35,23 @@ impl Blocks {
         Blocks { layout, holders: vec![0; layout.blocks], written: vec![0; layout.blocks], free }
     }
 
-    /// How the cache is cut.
+    /// How many KV blocks there are, and their size.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Blocks that nobody holds.
+    /// Blocks without a holder.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// Makes room for `tokens` tokens in `table`, which are about to be written; a tail in which
-    /// somebody else wrote on is copied.
+    /// Reserves blocks for `tokens` tokens in `table`, which are about to be written; a tail to
+    /// which another holder has appended is copied.
     /// Gives the copies that the backend must do, `(from, to)`; or `None`, and no change, if the
     /// blocks run out.
     pub fn reserve(&mut self, table: &mut BlockTable, tokens: usize) -> Option<Vec<(BlockId, BlockId)>> {
         let size = self.layout.block_tokens;
-        let (missing, shared_tail) = self.lacks(table, tokens);
+        let (missing, shared_tail) = self.missing_blocks(table, tokens);
         if missing + usize::from(shared_tail) > self.free.len() {
             return None;
         }
@@ -75,13 +75,13 @@ impl Blocks {
     }
 
     /// Whether [`Blocks::reserve`] would succeed.
-    pub fn has_room(&self, table: &BlockTable, tokens: usize) -> bool {
-        let (missing, shared_tail) = self.lacks(table, tokens);
+    pub fn fits(&self, table: &BlockTable, tokens: usize) -> bool {
+        let (missing, shared_tail) = self.missing_blocks(table, tokens);
         missing + usize::from(shared_tail) <= self.free.len()
     }
 
     /// Blocks that `table` lacks to hold `tokens` tokens, and whether its tail must be copied.
-    fn lacks(&self, table: &BlockTable, tokens: usize) -> (usize, bool) {
+    fn missing_blocks(&self, table: &BlockTable, tokens: usize) -> (usize, bool) {
         let size = self.layout.block_tokens;
         let shared_tail = match table.blocks.get(table.len / size) {
             Some(BlockId(tail)) if tokens > table.len => {
@@ -92,7 +92,7 @@ impl Blocks {
         (tokens.div_ceil(size).saturating_sub(table.blocks.len()), shared_tail)
     }
 
-    /// Gives up the blocks of `table` that lie wholly before token `before`, which it must have
+    /// Drops the blocks of `table` that lie wholly before token `before`, which it must have
     /// written.
     pub fn forget(&mut self, table: &mut BlockTable, before: usize) {
         let end = before.min(table.len) / self.layout.block_tokens;
@@ -156,7 +156,7 @@ impl Blocks {
         self.holders[block.0 as usize]
     }
 
-    /// Gives up `table`.
+    /// Releases `table`.
     pub fn release(&mut self, mut table: BlockTable) {
         self.drop_all(&table.blocks.split_off(table.forgotten));
     }
@@ -177,7 +177,7 @@ impl Blocks {
 }
 
 /// The blocks of one sequence.
-/// Made and given up by [`Blocks`] only, which counts.
+/// Made and released by [`Blocks`] only, which counts.
 #[derive(Debug, Default)]
 pub struct BlockTable {
     blocks: Vec<BlockId>,
@@ -198,13 +198,7 @@ impl BlockTable {
         self.len
     }
 
-    /// Whether nothing is written.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Says that `tokens` more are written.
-    /// Room must have been reserved.
+    /// Says that `tokens` more are written, for which blocks must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.len += tokens;
     }
@@ -216,29 +210,30 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_tail_is_copied_if_somebody_else_wrote_on_in_it() {
+    fn a_tail_is_copied_if_another_holder_appended_to_it() {
         let mut blocks = Blocks::new(Layout { blocks: 4, block_tokens: 4 });
         let mut first = BlockTable::default();
         assert_eq!(blocks.reserve(&mut first, 6), Some(vec![]));
         first.advance(6);
         let mut second = blocks.share(&first, 5);
         assert_eq!(second.blocks(), first.blocks());
-        let kept = blocks.share(&first, 6);
+        let cached = blocks.share(&first, 6);
         assert_eq!(blocks.reserve(&mut first, 7), Some(vec![]), "after all that is written");
         first.advance(1);
         assert_eq!(blocks.reserve(&mut second, 6), Some(vec![(BlockId(1), BlockId(2))]));
         assert_eq!(second.blocks(), [BlockId(0), BlockId(2)]);
         assert_eq!(blocks.reserve(&mut first, 8), Some(vec![]), "nobody else writes there");
         assert_eq!(blocks.reserve(&mut first, 13), None, "one block is free, two are needed");
-        blocks.release(kept);
+        blocks.release(cached);
         blocks.release(first);
         blocks.release(second);
         assert_eq!(blocks.free(), 4);
     }
 
     proptest! {
-        /// Against a model in which each sequence is a list of its own tokens: after any operations
-        /// no token that a sequence wrote has been overwritten by another, and nothing leaks.
+        /// Against a model in which each sequence is a list of its own tokens.
+        /// After any operations no token of a sequence has been overwritten by another's, and
+        /// nothing leaks.
         #[test]
         fn no_sequence_sees_another_ones_tokens(operations in prop::collection::vec((0..5u8, 0..6usize, 1..9usize), 1..80)) {
             let layout = Layout { blocks: 12, block_tokens: 4 };

@@ -1,4 +1,4 @@
-//! What is given up when room is short: what saves the least time per byte and was not used for
+//! What is evicted when memory runs out: what saves the least time per byte and was not used for
 //! long.
 
 use super::Cache;
@@ -23,12 +23,14 @@ impl Tree {
         1.0 / (self.clock.saturating_sub(used) + 1) as f64
     }
 
-    /// The node whose keys and values are given up next: nothing that is kept follows it, and some
+    /// The node whose keys and values are evicted next: nothing that is cached follows it, and some
     /// of its blocks get free.
-    pub fn least_node(&self, cache: &Cache) -> Option<NodeId> {
-        let last = |node: &Node| node.is_kept() && !node.children.iter().any(|&id| self.node(id).is_kept());
-        let held = |node: &Node| self.blocks_of_its_own(cache, node);
-        let pinned: usize = self.nodes().filter(|(_, node)| node.pinned).map(|(_, node)| held(node)).sum();
+    pub fn node_to_evict(&self, cache: &Cache) -> Option<NodeId> {
+        let last =
+            |node: &Node| node.is_cached() && !node.children.iter().any(|&id| self.node(id).is_cached());
+        let blocks_held = |node: &Node| self.blocks_of_its_own(cache, node);
+        let pinned: usize =
+            self.nodes().filter(|(_, node)| node.pinned).map(|(_, node)| blocks_held(node)).sum();
         let protect = pinned <= cache.layout().blocks / PINNED_SHARE;
         let worth = |node: &Node, blocks: usize| match cache.has_state() && node.snapshot.is_none() {
             // Nobody can go on from there.
@@ -36,7 +38,7 @@ impl Tree {
             false => cost(node.start, node.end()) / blocks as f64 * self.recency(node.used),
         };
         let candidates = self.nodes().filter(|(_, node)| last(node)).filter_map(|(id, node)| {
-            let blocks = held(node);
+            let blocks = blocks_held(node);
             (blocks > 0).then(|| ((protect && node.pinned, worth(node, blocks)), id))
         });
         least(candidates)
@@ -58,8 +60,8 @@ impl Tree {
             + rest.iter().filter(|block| cache.holders(**block) == 1).count()
     }
 
-    /// The node whose snapshot is given up next, but not that of `except`.
-    pub fn least_snapshot(&self, except: Option<NodeId>) -> Option<NodeId> {
+    /// The node whose snapshot is evicted next, but not that of `except`.
+    pub fn snapshot_to_evict(&self, except: Option<NodeId>) -> Option<NodeId> {
         let all = || self.nodes().filter(|(_, node)| node.snapshot.is_some());
         let pinned = all().filter(|(_, node)| node.ends_segment).count();
         let protect = pinned <= (all().count() / PINNED_SHARE).max(2);
@@ -88,9 +90,9 @@ impl Tree {
     /// them.
     pub fn forget_beyond(&mut self, most: usize) {
         let mut evicted: usize =
-            self.nodes().filter(|(_, node)| !node.is_kept()).map(|(_, node)| node.tokens.len()).sum();
+            self.nodes().filter(|(_, node)| !node.is_cached()).map(|(_, node)| node.tokens.len()).sum();
         while evicted > most {
-            let ends = self.nodes().filter(|(_, node)| !node.is_kept() && node.children.is_empty());
+            let ends = self.nodes().filter(|(_, node)| !node.is_cached() && node.children.is_empty());
             let Some((id, tokens)) =
                 ends.min_by_key(|(_, node)| node.used).map(|(id, node)| (id, node.tokens.len()))
             else {

@@ -1,21 +1,21 @@
-//! The tier in the host's memory: static text whose keys and values were given up on a device, in
-//! the form in which a file would keep it.
-//! It lasts as long as the process does, so nothing in it needs to be checked; of several texts the
-//! one that was not used for the longest time goes first.
+//! The tier in the host's memory: keys and values of static text that were evicted on a device, in
+//! the form of a file.
+//! It lasts as long as the process does, so nothing in it needs to be checked; the least recently
+//! used text is evicted first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A static segment: what layers keep of its tokens, piece after piece.
+/// A static segment: the layers' cache of its tokens, piece after piece.
 #[derive(Debug)]
-pub struct Parked {
+pub struct HostSegment {
     /// Number of tokens before those whose keys and values are here.
     pub start: usize,
     /// The pieces.
     pub pieces: Vec<Vec<u8>>,
 }
 
-impl Parked {
+impl HostSegment {
     /// Bytes of all pieces.
     pub fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.len() as u64).sum()
@@ -26,14 +26,14 @@ impl Parked {
 #[derive(Debug, Default)]
 pub struct HostMemory {
     /// By salt and all tokens up to the segment's end; with when it was last used.
-    segments: HashMap<(String, Vec<u32>), (u64, Arc<Parked>)>,
+    segments: HashMap<(String, Vec<u32>), (u64, Arc<HostSegment>)>,
     bytes: u64,
     limit: u64,
     clock: u64,
 }
 
 impl HostMemory {
-    /// Room for so many bytes; 0 keeps nothing.
+    /// A tier of so many bytes; 0 caches nothing.
     pub fn new(limit: u64) -> Self {
         HostMemory { limit, ..HostMemory::default() }
     }
@@ -49,8 +49,8 @@ impl HostMemory {
     }
 
     /// The segment at the end of `tokens`.
-    pub fn get(&self, salt: &str, tokens: &[u32]) -> Option<Arc<Parked>> {
-        self.segments.get(&(salt.to_owned(), tokens.to_vec())).map(|(_, parked)| parked.clone())
+    pub fn get(&self, salt: &str, tokens: &[u32]) -> Option<Arc<HostSegment>> {
+        self.segments.get(&(salt.to_owned(), tokens.to_vec())).map(|(_, segment)| segment.clone())
     }
 
     /// Says that a segment was used now.
@@ -61,16 +61,16 @@ impl HostMemory {
         }
     }
 
-    /// Keeps a segment, at the cost of others.
-    /// One that is larger than the room is not kept.
-    pub fn put(&mut self, salt: &str, tokens: &[u32], parked: Parked) {
-        let bytes = parked.bytes();
+    /// Caches a segment, evicting others.
+    /// One that is larger than the tier is not cached.
+    pub fn put(&mut self, salt: &str, tokens: &[u32], segment: HostSegment) {
+        let bytes = segment.bytes();
         if bytes > self.limit {
             return;
         }
         self.clock += 1;
         let key = (salt.to_owned(), tokens.to_vec());
-        if let Some((_, before)) = self.segments.insert(key, (self.clock, Arc::new(parked))) {
+        if let Some((_, before)) = self.segments.insert(key, (self.clock, Arc::new(segment))) {
             self.bytes -= before.bytes();
         }
         self.bytes += bytes;
@@ -89,23 +89,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_long_goes_first() {
+    fn the_least_recently_used_is_evicted_first() {
         let mut host = HostMemory::new(100);
         let put = |host: &mut HostMemory, token: u32, bytes: usize| {
-            host.put("", &[token], Parked { start: 0, pieces: vec![vec![token as u8; bytes]] });
+            host.put("", &[token], HostSegment { start: 0, pieces: vec![vec![token as u8; bytes]] });
         };
-        let there = |host: &HostMemory| (1..6).filter(|token| host.has("", &[*token])).collect::<Vec<u32>>();
+        let cached = |host: &HostMemory| (1..6).filter(|token| host.has("", &[*token])).collect::<Vec<u32>>();
         put(&mut host, 1, 40);
         put(&mut host, 2, 40);
         host.touch("", &[1]);
         put(&mut host, 3, 30);
-        assert_eq!(there(&host), [1, 3]);
-        // What is larger than the room costs nothing else its place.
+        assert_eq!(cached(&host), [1, 3]);
+        // What is larger than the tier evicts nothing.
         put(&mut host, 4, 101);
-        assert_eq!(there(&host), [1, 3]);
-        // The same again takes no more room.
+        assert_eq!(cached(&host), [1, 3]);
+        // The same again is there once.
         put(&mut host, 3, 60);
-        assert_eq!((there(&host), host.bytes), (vec![1, 3], 100));
+        assert_eq!((cached(&host), host.bytes), (vec![1, 3], 100));
         assert!(host.get("other", &[1]).is_none(), "tenants share nothing");
         assert_eq!(host.get("", &[3]).unwrap().bytes(), 60);
         assert!(HostMemory::default().is_off());

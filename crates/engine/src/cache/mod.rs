@@ -1,5 +1,5 @@
-//! What stays of sequences: blocks of keys and values, recurrent states, who holds them, and the
-//! prefixes that a later request can go on from.
+//! The KV cache: blocks of keys and values, recurrent states, who holds them, and the prefix cache
+//! that a later request can go on from.
 //! Pure bookkeeping; the numbers themselves lie with the backend.
 
 mod blocks;
@@ -11,5 +11,5 @@ mod table;
 mod tree;
 
 pub use blocks::{BlockId, BlockTable, Blocks, Layout};
-pub use prefixes::{Held, Hit, Prefix, Prefixes, SNAPSHOT_EVERY, SNAPSHOT_GAIN, Stop};
-pub use table::{BLOCK_TOKENS, Cache, Copies, Lack, Room, SlotId, Snapshot, Table};
+pub use prefixes::{Hit, MissReason, Prefix, PrefixLocation, Prefixes, SNAPSHOT_EVERY, SNAPSHOT_MIN_GAIN};
+pub use table::{BLOCK_TOKENS, Cache, CacheConfig, OutOfMemory, SlotId, Snapshot, Table};

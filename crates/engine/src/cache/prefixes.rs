@@ -1,17 +1,17 @@
-//! What is kept of prompts and answers, and what a new prompt finds of it.
+//! The prefix cache: what is cached of prompts and answers, and what a new prompt finds of it.
 
 use super::tree::{NodeId, Tree, Walk};
-use super::{BlockId, Cache, Lack, SlotId, Snapshot, Table};
+use super::{BlockId, Cache, OutOfMemory, SlotId, Snapshot, Table};
 
 /// Tokens that a snapshot must save at least: fewer are computed again instead.
-pub const SNAPSHOT_GAIN: usize = 16;
+pub const SNAPSHOT_MIN_GAIN: usize = 16;
 
-/// Tokens between points of a long prompt at which its state is kept, where there is room to spare,
-/// though nobody said that others may part from it there.
-/// A prompt that parts from it between two of them computes half as many tokens again, on average.
+/// Tokens between snapshots of a long prompt, where there is memory to spare and no boundary says
+/// that others may diverge there.
+/// A prompt that diverges between two of them computes half as many tokens again, on average.
 pub const SNAPSHOT_EVERY: usize = 512;
 
-/// Tokens of what was kept that [`Stop::Diverged`] shows.
+/// Cached tokens that [`MissReason::Diverged`] shows.
 const SHOWN: usize = 6;
 
 /// What a sequence asks of the cache.
@@ -19,9 +19,9 @@ const SHOWN: usize = 6;
 pub struct Prefix {
     /// Prompts share with those of the same salt only.
     pub salt: String,
-    /// Where others may part from it, in tokens, ascending: the ends of static segments, the start
-    /// of the turn.
-    /// There the state of a model that has one is kept.
+    /// Cache breakpoints: where others may diverge from it, in tokens, ascending: the ends of
+    /// static segments, the start of the turn.
+    /// There a snapshot is taken.
     pub boundaries: Vec<usize>,
     /// Tokens of static text that it begins with.
     pub pinned: usize,
@@ -38,18 +38,18 @@ impl Prefix {
 
 /// Why no more of a prompt was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// What was kept goes on otherwise.
+pub enum MissReason {
+    /// What is cached goes on otherwise.
     Diverged {
         /// Its next tokens.
-        kept: Vec<u32>,
+        cached: Vec<u32>,
     },
-    /// What follows was kept once.
+    /// What follows was evicted.
     Evicted {
         /// How many tokens.
         tokens: usize,
     },
-    /// What follows is kept, but not the state that it takes to go on from there.
+    /// What follows is cached, but not the state that it takes to go on from there.
     NoState {
         /// How many tokens.
         tokens: usize,
@@ -66,13 +66,13 @@ pub struct Hit {
     snapshot: Option<NodeId>,
     /// Tokens up to which it is one of the prompts that were seen before.
     pub seen: usize,
-    /// Why it is no more; `None` if nothing that was kept goes on after it.
-    pub stop: Option<Stop>,
+    /// Why it is no more; `None` if nothing that is cached goes on after it.
+    pub stop: Option<MissReason>,
 }
 
-/// Where what is kept of a text lies.
+/// Where the cache of a text lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct PrefixLocation {
     /// Blocks of layers that see everything, from the first token on.
     pub full: Vec<BlockId>,
     /// Blocks of windowed layers; only those of the last window are valid.
@@ -89,49 +89,51 @@ pub struct Prefixes {
 }
 
 impl Prefixes {
-    /// The longest kept prefix of `prompt`, at most `limit` tokens.
+    /// The longest cached prefix of `prompt`, at most `limit` tokens.
     pub fn find(&self, cache: &Cache, salt: &str, prompt: &[u32], limit: usize) -> Hit {
         let Walk { path, len: seen } = self.tree.walk(salt, &prompt[..limit.min(prompt.len())]);
-        let there = path.iter().take_while(|id| self.tree.node(**id).is_kept()).count();
-        let kept = path[..there].last().map_or(0, |id| self.tree.node(*id).end().min(seen));
+        let there = path.iter().take_while(|id| self.tree.node(**id).is_cached()).count();
+        let cached = path[..there].last().map_or(0, |id| self.tree.node(*id).end().min(seen));
         let (len, snapshot) = match cache.has_state() {
-            false => (kept, None),
-            true => self.state(cache, &path[..there], kept),
+            false => (cached, None),
+            true => self.state(cache, &path[..there], cached),
         };
-        let stop = if seen > kept {
-            Some(Stop::Evicted { tokens: seen - len })
-        } else if kept > len {
-            Some(Stop::NoState { tokens: kept - len })
+        let stop = if seen > cached {
+            Some(MissReason::Evicted { tokens: seen - len })
+        } else if cached > len {
+            Some(MissReason::NoState { tokens: cached - len })
         } else {
-            self.otherwise(salt, &path, seen).filter(|_| seen < limit).map(|kept| Stop::Diverged { kept })
+            self.otherwise(salt, &path, seen)
+                .filter(|_| seen < limit)
+                .map(|cached| MissReason::Diverged { cached })
         };
         Hit { path, len, snapshot, seen, stop }
     }
 
-    /// The last point of `path`, at most after `kept` tokens, that a snapshot serves.
-    fn state(&self, cache: &Cache, path: &[NodeId], kept: usize) -> (usize, Option<NodeId>) {
+    /// The last point of `path`, at most after `cached` tokens, that a snapshot serves.
+    fn state(&self, cache: &Cache, path: &[NodeId], cached: usize) -> (usize, Option<NodeId>) {
         let ends = path.iter().rev().filter(|id| {
             let node = self.tree.node(**id);
-            node.snapshot.is_some() && node.end() <= kept
+            node.snapshot.is_some() && node.end() <= cached
         });
         let before = ends.clone().next().map_or((0, None), |id| (self.tree.node(*id).end(), Some(*id)));
-        if before.0 == kept || cache.recurrent() {
+        if before.0 == cached || cache.recurrent() {
             return before;
         }
-        // A window that was kept further on may still reach back to here.
+        // A window that was cached further on may still reach back to here.
         let mut open: Vec<NodeId> = path.last().copied().into_iter().collect();
         while let Some(id) = open.pop() {
             let node = self.tree.node(id);
-            let serves = |snapshot: &Snapshot| cache.serves(snapshot, node.end(), kept);
-            if node.end() >= kept && node.snapshot.as_ref().is_some_and(serves) {
-                return (kept, Some(id));
+            let serves = |snapshot: &Snapshot| cache.serves(snapshot, node.end(), cached);
+            if node.end() >= cached && node.snapshot.as_ref().is_some_and(serves) {
+                return (cached, Some(id));
             }
             open.extend(&node.children);
         }
         before
     }
 
-    /// The next tokens of what was kept beyond the first `seen` tokens of `path`.
+    /// The next known tokens after the first `seen` tokens of `path`.
     fn otherwise(&self, salt: &str, path: &[NodeId], seen: usize) -> Option<Vec<u32>> {
         let last = path.last().copied().or(self.tree.root(salt))?;
         let node = self.tree.node(last);
@@ -167,8 +169,8 @@ impl Prefixes {
             if let Some(resumed) = cache.resume(blocks.clone(), hit.len, snapshot) {
                 return resumed;
             }
-            match self.tree.least_snapshot(Some(id)) {
-                Some(other) => self.give_up_snapshot(cache, other),
+            match self.tree.snapshot_to_evict(Some(id)) {
+                Some(other) => self.evict_snapshot(cache, other),
                 // All other slots are those of running sequences.
                 None => return (Table::default(), None),
             }
@@ -189,9 +191,9 @@ impl Prefixes {
         self.tree.forget_beyond(cache.capacity());
     }
 
-    /// Keeps the state after the first `at` tokens, of which the latest step computed the last;
+    /// Takes a snapshot after the first `at` tokens, of which the latest step computed the last;
     /// `slot` has its recurrent part.
-    pub fn keep_state(
+    pub fn insert_snapshot(
         &mut self,
         cache: &mut Cache,
         prefix: &Prefix,
@@ -204,88 +206,88 @@ impl Prefixes {
         self.put(cache, &prefix.salt, &tokens[..at], snapshot);
     }
 
-    /// Keeps what a sequence that goes no further has computed of `tokens`.
-    pub fn keep(&mut self, cache: &mut Cache, prefix: &Prefix, tokens: &[u32], table: Table) {
+    /// Caches what a sequence that goes no further has computed of `tokens`.
+    pub fn insert(&mut self, cache: &mut Cache, prefix: &Prefix, tokens: &[u32], table: Table) {
         self.tree.clock += 1;
         self.learn(cache, prefix, tokens, &table);
         let computed = &tokens[..tokens.len().min(table.len())];
-        let snapshot = cache.into_snapshot(table);
+        let snapshot = cache.take_snapshot(table);
         match cache.has_state() && !computed.is_empty() {
             true => self.put(cache, &prefix.salt, computed, snapshot),
             false => cache.release_snapshot(snapshot),
         }
     }
 
-    /// Where all that going on after `tokens` takes lies; `None` if any of it is not kept.
-    pub fn held(&self, cache: &Cache, salt: &str, tokens: &[u32]) -> Option<Held> {
+    /// Where all lies that going on after `tokens` takes; `None` if any of it is not cached.
+    pub fn locate(&self, cache: &Cache, salt: &str, tokens: &[u32]) -> Option<PrefixLocation> {
         let Walk { path, len } = self.tree.walk(salt, tokens);
-        let kept = path.iter().all(|id| self.tree.node(*id).is_kept());
-        if !kept || len < tokens.len() {
+        let cached = path.iter().all(|id| self.tree.node(*id).is_cached());
+        if !cached || len < tokens.len() {
             return None;
         }
         let full = self.tree.blocks(&path, len, cache.layout().block_tokens);
         if !cache.has_state() {
-            return Some(Held { full, windowed: Vec::new(), slot: None });
+            return Some(PrefixLocation { full, windowed: Vec::new(), slot: None });
         }
         let last = self.tree.node(*path.last()?);
         let snapshot = last.snapshot.as_ref().filter(|_| last.end() == len)?;
-        let (windowed, slot) = cache.lies(snapshot, len)?;
-        Some(Held { full, windowed: windowed.to_vec(), slot })
+        let (windowed, slot) = cache.location(snapshot, len)?;
+        Some(PrefixLocation { full, windowed: windowed.to_vec(), slot })
     }
 
     /// Puts `snapshot` after all of `tokens`, unless there is one.
     fn put(&mut self, cache: &mut Cache, salt: &str, tokens: &[u32], snapshot: Snapshot) {
         let clock = self.tree.clock;
         let node = self.tree.cut(cache, salt, tokens, tokens.len()).map(|id| self.tree.node_mut(id));
-        match node.filter(|node| node.snapshot.is_none() && node.is_kept()) {
+        match node.filter(|node| node.snapshot.is_none() && node.is_cached()) {
             Some(node) => (node.snapshot, node.resumed) = (Some(snapshot), clock),
             None => cache.release_snapshot(snapshot),
         }
     }
 
-    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have
-    /// all.
+    /// A slot for a snapshot, if need be an evicted one's; `None` if running sequences have all.
     pub fn slot(&mut self, cache: &mut Cache) -> Option<SlotId> {
         loop {
             if let Some(slot) = cache.take_slot() {
                 return Some(slot);
             }
-            let least = self.tree.least_snapshot(None)?;
-            self.give_up_snapshot(cache, least);
+            let node = self.tree.snapshot_to_evict(None)?;
+            self.evict_snapshot(cache, node);
         }
     }
 
-    /// Gives up the least of what holds `lack`; false if there is nothing that could be.
-    pub fn evict(&mut self, cache: &mut Cache, lack: Lack) -> bool {
-        match lack {
-            Lack::Blocks => self.tree.least_node(cache).map(|id| self.tree.evict(cache, id)),
-            Lack::State => self.tree.least_snapshot(None).map(|id| self.give_up_snapshot(cache, id)),
+    /// Evicts what is worth least of what holds the memory that ran out; false if there is nothing.
+    pub fn evict(&mut self, cache: &mut Cache, kind: OutOfMemory) -> bool {
+        match kind {
+            OutOfMemory::Blocks => self.tree.node_to_evict(cache).map(|id| self.tree.evict(cache, id)),
+            OutOfMemory::Snapshots => {
+                self.tree.snapshot_to_evict(None).map(|id| self.evict_snapshot(cache, id))
+            }
         }
         .is_some()
     }
 
-    /// The static text that [`Prefixes::evict`] would give up next: its salt, its tokens from the
-    /// beginning on, and how many of them come before what is to be kept of it: up to where
-    /// something else can be gone on from.
+    /// The static text that [`Prefixes::evict`] would evict next: its salt, its tokens from the
+    /// beginning on, and how many of them could be resumed from without it.
     /// `None` if that is no static text.
-    pub fn leaving(&self, cache: &Cache, lack: Lack) -> Option<(String, Vec<u32>, usize)> {
-        let id = match lack {
-            Lack::Blocks => self.tree.least_node(cache),
-            Lack::State => self.tree.least_snapshot(None),
+    pub fn eviction_candidate(&self, cache: &Cache, kind: OutOfMemory) -> Option<(String, Vec<u32>, usize)> {
+        let id = match kind {
+            OutOfMemory::Blocks => self.tree.node_to_evict(cache),
+            OutOfMemory::Snapshots => self.tree.snapshot_to_evict(None),
         }?;
         let node = self.tree.node(id);
         let start = if cache.has_state() { self.tree.snapshot_before(node) } else { node.start };
-        let leaves = match lack {
-            Lack::Blocks => node.pinned,
-            Lack::State => node.ends_segment,
+        let is_static = match kind {
+            OutOfMemory::Blocks => node.pinned,
+            OutOfMemory::Snapshots => node.ends_segment,
         };
-        leaves.then(|| {
+        is_static.then(|| {
             let (salt, tokens) = self.tree.text(id);
             (salt, tokens, start)
         })
     }
 
-    fn give_up_snapshot(&mut self, cache: &mut Cache, id: NodeId) {
+    fn evict_snapshot(&mut self, cache: &mut Cache, id: NodeId) {
         if let Some(snapshot) = self.tree.node_mut(id).snapshot.take() {
             cache.release_snapshot(snapshot);
         }

@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::Room;
+use crate::cache::CacheConfig;
 
-/// A cache of 32-token blocks with its prefixes, and sequences on it that write what they are told
+/// A cache of 32-token blocks with its prefixes, and sequences on it that write what the test says
 /// to.
 struct House {
     cache: Cache,
@@ -12,7 +12,7 @@ struct House {
 
 impl House {
     fn new(blocks: usize, window: Option<usize>, recurrent: bool) -> Self {
-        let cache = Cache::new(&Room::new(blocks * 32, 2, 8, window), recurrent);
+        let cache = Cache::new(&CacheConfig::new(blocks * 32, 2, 8, window), recurrent);
         House { cache, prefixes: Prefixes::default() }
     }
 
@@ -20,13 +20,13 @@ impl House {
         self.prefixes.find(&self.cache, "", prompt, prompt.len())
     }
 
-    /// As far as is kept.
+    /// As far as is cached.
     fn attach(&mut self, prompt: &[u32]) -> Table {
         let hit = self.find(prompt);
         self.prefixes.attach(&mut self.cache, &hit).0
     }
 
-    /// A prompt that goes no further than what is kept.
+    /// A prompt that goes no further than what is cached.
     fn use_again(&mut self, prompt: &[u32]) {
         let table = self.attach(prompt);
         self.cache.release(table);
@@ -35,8 +35,8 @@ impl House {
     /// Computes all of `tokens`; evicts what must be.
     fn compute(&mut self, tokens: &[u32]) -> Table {
         let mut table = self.attach(tokens);
-        while let Err(lack) = self.cache.reserve(&mut table, tokens.len()) {
-            assert!(self.prefixes.evict(&mut self.cache, lack), "{lack:?}");
+        while let Err(kind) = self.cache.reserve(&mut table, tokens.len()) {
+            assert!(self.prefixes.evict(&mut self.cache, kind), "{kind:?}");
         }
         table.advance(tokens.len() - table.len());
         table
@@ -48,7 +48,7 @@ impl House {
 
     fn keep_as(&mut self, prefix: &Prefix, tokens: &[u32]) {
         let table = self.compute(tokens);
-        self.prefixes.keep(&mut self.cache, prefix, tokens, table);
+        self.prefixes.insert(&mut self.cache, prefix, tokens, table);
     }
 
     fn free(&self) -> usize {
@@ -66,7 +66,7 @@ fn then(tokens: std::ops::Range<u32>, others: std::ops::Range<u32>) -> Vec<u32> 
 }
 
 #[test]
-fn the_longest_common_prefix_is_shared_wherever_prompts_part() {
+fn the_longest_common_prefix_is_shared_wherever_prompts_diverge() {
     let mut house = House::new(16, None, false);
     house.keep(&range(0..100));
     assert_eq!(house.free(), 12);
@@ -88,7 +88,7 @@ fn the_longest_common_prefix_is_shared_wherever_prompts_part() {
 }
 
 #[test]
-fn a_sequence_that_runs_is_shared_and_goes_on_in_its_place() {
+fn a_running_sequence_is_shared_and_goes_on_in_place() {
     let mut house = House::new(16, None, false);
     let tokens = range(0..200);
     let mut table = house.compute(&tokens[..50]);
@@ -104,8 +104,8 @@ fn a_sequence_that_runs_is_shared_and_goes_on_in_its_place() {
 }
 
 #[test]
-fn why_no_more_was_found() {
-    let check = |house: &House, prompt: &[u32], len: usize, stop: Option<Stop>| {
+fn a_miss_has_its_reason() {
+    let check = |house: &House, prompt: &[u32], len: usize, stop: Option<MissReason>| {
         let hit = house.find(prompt);
         assert_eq!((hit.len, hit.stop), (len, stop));
     };
@@ -115,17 +115,17 @@ fn why_no_more_was_found() {
     check(&house, &range(0..90), 60, None);
     check(&house, &range(0..60), 60, None);
     let kept = range(40..46);
-    check(&house, &then(0..40, 900..910), 40, Some(Stop::Diverged { kept: kept.clone() }));
-    check(&house, &[7], 0, Some(Stop::Diverged { kept: range(0..6) }));
+    check(&house, &then(0..40, 900..910), 40, Some(MissReason::Diverged { cached: kept.clone() }));
+    check(&house, &[7], 0, Some(MissReason::Diverged { cached: range(0..6) }));
     house.keep(&range(1000..1100));
-    check(&house, &range(0..90), 0, Some(Stop::Evicted { tokens: 60 }));
-    // What was evicted is kept again once it is computed again.
+    check(&house, &range(0..90), 0, Some(MissReason::Evicted { tokens: 60 }));
+    // What was evicted is cached again once it is computed again.
     house.keep(&range(0..30));
-    check(&house, &range(0..90), 30, Some(Stop::Evicted { tokens: 30 }));
+    check(&house, &range(0..90), 30, Some(MissReason::Evicted { tokens: 30 }));
 
     let mut house = House::new(8, None, true);
     house.keep(&range(0..60));
-    check(&house, &then(0..40, 900..910), 0, Some(Stop::NoState { tokens: 40 }));
+    check(&house, &then(0..40, 900..910), 0, Some(MissReason::NoState { tokens: 40 }));
     check(&house, &range(0..61), 60, None);
 }
 
@@ -138,15 +138,15 @@ fn tenants_share_nothing() {
 }
 
 #[test]
-fn state_is_kept_at_boundaries_and_where_prompts_parted() {
+fn snapshots_are_taken_at_boundaries_and_where_prompts_diverged() {
     for (window, recurrent) in [(None, true), (Some(8), false), (Some(8), true)] {
         let mut house = House::new(64, window, recurrent);
         let tokens = range(0..700);
         let table = house.compute(&tokens);
         let prefix = Prefix { boundaries: vec![40, 650], pinned: 40, ..Prefix::default() };
         let slot = recurrent.then(|| house.prefixes.slot(&mut house.cache).unwrap());
-        house.prefixes.keep_state(&mut house.cache, &prefix, &tokens, &table, (650, slot));
-        house.prefixes.keep(&mut house.cache, &prefix, &tokens, table);
+        house.prefixes.insert_snapshot(&mut house.cache, &prefix, &tokens, &table, (650, slot));
+        house.prefixes.insert(&mut house.cache, &prefix, &tokens, table);
         let check = |common: u32, expected: usize| {
             let hit = house.find(&then(0..common, 900..910));
             assert_eq!((hit.len, hit.seen), (expected, common as usize), "{window:?} {recurrent}");
@@ -177,8 +177,8 @@ fn a_snapshot_serves_many() {
 }
 
 #[test]
-fn what_a_window_has_passed_is_forgotten() {
-    let mut cache = Cache::new(&Room::new(4096, 1, 64, Some(64)), false);
+fn blocks_that_a_window_has_passed_are_freed() {
+    let mut cache = Cache::new(&CacheConfig::new(4096, 1, 64, Some(64)), false);
     let blocks = cache.free().1;
     let mut table = Table::default();
     for end in (64..=2048).step_by(64) {
@@ -187,7 +187,7 @@ fn what_a_window_has_passed_is_forgotten() {
         assert!(blocks - cache.free().1 <= (64 + 256 + 64) / 32 + 2, "{end} tokens");
     }
     let mut house = House { cache, prefixes: Prefixes::default() };
-    house.prefixes.keep(&mut house.cache, &Prefix::default(), &range(0..2048), table);
+    house.prefixes.insert(&mut house.cache, &Prefix::default(), &range(0..2048), table);
     for (common, expected) in [(2048, 2048), (1900, 1900), (1000, 0)] {
         assert_eq!(house.find(&then(0..common, 9000..9002)).len, expected);
     }
@@ -200,7 +200,7 @@ fn the_least_useful_is_evicted_first() {
     house.keep(&range(1000..1064));
     house.keep(&range(2000..2064));
     house.use_again(&range(0..64));
-    // Static text is kept longer than what was used later, within a quarter of the room.
+    // Static text stays longer than what was used later, within a quarter of the blocks.
     house.keep_as(&Prefix { boundaries: vec![64], pinned: 64, ..Prefix::default() }, &range(3000..3064));
     let kept = |house: &House| [0, 1000, 2000, 3000].map(|start| house.find(&range(start..start + 64)).len);
     assert_eq!(kept(&house), [64; 4]);
@@ -215,7 +215,7 @@ fn the_least_useful_is_evicted_first() {
 }
 
 #[test]
-fn what_saves_little_time_for_its_bytes_goes_first() {
+fn what_saves_little_time_for_its_bytes_is_evicted_first() {
     // Of the same age: 33 tokens in two blocks, and 64 in two.
     let mut house = House::new(8, None, false);
     house.keep(&range(0..33));
@@ -234,10 +234,10 @@ proptest! {
         recurrent in any::<bool>(),
         window in prop::sample::select(vec![None, Some(20)]),
     ) {
-        let room = Room::new(14 * 32, 3, 64, window);
-        let mut cache = Cache::new(&room, recurrent);
+        let config = CacheConfig::new(14 * 32, 3, 64, window);
+        let mut cache = Cache::new(&config, recurrent);
         let mut prefixes = Prefixes::default();
-        let (full, windowed, slots) = (room.full.blocks, cache.free().1, room.slots);
+        let (full, windowed, slots) = (config.full.blocks, cache.free().1, config.slots);
         // What lies in each block, and what each slot has seen.
         let mut memory = vec![u32::MAX; full * 32];
         let mut ring = vec![u32::MAX; windowed.max(1) * 32];
@@ -265,7 +265,7 @@ proptest! {
                     let copies = loop {
                         match cache.reserve(table, end) {
                             Ok(copies) => break Some(copies),
-                            Err(lack) if prefixes.evict(&mut cache, lack) => {}
+                            Err(kind) if prefixes.evict(&mut cache, kind) => {}
                             Err(_) => break None,
                         }
                     };
@@ -297,12 +297,12 @@ proptest! {
                     }
                     table.advance(end - start);
                     for state in saved {
-                        prefixes.keep_state(&mut cache, prefix, tokens, table, state);
+                        prefixes.insert_snapshot(&mut cache, prefix, tokens, table, state);
                     }
                 }
                 5 if !running.is_empty() => {
                     let (table, tokens, prefix) = running.swap_remove(at % running.len());
-                    prefixes.keep(&mut cache, &prefix, &tokens, table);
+                    prefixes.insert(&mut cache, &prefix, &tokens, table);
                 }
                 6 if !running.is_empty() => {
                     let (table, tokens, prefix) = &running[at % running.len()];
@@ -328,8 +328,8 @@ proptest! {
         for (table, _, _) in running {
             cache.release(table);
         }
-        for lack in [Lack::State, Lack::Blocks] {
-            while prefixes.evict(&mut cache, lack) {}
+        for kind in [OutOfMemory::Snapshots, OutOfMemory::Blocks] {
+            while prefixes.evict(&mut cache, kind) {}
         }
         prop_assert_eq!(cache.free(), (full, windowed));
         prop_assert_eq!(std::iter::from_fn(|| cache.take_slot()).count(), if recurrent { slots } else { 0 });

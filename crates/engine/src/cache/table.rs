@@ -2,7 +2,7 @@
 
 use super::{BlockId, BlockTable, Blocks, Layout};
 
-/// Names a place for one sequence's recurrent state.
+/// Names a slot for one sequence's recurrent state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SlotId(pub u32);
 
@@ -10,14 +10,14 @@ pub struct SlotId(pub u32);
 /// Smaller wastes less on tails, larger needs fewer pieces when it is read.
 pub const BLOCK_TOKENS: usize = 32;
 
-/// Tokens before its window that a sequence keeps, so that a turn whose last tokens are rendered
+/// Tokens before its window that stay cached, so that a turn whose last tokens are rendered
 /// otherwise can still go on from them.
 /// Cost: memory for as many tokens in every windowed layer.
 const WINDOW_SLACK: usize = 256;
 
-/// How much the cache holds.
+/// The capacity of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct CacheConfig {
     /// Of layers that see everything.
     pub full: Layout,
     /// Of windowed layers.
@@ -34,32 +34,34 @@ pub struct Room {
     step: usize,
 }
 
-impl Room {
-    /// Room for `tokens` tokens of up to `sequences` sequences that run at once, fed by up to
-    /// `step` tokens a step, and for a snapshot of each of them and one more.
+impl CacheConfig {
+    /// Capacity for `tokens` tokens of up to `sequences` running sequences, with up to `step`
+    /// tokens a step.
+    /// Each sequence has a snapshot, and there is one more.
     pub fn new(tokens: usize, sequences: usize, step: usize, window: Option<usize>) -> Self {
         let full = layout(tokens.div_ceil(BLOCK_TOKENS));
-        let room = Room { full, windowed: layout(0), slots: 0, window, sequences, context: tokens, step };
-        room.keeping(sequences.saturating_add(1))
+        let config =
+            CacheConfig { full, windowed: layout(0), slots: 0, window, sequences, context: tokens, step };
+        config.with_snapshots(sequences.saturating_add(1))
     }
 
     /// The same for sequences of at most `context` tokens each.
     #[must_use]
-    pub fn of_sequences(self, context: usize) -> Self {
-        Room { context: context.min(self.context), ..self }
+    pub fn with_context(self, context: usize) -> Self {
+        CacheConfig { context: context.min(self.context), ..self }
     }
 
-    /// The same with room for so many snapshots.
+    /// The same for so many snapshots.
     #[must_use]
-    pub fn keeping(self, snapshots: usize) -> Self {
+    pub fn with_snapshots(self, snapshots: usize) -> Self {
         let windowed = self.window.map_or(0, |window| {
             let seen = |more: usize| (window + WINDOW_SLACK + more).div_ceil(BLOCK_TOKENS) + 2;
             let running = seen(self.step).saturating_mul(self.sequences);
             self.full.blocks.min(running.saturating_add(seen(0).saturating_mul(snapshots)))
         });
-        // A running sequence has a second one while a draft may have to be taken back.
+        // A running sequence has a second one while draft tokens may be rejected.
         let slots = self.sequences.saturating_mul(2).saturating_add(snapshots);
-        Room { windowed: layout(windowed), slots, ..self }
+        CacheConfig { windowed: layout(windowed), slots, ..self }
     }
 }
 
@@ -68,7 +70,7 @@ fn layout(blocks: usize) -> Layout {
 }
 
 /// What one sequence holds.
-/// Made and given up by [`Cache`] only, which counts.
+/// Made and released by [`Cache`] only, which counts.
 #[derive(Debug, Default)]
 pub struct Table {
     full: BlockTable,
@@ -102,30 +104,30 @@ impl Table {
         self.slot.unwrap_or_default()
     }
 
-    /// Says that `tokens` more are computed.
-    /// Room must have been reserved.
+    /// Says that `tokens` more are computed, for which blocks must have been reserved.
     pub fn advance(&mut self, tokens: usize) {
         self.full.advance(tokens);
         self.windowed.advance(tokens);
     }
 }
 
-/// What it takes, beside the blocks of layers that see everything, to go on from one point of a
-/// sequence: the last window of windowed layers, shared, and a copy of the recurrent state.
-/// Made and given up by [`Cache`] only.
+/// What it takes to go on from one point of a sequence, beside the blocks of layers that see
+/// everything.
+/// That is the last window of windowed layers, shared, and a copy of the recurrent state.
+/// Made and released by [`Cache`] only.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     windowed: BlockTable,
     slot: Option<SlotId>,
 }
 
-/// What there is too little of.
+/// Which memory of the cache ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
+pub enum OutOfMemory {
     /// Blocks of layers that see everything.
     Blocks,
     /// Blocks of windowed layers, or slots: what snapshots hold.
-    State,
+    Snapshots,
 }
 
 /// Copies of blocks that the backend must do, `(from, to)`.
@@ -137,7 +139,7 @@ pub struct Copies {
     pub windowed: Vec<(BlockId, BlockId)>,
 }
 
-/// All blocks and slots, and who holds them.
+/// All blocks and slots, and their holders.
 #[derive(Debug)]
 pub struct Cache {
     full: Blocks,
@@ -149,11 +151,11 @@ pub struct Cache {
 impl Cache {
     /// Everything free.
     /// `recurrent`: whether the model has recurrent state.
-    pub fn new(room: &Room, recurrent: bool) -> Self {
+    pub fn new(config: &CacheConfig, recurrent: bool) -> Self {
         Cache {
-            full: Blocks::new(room.full),
-            windowed: room.window.map(|window| (Blocks::new(room.windowed), window)),
-            slots: recurrent.then(|| (0..room.slots as u32).rev().map(SlotId).collect()),
+            full: Blocks::new(config.full),
+            windowed: config.window.map(|window| (Blocks::new(config.windowed), window)),
+            slots: recurrent.then(|| (0..config.slots as u32).rev().map(SlotId).collect()),
         }
     }
 
@@ -163,7 +165,7 @@ impl Cache {
         layout.blocks * layout.block_tokens
     }
 
-    /// How layers that see everything are cut.
+    /// The blocks of layers that see everything.
     pub fn layout(&self) -> Layout {
         self.full.layout()
     }
@@ -188,30 +190,30 @@ impl Cache {
         self.full.holders(block)
     }
 
-    /// Makes room for `tokens` tokens in `table`.
+    /// Reserves blocks, and a slot, for `tokens` tokens in `table`.
     ///
     /// # Errors
-    /// What there is too little of; nothing is taken then.
-    pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Result<Copies, Lack> {
+    /// The memory that ran out; nothing is taken then.
+    pub fn reserve(&mut self, table: &mut Table, tokens: usize) -> Result<Copies, OutOfMemory> {
         self.forget(table);
-        if self.windowed.as_ref().is_some_and(|(blocks, _)| !blocks.has_room(&table.windowed, tokens)) {
-            return Err(Lack::State);
+        if self.windowed.as_ref().is_some_and(|(blocks, _)| !blocks.fits(&table.windowed, tokens)) {
+            return Err(OutOfMemory::Snapshots);
         }
-        if !self.full.has_room(&table.full, tokens) {
-            return Err(Lack::Blocks);
+        if !self.full.fits(&table.full, tokens) {
+            return Err(OutOfMemory::Blocks);
         }
         if self.slots.is_some() && table.slot.is_none() {
-            table.slot = Some(self.take_slot().ok_or(Lack::State)?);
+            table.slot = Some(self.take_slot().ok_or(OutOfMemory::Snapshots)?);
         }
         let windowed = match &mut self.windowed {
-            Some((blocks, _)) => blocks.reserve(&mut table.windowed, tokens).ok_or(Lack::State)?,
+            Some((blocks, _)) => blocks.reserve(&mut table.windowed, tokens).ok_or(OutOfMemory::Snapshots)?,
             None => Vec::new(),
         };
-        let full = self.full.reserve(&mut table.full, tokens).ok_or(Lack::Blocks)?;
+        let full = self.full.reserve(&mut table.full, tokens).ok_or(OutOfMemory::Blocks)?;
         Ok(Copies { full, windowed })
     }
 
-    /// Gives up what the window has passed.
+    /// Drops what the window has passed.
     fn forget(&mut self, table: &mut Table) {
         if let Some((blocks, window)) = &mut self.windowed {
             let seen = (table.windowed.len() + 1).saturating_sub(*window + WINDOW_SLACK);
@@ -219,20 +221,20 @@ impl Cache {
         }
     }
 
-    /// A slot that nobody has.
+    /// A free slot.
     pub fn take_slot(&mut self) -> Option<SlotId> {
         self.slots.as_mut()?.pop()
     }
 
-    /// Whether a snapshot more would take nothing that anybody might miss: there is a free slot,
-    /// and half of the blocks of windowed layers are free.
-    pub fn has_spare_state(&self) -> bool {
+    /// Whether a snapshot more would evict nothing: there is a free slot, and half of the blocks of
+    /// windowed layers are free.
+    pub fn has_spare_snapshot(&self) -> bool {
         let windowed = self.windowed.as_ref();
         self.slots.as_ref().is_none_or(|free| !free.is_empty())
             && windowed.is_none_or(|(blocks, _)| 2 * blocks.free() > blocks.layout().blocks)
     }
 
-    /// Gives up a slot.
+    /// Releases a slot.
     pub fn release_slot(&mut self, slot: SlotId) {
         if let Some(free) = &mut self.slots {
             free.push(slot);
@@ -240,7 +242,8 @@ impl Cache {
     }
 
     /// Takes back all but the first `tokens` tokens of `table`, of those that were computed since
-    /// room was last reserved; `slot` has the recurrent state of that point.
+    /// blocks were last reserved.
+    /// `slot` has the recurrent state of that point.
     pub fn cut(&mut self, table: &mut Table, tokens: usize, slot: Option<SlotId>) {
         self.full.cut(&mut table.full, tokens);
         if let Some((blocks, _)) = &mut self.windowed {
@@ -252,7 +255,8 @@ impl Cache {
     }
 
     /// A snapshot of `table` after its first `at` tokens, which must be among those that the latest
-    /// step computed; `slot` holds the recurrent state of that point.
+    /// step computed.
+    /// `slot` holds the recurrent state of that point.
     pub fn snapshot(&mut self, table: &Table, at: usize, slot: Option<SlotId>) -> Snapshot {
         let windowed = match &mut self.windowed {
             Some((blocks, window)) => {
@@ -266,13 +270,13 @@ impl Cache {
     }
 
     /// What is left of a sequence that goes no further: its state is the snapshot's now.
-    pub fn into_snapshot(&mut self, mut table: Table) -> Snapshot {
+    pub fn take_snapshot(&mut self, mut table: Table) -> Snapshot {
         self.forget(&mut table);
         self.full.release(table.full);
         Snapshot { windowed: table.windowed, slot: table.slot }
     }
 
-    /// Gives up a snapshot.
+    /// Releases a snapshot.
     pub fn release_snapshot(&mut self, snapshot: Snapshot) {
         if let Some((blocks, _)) = &mut self.windowed {
             blocks.release(snapshot.windowed);
@@ -294,7 +298,7 @@ impl Cache {
 
     /// Where a snapshot's windowed blocks and recurrent state lie, if it serves to go on after `at`
     /// tokens, where it was taken.
-    pub fn lies<'a>(&self, snapshot: &'a Snapshot, at: usize) -> Option<(&'a [BlockId], Option<SlotId>)> {
+    pub fn location<'a>(&self, snapshot: &'a Snapshot, at: usize) -> Option<(&'a [BlockId], Option<SlotId>)> {
         self.serves(snapshot, at, at).then(|| (snapshot.windowed.blocks(), snapshot.slot))
     }
 
@@ -329,13 +333,14 @@ impl Cache {
         Some((table, copy))
     }
 
-    /// Gives up `table`.
+    /// Releases `table`.
     pub fn release(&mut self, table: Table) {
-        let snapshot = self.into_snapshot(table);
+        let snapshot = self.take_snapshot(table);
         self.release_snapshot(snapshot);
     }
 
-    /// Blocks that nobody holds, of layers that see everything and of windowed ones.
+    /// Free blocks, of layers that see everything and of windowed ones.
+    #[cfg(test)]
     pub fn free(&self) -> (usize, usize) {
         (self.full.free(), self.windowed.as_ref().map_or(0, |(blocks, _)| blocks.free()))
     }

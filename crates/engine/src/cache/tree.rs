@@ -1,10 +1,11 @@
 //! The radix tree over tokens: what was computed, by the tokens that it was computed from.
 //!
-//! A node is a run of tokens with the blocks in which their keys and values lie; its first block
-//! may hold the last tokens of its parent too, as that of a sequence that parted there.
+//! A node is a segment of tokens with the blocks in which their keys and values lie.
+//! Its first block may hold the last tokens of its parent too, where two sequences diverged within
+//! a block.
 //! Below a root all sequences of one tenant begin.
-//! What was evicted keeps its tokens for a while, so that a miss can be explained.
-//! Structure only: what is worth keeping is said in `eviction`.
+//! The tokens of what was evicted stay for a while, so that a miss can be explained.
+//! Structure only: `eviction` says what is worth caching.
 
 use std::collections::HashMap;
 
@@ -13,7 +14,7 @@ use super::{BlockId, Cache, Snapshot, Table};
 /// Names a node.
 pub type NodeId = usize;
 
-/// A run of tokens, all of which are followed by the same further ones, or by one of several.
+/// A segment of tokens, which several further ones may follow.
 #[derive(Debug, Default)]
 pub struct Node {
     pub parent: Option<NodeId>,
@@ -30,9 +31,9 @@ pub struct Node {
     pub used: u64,
     /// When its snapshot was made or last gone on from.
     pub resumed: u64,
-    /// Whether it is static text, which is kept longer.
+    /// Whether it is static text, which is evicted last.
     pub pinned: bool,
-    /// Whether a segment of static text ends with it, whose snapshot is kept longer.
+    /// Whether a static segment ends with it, whose snapshot is evicted last.
     pub ends_segment: bool,
 }
 
@@ -43,7 +44,7 @@ impl Node {
     }
 
     /// Whether its keys and values are there.
-    pub fn is_kept(&self) -> bool {
+    pub fn is_cached(&self) -> bool {
         self.blocks.is_some()
     }
 }
@@ -63,7 +64,7 @@ pub struct Tree {
     nodes: Vec<Option<Node>>,
     vacant: Vec<NodeId>,
     roots: HashMap<String, NodeId>,
-    /// Counts what is asked and kept.
+    /// Counts what is looked up and inserted.
     pub clock: u64,
 }
 
@@ -94,14 +95,14 @@ impl Tree {
 
     /// The salt and the tokens up to the end of a node.
     pub fn text(&self, id: NodeId) -> (String, Vec<u32>) {
-        let (mut runs, mut at) = (Vec::new(), id);
+        let (mut segments, mut at) = (Vec::new(), id);
         while let Some(parent) = self.node(at).parent {
-            runs.push(self.node(at).tokens.as_slice());
+            segments.push(self.node(at).tokens.as_slice());
             at = parent;
         }
-        runs.reverse();
+        segments.reverse();
         let salt = self.roots.iter().find(|(_, root)| **root == at).map(|(salt, _)| salt.clone());
-        (salt.unwrap_or_default(), runs.concat())
+        (salt.unwrap_or_default(), segments.concat())
     }
 
     /// How far the tree knows `tokens`.
@@ -135,16 +136,17 @@ impl Tree {
         let Walk { mut path, len } = self.walk(salt, tokens);
         if let Some(last) = path.last_mut()
             && self.node(*last).end() > len
-            && (len < tokens.len() || !self.node(*last).is_kept())
+            && (len < tokens.len() || !self.node(*last).is_cached())
         {
             *last = self.split(cache, *last, len);
         }
         for &id in &path {
             let node = self.node(id);
             // What was evicted is there again; and of what was computed twice one copy is enough.
-            if node.end() <= len && node.blocks.as_deref() != Some(held(table, node.start, node.end(), cache))
+            if node.end() <= len
+                && node.blocks.as_deref() != Some(blocks_of(table, node.start, node.end(), cache))
             {
-                let new = span(table, node.start, node.end(), cache);
+                let new = hold_blocks(table, node.start, node.end(), cache);
                 let old = self.node_mut(id).blocks.replace(new).unwrap_or_default();
                 cache.blocks().drop_all(&old);
             }
@@ -156,14 +158,14 @@ impl Tree {
         let last = path.last().copied().or(self.root(salt)).unwrap_or_else(|| self.add_root(salt));
         let node = self.node(last);
         if node.parent.is_some() && node.children.is_empty() && node.snapshot.is_none() && !node.pinned {
-            let new = span(table, node.start, tokens.len(), cache);
+            let new = hold_blocks(table, node.start, tokens.len(), cache);
             let node = self.node_mut(last);
             node.tokens.extend_from_slice(&tokens[len..]);
             let old = node.blocks.replace(new).unwrap_or_default();
             cache.blocks().drop_all(&old);
             return;
         }
-        let blocks = span(table, len, tokens.len(), cache);
+        let blocks = hold_blocks(table, len, tokens.len(), cache);
         let id = self.add(Node {
             parent: Some(last),
             tokens: tokens[len..].to_vec(),
@@ -225,8 +227,8 @@ impl Tree {
         blocks
     }
 
-    /// Gives up the keys and values of a node, and its snapshot.
-    /// Nothing that is kept may follow it.
+    /// Evicts the keys and values of a node, and its snapshot.
+    /// Nothing that is cached may follow it.
     pub fn evict(&mut self, cache: &mut Cache, id: NodeId) {
         let node = self.node_mut(id);
         let (blocks, snapshot) = (node.blocks.take(), node.snapshot.take());
@@ -236,7 +238,7 @@ impl Tree {
         }
     }
 
-    /// Forgets the tokens of a node that nothing follows and that is not kept.
+    /// Forgets the tokens of a node that nothing follows and that is evicted.
     pub fn forget(&mut self, id: NodeId) {
         let Some(parent) = self.node(id).parent else { return };
         self.nodes[id] = None;
@@ -271,14 +273,14 @@ impl Tree {
 }
 
 /// The blocks of `table` in which its tokens from `start` to `end` lie.
-fn held<'a>(table: &'a Table, start: usize, end: usize, cache: &Cache) -> &'a [BlockId] {
+fn blocks_of<'a>(table: &'a Table, start: usize, end: usize, cache: &Cache) -> &'a [BlockId] {
     let size = cache.layout().block_tokens;
     &table.full()[start / size..end.div_ceil(size)]
 }
 
 /// The same, with one holder more.
-fn span(table: &Table, start: usize, end: usize, cache: &mut Cache) -> Vec<BlockId> {
-    let blocks = held(table, start, end, cache).to_vec();
+fn hold_blocks(table: &Table, start: usize, end: usize, cache: &mut Cache) -> Vec<BlockId> {
+    let blocks = blocks_of(table, start, end, cache).to_vec();
     cache.blocks().hold(&blocks);
     blocks
 }

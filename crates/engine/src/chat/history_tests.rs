@@ -1,5 +1,6 @@
 //! What a model generates stands in the next prompt as it was generated, so that its tokens are
-//! used again: for each family, the rendered history begins with the prompt and the generated text.
+//! used again.
+//! For each family, the rendered history begins with the prompt and the generated text.
 
 use std::path::PathBuf;
 
@@ -18,7 +19,7 @@ struct Family {
     /// Whether turns without reasoning are those that were told not to.
     switched: bool,
     /// Before and after text that calls follow.
-    said: (&'static str, &'static str),
+    before_calls: (&'static str, &'static str),
     /// Before and after an answer.
     answer: (&'static str, &'static str),
     /// Before all calls, between two and after all.
@@ -81,7 +82,7 @@ const HERMES: Family = Family {
     format: "hermes",
     reasoning: None,
     switched: false,
-    said: ("", "\n"),
+    before_calls: ("", "\n"),
     answer: ("", "<|im_end|>"),
     section: ("", "\n", "<|im_end|>"),
     calls: [
@@ -126,10 +127,10 @@ const FAMILIES: &[Family] = &[
         section: ("", "\n", "<|end_of_text|>"),
         ..HERMES
     },
-    // The house format.
+    // The generic format.
     Family {
         templates: &["HuggingFaceTB-SmolLM3-3B"],
-        format: "house",
+        format: "generic",
         reasoning: THINK,
         except: &[
             (ReasoningAndCall, NO_REASONING),
@@ -140,22 +141,22 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         templates: &["gemma3.jinja", "google-gemma-2-2b-it"],
-        format: "house",
+        format: "generic",
         answer: ("", "<end_of_turn>"),
         section: ("", "\n", "<end_of_turn>"),
         ..HERMES
     },
-    Family { templates: &["phi4.jinja"], format: "house", ..HERMES },
+    Family { templates: &["phi4.jinja"], format: "generic", ..HERMES },
     Family {
         templates: &["microsoft-Phi-3.5-mini-instruct"],
-        format: "house",
+        format: "generic",
         answer: ("", "<|end|>"),
         section: ("", "\n", "<|end|>"),
         ..HERMES
     },
     Family {
         templates: &["olmo2.jinja"],
-        format: "house",
+        format: "generic",
         answer: ("", "<|endoftext|>"),
         section: ("", "\n", "<|endoftext|>"),
         ..HERMES
@@ -165,7 +166,7 @@ const FAMILIES: &[Family] = &[
         format: "qwen-xml",
         reasoning: Some(("", "\n</think>\n\n")),
         switched: true,
-        said: ("", "\n\n"),
+        before_calls: ("", "\n\n"),
         calls: [
             "<tool_call>\n<function=weather>\n<parameter=city>\nZürich\n</parameter>\n<parameter=days>\n2\n</parameter>\n\
              </function>\n</tool_call>",
@@ -180,7 +181,7 @@ const FAMILIES: &[Family] = &[
         format: "glm",
         reasoning: Some(("", "</think>")),
         switched: true,
-        said: ("", ""),
+        before_calls: ("", ""),
         answer: ("", "<|user|>"),
         section: ("", "", "<|observation|>"),
         calls: [
@@ -196,7 +197,7 @@ const FAMILIES: &[Family] = &[
         format: "harmony",
         reasoning: Some(("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")),
         switched: false,
-        said: ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant"),
+        before_calls: ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant"),
         // It ends with <|return|>, which a history has as <|end|>.
         answer: ("<|channel|>final<|message|>", "<|end|>"),
         section: ("", "", "<|call|>"),
@@ -216,7 +217,7 @@ const FAMILIES: &[Family] = &[
         templates: &["ministral3.jinja", "mistralai-Ministral-3-14B-Reasoning-2512"],
         format: "mistral",
         reasoning: Some(("[THINK]", "[/THINK]")),
-        said: ("", ""),
+        before_calls: ("", ""),
         answer: ("", "</s>"),
         section: ("", "", "</s>"),
         calls: [
@@ -229,7 +230,7 @@ const FAMILIES: &[Family] = &[
     Family {
         templates: &["mistral-small.jinja", "Mistral-Small-3.2-24B-Instruct-2506"],
         format: "mistral-id",
-        said: ("", ""),
+        before_calls: ("", ""),
         answer: ("", "</s>"),
         section: ("", "", "</s>"),
         calls: [
@@ -243,7 +244,7 @@ const FAMILIES: &[Family] = &[
     Family {
         templates: &["llama3.jinja", "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct"],
         format: "llama3",
-        said: ("", ""),
+        before_calls: ("", ""),
         answer: ("", "<|eot_id|>"),
         section: ("", "; ", "<|eot_id|>"),
         calls: [
@@ -257,7 +258,7 @@ const FAMILIES: &[Family] = &[
     Family {
         templates: &["deepseek-ai-DeepSeek-V3.1"],
         format: "deepseek",
-        said: ("", ""),
+        before_calls: ("", ""),
         answer: ("", "<｜end▁of▁sentence｜>"),
         section: ("<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>"),
         calls: [
@@ -287,7 +288,7 @@ const FAMILIES: &[Family] = &[
 
 const KIMI: Family = Family {
     format: "kimi",
-    said: ("", ""),
+    before_calls: ("", ""),
     section: ("<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|><|im_end|>"),
     calls: [
         "<|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"city\": \"Zürich\", \"days\": 2}\
@@ -353,7 +354,7 @@ fn generated(family: &Family, case: Case) -> String {
         return reasoning + &around(family.answer);
     }
     let (open, between, close) = family.section;
-    reasoning + &around(family.said) + open + &family.calls[..case.calls()].join(between) + close
+    reasoning + &around(family.before_calls) + open + &family.calls[..case.calls()].join(between) + close
 }
 
 const NOON: jiff::civil::DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);

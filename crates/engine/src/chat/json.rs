@@ -10,6 +10,8 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::ser::{CharEscape, Formatter};
 
+use crate::jinja::float;
+
 /// Options of `json.dumps`; the default is what Hugging Face's `tojson` does.
 #[derive(Clone, Debug)]
 pub(crate) struct Style {
@@ -145,22 +147,6 @@ impl Formatter for Printer<'_> {
     }
 }
 
-/// Python's `repr` of a float: the shortest digits that read back the same, with an exponent of at
-/// least two digits below 1e-4 and from 1e16 on.
-pub(crate) fn float(value: f64) -> String {
-    let scientific = format!("{value:e}");
-    let (Some((digits, exponent)), true) = (scientific.split_once('e'), value.is_finite()) else {
-        return value.to_string();
-    };
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..16).contains(&exponent) {
-        format!("{value:?}")
-    } else {
-        let sign = if exponent < 0 { '-' } else { '+' };
-        format!("{digits}e{sign}{:02}", exponent.abs())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,19 +158,6 @@ mod tests {
         check(json!({"a": [1, true, null], "b": {}}), r#"{"a": [1, true, null], "b": {}}"#);
         check(json!("<é & \"\\\n\u{1}\u{7f}\u{2028}>"), "\"<é & \\\"\\\\\\n\\u0001\u{7f}\u{2028}>\"");
         check(json!([]), "[]");
-    }
-
-    #[test]
-    fn prints_floats_as_python_does() {
-        let check = |value: f64, expected: &str| assert_eq!(float(value), expected);
-        check(1.0, "1.0");
-        check(-0.0, "-0.0");
-        check(0.1, "0.1");
-        check(1e-4, "0.0001");
-        check(1.5e-7, "1.5e-07");
-        check(1e15, "1000000000000000.0");
-        check(1e16, "1e+16");
-        check(1.25e300, "1.25e+300");
     }
 
     #[test]

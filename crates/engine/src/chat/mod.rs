@@ -3,14 +3,15 @@
 //! Owns chat templates and tool-call formats.
 //! Knows nothing of models, tensors or caches, and of tokens only the texts of the special ones.
 
-pub mod formats;
+pub(crate) mod formats;
 pub(crate) mod json;
-pub mod template;
+pub(crate) mod template;
 
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn, Written, written};
 #[cfg(test)]
 pub(crate) use json::dumps;
-pub use template::{ChatTemplate, Family, Prompt, TemplateError, Traits, house_messages};
+pub use template::{ChatTemplate, Prompt, TemplateError, generic_messages};
+pub(crate) use template::{Family, Traits};
 
 #[cfg(test)]
 mod history_tests;

@@ -6,12 +6,12 @@
 mod environment;
 mod example;
 mod family;
-mod house;
+mod generic;
 mod limits;
 mod messages;
+mod placeholders;
 mod probe;
 mod signature;
-mod stand_ins;
 mod turns;
 
 use std::error::Error as _;
@@ -26,11 +26,11 @@ use super::Format;
 use crate::jinja;
 use crate::request::Request;
 use environment::Raised;
-pub use family::{Family, Traits};
-pub use house::house_messages;
+pub(crate) use family::{Family, Traits};
+pub use generic::generic_messages;
 use messages::{Dialect, tool_value};
+use placeholders::Placeholders;
 use probe::Reading;
-use stand_ins::StandIns;
 
 /// What can go wrong with a chat template.
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +65,7 @@ pub enum TemplateError {
     /// The conversation uses every private-use character there is, so that control tokens in it
     /// can't be made harmless.
     #[error("the conversation leaves no private-use character free to stand in for control token {token}")]
-    NoStandIn {
+    NoPlaceholder {
         /// Text of the control token.
         token: String,
     },
@@ -84,7 +84,7 @@ pub enum TemplateError {
     },
     /// The tools and calls that the template has no place for can't be put into texts.
     #[error("tools can't be described to a model whose chat template has no place for them: {message}")]
-    House {
+    Generic {
         /// What is wrong.
         message: String,
     },
@@ -99,7 +99,7 @@ pub struct Prompt {
     /// Private-use characters in `text` and the plain text that each stands for: a text that reads
     /// like a control token and came from the conversation.
     /// The tokenizer puts it back as ordinary text.
-    pub stand_ins: Vec<(char, String)>,
+    pub placeholders: Vec<(char, String)>,
     /// The end of `text` that only asks for the answer, for example `<|im_start|>assistant\n`.
     pub generation_prompt: String,
 }
@@ -181,8 +181,8 @@ impl ChatTemplate {
         self.tool_use.as_deref().filter(|_| !request.tools.is_empty()).unwrap_or(self)
     }
 
-    /// The same template for a model that writes calls in `format`, which matters where the
-    /// template prints none, and where the format is one that has to be described.
+    /// The same template for a model that writes calls in `format`.
+    /// It matters where the template prints no calls, and where the format has to be described.
     #[must_use]
     pub fn with_calls(self, format: &'static Format) -> Self {
         let dialect = self.dialect.without(format.described());
@@ -190,14 +190,15 @@ impl ChatTemplate {
         ChatTemplate { calls: Some(format), dialect, tool_use, ..self }
     }
 
-    /// How the models that the template is written for write calls: in the house format if it
-    /// prints neither tools nor calls; `None` if it prints some in a way that we don't know.
+    /// How the models that the template is written for write calls: in the generic format if it
+    /// prints neither tools nor calls.
+    /// `None` if it prints some in an unknown way.
     pub fn format(&self) -> Option<&'static Format> {
         if let Some(template) = &self.tool_use {
             return template.format();
         }
-        let house = self.dialect.without_tools && self.dialect.without_calls;
-        if house { Some(Format::house()) } else { Format::detect(&self.source) }
+        let untaught = self.dialect.without_tools && self.dialect.without_calls;
+        if untaught { Some(Format::generic()) } else { Format::detect(&self.source) }
     }
 
     /// The template's text.
@@ -242,7 +243,7 @@ impl ChatTemplate {
     /// `control` are the texts of the model's control tokens.
     ///
     /// # Errors
-    /// As [`ChatTemplate::render_values`], [`TemplateError::NoStandIn`], and
+    /// As [`ChatTemplate::render_values`], [`TemplateError::NoPlaceholder`], and
     /// [`TemplateError::Lost`].
     pub fn render(
         &self,
@@ -258,22 +259,22 @@ impl ChatTemplate {
         let mut messages = dialect.messages(request);
         let mut tools: Vec<_> = request.tools.iter().map(tool_value).collect();
 
-        let mut stand_ins = StandIns::new(control, &self.source, messages.iter().chain(&tools));
-        messages.iter_mut().chain(&mut tools).try_for_each(|value| stand_ins.protect(value))?;
+        let mut placeholders = Placeholders::new(control, &self.source, messages.iter().chain(&tools));
+        messages.iter_mut().chain(&mut tools).try_for_each(|value| placeholders.protect(value))?;
 
-        let format = self.calls.unwrap_or(Format::house());
+        let format = self.calls.unwrap_or(Format::generic());
         if dialect.without_calls {
-            house::calls_as_text(&mut messages, format)?;
+            generic::calls_as_text(&mut messages, format)?;
         }
         if dialect.without_results {
-            messages = house::with_results_as_text(messages);
+            messages = generic::with_results_as_text(messages);
         }
         if dialect.without_tools {
-            let (tools, must) = (std::mem::take(&mut tools), house::must(request));
-            house::describe(&mut messages, &tools, format, dialect.without_results, must)?;
+            let (tools, must) = (std::mem::take(&mut tools), generic::must(request));
+            generic::describe(&mut messages, &tools, format, dialect.without_results, must)?;
         }
         if dialect.without_system || reading.without_system {
-            house::with_system_in_first_turn(&mut messages);
+            generic::with_system_in_first_turn(&mut messages);
         }
         if dialect.alternating {
             messages = turns::alternating(messages);
@@ -299,9 +300,9 @@ impl ChatTemplate {
         variables.insert("add_generation_prompt".into(), true.into());
         let text = self.render_values(&variables, now)?;
         let messages = variables["messages"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if let Some((role, said)) = probe::lost(messages, &text) {
+        if let Some((role, lost)) = probe::lost(messages, &text) {
             let (template, role) = (self.name.clone(), role.to_owned());
-            let text = said[..said.floor_char_boundary(SHOWN)].to_owned();
+            let text = lost[..lost.floor_char_boundary(SHOWN)].to_owned();
             return Err(TemplateError::Lost { template, role, text });
         }
 
@@ -309,7 +310,7 @@ impl ChatTemplate {
         variables.insert("add_generation_prompt".into(), false.into());
         let history = self.render_values(&variables, now).unwrap_or_else(|_| text.clone());
         let generation_prompt = text[common_prefix(&text, &history)..].to_owned();
-        Ok(Prompt { text, stand_ins: stand_ins.into_used(), generation_prompt })
+        Ok(Prompt { text, placeholders: placeholders.into_used(), generation_prompt })
     }
 }
 

@@ -1,6 +1,7 @@
-//! Calls that a model with random weights makes at a high temperature, in every format and for
-//! fifty sets of tools: all of them parse, name a permitted tool and are valid for its schema,
-//! which an independent validator says.
+//! Calls of a model with random weights at a high temperature, in every format and for fifty sets
+//! of tools.
+//! All of them parse, name a permitted tool and are valid for its schema by an independent
+//! validator.
 //!
 //! `ALARA_CALLS=10000` sets how many turns are generated; by default a thousand.
 
@@ -184,8 +185,8 @@ fn every_call_of_a_random_model_is_valid() {
     assert!(all.complete * 10 >= wanted * 8, "too few turns got to their end");
 }
 
-/// As an agent asks for it that must act: a string in a call ends, so does a number, and so does
-/// every turn, by a valid call.
+/// An agent's turn that must call: a string in a call ends, so does a number, and so does every
+/// turn, by a valid call.
 #[test]
 fn forced_turns_of_a_random_model_are_never_cut_off() {
     let gguf = model();
@@ -194,7 +195,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
         parallel: 4,
         kv: KvType::F32,
         threads: 2,
-        tool_format: Some(Format::house()),
+        tool_format: Some(Format::generic()),
         ..Options::default()
     };
     let engine = Engine::load(&gguf, &options).unwrap();
@@ -207,7 +208,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
         strict: true,
     };
     let request = |set: usize| {
-        let mut request = request(Format::house(), set, set as u64);
+        let mut request = request(Format::generic(), set, set as u64);
         request.tools =
             (1..=3).map(|tool| Random((set * 3 + tool) as u64).tool(format!("tool_{tool}"))).collect();
         request.tools.push(finish.clone());
@@ -219,7 +220,7 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
         let requests: Vec<Request> = sets.iter().map(|&set| request(set)).collect();
         let running: Vec<Events> = requests.iter().map(|request| engine.generate(request).unwrap()).collect();
         for (request, events) in requests.iter().zip(running) {
-            check(Format::house(), request, events, &mut tally);
+            check(Format::generic(), request, events, &mut tally);
         }
     }
     println!("{tally:?}");
@@ -275,8 +276,8 @@ fn check(format: &Format, request: &Request, events: Events, tally: &mut Tally) 
             Event::ToolCall(call) => {
                 calls += 1;
                 assert_eq!(begun.take().as_deref(), Some(call.name.as_str()), "{}", format.name);
-                let told: Value = serde_json::from_str(&std::mem::take(&mut pieces)).unwrap();
-                assert_eq!(told, Value::Object(call.arguments.clone()), "{}", format.name);
+                let streamed: Value = serde_json::from_str(&std::mem::take(&mut pieces)).unwrap();
+                assert_eq!(streamed, Value::Object(call.arguments.clone()), "{}", format.name);
                 let tool =
                     request.tools.iter().find(|tool| tool.name == call.name).expect("a permitted tool");
                 if let ToolChoice::Named(name) = &request.tool_choice {

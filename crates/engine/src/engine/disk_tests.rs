@@ -92,7 +92,7 @@ fn a_budget_of_bytes_bounds_what_one_sequence_may_have() {
     write("qwen3-exact", &path);
     let whole = {
         let options = Options { context: Some(512), ..Options::default() };
-        Engine::footprint(&Gguf::open(&path).unwrap(), &options).unwrap().kv
+        Engine::memory_estimate(&Gguf::open(&path).unwrap(), &options).unwrap().kv
     };
     let engine = engine(&path, None, Options { kv_bytes: Some(whole / 4), ..Options::default() });
     let mut asked = request("x", "house ".repeat(200).trim());

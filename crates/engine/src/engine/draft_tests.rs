@@ -158,8 +158,8 @@ fn what_follows_a_turn_with_drafts_is_the_same() {
                     engine.generate(&Request { max_tokens: Some(40), ..conversation.clone() }).unwrap();
                 leaves.by_ref().take(1 + turn).for_each(drop);
             }
-            let said = collect(both.engines[0].generate(&conversation).unwrap()).text;
-            conversation.messages.push(Message::assistant(said, Vec::new()));
+            let answer = collect(both.engines[0].generate(&conversation).unwrap()).text;
+            conversation.messages.push(Message::assistant(answer, Vec::new()));
             conversation.messages.push(Message::user("the house and the house again"));
         }
         assert!(both.usage.cached_tokens > 0, "{case}");

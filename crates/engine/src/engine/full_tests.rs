@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::tests::{TEMPLATE, collect};
 use super::*;
-use crate::backend::Profiled;
-use crate::backend::scarce::Scarce;
+
 use crate::gguf::Writer;
 use crate::request::{Message, Sampling};
 
@@ -18,11 +17,11 @@ fn model(case: &str) -> Gguf {
     Gguf::from_vec("tiny", gguf.bytes().unwrap()).unwrap()
 }
 
-/// The last blocks of a model on a device with so much room, the first one on the host.
-fn scarce(gguf: &Gguf, room: &Arc<AtomicU64>) -> Engine {
+/// The last blocks of a model on a device with so much memory, the first one on the host.
+fn scarce(gguf: &Gguf, memory: &Arc<AtomicU64>) -> Engine {
     let options = Options { context: Some(256), parallel: 3, threads: 1, ..Options::default() };
     Engine::load_by(gguf, &options, |start, _| {
-        let device = Profiled::new(Native::with_threads(1), Scarce(room.clone()));
+        let device = Native::with_threads(1).with_memory(memory);
         start.on(Split::new(device, Native::with_threads(1), 1), 1 << 20)
     })
     .unwrap()
@@ -42,28 +41,28 @@ fn error(events: Events) -> String {
 }
 
 #[test]
-fn a_full_device_fails_who_is_in_the_step_and_serves_who_comes_after() {
+fn a_full_device_fails_the_step_and_serves_later_requests() {
     for case in ["qwen3-exact", "gemma3-exact", "qwen35moe-fused-gate-up-exact"] {
         let gguf = model(case);
         let (long, short) = ("house ".repeat(60), "the house");
         let ample = scarce(&gguf, &Arc::new(AtomicU64::new(u64::MAX)));
         let wanted = [long.as_str(), short].map(|text| collect(ample.generate(&ask(text, 3)).unwrap()).text);
 
-        let room = Arc::new(AtomicU64::new(u64::MAX));
-        let engine = scarce(&gguf, &room);
+        let memory = Arc::new(AtomicU64::new(u64::MAX));
+        let engine = scarce(&gguf, &memory);
         // Something is kept of a first turn, and goes on being right.
         assert_eq!(collect(engine.generate(&ask(short, 3)).unwrap()).text, wanted[1], "{case}");
         for round in 0..12 {
-            room.store(0, Ordering::Relaxed);
-            let told = error(engine.generate(&ask(&long, 3)).unwrap());
+            memory.store(0, Ordering::Relaxed);
+            let message = error(engine.generate(&ask(&long, 3)).unwrap());
             let expected = "the GPU's memory is full at: attention, in a step of ";
-            assert!(told.starts_with(expected) && told.contains("--gpu-layers"), "{case}: {told}");
+            assert!(message.starts_with(expected) && message.contains("--gpu-layers"), "{case}: {message}");
             // Two that share the step are told alike.
             let both = [&long, short].map(|text| engine.generate(&ask(text, round)).unwrap());
             for events in both {
                 assert!(error(events).starts_with(expected), "{case}");
             }
-            room.store(u64::MAX, Ordering::Relaxed);
+            memory.store(u64::MAX, Ordering::Relaxed);
             let texts =
                 [long.as_str(), short].map(|text| collect(engine.generate(&ask(text, 3)).unwrap()).text);
             assert_eq!(texts, wanted, "{case} round {round}");
@@ -71,8 +70,8 @@ fn a_full_device_fails_who_is_in_the_step_and_serves_who_comes_after() {
     }
 }
 
-/// The memory runs out while a turn is under way, after some of its tokens: what it had computed is
-/// kept, and nothing of the step that failed.
+/// The memory runs out in the middle of a turn: what was computed before is kept, and nothing of
+/// the step that failed.
 #[test]
 fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
     for case in ["qwen3-exact", "qwen35moe-fused-gate-up-exact"] {
@@ -84,13 +83,13 @@ fn a_turn_that_is_cut_off_leaves_nothing_wrong_behind() {
         // So many bytes do for the prompt and a few tokens.
         let (mut cut, mut most) = (0, 0);
         for bytes in (0..40_000).step_by(1000) {
-            let room = Arc::new(AtomicU64::new(bytes));
-            let engine = scarce(&gguf, &room);
+            let memory = Arc::new(AtomicU64::new(bytes));
+            let engine = scarce(&gguf, &memory);
             let events: Vec<_> = engine.generate(&request).unwrap().collect();
             if events.last().is_some_and(Result::is_ok) {
                 break;
             }
-            room.store(u64::MAX, Ordering::Relaxed);
+            memory.store(u64::MAX, Ordering::Relaxed);
             let after = collect(engine.generate(&request).unwrap());
             assert_eq!(after.text, wanted.text, "{case} with {bytes} bytes");
             (cut, most) = (cut + usize::from(events.len() > 1), most.max(after.usage.cached_tokens));

@@ -21,24 +21,23 @@ use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::backend::{Backend, Isa, KvType, default_threads};
-use crate::cache::Room;
+use crate::cache::CacheConfig;
 use crate::cache::disk::{self, Disk, Fingerprint};
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
-use crate::draft::Lookup;
-use crate::draws::Draws;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
-use crate::listener::Listener;
-use crate::memory::{self, Footprint};
-use crate::offload::{Ground, Model, Offload};
-use crate::pool::{Pool, Run};
-use crate::repetition::{Calls, Cycles};
+use crate::memory::{self, MemoryEstimate};
+use crate::offload::{Model, Offload, ResolvedDevice};
+use crate::pool::{Pool, SequenceData};
+use crate::prompt_lookup::PromptLookup;
+use crate::repetition::{CallLog, CycleDetector};
 use crate::request::{Event, Request, Sampling, ToolChoice};
 use crate::sampler::Sampler;
-use crate::sequence::{ReasoningBudget, Sequence};
+use crate::sampling_overrides::SamplingOverrides;
+use crate::sequence::{Listener, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -46,14 +45,10 @@ use segments::{Renderer, Segments};
 use serve::start;
 pub use template::{Chosen, chat_template};
 
-/// Most tokens that one forward pass computes.
-/// More makes prompts slightly faster and other sequences wait longer.
-pub(crate) const STEP_TOKENS: usize = 512;
-
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
 pub const DEFAULT_CONTEXT: usize = 16_384;
 
-/// Bytes of the host's memory for static text that is given up on a GPU.
+/// Bytes of the host's memory for the static prefix that a GPU evicts.
 const HOST_BYTES: u64 = 1 << 30;
 
 /// How to run a model.
@@ -82,7 +77,7 @@ pub struct Options {
     /// Who computes: which device, and how much of the model is there.
     /// Default: the CPU.
     pub offload: Offload,
-    /// Bytes of the host's memory for static text that is given up on a GPU for want of room.
+    /// Bytes of the host's memory for the static prefix that a GPU evicts.
     /// Default 1 GiB; without a GPU none.
     pub host_bytes: u64,
     /// Threads that compute on the CPU.
@@ -96,10 +91,10 @@ pub struct Options {
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
     /// Whether a step computes several tokens of a sequence: those that the grammar forces, and
-    /// those that are guessed from what the conversation says, which are verified so.
+    /// draft tokens of prompt lookup, which it verifies.
     /// The same answers, sooner.
     /// Default true.
-    /// Guesses are for the CPU only, which gives a token the same logits whatever is computed
+    /// Draft tokens are for the CPU only, which gives a token the same logits whatever is computed
     /// beside it.
     pub drafts: bool,
     /// Whether a sequence's tokens come steadily while others' prompts are read, for which steps
@@ -107,7 +102,7 @@ pub struct Options {
     /// Default true.
     /// Who waits for whole answers only, as a benchmark does, gets them sooner without.
     pub steady: bool,
-    /// Keeps static text on disk too, so that a later run need not compute it again.
+    /// Keeps the static prefix on disk too, so that a later run need not compute it again.
     /// `None`, the default: not.
     pub disk: Option<disk::Options>,
     /// Bytes that the model may take: one that needs more is refused before it is loaded.
@@ -148,14 +143,15 @@ pub struct Engine {
     /// Texts that end every turn, since the model's family has no token for it.
     stops: Vec<String>,
     thinking: Option<bool>,
-    /// How the file recommends that tokens are drawn.
+    /// How the file recommends that tokens are sampled.
     sampling: Sampling,
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
-    /// Whether tokens are computed together, and whether they are guessed.
+    /// Whether a step computes several tokens of a sequence, and whether draft tokens are among
+    /// them.
     drafts: bool,
-    guesses: bool,
+    speculates: bool,
     /// What logits are gone through by, where they are read whole.
     isa: Isa,
     grammar: Grammar,
@@ -171,16 +167,16 @@ impl Engine {
     /// Loads the model in `gguf`.
     ///
     /// # Errors
-    /// If the architecture, tokenizer or template is missing, unknown or broken, or a weight is, or
-    /// if the model needs more memory than it may take.
+    /// If the architecture, tokenizer, template or a weight is missing, unknown or broken.
+    /// If the model needs more memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
-        Self::load_by(gguf, options, |start, ground| {
+        Self::load_by(gguf, options, |start, resolved| {
             let Options { threads, isa, host_bytes, .. } = *start.options;
             let native = || Native::new(threads, isa);
-            match ground {
-                Ground::Host => start.on(native(), 0),
-                Ground::Oracle => start.on(Candle::cpu(), 0),
-                Ground::Gpu(gpu, placement) => {
+            match resolved {
+                ResolvedDevice::Cpu => start.on(native(), 0),
+                ResolvedDevice::Candle => start.on(Candle::cpu(), 0),
+                ResolvedDevice::Gpu(gpu, placement) => {
                     let first = placement.of - placement.layers;
                     start.on(Split::new(Candle::on(gpu.device), native(), first), host_bytes)
                 }
@@ -192,14 +188,14 @@ impl Engine {
     fn load_by(
         gguf: &Gguf,
         options: &Options,
-        begin: impl FnOnce(Start, Ground) -> Result<(JoinHandle<()>, bool)>,
+        begin: impl FnOnce(Start, ResolvedDevice) -> Result<(JoinHandle<()>, bool)>,
     ) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let (context, room) = room(gguf, &architecture, options)?;
-        let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
-        let ground = options.offload.open(&model)?;
+        let (context, config) = cache_config(gguf, &architecture, options)?;
+        let model = Model { gguf, architecture: &architecture, config: &config, kv: options.kv, context };
+        let resolved = options.offload.open(&model)?;
         if let Some(available) = options.memory {
-            ground.host(&model.parts()?, options.host_bytes).check(gguf.name(), context, available)?;
+            resolved.host(&model.breakdown()?, options.host_bytes).check(gguf.name(), context, available)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let vocabulary = tokenizer.clone();
@@ -214,13 +210,13 @@ impl Engine {
 
         let (jobs, queue) = mpsc::channel();
         let start = Start { model, options, tokenizer: &tokenizer, queue };
-        let note = ground.note();
-        let (thread, invariant) = begin(start, ground)?;
+        let note = resolved.note();
+        let (thread, invariant) = begin(start, resolved)?;
         Ok(Engine {
             name: gguf.name().into(),
             format,
             drafts: options.drafts,
-            guesses: options.drafts && invariant,
+            speculates: options.drafts && invariant,
             isa: options.isa,
             grammar,
             tokenizer,
@@ -232,11 +228,11 @@ impl Engine {
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
-            sampling: Draws::of(gguf).over(&Sampling::default()),
+            sampling: SamplingOverrides::of(gguf).over(&Sampling::default()),
             control,
             segments: Segments::default(),
             context,
-            capacity: room.full.blocks * room.full.block_tokens,
+            capacity: config.full.blocks * config.full.block_tokens,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -252,17 +248,17 @@ impl Engine {
     /// What the model in `gguf` takes of the host when it is loaded with these options.
     ///
     /// # Errors
-    /// As [`Footprint::of`], [`Error::OutOfMemory`] if that is more than it may take, and what
+    /// As [`MemoryEstimate::of`], [`Error::OutOfMemory`] if that is more than it may take, and what
     /// stands against the device.
-    pub fn footprint(gguf: &Gguf, options: &Options) -> Result<Footprint> {
+    pub fn memory_estimate(gguf: &Gguf, options: &Options) -> Result<MemoryEstimate> {
         let architecture = Architecture::of(gguf)?;
-        let (context, room) = room(gguf, &architecture, options)?;
-        let model = Model { gguf, architecture: &architecture, room: &room, kv: options.kv, context };
-        let footprint = options.offload.open(&model)?.host(&model.parts()?, options.host_bytes);
+        let (context, config) = cache_config(gguf, &architecture, options)?;
+        let model = Model { gguf, architecture: &architecture, config: &config, kv: options.kv, context };
+        let estimate = options.offload.open(&model)?.host(&model.breakdown()?, options.host_bytes);
         if let Some(available) = options.memory {
-            footprint.check(gguf.name(), context, available)?;
+            estimate.check(gguf.name(), context, available)?;
         }
-        Ok(footprint)
+        Ok(estimate)
     }
 
     /// What messages call the model.
@@ -286,7 +282,7 @@ impl Engine {
         self.placement_note.as_deref()
     }
 
-    /// How tokens are drawn where nobody says otherwise: as the file recommends
+    /// How tokens are sampled where nobody says otherwise: as the file recommends
     /// (`general.sampling.*`).
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
@@ -314,8 +310,8 @@ impl Engine {
     /// If the template refuses the request.
     pub fn prompt(&self, request: &Request) -> Result<String> {
         let (prompt, _) = self.renderer().prompt(&self.completed(request))?;
-        let stand_ins = prompt.stand_ins.iter();
-        Ok(stand_ins.fold(prompt.text, |text, (stand_in, plain)| text.replace(*stand_in, plain)))
+        let placeholders = prompt.placeholders.iter();
+        Ok(placeholders.fold(prompt.text, |text, (stand_in, plain)| text.replace(*stand_in, plain)))
     }
 
     /// The tokens of the prompt that `request` is rendered to.
@@ -360,8 +356,8 @@ impl Engine {
     /// Dropping the events cancels it.
     ///
     /// # Errors
-    /// Before anything is generated: if the request contradicts itself, the template refuses it, a
-    /// tool's schema can't be honoured, or the prompt does not fit the context.
+    /// Before anything is generated: if the request contradicts itself, or the template refuses it.
+    /// If a tool's schema can't be honoured, or the prompt does not fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
         if !request.tools.is_empty() {
@@ -387,23 +383,23 @@ impl Engine {
         if tokens.len() >= self.capacity {
             return Err(Error::OutOfBlocks { capacity: self.capacity });
         }
-        let format = self.format.unwrap_or(Format::house());
+        let format = self.format.unwrap_or(Format::generic());
         // A bare prompt shows no reasoning and no calls.
         let source = if request.prompt.is_some() { "" } else { self.template.serving(request).source() };
         let asked = Turn::new(format, request, source, &prompt.generation_prompt);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
-        let room = self.context.min(self.capacity) - tokens.len();
+        let left = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let limit = tokens.len() + request.max_tokens.unwrap_or(room).clamp(1, room);
+        let limit = tokens.len() + request.max_tokens.unwrap_or(left).clamp(1, left);
         let sequence = |turn: &Turn| -> Result<Sequence> {
-            let mut run = Run::new(tokens.clone(), prefix.clone());
-            run.single = !self.drafts;
+            let mut data = SequenceData::new(tokens.clone(), prefix.clone());
+            data.single = !self.drafts;
             Ok(Sequence {
-                run,
+                data,
                 limit,
-                lookup: self.guesses.then(|| Lookup::new(limit)),
-                sampler: Sampler::new(&request.sampling).by(self.isa),
+                lookup: self.speculates.then(|| PromptLookup::new(limit)),
+                sampler: Sampler::new(&request.sampling).with_isa(self.isa),
                 endless: request.ignore_eos,
                 constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
                 answer: Vec::new().into_iter(),
@@ -421,20 +417,20 @@ impl Engine {
                 events: Listener::new(sender.clone()),
                 cancelled: cancelled.clone(),
                 started,
-                drawn: None,
+                sampled_at: None,
                 reasoning: self.reasoning(turn, request.reasoning_tokens)?,
                 closer: if turn.must_call() { self.closer(turn.format)? } else { Vec::new() },
-                calls: Calls::default(),
-                cycles: Cycles::default(),
-                writing: false,
+                calls: CallLog::default(),
+                cycles: CycleDetector::default(),
+                in_call: false,
             })
         };
         let mut first = sequence(&asked)?;
         if let Some(answer) = &request.answer {
-            let said = by.answer(request, answer, &tokens)?;
-            first.limit = limit.min(tokens.len() + said.len().max(1));
+            let answer = by.answer(request, answer, &tokens)?;
+            first.limit = limit.min(tokens.len() + answer.len().max(1));
             first.constraint = None;
-            first.answer = said.into_iter();
+            first.answer = answer.into_iter();
         } else if let Some(schema) = &request.schema {
             let answer = sequence(&asked.clone().in_json(schema))?;
             match asked.tool_choice {
@@ -536,15 +532,18 @@ impl Start<'_> {
         B: Backend + Send + 'static,
         Pool<B>: Send + 'static,
     {
-        let Start { model: Model { gguf, architecture, room, .. }, options, tokenizer, queue } = self;
-        let decoder = Decoder::load_as(gguf, architecture, backend, room, options.kv)?;
+        let Start { model: Model { gguf, architecture, config, .. }, options, tokenizer, queue } = self;
+        let decoder = Decoder::load_as(gguf, architecture, backend, config, options.kv)?;
         let invariant = decoder.is_row_invariant();
-        let is_long = Facts::new(gguf, architecture)?.is_long(room.context)?;
+        let is_long = Facts::new(gguf, architecture)?.is_long(config.context)?;
         let disk = options.disk.as_ref().and_then(|disk| {
             let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, (invariant, is_long));
             Disk::new(disk.clone(), gguf.name(), fingerprint)
         });
-        let pool = Pool::new(decoder, room).on_disk(disk).beside(host_bytes).steadily(options.steady);
+        let pool = Pool::new(decoder, config)
+            .with_disk(disk)
+            .with_host_tier(host_bytes)
+            .with_steady_decoding(options.steady);
         let thread = start(pool, queue);
         let thread = thread.map_err(|error| Error::Backend {
             operation: "start the engine's thread".into(),
@@ -555,7 +554,7 @@ impl Start<'_> {
 }
 
 /// The context that the options mean for a model, and the room that its sequences need.
-fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, Room)> {
+fn cache_config(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, CacheConfig)> {
     let sizes = Sizes::of(&Facts::new(gguf, architecture)?)?;
     let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
     if context == 0 || context > sizes.context {
@@ -565,14 +564,15 @@ fn room(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(
     }
     let parallel = options.parallel.max(1);
     let budgets = (options.kv_bytes, options.snapshot_bytes);
-    let room = memory::room(gguf, architecture, (context, parallel), options.kv, budgets)?;
-    Ok((context, room))
+    let config = memory::cache_config(gguf, architecture, (context, parallel), options.kv, budgets)?;
+    Ok((context, config))
 }
 
 /// Everything that keys and values depend on beside the tokens that they are of.
-/// Where a row's numbers don't depend on what shares its step, what is kept gives the same bits as
-/// a fresh computation, which no file from a device may change: so there are two sorts of files, of
-/// the CPU and of everything else, whose numbers agree within rounding.
+/// Where a row's numbers don't depend on what shares its step, the cache gives the same bits as a
+/// fresh computation.
+/// No file from a device may change that: so there are two sorts of files, of the CPU and of
+/// everything else, whose numbers agree within rounding.
 fn fingerprint(
     gguf: &Gguf,
     architecture: &Architecture,
@@ -580,8 +580,9 @@ fn fingerprint(
     kv: KvType,
     (invariant, is_long): (bool, bool),
 ) -> Fingerprint {
-    // Sizes, quantization and rope settings are in the model's own bytes, what these don't say is
-    // in the architecture file; which rotation is taken may depend on how long sequences may be.
+    // Sizes, quantization and rope settings are in the model's own bytes; what these lack is in the
+    // architecture file.
+    // Which rotation is taken may depend on how long sequences may be.
     let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }

@@ -2,8 +2,9 @@
 //!
 //! A template renders one string, and a tokenizer joins what stands side by side, so no piece of
 //! text has tokens of its own.
-//! A boundary is the last token that is the same whatever follows: the static part is rendered
-//! before two different tails, and what both begin with does not depend on them.
+//! A boundary is the last token that is the same whatever follows.
+//! The static part is rendered before two different tails, and what both begin with does not depend
+//! on them.
 //! What is left over joins what comes next.
 //! Owns what was found, since it is the same for all requests of an agent.
 
@@ -25,7 +26,7 @@ const REMEMBERED: usize = 64;
 
 /// Finds boundaries with a model's template and tokenizer.
 #[derive(Debug, Default)]
-pub struct Segments {
+pub(super) struct Segments {
     known: Mutex<Vec<Known>>,
 }
 
@@ -42,7 +43,7 @@ struct Known {
 
 /// Who renders and tokenizes.
 #[derive(Clone, Copy, Debug)]
-pub struct Renderer<'a> {
+pub(super) struct Renderer<'a> {
     /// The template.
     pub template: &'a ChatTemplate,
     /// The tokenizer.
@@ -58,12 +59,12 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
-    pub fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
+    pub(super) fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
         let prompt = match &request.prompt {
             Some(text) => Prompt { text: text.clone(), ..Prompt::default() },
             None => self.template.render(request, self.control, self.now)?,
         };
-        let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.stand_ins)?;
+        let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.placeholders)?;
         Ok((prompt, tokens))
     }
 
@@ -72,25 +73,25 @@ impl Renderer<'_> {
     ///
     /// # Errors
     /// As [`Renderer::prompt`].
-    pub fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
+    pub(super) fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
         let [one, other] = PROBES.map(|probe| {
             let mut later = request.clone();
             later.messages.extend([answer.clone(), Message::user(probe)]);
             self.prompt(&later).map(|(_, tokens)| tokens)
         });
-        let mut said = one?;
-        said.truncate(common(&said, &other?));
-        said.drain(..common(&said, tokens));
-        let end = said.iter().position(|&token| self.tokenizer.is_end_of_turn(token));
-        said.truncate(end.map_or(said.len(), |end| end + 1));
-        Ok(said)
+        let mut answer_tokens = one?;
+        answer_tokens.truncate(common(&answer_tokens, &other?));
+        answer_tokens.drain(..common(&answer_tokens, tokens));
+        let end = answer_tokens.iter().position(|&token| self.tokenizer.is_end_of_turn(token));
+        answer_tokens.truncate(end.map_or(answer_tokens.len(), |end| end + 1));
+        Ok(answer_tokens)
     }
 }
 
 impl Segments {
     /// Where others may part from the prompt of `request`, whose tokens are `tokens`: after each
     /// static segment, after the tools, and where the turn begins.
-    pub fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
+    pub(super) fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
         let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
         if request.prompt.is_some() {
             return prefix;
@@ -143,9 +144,9 @@ impl Segments {
 }
 
 fn ends(by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
-    let alone = |system: Vec<Segment>, said: &str| Request {
+    let alone = |system: Vec<Segment>, text: &str| Request {
         system,
-        messages: vec![Message::user(said)],
+        messages: vec![Message::user(text)],
         tools: request.tools.clone(),
         thinking: request.thinking,
         ..Request::default()

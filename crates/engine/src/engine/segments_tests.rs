@@ -34,8 +34,8 @@ fn request(second: &str, messages: Vec<Message>) -> Request {
 
 /// What may follow the static part.
 fn tails() -> Vec<Vec<Message>> {
-    let said = [" led by a space", "\n\nby lines", "'s <|im_end|>"];
-    let mut tails: Vec<_> = said.map(|text| vec![Message::user(text)]).into();
+    let text = [" led by a space", "\n\nby lines", "'s <|im_end|>"];
+    let mut tails: Vec<_> = text.map(|text| vec![Message::user(text)]).into();
     tails.push(vec![Message::user("one"), Message::assistant("two", Vec::new()), Message::user("three")]);
     tails
 }
@@ -142,8 +142,8 @@ fn what_was_found_is_found_again_at_once() {
     let template = ChatTemplate::new(source, "", "").unwrap();
     let by = Renderer { template: &template, tokenizer: &tokenizer, control: &[], now: NOON };
     let segments = Segments::default();
-    let find = |by: Renderer, said: &str| {
-        let request = Request { tools: Vec::new(), ..request("# B", vec![Message::user(said)]) };
+    let find = |by: Renderer, text: &str| {
+        let request = Request { tools: Vec::new(), ..request("# B", vec![Message::user(text)]) };
         let (prompt, tokens) = by.prompt(&request).unwrap();
         let prefix = segments.prefix(by, &request, &prompt, &tokens);
         let known = segments.known.lock().unwrap().len();

@@ -6,10 +6,10 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::STEP_TOKENS;
 use crate::backend::Backend;
-use crate::draft::Tenants;
-use crate::pool::{Pool, Run, Written};
+use crate::pool::{Pool, SequenceData, WriteProgress};
+use crate::prompt_lookup::AnswerHistories;
+use crate::schedule::STEP_TOKENS;
 use crate::sequence::Sequence;
 use crate::{Error, Result};
 
@@ -34,10 +34,10 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Opti
     let mut ended = None;
     loop {
         // A file that can't be made is no matter of a request.
-        let wait = match pool.write().unwrap_or(Written::All) {
-            Written::All => return jobs.recv().ok(),
-            Written::More => Duration::ZERO,
-            Written::Waits => DISK_BEAT,
+        let wait = match pool.write().unwrap_or(WriteProgress::Done) {
+            WriteProgress::Done => return jobs.recv().ok(),
+            WriteProgress::More => Duration::ZERO,
+            WriteProgress::Busy => DISK_BEAT,
         };
         match jobs.recv_timeout(wait) {
             Ok(sequence) => return Some(sequence),
@@ -55,7 +55,7 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Opti
 /// Serves requests until nobody can send one: each step computes a part of every running sequence.
 fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
     let mut running: Vec<Sequence> = Vec::new();
-    let mut said = Tenants::default();
+    let mut answers = AnswerHistories::default();
     loop {
         if running.is_empty() {
             match next(&mut pool, jobs) {
@@ -66,7 +66,7 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
         while let Ok(sequence) = jobs.try_recv() {
             admit(sequence, &mut running);
         }
-        if let Err(error) = step(&mut pool, &mut running, &said) {
+        if let Err(error) = step(&mut pool, &mut running, &answers) {
             for sequence in &mut running {
                 sequence.fail(error.again());
             }
@@ -74,13 +74,13 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
         // A little of it, so that a server that is never idle gets it done as well.
         let _ = pool.write();
         let (finished, rest): (Vec<_>, Vec<_>) =
-            running.into_iter().partition(|sequence| sequence.run.finished);
+            running.into_iter().partition(|sequence| sequence.data.finished);
         running = rest;
         for mut sequence in finished {
-            pool.finish(&mut sequence.run);
+            pool.finish(&mut sequence.data);
             if sequence.lookup.is_some() {
-                let run = &sequence.run;
-                said.remember(&run.prefix.salt, &run.tokens, run.prompt);
+                let data = &sequence.data;
+                answers.remember(&data.prefix.salt, &data.tokens, data.prompt);
             }
             if let Some(other) = sequence.events.take_other() {
                 admit(other, &mut running);
@@ -95,14 +95,15 @@ fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
 }
 
 /// One forward pass, and the next tokens of those whose prompt is through.
-fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], said: &Tenants) -> Result<()> {
+fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], answers: &AnswerHistories) -> Result<()> {
     for sequence in running.iter_mut() {
-        sequence.run.finished |= sequence.cancelled.load(Ordering::Relaxed);
-        sequence.guess(said);
+        sequence.data.finished |= sequence.cancelled.load(Ordering::Relaxed);
+        sequence.draft(answers);
     }
-    let mut runs: Vec<&mut Run> = running.iter_mut().map(|sequence| &mut sequence.run).collect();
-    let budget = pool.budget(&runs, STEP_TOKENS);
-    let mut stepped = pool.step(&mut runs, budget)?;
+    let mut sequences: Vec<&mut SequenceData> =
+        running.iter_mut().map(|sequence| &mut sequence.data).collect();
+    let budget = pool.budget(&sequences, STEP_TOKENS);
+    let mut stepped = pool.step(&mut sequences, budget)?;
     let mut computed = stepped.logits.take();
     let mut logits = pool.logits(computed.as_mut());
     for (at, rows) in stepped.each() {

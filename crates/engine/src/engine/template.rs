@@ -24,9 +24,10 @@ pub struct Chosen {
     pub note: Option<String>,
 }
 
-/// The chat template of the model in `gguf`: `given`, a template's source, wins over the file's
-/// own, and that over the built-in one of the model's family, which serves files without a template
-/// or with one that can't be compiled.
+/// The chat template of the model in `gguf`.
+/// `given`, a template's source, wins over the file's own, and that over the built-in one of the
+/// model's family.
+/// The latter serves files without a template or with one that can't be compiled.
 /// A template of white space is none.
 ///
 /// # Errors

@@ -119,9 +119,9 @@ fn an_answer_that_is_brought_along_is_said_and_kept() {
     let answer = Message::assistant("the water and the tree", Vec::new());
     let asked = Request { answer: Some(answer.clone()), max_tokens: None, ..request("the house", 1) };
     let tokens = engine.answer_tokens(&asked).unwrap();
-    let said = turn(&engine, &asked);
-    assert_eq!((said.text.as_str(), said.finish), ("the water and the tree", Finish::Stop));
-    assert_eq!(said.usage.completion_tokens, tokens.len());
+    let played = turn(&engine, &asked);
+    assert_eq!((played.text.as_str(), played.finish), ("the water and the tree", Finish::Stop));
+    assert_eq!(played.usage.completion_tokens, tokens.len());
 
     let mut next = request("why", 1);
     next.messages.splice(..0, [asked.messages[0].clone(), answer]);
@@ -249,7 +249,7 @@ fn a_random_model_calls_only_permitted_tools_with_valid_arguments() {
     }
 }
 
-/// A model whose template prints no tools gets them in its system text, and calls them all the
+/// A model whose template prints no tools gets them in its system prompt, and calls them all the
 /// same.
 #[test]
 fn a_model_without_native_calls_calls_in_the_house_format() {
@@ -408,13 +408,13 @@ fn a_model_without_a_template_or_tool_format_says_so() {
     let tool_format = Format::from_name("mistral");
     let refused = Engine::load(&model(None), &Options { tool_format, ..Options::default() });
     assert_eq!(refused.err().unwrap().to_string(), words);
-    let tool_format = Some(Format::house());
-    let house = Engine::load(
+    let tool_format = Some(Format::generic());
+    let generic = Engine::load(
         &model(Some("{{ tools }}{{ messages[0].content }}")),
         &Options { tool_format, ..Options::default() },
     );
     let named = Request { tools: vec![Tool { name: "ein Name mit Raum".into(), ..picker() }], ..asked };
-    assert!(house.unwrap().generate(&named).is_ok(), "any name will do where names are quoted");
+    assert!(generic.unwrap().generate(&named).is_ok(), "any name will do where names are quoted");
 }
 
 /// The fixture `case` under another architecture's name and with another template.

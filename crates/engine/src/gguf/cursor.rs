@@ -59,8 +59,8 @@ impl<'a> Cursor<'a> {
         if self.wide { self.u64(field) } else { Ok(u64::from(self.u32(field)?)) }
     }
 
-    /// A count of things of which each takes at least `least` bytes: more than can be in the file
-    /// is refused here, before anything is allocated for them.
+    /// A count of things of which each takes at least `least` bytes.
+    /// More than can be in the file is refused here, before anything is allocated for them.
     pub(super) fn count(&mut self, least: u64, field: Arguments<'_>) -> Result<usize, GgufError> {
         let offset = self.at;
         let count = self.size(field)?;

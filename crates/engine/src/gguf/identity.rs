@@ -9,7 +9,8 @@ const SAMPLE: usize = 2048;
 
 impl Gguf {
     /// Tells the model from any other: a hash of sizes, all metadata, the tensor table and samples
-    /// of every tensor; and of when the file was changed, so that one whose weights were altered
+    /// of every tensor.
+    /// The time of the file's last change is in it too, so that one whose weights were altered
     /// anywhere counts as another.
     /// Its path does not matter.
     /// Reads a few MiB.

@@ -49,9 +49,10 @@ impl Bytes {
         // it lives.
         // What Rust can't rule out is another process that writes to the file or cuts it short
         // meanwhile.
-        // Then bytes change under a shared reference, as for every engine that maps models: all
-        // values that are read from the map are plain integers and floats, for which every bit
-        // pattern is valid, and text is copied as it is validated.
+        // Then bytes change under a shared reference, as for every engine that maps models.
+        // All values that are read from the map are plain integers and floats, for which every bit
+        // pattern is valid.
+        // Text is copied as it is validated.
         // A page that is lost reads as zeros (`watch`), and whoever computes asks `is_whole`
         // afterwards.
         let map = unsafe { Mmap::map(&file)? };
@@ -107,8 +108,8 @@ impl Deref for Bytes {
     }
 }
 
-/// When its contents were changed, and when what is known of it was: whoever puts another file in
-/// its place, be it with the old time, changes the second.
+/// When its contents were changed, and when its metadata was.
+/// Whoever puts another file in its place, be it with the old time, changes the second.
 fn stamp(metadata: &Metadata) -> [i64; 4] {
     let [seconds, nanoseconds] = changed(metadata);
     #[cfg(unix)]
@@ -137,8 +138,8 @@ fn changed(metadata: &Metadata) -> [i64; 2] {
     }
 }
 
-/// Pages of maps that are not there any more, because somebody cut the file short or the disk
-/// fails: touching one raises a signal that ends the process.
+/// Pages of maps that are gone, because somebody cut the file short or the disk fails.
+/// Touching one raises a signal that ends the process.
 /// Here it is caught: from that page on the map becomes zeros, and is marked as lost.
 #[cfg(unix)]
 mod watch {
@@ -153,21 +154,21 @@ mod watch {
     /// Where a map lies, and whether a page of it was lost.
     /// Never given back, since the handler may look at it at any time, but used again.
     #[derive(Debug, Default)]
-    struct Place {
+    struct MappedRange {
         /// Addresses; both 0 while nobody uses it.
         start: AtomicUsize,
         end: AtomicUsize,
         lost: AtomicBool,
         faults: AtomicU32,
-        next: AtomicPtr<Place>,
+        next: AtomicPtr<MappedRange>,
     }
 
     /// The place of a map that is watched as long as this lives.
     #[derive(Debug)]
-    pub(super) struct Watched(&'static Place);
+    pub(super) struct Watched(&'static MappedRange);
 
     /// All places there ever were.
-    static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
+    static PLACES: AtomicPtr<MappedRange> = AtomicPtr::new(ptr::null_mut());
     /// Held while a place is taken or given up.
     static TAKING: Mutex<()> = Mutex::new(());
     static PAGE: AtomicUsize = AtomicUsize::new(4096);
@@ -185,7 +186,7 @@ mod watch {
             INSTALLED.call_once(install);
             let guard = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
             let place = places().find(|place| place.end.load(SeqCst) == 0).unwrap_or_else(|| {
-                let place: &'static Place = Box::leak(Box::default());
+                let place: &'static MappedRange = Box::leak(Box::default());
                 place.next.store(PLACES.load(SeqCst), SeqCst);
                 PLACES.store(ptr::from_ref(place).cast_mut(), SeqCst);
                 place
@@ -211,10 +212,10 @@ mod watch {
         }
     }
 
-    fn places() -> impl Iterator<Item = &'static Place> {
+    fn places() -> impl Iterator<Item = &'static MappedRange> {
         // SAFETY: The list holds pointers to leaked places alone, which live for ever and are
         // changed through atomics.
-        let place = |pointer: *mut Place| unsafe { pointer.as_ref() };
+        let place = |pointer: *mut MappedRange| unsafe { pointer.as_ref() };
         std::iter::successors(place(PLACES.load(SeqCst)), move |before| place(before.next.load(SeqCst)))
     }
 
@@ -259,7 +260,7 @@ mod watch {
     }
 
     /// Whether the address is of that map, and readable from now on.
-    fn mend(place: &Place, address: usize) -> bool {
+    fn mend(place: &MappedRange, address: usize) -> bool {
         let (start, end) = (place.start.load(SeqCst), place.end.load(SeqCst));
         if !(start..end).contains(&address) || place.faults.fetch_add(1, SeqCst) > MOST_FAULTS {
             return false;
@@ -270,7 +271,8 @@ mod watch {
         let from = address & !(page - 1);
         let length = end.next_multiple_of(page) - from;
         // SAFETY: The pages belong to a map of this process that is alive, since somebody is
-        // reading it, and nobody else's: they are read only, and stay so.
+        // reading it.
+        // They are nobody else's, read only, and stay so.
         // That their contents change is what `Bytes::map` speaks of.
         // `errno` is the interrupted thread's and stays as it is where the call succeeds; where it
         // doesn't, the process ends.
@@ -389,7 +391,7 @@ mod tests {
             .env(CHILD, "1")
             .output();
         let child = child.expect("it starts");
-        let said = String::from_utf8_lossy(&child.stderr);
-        assert!(!child.status.success() && said.contains("overflowed its stack"), "{said}");
+        let message = String::from_utf8_lossy(&child.stderr);
+        assert!(!child.status.success() && message.contains("overflowed its stack"), "{message}");
     }
 }

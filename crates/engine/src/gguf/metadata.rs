@@ -143,8 +143,8 @@ impl Metadata {
         })
     }
 
-    /// The error for a key that is needed and absent: `metadata.u64(key)?.ok_or_else(||
-    /// metadata.missing(key))?`.
+    /// The error for a key that is needed and absent:
+    /// `metadata.u64(key)?.ok_or_else(|| metadata.missing(key))?`.
     pub fn missing(&self, key: &str) -> GgufError {
         GgufError::MissingKey { file: self.file.to_string(), key: key.to_owned() }
     }

@@ -1,11 +1,12 @@
 //! GGUF files: header, metadata and tensor table over a memory map, and a writer.
 //!
-//! Owns the container format and nothing else: what a key or a tensor means to a model is for
-//! others to say, so this module must not know any architecture or tokenizer.
+//! Owns the container format and nothing else.
+//! It must not know any architecture or tokenizer: others interpret keys and tensors.
 //! Format: `docs/gguf.md` of the ggml project, versions 1 to 3.
 //!
-//! Nothing in a file is believed before it is checked: a count against the bytes that are left, a
-//! size by checked arithmetic, a tensor's range against the file.
+//! Nothing in a file is believed before it is checked.
+//! A count is held against the bytes that are left, a size is computed with overflow checks, a
+//! tensor's range must lie in the file.
 //! A file that lies gives a [`GgufError`] with byte offset and field.
 
 mod cursor;
@@ -34,7 +35,7 @@ pub use value::{Array, Strings, Value};
 pub use write::Writer;
 
 pub(crate) use map::Bytes;
-use parse::Part;
+use parse::ParsedFile;
 
 /// An opened model file, or all the files of a split one.
 /// Cheap to clone; clones share the map.
@@ -89,8 +90,8 @@ impl Gguf {
     /// Maps a file and reads its tables.
     /// Given any part of a split model, finds and opens the others beside it.
     pub fn open(path: &Path) -> Result<Gguf, GgufError> {
-        let first = Part::open(path)?;
-        let parts = match split::Place::of(&first)? {
+        let first = ParsedFile::open(path)?;
+        let parts = match split::SplitNumber::of(&first)? {
             Some(place) => split::open_all(path, first, place)?,
             None => vec![first],
         };
@@ -110,8 +111,8 @@ impl Gguf {
     }
 
     fn from_bytes(name: &str, bytes: Bytes) -> Result<Gguf, GgufError> {
-        let part = Part::parse(name, bytes)?;
-        match split::Place::of(&part)? {
+        let part = ParsedFile::parse(name, bytes)?;
+        match split::SplitNumber::of(&part)? {
             None => Gguf::join(name, vec![part]),
             Some(place) => Err(GgufError::SplitName {
                 file: name.to_owned(),
@@ -122,7 +123,7 @@ impl Gguf {
     }
 
     /// Metadata is that of the first part; the others repeat nothing but their place.
-    fn join(name: &str, parts: Vec<Part>) -> Result<Gguf, GgufError> {
+    fn join(name: &str, parts: Vec<ParsedFile>) -> Result<Gguf, GgufError> {
         let mut metadata = None;
         let mut tensors = Vec::new();
         let mut by_name = HashMap::new();
@@ -187,8 +188,8 @@ impl Gguf {
         self.inner.parts.iter().map(|(_, part)| part.len() as u64).sum()
     }
 
-    /// Says whether the file was cut short or written over since it was opened, which shows in its
-    /// length and time of change, or in pages of the map that are lost.
+    /// Says whether the file was cut short or written over since it was opened.
+    /// That shows in its length and time of change, or in lost pages of the map.
     /// Those read as zeros, so whoever computes asks afterwards, and throws away what was computed
     /// if it is so.
     /// Asks the system once a part.

@@ -15,24 +15,24 @@ const MOST_DIMENSIONS: u32 = 4;
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 
 /// One file of a model.
-pub(super) struct Part {
+pub(super) struct ParsedFile {
     pub(super) name: Arc<str>,
     pub(super) bytes: Bytes,
     pub(super) metadata: Metadata,
     pub(super) tensors: Vec<TensorInfo>,
 }
 
-impl Part {
-    pub(super) fn open(path: &Path) -> Result<Part, GgufError> {
+impl ParsedFile {
+    pub(super) fn open(path: &Path) -> Result<ParsedFile, GgufError> {
         let file = path.display().to_string();
         match Bytes::map(path) {
-            Ok(bytes) => Part::parse(&file, bytes),
+            Ok(bytes) => ParsedFile::parse(&file, bytes),
             Err(e) if e.kind() == io::ErrorKind::IsADirectory => Err(GgufError::Directory { file }),
             Err(source) => Err(GgufError::Open { file, source }),
         }
     }
 
-    pub(super) fn parse(name: &str, bytes: Bytes) -> Result<Part, GgufError> {
+    pub(super) fn parse(name: &str, bytes: Bytes) -> Result<ParsedFile, GgufError> {
         let mut cursor = Cursor { bytes: &bytes, at: 0, file: name, wide: true };
         read_magic(&mut cursor)?;
         read_version(&mut cursor)?;
@@ -61,7 +61,7 @@ impl Part {
             )
         })?;
         let tensors = place(entries, data_start, &cursor)?;
-        Ok(Part { name: name.into(), bytes, metadata, tensors })
+        Ok(ParsedFile { name: name.into(), bytes, metadata, tensors })
     }
 }
 

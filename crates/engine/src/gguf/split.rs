@@ -2,32 +2,36 @@
 
 use std::path::{Path, PathBuf};
 
-use super::parse::Part;
+use super::parse::ParsedFile;
 use super::{GgufError, Metadata};
 
 /// Where a file stands in a split model.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SplitNumber {
     /// From 0, as `split.no` counts.
     pub(super) number: u64,
     pub(super) count: u64,
 }
 
-impl Place {
+impl SplitNumber {
     /// `None` for a model in one file.
-    pub(super) fn of(part: &Part) -> Result<Option<Place>, GgufError> {
+    pub(super) fn of(part: &ParsedFile) -> Result<Option<SplitNumber>, GgufError> {
         let metadata: &Metadata = &part.metadata;
         let count = metadata.u64("split.count")?.unwrap_or(1);
         if count <= 1 {
             return Ok(None);
         }
         let number = metadata.u64("split.no")?.ok_or_else(|| metadata.missing("split.no"))?;
-        Ok(Some(Place { number: number.min(count), count }))
+        Ok(Some(SplitNumber { number: number.min(count), count }))
     }
 }
 
 /// Opens all parts, in order, given one of them.
-pub(super) fn open_all(path: &Path, given: Part, place: Place) -> Result<Vec<Part>, GgufError> {
+pub(super) fn open_all(
+    path: &Path,
+    given: ParsedFile,
+    place: SplitNumber,
+) -> Result<Vec<ParsedFile>, GgufError> {
     let Some(prefix) = prefix(path, place) else {
         return Err(GgufError::SplitName {
             file: path.display().to_string(),
@@ -52,10 +56,10 @@ pub(super) fn open_all(path: &Path, given: Part, place: Place) -> Result<Vec<Par
     for number in 0..place.count {
         let part = match given.take_if(|_| number == place.number) {
             Some(part) => part,
-            None => Part::open(&sibling(number))?,
+            None => ParsedFile::open(&sibling(number))?,
         };
-        let found = Place::of(&part)?;
-        if found != Some(Place { number, count: place.count }) {
+        let found = SplitNumber::of(&part)?;
+        if found != Some(SplitNumber { number, count: place.count }) {
             return Err(GgufError::SplitMismatch {
                 file: part.name.to_string(),
                 number: number + 1,
@@ -73,14 +77,14 @@ pub(super) fn open_all(path: &Path, given: Part, place: Place) -> Result<Vec<Par
 }
 
 /// What stands before `-00001-of-00003.gguf`, if the name ends as the place demands.
-fn prefix(path: &Path, place: Place) -> Option<String> {
+fn prefix(path: &Path, place: SplitNumber) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let ending = format!("-{:05}-of-{:05}.gguf", place.number + 1, place.count);
     name.strip_suffix(&ending).map(str::to_owned)
 }
 
 /// `split.tensors.count` is the number of tensors in all parts together.
-fn check_total(parts: &[Part]) -> Result<(), GgufError> {
+fn check_total(parts: &[ParsedFile]) -> Result<(), GgufError> {
     let key = "split.tensors.count";
     let Some(first) = parts.first() else { return Ok(()) };
     let found: usize = parts.iter().map(|part| part.tensors.len()).sum();

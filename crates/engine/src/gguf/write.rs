@@ -6,8 +6,8 @@ use super::parse::DEFAULT_ALIGNMENT;
 use super::{Array, Gguf, TensorType, Value};
 
 /// Collects a file and writes it.
-/// A file that was read and written again is the same, byte for byte, where the original was laid
-/// out in the usual way (tensors in the order of the table, padded with zeros).
+/// A file that was read and written again is the same, byte for byte, where the original had the
+/// usual layout: tensors in the order of the table, padded with zeros.
 ///
 /// ```
 /// use alara_engine::gguf::{Gguf, TensorType, Writer};

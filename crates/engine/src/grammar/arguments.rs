@@ -8,14 +8,14 @@ use super::json::{RUN, parts};
 use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
-use super::{GrammarError, Refusal, refused};
+use super::{GrammarError, SchemaError, refused};
 use crate::chat::formats::{
     Encoding, Format, Tagged, Types, fences, is_bare_key, literal, resolve, type_name,
 };
 use crate::request::Tool;
 
 /// A part of a rule.
-pub(super) enum Part {
+pub(super) enum Term {
     Literal(String),
     Rule(String),
 }
@@ -41,7 +41,7 @@ pub(super) struct Rules<'a> {
     known: HashMap<String, String>,
 }
 
-type Parts = Result<Vec<Part>, GrammarError>;
+type Terms = Result<Vec<Term>, GrammarError>;
 
 impl<'a> Rules<'a> {
     pub(super) fn new(token: Token<'a>, judge: Judge<'a>) -> Self {
@@ -128,13 +128,13 @@ impl<'a> Rules<'a> {
     }
 
     /// The parts one after the other; neighbouring texts become one.
-    pub(super) fn sequence(&self, parts: &[Part]) -> String {
+    pub(super) fn sequence(&self, parts: &[Term]) -> String {
         let mut text = String::new();
         let mut out: Vec<String> = Vec::new();
         for part in parts {
             match part {
-                Part::Literal(more) => text.push_str(more),
-                Part::Rule(rule) => {
+                Term::Literal(more) => text.push_str(more),
+                Term::Rule(rule) => {
                     out.push(self.literal(&std::mem::take(&mut text)));
                     out.push(rule.clone());
                 }
@@ -147,7 +147,7 @@ impl<'a> Rules<'a> {
 
     /// The arguments of `tool`.
     /// Unless it is strict, keywords that can't be guaranteed are left out.
-    pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Parts {
+    pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Terms {
         let strict = self.exact_arguments(encoding, tool, format);
         let refusal = match strict {
             Err(refusal) if !tool.strict => refusal,
@@ -168,10 +168,10 @@ impl<'a> Rules<'a> {
         encoding: Encoding,
         tool: &Tool,
         format: &Format,
-    ) -> Result<Vec<Part>, Refusal> {
+    ) -> Result<Vec<Term>, SchemaError> {
         if encoding == Encoding::Json {
             let schema = schema::arguments(&tool.parameters, self.string_limit)?;
-            return Ok(vec![Part::Rule(self.json(&schema)?)]);
+            return Ok(vec![Term::Rule(self.json(&schema)?)]);
         }
         if encoding == Encoding::Fence {
             return self.fence(tool).map(|code| vec![code]);
@@ -181,23 +181,23 @@ impl<'a> Rules<'a> {
             self.named.clear();
             let refuse = |reason: String| {
                 let pointer = schema::child("/properties", &property.name);
-                Refusal { pointer, keyword: property.name.clone(), reason }
+                SchemaError { pointer, keyword: property.name.clone(), reason }
             };
             if !format.expresses_key(&property.name) {
                 return Err(refuse(format!("the {} format can't express the key", format.name)));
             }
-            let key = |text: &str| Part::Literal(format!("{}{text}", property.name));
+            let key = |text: &str| Term::Literal(format!("{}{text}", property.name));
             let item = match encoding {
                 Encoding::Tagged(tagged) if !reads_back(tagged, tool, &property) => {
-                    Err(Refusal::of_whole("the schema tells its type in too roundabout a way".into()))
+                    Err(SchemaError::of_whole("the schema tells its type in too roundabout a way".into()))
                 }
                 Encoding::Tagged(tagged) => self.tagged(tagged, &property.name, &property.schema),
                 Encoding::Keywords => {
-                    self.json(&property.schema).map(|value| self.sequence(&[key("="), Part::Rule(value)]))
+                    self.json(&property.schema).map(|value| self.sequence(&[key("="), Term::Rule(value)]))
                 }
                 _ => {
                     let value = self.braces(&property.schema, &property.schema, 0);
-                    value.map(|value| self.sequence(&[key(":"), Part::Rule(value)]))
+                    value.map(|value| self.sequence(&[key(":"), Term::Rule(value)]))
                 }
             };
             // What is said of a keyword keeps its place.
@@ -221,11 +221,11 @@ impl<'a> Rules<'a> {
             Encoding::Keywords => self.separated(&items, ", "),
             _ => format!("\"{{\" {} \"}}\"", self.separated(&items, ",")),
         };
-        Ok(vec![Part::Rule(self.rule("", if body.is_empty() { "\"\"" } else { &body }))])
+        Ok(vec![Term::Rule(self.rule("", if body.is_empty() { "\"\"" } else { &body }))])
     }
 
     /// The code of a block, with what closes it.
-    fn fence(&mut self, tool: &Tool) -> Result<Part, Refusal> {
+    fn fence(&mut self, tool: &Tool) -> Result<Term, SchemaError> {
         let needed = fences::argument(tool).map(|(name, _)| name);
         let mut properties = schema::properties(&tool.parameters, self.string_limit)?.into_iter();
         let code = properties.find(|property| Some(property.name.as_str()) == needed);
@@ -274,24 +274,24 @@ impl<'a> Rules<'a> {
     }
 
     /// `<key>value</key>`, as the format spells it.
-    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, Refusal> {
-        let told = tagged.string != tagged.other;
+    fn tagged(&mut self, tagged: &Tagged, key: &str, schema: &Value) -> Result<String, SchemaError> {
+        let distinct = tagged.string != tagged.other;
         let (strings, other) = split(schema);
         let both = !strings.is_empty() && other.is_some();
         let mut options = Vec::new();
         for string in &strings {
             let head = format!("{}{key}{}", tagged.open, tagged.string);
-            let value = self.raw_string(string, tagged, both && !told)?;
-            options.push(self.sequence(&[Part::Literal(head), value]));
+            let value = self.raw_string(string, tagged, both && !distinct)?;
+            options.push(self.sequence(&[Term::Literal(head), value]));
         }
         if let Some(other) = &other {
             for (name, schema) in by_type(other, tagged) {
                 let head = format!("{}{key}{}", tagged.open, tagged.other.replace("{type}", name));
                 let value = self.json(&schema)?;
                 options.push(self.sequence(&[
-                    Part::Literal(head),
-                    Part::Rule(value),
-                    Part::Literal(tagged.close.into()),
+                    Term::Literal(head),
+                    Term::Rule(value),
+                    Term::Literal(tagged.close.into()),
                 ]));
             }
         }
@@ -300,7 +300,12 @@ impl<'a> Rules<'a> {
 
     /// A string without quotes and what closes it.
     /// `unlike_json` keeps out what would be read as another type's value.
-    fn raw_string(&mut self, schema: &Value, tagged: &Tagged, unlike_json: bool) -> Result<Part, Refusal> {
+    fn raw_string(
+        &mut self,
+        schema: &Value,
+        tagged: &Tagged,
+        unlike_json: bool,
+    ) -> Result<Term, SchemaError> {
         let close = self.literal(tagged.close);
         let end = tagged.close.trim();
         if let Some(values) = schema.get("enum").and_then(Value::as_array) {
@@ -311,16 +316,16 @@ impl<'a> Rules<'a> {
             // A text that could be read as another type's value can't be told from it.
             let texts = texts.iter().filter(|text| !unlike_json || !looks_like_json(text));
             let texts: Vec<String> = texts
-                .map(|text| self.sequence(&[Part::Literal(format!("{text}{}", tagged.close))]))
+                .map(|text| self.sequence(&[Term::Literal(format!("{text}{}", tagged.close))]))
                 .collect();
             if texts.is_empty() {
                 return Err(unfit("all its strings read like other values"));
             }
-            return Ok(Part::Rule(self.rule("", &texts.join(" | "))));
+            return Ok(Term::Rule(self.rule("", &texts.join(" | "))));
         }
         // A terminal is never empty.
-        let told = close.starts_with("<[");
-        let mut terms = vec![without(&[end], if told { '+' } else { '*' })];
+        let is_token = close.starts_with("<[");
+        let mut terms = vec![without(&[end], if is_token { '+' } else { '*' })];
         if unlike_json {
             terms.push(r#"~/\s*([-+.0-9\[{"'<](?s:.*)|true|false|null|True|False|None)\s*/"#.into());
         }
@@ -329,14 +334,14 @@ impl<'a> Rules<'a> {
         let plain = |part: &Value| part.get("pattern").is_none() && bound(part, "minLength").is_none();
         if let [part] = parts
             && let Some(most) = bound(part, "maxLength").filter(|&most| most > RUN && plain(part))
-            && !told
+            && !is_token
             && !unlike_json
         {
             // The first end of a value is its end, whatever white space stands before: that takes
             // no look at the whole of it.
             let tail = self.literal(tagged.close.trim_start().strip_prefix(end).unwrap_or_default());
             let value = self.rule(&format!("[suffix={}]", quote(end)), &format!("/(?s:.{{0,{most}}})/"));
-            return Ok(Part::Rule(format!("{value} {tail}")));
+            return Ok(Term::Rule(format!("{value} {tail}")));
         }
         let (mut empty, mut judged) = (true, None);
         for part in parts {
@@ -358,9 +363,9 @@ impl<'a> Rules<'a> {
         }
         let value = terms.join(" & ");
         if let Some(place) = judged {
-            (self.judge)(&value).map_err(|reason| Refusal::new(place, reason))?;
+            (self.judge)(&value).map_err(|reason| SchemaError::new(place, reason))?;
         }
-        Ok(Part::Rule(if told {
+        Ok(Term::Rule(if is_token {
             format!("{}{} {close}", self.lexeme(&value), if empty { "?" } else { "" })
         } else {
             self.rule(&format!("[suffix={}]", quote(tagged.close)), &value)
@@ -368,7 +373,7 @@ impl<'a> Rules<'a> {
     }
 
     /// A value with bare keys and marked strings.
-    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, Refusal> {
+    fn braces(&mut self, schema: &Value, root: &Value, depth: usize) -> Result<String, SchemaError> {
         if depth > 32 {
             return Err(unfit("it is nested too deeply"));
         }
@@ -393,11 +398,11 @@ impl<'a> Rules<'a> {
                 .map(|value| {
                     let text = render(value)?;
                     match literal(&text).as_ref() == Some(value) {
-                        true => Ok(self.sequence(&[Part::Literal(text)])),
+                        true => Ok(self.sequence(&[Term::Literal(text)])),
                         false => Err(unfit(format!("it can't have the value {value}"))),
                     }
                 })
-                .collect::<Result<_, Refusal>>()?;
+                .collect::<Result<_, SchemaError>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
         if let Some(options) = schema.get("anyOf").and_then(Value::as_array).cloned() {
@@ -407,7 +412,7 @@ impl<'a> Rules<'a> {
                 .collect::<Result<_, _>>()?;
             return Ok(self.rule("", &options.join(" | ")));
         }
-        let known = |keys: &[&str]| -> Result<(), Refusal> {
+        let known = |keys: &[&str]| -> Result<(), SchemaError> {
             let ignored = ["type", "$defs", "$comment"];
             let keys = [keys, &ignored].concat();
             let found =
@@ -418,7 +423,7 @@ impl<'a> Rules<'a> {
             _ if is_string(schema) => {
                 let quote = Tagged { open: "", string: "", other: "", close: "<|\"|>" };
                 let value = self.raw_string(schema, &quote, false)?;
-                let body = self.sequence(&[Part::Literal(quote.close.into()), value]);
+                let body = self.sequence(&[Term::Literal(quote.close.into()), value]);
                 Ok(self.rule("", &body))
             }
             Some(Value::String(name)) if name == "object" => {
@@ -434,7 +439,7 @@ impl<'a> Rules<'a> {
                         return Err(unfit(format!("it can't have the key {}", quote(key))));
                     }
                     let value = self.braces(value, root, depth + 1)?;
-                    let item = self.sequence(&[Part::Literal(format!("{key}:")), Part::Rule(value)]);
+                    let item = self.sequence(&[Term::Literal(format!("{key}:")), Term::Rule(value)]);
                     items.push((self.rule("", &item), required(key)));
                 }
                 let body = self.separated(&items, ",");
@@ -465,8 +470,8 @@ impl<'a> Rules<'a> {
 }
 
 /// For what a format can't express.
-fn unfit(reason: impl Into<String>) -> Refusal {
-    Refusal::of_whole(reason.into())
+fn unfit(reason: impl Into<String>) -> SchemaError {
+    SchemaError::of_whole(reason.into())
 }
 
 /// Whether the parser, which looks at the tool's own schema, takes what is written for what was
@@ -474,8 +479,8 @@ fn unfit(reason: impl Into<String>) -> Refusal {
 fn reads_back(tagged: &Tagged, tool: &Tool, property: &Property) -> bool {
     let meant = Types::of(&property.schema, &property.schema);
     let read = Types::of_argument(&tool.parameters, &property.name);
-    let told = tagged.string != tagged.other;
-    told || if meant.only_string() { read.only_string() } else { read.contains_all(meant) }
+    let distinct = tagged.string != tagged.other;
+    distinct || if meant.only_string() { read.only_string() } else { read.contains_all(meant) }
 }
 
 /// Whether a written schema is one of strings that are not listed.

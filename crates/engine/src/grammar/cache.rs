@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use llguidance::TokenParser;
 
-/// How many grammars are kept: a tool set has one for each tool choice in use.
+/// How many grammars are cached: a tool set has one for each tool choice in use.
 /// Cost: below one megabyte for a few tools, some megabytes for hundreds.
 const MOST: usize = 64;
 
@@ -26,12 +26,12 @@ impl Compiled {
 
 /// Compiled grammars by a text that says all they were made from; the one used last first.
 #[derive(Default)]
-pub(super) struct Cache {
-    kept: Mutex<VecDeque<(String, Compiled)>>,
+pub(super) struct GrammarCache {
+    entries: Mutex<VecDeque<(String, Compiled)>>,
 }
 
-impl Cache {
-    /// The grammar that `key` stands for, and whether it was kept.
+impl GrammarCache {
+    /// The grammar that `key` stands for, and whether it was cached.
     /// If not, `compile` makes it, and nobody waits meanwhile.
     pub(super) fn grammar<E>(
         &self,
@@ -43,28 +43,28 @@ impl Cache {
         }
         let compiled = compile()?;
         let copy = compiled.copy();
-        let mut kept = self.kept();
-        kept.push_front((key, compiled));
-        kept.truncate(MOST);
+        let mut entries = self.entries();
+        entries.push_front((key, compiled));
+        entries.truncate(MOST);
         Ok((copy, false))
     }
 
     fn find(&self, key: &str) -> Option<Compiled> {
-        let mut kept = self.kept();
-        let at = kept.iter().position(|(kept, _)| kept == key)?;
-        let found = kept.remove(at)?;
+        let mut entries = self.entries();
+        let at = entries.iter().position(|(known, _)| known == key)?;
+        let found = entries.remove(at)?;
         let copy = found.1.copy();
-        kept.push_front(found);
+        entries.push_front(found);
         Some(copy)
     }
 
-    fn kept(&self) -> MutexGuard<'_, VecDeque<(String, Compiled)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, VecDeque<(String, Compiled)>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.kept().len()
+        self.entries().len()
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn keeps_the_grammars_used_last() {
-        let cache = Cache::default();
+        let cache = GrammarCache::default();
         let ask = |key: usize| {
             let compile =
                 || Ok::<_, ()>(Compiled { parser: parser("start: \"a\""), loosened: Arc::default() });

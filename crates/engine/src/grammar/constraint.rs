@@ -1,6 +1,6 @@
-//! The state of one turn's grammar: what may follow, what must, and the draw among it.
+//! The state of one turn's grammar: what may follow, what must, and the sampled token among it.
 //!
-//! Any failure of llguidance is final: every later call fails too, so that nothing can be drawn
+//! Any failure of llguidance is final: every later call fails too, so that nothing can be sampled
 //! unconstrained.
 
 use std::panic::AssertUnwindSafe;
@@ -11,7 +11,6 @@ use llguidance::{TokenParser, panic_utils};
 use toktrie::{SimpleVob, TokTrie};
 
 use super::GrammarError;
-use crate::backend::Greatest;
 use crate::request::GrammarUsage;
 use crate::sampler::Sampler;
 
@@ -20,6 +19,9 @@ use crate::sampler::Sampler;
 /// After so many points one is computed even if the question is about a single token, so that a
 /// long turn doesn't run dry.
 const FUEL: usize = 100_000;
+
+/// The greatest logits with their tokens; `None`: to read all is as good.
+type TopK = Option<Vec<(f32, u32)>>;
 
 /// The state of a turn's grammar.
 /// After an error every further call fails.
@@ -36,9 +38,9 @@ pub struct Constraint {
 }
 
 impl Constraint {
-    pub(super) fn new(parser: TokenParser, kept: bool, prepare_time: Duration) -> Self {
+    pub(super) fn new(parser: TokenParser, cached: bool, prepare_time: Duration) -> Self {
         let refuelled = parser.parser.lexer_stats().total_fuel_spent;
-        let usage = GrammarUsage { compiled: usize::from(!kept), prepare_time, ..GrammarUsage::default() };
+        let usage = GrammarUsage { compiled: usize::from(!cached), prepare_time, ..GrammarUsage::default() };
         Constraint { parser, failure: None, mask: None, refuelled, usage, loosened: Arc::default() }
     }
 
@@ -56,56 +58,58 @@ impl Constraint {
         self.usage
     }
 
-    /// Draws the next token from `logits`, once nothing is [forced](Constraint::forced).
+    /// Samples the next token from `logits`, once nothing is [forced](Constraint::forced).
     /// `seen` is for the penalties.
     /// `None` if no allowed token has a finite logit.
     ///
-    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone:
-    /// at temperature 0 the most likely of them, else `softmax(logits / temperature)` over them,
-    /// cut by top-k, top-p and min-p after that.
-    /// Whether by a mask or not: where nothing is cut a token is drawn from all, and only if it is
-    /// forbidden, a second one under the mask.
-    /// With P the probability of all allowed tokens that draws x with `p(x) + (1 - P) p(x) / P =
-    /// p(x) / P`.
+    /// The distribution is that of the sampler's steps on the logits of the allowed tokens alone.
+    /// At temperature 0 it is the most likely of them.
+    /// Else it is `softmax(logits / temperature)` over them, cut by top-k, top-p and min-p after
+    /// that.
+    /// It does not depend on whether there is a mask.
+    /// Where nothing is cut a token is sampled from all, and only if it is forbidden, a second one
+    /// under the mask.
+    /// With P the probability of all allowed tokens that samples x with
+    /// `p(x) + (1 - P) p(x) / P = p(x) / P`.
     /// What the cuts leave depends on what else is allowed, so with them the mask comes first.
     ///
     /// # Errors
     /// [`GrammarError::Failed`].
-    pub fn draw(
+    pub fn sample(
         &mut self,
         sampler: &mut Sampler,
         logits: &mut [f32],
         seen: &[u32],
     ) -> Result<Option<u32>, GrammarError> {
         sampler.penalize(logits, seen);
-        if !sampler.cuts() {
-            let Some(token) = sampler.draw(logits) else { return Ok(None) };
+        if !sampler.truncates() {
+            let Some(token) = sampler.sample_unpenalized(logits) else { return Ok(None) };
             if self.allows(token)? {
                 return Ok(Some(token));
             }
             self.usage.rejected_tokens += 1;
         }
         self.mask(logits)?;
-        Ok(sampler.draw(logits))
+        Ok(sampler.sample_unpenalized(logits))
     }
 
-    /// The token that [`Constraint::draw`] would draw, where the greatest logits
-    /// [decide](Sampler::deciding) that.
-    /// `greatest` gives them of the tokens whose bit is set; `drawable` are those of all that mean
+    /// The token that [`Constraint::sample`] would give, where the top logits
+    /// [decide](Sampler::top_needed) that.
+    /// `top_k` gives them of the tokens whose bit is set; `candidates` are those of all that mean
     /// something.
     /// `None`: it takes all.
     ///
     /// # Errors
-    /// [`GrammarError::Failed`], or what `greatest` says.
-    pub fn draw_among_few(
+    /// [`GrammarError::Failed`], or the error of `top_k`.
+    pub fn sample_from_top<E: From<GrammarError>>(
         &mut self,
         sampler: &mut Sampler,
-        drawable: &[u32],
-        greatest: &mut dyn FnMut(&[u32]) -> crate::Result<Greatest>,
-    ) -> crate::Result<Option<u32>> {
-        if !sampler.cuts() {
-            let Some(few) = greatest(drawable)? else { return Ok(None) };
-            let Some(token) = sampler.draw_among_few(&few) else { return Ok(None) };
+        candidates: &[u32],
+        top_k: &mut dyn FnMut(&[u32]) -> Result<TopK, E>,
+    ) -> Result<Option<u32>, E> {
+        if !sampler.truncates() {
+            let Some(few) = top_k(candidates)? else { return Ok(None) };
+            let Some(token) = sampler.sample_from_top(&few) else { return Ok(None) };
             if self.allows(token)? {
                 return Ok(Some(token));
             }
@@ -115,9 +119,9 @@ impl Constraint {
         let allowed = self.computed()?.as_slice();
         let within =
             |at: usize| u32::MAX.checked_shr((32 * (at + 1)).saturating_sub(size) as u32).unwrap_or(0);
-        let words = drawable.iter().zip(allowed).enumerate();
+        let words = candidates.iter().zip(allowed).enumerate();
         let among: Vec<u32> = words.map(|(at, (a, b))| a & b & within(at)).collect();
-        Ok(greatest(&among)?.and_then(|few| sampler.draw_among_few(&few)))
+        Ok(top_k(&among)?.and_then(|few| sampler.sample_from_top(&few)))
     }
 
     /// Whether `token` may come next, once nothing is forced.

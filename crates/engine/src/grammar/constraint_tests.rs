@@ -25,7 +25,7 @@ fn limited(lark: &str, limit: impl FnOnce(&mut llguidance::api::ParserLimits)) -
 fn assert_dead(constraint: &mut Constraint, reason: &str) {
     let mut sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
     let mut errors = vec![
-        constraint.draw(&mut sampler, &mut [0.0; 300], &[]).map(|_| ()),
+        constraint.sample(&mut sampler, &mut [0.0; 300], &[]).map(|_| ()),
         constraint.mask(&mut [0.0; 300]),
         constraint.allows(97).map(|_| ()),
         constraint.allows_all(&[97, 98]).map(|_| ()),

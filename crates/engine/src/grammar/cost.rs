@@ -1,8 +1,9 @@
 //! What a lexeme costs, found before a turn begins.
 //!
 //! A lexer makes its states as a text is written.
-//! Expressions of which many counts or ends have to be kept in mind, such as the format of an
-//! address that also matches a pattern, have so many that a mask would take seconds.
+//! Some expressions have so many states that a mask would take seconds.
+//! Such are those of which many counts or ends have to be tracked, like the format of an address
+//! that also matches a pattern.
 //! They are found by writing some texts at random with the vocabulary at hand.
 //! Those that pass have much room left: a turn doesn't fail.
 

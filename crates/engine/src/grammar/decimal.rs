@@ -1,18 +1,18 @@
 //! The decimals of an interval, as a regular expression.
 //!
-//! Decimals are counted in units of their last place, so that bounds are exact: none is rounded,
-//! and none is a prefix of what may be written without being permitted itself.
+//! Decimals are counted in units of their last place, so that bounds are exact.
+//! None is rounded, and none is a prefix of what may be written without being permitted itself.
 
 use serde_json::Number;
 
 /// Digits of a fraction at most: as many as tell one `f64` from all others.
-pub const PLACES: usize = 17;
+pub(super) const PLACES: usize = 17;
 const UNIT: i128 = 10i128.pow(PLACES as u32);
 
 /// An expression for the decimals from `low` to `high`, both included; `None` if there are none.
 /// Whole ones have no fraction, others one of up to [`PLACES`] digits or none.
 /// There is no exponent, no `-0` and no superfluous zero before the point.
-pub fn between(low: &Number, high: &Number, whole: bool) -> Option<String> {
+pub(super) fn between(low: &Number, high: &Number, whole: bool) -> Option<String> {
     let (low, high) = (units(low, true)?, units(high, false)?);
     let least = if whole { UNIT } else { 1 };
     let mut options = Vec::new();

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::arguments::{Judge, Rules};
 use super::turn::quote;
-use super::{Refusal, decimal, text};
+use super::{SchemaError, decimal, text};
 use crate::chat::json::dumps;
 
 /// Characters of a run of a long string.
@@ -25,7 +25,7 @@ const DEEPEST: usize = 160;
 ///
 /// # Errors
 /// If it costs too much.
-pub(super) fn lark(schema: &Value, judge: Judge) -> Result<String, Refusal> {
+pub(super) fn lark(schema: &Value, judge: Judge) -> Result<String, SchemaError> {
     let mut rules = Rules::new(&|_| None, judge);
     let rule = rules.json(schema)?;
     rules.add("start", &rule);
@@ -37,7 +37,7 @@ impl Rules<'_> {
     ///
     /// # Errors
     /// If it costs too much, or nests too deep.
-    pub(super) fn json(&mut self, schema: &Value) -> Result<String, Refusal> {
+    pub(super) fn json(&mut self, schema: &Value) -> Result<String, SchemaError> {
         let outer = std::mem::take(&mut self.named);
         self.depth = 0;
         let rule = self.value(schema, schema);
@@ -45,7 +45,7 @@ impl Rules<'_> {
         rule
     }
 
-    fn value(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
+    fn value(&mut self, schema: &Value, root: &Value) -> Result<String, SchemaError> {
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(broken(format!("schemas nest more than {DEEPEST} deep, references followed")));
@@ -55,7 +55,7 @@ impl Rules<'_> {
         rule
     }
 
-    fn value_within(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
+    fn value_within(&mut self, schema: &Value, root: &Value) -> Result<String, SchemaError> {
         if let Some(pointer) = schema.get("$ref").and_then(Value::as_str) {
             return self.definition(pointer, root);
         }
@@ -78,7 +78,7 @@ impl Rules<'_> {
         }
     }
 
-    fn definition(&mut self, pointer: &str, root: &Value) -> Result<String, Refusal> {
+    fn definition(&mut self, pointer: &str, root: &Value) -> Result<String, SchemaError> {
         if let Some(rule) = self.named.get(pointer) {
             return Ok(rule.clone());
         }
@@ -91,13 +91,13 @@ impl Rules<'_> {
         Ok(rule)
     }
 
-    fn constants(&mut self, values: &[Value]) -> Result<String, Refusal> {
+    fn constants(&mut self, values: &[Value]) -> Result<String, SchemaError> {
         let texts: Result<Vec<String>, _> = values.iter().map(|value| Ok(quote(&dumps(value)?))).collect();
         let texts = texts.map_err(|error: serde_json::Error| broken(error.to_string()))?;
         Ok(self.lexeme(&texts.join(" | ")))
     }
 
-    fn number(&mut self, schema: &Value) -> Result<String, Refusal> {
+    fn number(&mut self, schema: &Value) -> Result<String, SchemaError> {
         if schema.get("multipleOf").is_some() {
             return Ok(self.rule("", &format!("%json {schema}")));
         }
@@ -112,7 +112,7 @@ impl Rules<'_> {
         Ok(self.lexeme(&format!("/{regex}/")))
     }
 
-    fn string(&mut self, parts: &[Value]) -> Result<String, Refusal> {
+    fn string(&mut self, parts: &[Value]) -> Result<String, SchemaError> {
         if let [part] = parts
             && part.get("pattern").is_none()
             && part.get("minLength").is_none()
@@ -143,14 +143,14 @@ impl Rules<'_> {
         }
         let body = format!("\"\\\"\" ({}) \"\\\"\"", terms.join(" & "));
         if let Some(place) = judged.last() {
-            (self.judge)(&body).map_err(|reason| Refusal::new(place, reason))?;
+            (self.judge)(&body).map_err(|reason| SchemaError::new(place, reason))?;
         }
         Ok(self.lexeme(&body))
     }
 
     /// A string of up to `most` characters, more than a run.
-    /// One that is shorter than a run is one lexeme, as constants are; in others whole runs follow
-    /// each other, and a short one that ends with the quote.
+    /// One that is shorter than a run is one lexeme, as constants are.
+    /// In others whole runs follow each other, and a short one that ends with the quote.
     fn long_string(&mut self, most: u64) -> String {
         let any = text::ANY;
         let tail = |most: u64| format!("/{any}{{0,{most}}}\\x{{22}}/");
@@ -169,11 +169,11 @@ impl Rules<'_> {
         self.rule("", &format!("{whole} | {head} {rest}"))
     }
 
-    fn array(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
+    fn array(&mut self, schema: &Value, root: &Value) -> Result<String, SchemaError> {
         let empty = Vec::new();
         let prefix = schema.get("prefixItems").and_then(Value::as_array).unwrap_or(&empty);
         let prefix: Vec<String> =
-            prefix.iter().map(|item| self.value(item, root)).collect::<Result<_, Refusal>>()?;
+            prefix.iter().map(|item| self.value(item, root)).collect::<Result<_, SchemaError>>()?;
         let bound = |key: &str| schema.get(key).and_then(Value::as_u64);
         let (least, most) = (bound("minItems").unwrap_or(0), bound("maxItems"));
         let beyond = |count: u64| count.saturating_sub(prefix.len() as u64);
@@ -208,7 +208,7 @@ impl Rules<'_> {
         Ok(self.rule("", &format!("\"[\" {items} \"]\"")))
     }
 
-    fn object(&mut self, schema: &Value, root: &Value) -> Result<String, Refusal> {
+    fn object(&mut self, schema: &Value, root: &Value) -> Result<String, SchemaError> {
         let map = |key: &str| schema.get(key).and_then(Value::as_object).cloned().unwrap_or_default();
         let required = schema.get("required").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let properties = map("properties");
@@ -240,7 +240,7 @@ impl Rules<'_> {
         properties: &Map<String, Value>,
         patterns: &Map<String, Value>,
         root: &Value,
-    ) -> Result<Vec<String>, Refusal> {
+    ) -> Result<Vec<String>, SchemaError> {
         let mut taken: Vec<String> = properties.keys().map(|name| text::literal(name)).collect();
         let mut options = Vec::new();
         let mut option = |self_: &mut Self, key: String, taken: &[String], value: &Value| {
@@ -257,11 +257,11 @@ impl Rules<'_> {
             let key = format!("\"\\\"\" ({body}) \"\\\"\"");
             if !patterns.is_empty() {
                 let place = schema.get("$comment").and_then(Value::as_str).unwrap_or_default();
-                (self_.judge)(&key).map_err(|reason| Refusal::new(place, reason))?;
+                (self_.judge)(&key).map_err(|reason| SchemaError::new(place, reason))?;
             }
             let key = self_.lexeme(&key);
             options.push(format!("{key} \": \" {}", self_.value(value, root)?));
-            Ok::<(), Refusal>(())
+            Ok::<(), SchemaError>(())
         };
         let named = taken.clone();
         for (pattern, value) in patterns {
@@ -282,8 +282,8 @@ pub(super) fn parts(schema: &Value) -> &[Value] {
 }
 
 /// For what is not written so: a fault of ours, and no reason to let anything pass.
-fn broken(reason: impl Into<String>) -> Refusal {
-    Refusal::of_whole(reason.into())
+fn broken(reason: impl Into<String>) -> SchemaError {
+    SchemaError::of_whole(reason.into())
 }
 
 fn repeat(item: &str, least: u64, most: Option<u64>) -> String {

@@ -23,9 +23,9 @@ use llguidance::{ParserFactory, TokenParser};
 use serde_json::Value;
 use toktrie::TokEnv;
 
-use cache::{Cache, Compiled};
-pub use constraint::Constraint;
-pub use schema::{Refusal, loosened, violation};
+use cache::{Compiled, GrammarCache};
+pub(crate) use constraint::Constraint;
+pub use schema::{SchemaError, loosened, violation};
 
 use crate::chat::Turn;
 use crate::request::{Tool, ToolChoice};
@@ -59,7 +59,7 @@ pub enum GrammarError {
     #[error("the output schema can't be guaranteed: {refusal}")]
     Schema {
         /// Keyword, place and reason.
-        refusal: Refusal,
+        refusal: SchemaError,
     },
     /// The schema of a tool's arguments can't be honoured in full.
     #[error("the parameters of tool {tool} can't be guaranteed: {refusal}")]
@@ -67,7 +67,7 @@ pub enum GrammarError {
         /// The tool.
         tool: String,
         /// Keyword, place and reason.
-        refusal: Refusal,
+        refusal: SchemaError,
     },
     /// The grammar of the whole turn is beyond llguidance's limits.
     #[error("the grammar of {tools} tools can't be built: {message}")]
@@ -85,7 +85,7 @@ pub enum GrammarError {
     },
 }
 
-fn refused(tool: &Tool, refusal: Refusal) -> GrammarError {
+fn refused(tool: &Tool, refusal: SchemaError) -> GrammarError {
     GrammarError::Parameters { tool: tool.name.clone(), refusal }
 }
 
@@ -100,14 +100,14 @@ pub struct Grammar {
     vocabulary: Arc<dyn Fn() -> TokEnv + Send + Sync>,
     /// What llguidance makes of it, or what it says against it.
     factory: Arc<OnceLock<Result<ParserFactory, String>>>,
-    compiled: Arc<Cache>,
+    compiled: Arc<GrammarCache>,
     /// What lexemes were found to cost.
     costs: Arc<cost::Known>,
 }
 
 impl Grammar {
-    /// Prepares a vocabulary in a thread of its own: most of a second for 150,000 tokens, so once
-    /// per model and beside what else a model needs.
+    /// Prepares a vocabulary in a thread of its own.
+    /// It takes most of a second for 150,000 tokens, so it is done once per model, beside the load.
     /// Who needs it earlier waits.
     pub fn new(vocabulary: impl Fn() -> TokEnv + Send + Sync + 'static) -> Self {
         let (factory, compiled, costs) = Default::default();
@@ -166,8 +166,8 @@ impl Grammar {
         let started = Instant::now();
         // Says all that the grammar is made from, and takes much less time than making it.
         let key = format!("{turn:?}");
-        let (grammar, kept) = self.compiled.grammar(key, || self.compile_turn(turn, &permitted, token))?;
-        let constraint = Constraint::new(grammar.parser, kept, started.elapsed());
+        let (grammar, cached) = self.compiled.grammar(key, || self.compile_turn(turn, &permitted, token))?;
+        let constraint = Constraint::new(grammar.parser, cached, started.elapsed());
         Ok(Some(constraint.with_loosened(grammar.loosened)))
     }
 
@@ -181,7 +181,7 @@ impl Grammar {
         let (lark, loosened) = turn::lark(turn, token, &|lexeme| self.afford(lexeme))?;
         let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
             if turn.schema.is_some() {
-                return Err(GrammarError::Schema { refusal: Refusal::of_whole(message) });
+                return Err(GrammarError::Schema { refusal: SchemaError::of_whole(message) });
             }
             // Only now is it worth the time to find the schema that is to blame.
             permitted.iter().try_for_each(|tool| {
@@ -189,7 +189,7 @@ impl Grammar {
                     Turn { tools: vec![(*tool).clone()], tool_choice: ToolChoice::Required, ..turn.clone() };
                 let (lark, _) = turn::lark(&alone, token, &|lexeme| self.afford(lexeme))?;
                 let compiled = self.compile(TopLevelGrammar::from_lark(lark));
-                compiled.map(drop).map_err(|message| refused(tool, Refusal::of_whole(message)))
+                compiled.map(drop).map_err(|message| refused(tool, SchemaError::of_whole(message)))
             })?;
             Err(GrammarError::Build { tools: permitted.len(), message })
         })?;
@@ -198,9 +198,9 @@ impl Grammar {
     }
 
     /// The grammar of a written schema alone.
-    fn compile_schema(&self, schema: &Value) -> Result<TokenParser, Refusal> {
+    fn compile_schema(&self, schema: &Value) -> Result<TokenParser, SchemaError> {
         let lark = json::lark(schema, &|lexeme| self.afford(lexeme))?;
-        self.compile(TopLevelGrammar::from_lark(lark)).map_err(Refusal::of_whole)
+        self.compile(TopLevelGrammar::from_lark(lark)).map_err(SchemaError::of_whole)
     }
 
     fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {

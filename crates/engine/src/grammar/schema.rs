@@ -1,20 +1,21 @@
 //! JSON schemas, made ready for llguidance.
 //!
-//! A schema is read into what it means, a union of shapes (`shape`), with allOf, oneOf, not, if and
-//! dependencies resolved exactly (`join`, `meet`); that is written in the plain part of JSON schema
-//! that llguidance takes literally (`write`), and the numbers, strings and objects in it become
-//! rules of a grammar (`json` beside this module).
+//! A schema is read into what it means, a union of shapes (`shape`). allOf, oneOf, not, if and
+//! dependencies are resolved exactly (`join`, `meet`).
+//! The meaning is written in the plain part of JSON schema that llguidance takes literally
+//! (`write`).
+//! Its numbers, strings and objects become rules of a grammar (`json` beside this module).
 //! So every text that the grammar permits satisfies the schema, or the schema is refused with the
-//! keyword and its place: see [`Refusal`].
+//! keyword and its place: see [`SchemaError`].
 //! Owns nothing of calls and formats.
 //!
-//! Not every text that satisfies a schema can be written, so that a generated text equals its
-//! rendering and always ends in a value that others can read:
+//! Not every text that satisfies a schema can be written.
+//! So a generated text equals its rendering, and always ends in a value that others can read:
 //! - Separators are `", "` and `": "`.
 //!   Characters that can be written as themselves are; others have their short escape (`\n`, `\"`),
 //!   and control characters without one do not occur.
-//! - Keys come in the order of `properties`: first the schema's own, then those that joined schemas
-//!   declare, then those that are only required, then all others.
+//! - Keys come in the order of `properties`: first the schema's own, then those of joined schemas,
+//!   then those that are only required, then all others.
 //! - Objects that declare properties are closed unless `additionalProperties` or
 //!   `patternProperties` say otherwise.
 //! - Numbers have no exponent and no `-0`, fractions at most 17 digits, integers no fraction.
@@ -55,7 +56,7 @@ use shape::{Object, Schema, Shape};
 /// Why a schema can't be honoured.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{}{reason}", place(.keyword, .pointer))]
-pub struct Refusal {
+pub struct SchemaError {
     /// JSON pointer to the keyword, in the schema; empty for the whole.
     pub pointer: String,
     /// The keyword, or what stands in its place.
@@ -68,20 +69,19 @@ fn place(keyword: &str, pointer: &str) -> String {
     if pointer.is_empty() { String::new() } else { format!("{keyword} at {pointer}: ") }
 }
 
-impl Refusal {
+impl SchemaError {
     /// For a reason that has no place.
     pub(super) fn of_whole(reason: String) -> Self {
-        Refusal::new("", reason)
+        SchemaError::new("", reason)
     }
 
     pub(super) fn new(pointer: &str, reason: impl Into<String>) -> Self {
         let keyword = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
-        Refusal { pointer: pointer.to_owned(), keyword, reason: reason.into() }
+        SchemaError { pointer: pointer.to_owned(), keyword, reason: reason.into() }
     }
 }
 
 /// A property of a tool's parameters.
-#[allow(dead_code, reason = "for formats that write each argument apart")]
 pub(crate) struct Property {
     pub name: String,
     pub required: bool,
@@ -92,8 +92,8 @@ pub(crate) struct Property {
 /// Any schema, as a grammar takes it.
 ///
 /// # Errors
-/// [`Refusal`].
-pub(crate) fn strict(schema: &Value) -> Result<Value, Refusal> {
+/// [`SchemaError`].
+pub(crate) fn strict(schema: &Value) -> Result<Value, SchemaError> {
     let mut reader = reader(schema)?;
     let meaning = reader.read(schema, "")?;
     written(&mut reader, &meaning)?.ok_or_else(unsatisfiable)
@@ -104,8 +104,8 @@ pub(crate) fn strict(schema: &Value) -> Result<Value, Refusal> {
 /// lists and free-form values.
 ///
 /// # Errors
-/// [`Refusal`].
-pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Result<Value, Refusal> {
+/// [`SchemaError`].
+pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Result<Value, SchemaError> {
     let parameters = given(parameters);
     let mut reader = reader(&parameters)?;
     let objects = objects(&mut reader, &parameters)?;
@@ -118,9 +118,11 @@ pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Resu
 /// What is not declared is not there.
 ///
 /// # Errors
-/// [`Refusal`], also if the parameters are not independent of each other.
-#[allow(dead_code, reason = "for formats that write each argument apart")]
-pub(crate) fn properties(parameters: &Value, string_limit: Option<usize>) -> Result<Vec<Property>, Refusal> {
+/// [`SchemaError`], also if the parameters are not independent of each other.
+pub(crate) fn properties(
+    parameters: &Value,
+    string_limit: Option<usize>,
+) -> Result<Vec<Property>, SchemaError> {
     const ENTANGLING: [&str; 14] = [
         "patternProperties",
         "additionalProperties",
@@ -143,7 +145,7 @@ pub(crate) fn properties(parameters: &Value, string_limit: Option<usize>) -> Res
     let object = objects.pop().filter(|object| objects.is_empty() && is_flat(object)).ok_or_else(|| {
         let culprit = ENTANGLING.iter().find(|keyword| parameters.get(keyword).is_some()).unwrap_or(&"$ref");
         let reason = "arguments that depend on each other don't fit the format, which has them one by one";
-        Refusal::new(&child("", culprit), reason)
+        SchemaError::new(&child("", culprit), reason)
     })?;
     let mut properties = Vec::new();
     for property in object.properties {
@@ -160,7 +162,6 @@ pub(crate) fn properties(parameters: &Value, string_limit: Option<usize>) -> Res
 }
 
 /// Whether any choice of an object's properties is permitted.
-#[allow(dead_code, reason = "for formats that write each argument apart")]
 fn is_flat(object: &Object) -> bool {
     let many = object.properties.len() as u64;
     object.patterns.is_empty()
@@ -176,14 +177,14 @@ fn given(parameters: &Value) -> Value {
     }
 }
 
-fn reader(schema: &Value) -> Result<Reader<'_>, Refusal> {
-    let document =
-        Document::new(schema).ok_or_else(|| Refusal::new("/$schema", "the draft is too old; use 2020-12"))?;
+fn reader(schema: &Value) -> Result<Reader<'_>, SchemaError> {
+    let document = Document::new(schema)
+        .ok_or_else(|| SchemaError::new("/$schema", "the draft is too old; use 2020-12"))?;
     Ok(Reader::new(document))
 }
 
 /// The objects among what parameters mean.
-fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, Refusal> {
+fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, SchemaError> {
     let meaning = reader.read(parameters, "")?;
     let object = Schema::one(Shape::Object(Object { declares: true, ..Object::default() }));
     let shapes = reader.meet(&meaning, &object, "")?.shapes();
@@ -195,14 +196,14 @@ fn objects(reader: &mut Reader, parameters: &Value) -> Result<Vec<Object>, Refus
 }
 
 /// What a grammar takes for a meaning; `None` if nothing satisfies it.
-fn written(reader: &mut Reader, meaning: &Schema) -> Result<Option<Value>, Refusal> {
+fn written(reader: &mut Reader, meaning: &Schema) -> Result<Option<Value>, SchemaError> {
     let schema = write::write(reader, meaning)?;
     reader.finish()?;
     Ok(Some(schema).filter(|schema| *schema != Value::Bool(false)))
 }
 
-fn unsatisfiable() -> Refusal {
-    Refusal::new("", "no value satisfies the schema")
+fn unsatisfiable() -> SchemaError {
+    SchemaError::new("", "no value satisfies the schema")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 mod agreement;
-mod draws;
 mod faults;
 mod runtime;
+mod sampling;
 
 use std::sync::OnceLock;
 

@@ -14,14 +14,14 @@ const ESCAPES: [(char, char); 7] =
     [('\u{8}', 'b'), ('\t', 't'), ('\n', 'n'), ('\u{c}', 'f'), ('\r', 'r'), ('"', '"'), ('\\', '\\')];
 
 /// Any character of a string.
-pub const ANY: &str = r#"(?:[^\x{0}-\x{1f}\x{22}\x{5c}\x{7f}]|\x{5c}[btnfr\x{22}\x{5c}])"#;
+pub(super) const ANY: &str = r#"(?:[^\x{0}-\x{1f}\x{22}\x{5c}\x{7f}]|\x{5c}[btnfr\x{22}\x{5c}])"#;
 
 /// An expression for what strings are written as which an expression matches in full, without the
 /// quotes.
 ///
 /// # Errors
 /// What the expression has that no string of JSON can be told by.
-pub fn quoted(regex: &str) -> Result<String, String> {
+pub(super) fn quoted(regex: &str) -> Result<String, String> {
     let parsed = regex_syntax::parse(regex).map_err(|error| error.to_string())?;
     let mut out = String::new();
     write(&parsed, &mut out)?;
@@ -29,7 +29,7 @@ pub fn quoted(regex: &str) -> Result<String, String> {
 }
 
 /// An expression for what one string is written as, without the quotes.
-pub fn literal(text: &str) -> String {
+pub(super) fn literal(text: &str) -> String {
     text.chars()
         .map(|character| class(&ClassUnicode::new([ClassUnicodeRange::new(character, character)])))
         .collect()

@@ -2,12 +2,13 @@
 //!
 //! Walks the same [`Format`](crate::chat::Format) as the parser and the rendering.
 //! A marker that is one token is matched by its id, so that text which merely reads like it can't
-//! take its place; free text contains nothing that the parser would take for a marker, so a call in
-//! it would be a call by the grammar.
+//! take its place.
+//! Free text contains nothing that the parser would take for a marker, so a call in it would be a
+//! call by the grammar.
 
 use serde_json::Value;
 
-use super::arguments::{Judge, Part, Rules};
+use super::arguments::{Judge, Rules, Term};
 use super::{GrammarError, schema};
 use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};
@@ -73,12 +74,12 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     let tail = tail(turn, &permitted, &mut rules)?;
     rules.add("tail", &tail);
     // Free text can be told from an opener that is a token of its own.
-    let told = opener.is_empty() || open.starts_with("<[");
+    let distinct = opener.is_empty() || open.starts_with("<[");
     let body = match (must, layout) {
         (true, Layout::TextAlwaysAndCalls) => format!("{before} {after} {open} tail"),
         (true, _) => format!("{open} tail"),
         (false, Layout::Messages | Layout::TextOrObject) => format!("({before} TEXT? {after} | {open} tail)"),
-        (false, _) if told => format!("{before} TEXT? {after} ({open} tail)?"),
+        (false, _) if distinct => format!("{before} TEXT? {after} ({open} tail)?"),
         (false, _) => {
             // Text up to the opener and the opener itself are one lexeme.
             rules.add(&format!("lead[suffix={}]", quote(opener)), &without(&reserved[1..], '*'));
@@ -179,36 +180,36 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
 }
 
 /// The parts of a call, without the opener where each call has its own.
-fn call(turn: &Turn, tool: &Tool, rules: &mut Rules) -> Result<Vec<Part>, GrammarError> {
+fn call(turn: &Turn, tool: &Tool, rules: &mut Rules) -> Result<Vec<Term>, GrammarError> {
     let format = turn.format;
     let mut parts = Vec::new();
     for (at, piece) in format.call.iter().enumerate() {
         match piece {
             Piece::Text(text) if at == 0 && format.calls.open.is_empty() => {
                 let rest = text.strip_prefix(format.opening()).unwrap_or(text);
-                parts.push(Part::Literal(rest.into()));
+                parts.push(Term::Literal(rest.into()));
             }
-            Piece::Text(text) => parts.push(Part::Literal((*text).into())),
-            Piece::Name => parts.push(Part::Literal(tool.name.clone())),
-            Piece::Id { length } => parts.push(Part::Rule(id(*length))),
+            Piece::Text(text) => parts.push(Term::Literal((*text).into())),
+            Piece::Name => parts.push(Term::Literal(tool.name.clone())),
+            Piece::Id { length } => parts.push(Term::Rule(id(*length))),
             Piece::NumberedId => {
-                parts.push(Part::Literal(format!("functions.{}:", tool.name)));
-                parts.push(Part::Rule("/[0-9]{1,4}/".into()));
+                parts.push(Term::Literal(format!("functions.{}:", tool.name)));
+                parts.push(Term::Rule("/[0-9]{1,4}/".into()));
             }
             // Blocks have a grammar of their own.
             Piece::Language => {}
-            Piece::Number => parts.push(Part::Rule("/[1-9][0-9]{0,3}/".into())),
+            Piece::Number => parts.push(Term::Rule("/[1-9][0-9]{0,3}/".into())),
             Piece::Object(keys) => {
                 let head =
                     format!("{{{}: {}, {}: ", quote(keys.name), quote(&tool.name), quote(keys.arguments));
-                parts.push(Part::Literal(head));
+                parts.push(Term::Literal(head));
                 parts.extend(rules.arguments(Encoding::Json, tool, format)?);
                 if let Some((key, length)) = keys.id {
-                    parts.push(Part::Literal(format!(", {}: \"", quote(key))));
-                    parts.push(Part::Rule(id(length)));
-                    parts.push(Part::Literal("\"".into()));
+                    parts.push(Term::Literal(format!(", {}: \"", quote(key))));
+                    parts.push(Term::Rule(id(length)));
+                    parts.push(Term::Literal("\"".into()));
                 }
-                parts.push(Part::Literal("}".into()));
+                parts.push(Term::Literal("}".into()));
             }
             Piece::Arguments(encoding) => parts.extend(rules.arguments(*encoding, tool, format)?),
         }

@@ -65,8 +65,8 @@ pub(super) fn printed(state: &mut State, value: &Value) -> Result<Size, Error> {
     Ok(size)
 }
 
-/// Takes note that a value is kept under a name, or in a namespace: it must not be so deep, nor
-/// contain itself, that what compares or drops it runs out of stack.
+/// Takes note that a value is kept under a name, or in a namespace.
+/// It must not be so deep, nor contain itself, that what compares or drops it runs out of stack.
 pub(super) fn kept(state: &mut State, value: Value, in_namespace: bool) -> Result<Value, Error> {
     let mut steps = 0;
     let result = check(&value, DEPTH, in_namespace, &mut steps);

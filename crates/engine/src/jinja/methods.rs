@@ -251,7 +251,8 @@ fn fill(text: &str, width: usize, with: char) -> Result<String, Error> {
 }
 
 /// The parts between separators, or between white space, of which at most so many are cut, from the
-/// left or the right; `None` if the separator is empty.
+/// left or the right.
+/// `None` if the separator is empty.
 fn split<'a>(text: &'a str, separator: Option<&str>, most: usize, from_right: bool) -> Option<Vec<&'a str>> {
     if let Some(separator) = separator {
         let parts = match (separator.is_empty(), from_right) {

@@ -1,8 +1,9 @@
 //! Jinja for what comes from anywhere: chat templates of model files, files of teams, jinxes.
 //!
-//! An environment in which values behave as in Python's Jinja2, and nothing that a template says
-//! takes the process down: time is bounded by minijinja's fuel, memory by a budget that the fuel
-//! sets (`budget`), depth before anything is compiled (`source`).
+//! An environment in which values behave as in Python's Jinja2, and no template takes the process
+//! down.
+//! Time is bounded by minijinja's fuel, memory by a budget that the fuel sets (`budget`), depth
+//! before anything is compiled (`source`).
 //! Whoever uses [`environment`] passes each template through [`bounded`] first.
 //! Knows nothing of chats, teams and jinxes.
 
@@ -16,12 +17,11 @@ mod source;
 use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{Environment, Error, State};
 
-use crate::chat::json::float;
 use budget::{kept, made, printed};
 pub use source::{MARKS, Marks, Refused, bounded, bounded_expression};
 
-/// How deep macros may call each other, in minijinja's units (a macro costs a few): deeper than any
-/// schema, and far from the end of a thread's stack even in a debug build.
+/// How deep macros may call each other, in minijinja's units (a macro costs a few).
+/// That is deeper than any schema, and far from the end of a thread's stack even in a debug build.
 const RECURSION: usize = 200;
 
 /// The environment, without fuel: [`Environment::set_fuel`] bounds both time and memory.
@@ -93,6 +93,22 @@ fn text(state: &mut State, value: &Value) -> Result<String, Error> {
 fn as_float(value: &Value) -> Option<f64> {
     let is_float = value.kind() == ValueKind::Number && !value.is_integer();
     is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
+}
+
+/// Python's `repr` of a float: the shortest digits that read back the same.
+/// Below 1e-4 and from 1e16 on it has an exponent of at least two digits.
+pub(crate) fn float(value: f64) -> String {
+    let scientific = format!("{value:e}");
+    let (Some((digits, exponent)), true) = (scientific.split_once('e'), value.is_finite()) else {
+        return value.to_string();
+    };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..16).contains(&exponent) {
+        format!("{value:?}")
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        format!("{digits}e{sign}{:02}", exponent.abs())
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Rewrites a template so that what it makes can be counted.
 //!
 //! minijinja carries `+`, `~`, `*`, slices and plain text out by itself, without a limit.
-//! So operators become filters of ours (`a + b` becomes `a |_add( b)`; precedence stays, since a
-//! filter binds tightest), slices and assigned values pass through filters, and long plain text is
-//! announced.
+//! So operators become filters of ours: `a + b` becomes `a |_add( b)`.
+//! Precedence stays, since a filter binds tightest.
+//! Slices and assigned values pass through filters, and long plain text is announced.
 //! What would nest too deep for a stack is refused.
 //! Lines stay the same.
 //! Knows nothing of what filters do.

@@ -183,3 +183,16 @@ fn honest_templates_are_far_from_the_bounds() {
     let text = "{% for i in range(1000) %}{{ 'some words ' * 20 }}{{ {'a': [1, 'b']}|tojson }}\n{% endfor %}";
     assert!(rendered(text).unwrap().len() > 200_000);
 }
+
+#[test]
+fn prints_floats_as_python_does() {
+    let check = |value: f64, expected: &str| assert_eq!(float(value), expected);
+    check(1.0, "1.0");
+    check(-0.0, "-0.0");
+    check(0.1, "0.1");
+    check(1e-4, "0.0001");
+    check(1.5e-7, "1.5e-07");
+    check(1e15, "1000000000000000.0");
+    check(1e16, "1e+16");
+    check(1.25e300, "1.25e+300");
+}

@@ -10,7 +10,7 @@ use crate::facts::Sizes;
 #[derive(Debug)]
 pub struct Attention<B: Backend> {
     q: Linear<B>,
-    /// To keys and values; `None`: those of another block are looked at.
+    /// To keys and values; `None`: those of another block are read.
     own: Option<(Linear<B>, Values<B>)>,
     output: Linear<B>,
     q_norm: Option<Norm<B>>,
@@ -36,8 +36,8 @@ enum Values<B: Backend> {
     OfKeys(Norm<B>),
 }
 
-/// Sharpens the attention of far positions: queries are multiplied by `1 + scale * ln(1 +
-/// floor((position + offset) / step))`.
+/// Sharpens the attention of far positions: queries are multiplied by
+/// `1 + scale * ln(1 + floor((position + offset) / step))`.
 #[derive(Clone, Copy, Debug)]
 struct Temperature {
     scale: f32,

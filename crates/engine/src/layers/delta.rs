@@ -26,9 +26,9 @@ pub struct Delta<B: Backend> {
 #[derive(Debug)]
 enum Rates<B: Backend> {
     /// beta and alpha by two products.
-    Apart([Linear<B>; 2]),
-    /// By one: of each key head `run` betas of its value heads, then as many alphas.
-    Joined { both: Linear<B>, run: usize },
+    Separate([Linear<B>; 2]),
+    /// By one: of each key head `group` betas of its value heads, then as many alphas.
+    Joined { both: Linear<B>, group: usize },
 }
 
 impl<B: Backend> Delta<B> {
@@ -65,10 +65,10 @@ impl<B: Backend> Delta<B> {
             gate: Linear::load(weights, &name("attn_gate"), inner, sizes.width)?,
             rates: if weights.has(&name("ssm_ba.weight")) {
                 let both = Linear::load(weights, &name("ssm_ba"), 2 * value_heads, sizes.width)?;
-                Rates::Joined { both, run: value_heads / key_heads }
+                Rates::Joined { both, group: value_heads / key_heads }
             } else {
                 let load = |part: &str| Linear::load(weights, &name(part), value_heads, sizes.width);
-                Rates::Apart([load("ssm_beta")?, load("ssm_alpha")?])
+                Rates::Separate([load("ssm_beta")?, load("ssm_alpha")?])
             },
             weights: DeltaWeights {
                 conv: weights.table(&conv, shape.kernel, channels)?.ok_or_else(|| weights.missing(&conv))?,
@@ -81,8 +81,8 @@ impl<B: Backend> Delta<B> {
         })
     }
 
-    /// What it keeps of a sequence.
-    pub fn kept(&self) -> StateShape {
+    /// The shape of its recurrent state.
+    pub fn state_shape(&self) -> StateShape {
         StateShape::from(&self.shape)
     }
 
@@ -95,18 +95,18 @@ impl<B: Backend> Delta<B> {
         backend: &mut B,
         x: &B::Array,
         step: &Step,
-        state: &mut B::State,
+        state: &mut B::Recurrent,
     ) -> Result<B::Array> {
         let (qkv, gate, beta, alpha);
         match &self.rates {
-            Rates::Apart([of_beta, of_alpha]) => {
+            Rates::Separate([of_beta, of_alpha]) => {
                 let linears = [&self.qkv, &self.gate, of_beta, of_alpha];
                 [qkv, gate, beta, alpha] = Linear::apply_all(linears, backend, x)?;
             }
-            Rates::Joined { both, run } => {
+            Rates::Joined { both, group } => {
                 let rates;
                 [qkv, gate, rates] = Linear::apply_all([&self.qkv, &self.gate, both], backend, x)?;
-                (beta, alpha) = backend.split(&rates, 2 * run, *run)?;
+                (beta, alpha) = backend.split(&rates, 2 * group, *group)?;
             }
         }
         let input = DeltaInput { qkv: &qkv, beta: &beta, alpha: &alpha };

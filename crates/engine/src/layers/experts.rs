@@ -5,7 +5,7 @@
 use super::{Ffn, Linear, Norm, Weights, normed};
 use crate::Result;
 use crate::architecture::{Activation, Router, Score};
-use crate::backend::{Backend, Choice, ExpertStacks, Groups};
+use crate::backend::{Backend, ExpertStacks, Groups, Routing};
 use crate::facts::{Facts, Sizes};
 
 /// One layer of experts.
@@ -14,7 +14,7 @@ pub struct Experts<B: Backend> {
     router: Linear<B>,
     /// On what the router reads, which is then the residual stream, divided by `sqrt(D)`.
     router_norm: Option<Norm<B>>,
-    choice: Choice<B::Vector>,
+    routing: Routing<B::Vector>,
     stacks: ExpertStacks<B::Stack, B::Vector>,
     /// On what experts read, which is then the residual stream.
     norm: Option<Norm<B>>,
@@ -47,7 +47,7 @@ impl<B: Backend> Experts<B> {
         let name = |part: &str| format!("blk.{layer}.{part}");
         let count = facts.size("expert_count")?;
         let hidden = weights.dimension(&name("ffn_down_exps.weight"), 0)?;
-        let inner = Inner::load(weights, layer, [count, hidden, width])?;
+        let inner = GateUpStacks::load(weights, layer, [count, hidden, width])?;
         let norm = |part: &str| Norm::maybe(weights, &name(part), width, sizes.norm_epsilon);
         // A dense layer beside experts is one that every token uses.
         let suffix =
@@ -66,10 +66,10 @@ impl<B: Backend> Experts<B> {
             norm: norm("pre_ffw_norm_2")?,
             output_norm: norm("post_ffw_norm_2")?,
             router: Linear::load(weights, &name("ffn_gate_inp"), count, width)?,
-            choice: Choice {
+            routing: Routing {
                 bias: weights.vector(&name("exp_probs_b.bias"), count)?,
                 scales: weights.vector(&name("ffn_down_exps.scale"), count)?,
-                ..choice(facts)?
+                ..routing(facts)?
             },
             stacks: ExpertStacks {
                 gate: inner.gate,
@@ -100,7 +100,7 @@ impl<B: Backend> Experts<B> {
         };
         let read = normed(backend, self.norm.as_ref(), residual)?;
         let read = read.as_ref().unwrap_or(x);
-        let y = backend.experts(read, &logits, &self.choice.by_ref(), &self.stacks.by_ref())?;
+        let y = backend.experts(read, &logits, &self.routing.by_ref(), &self.stacks.by_ref())?;
         let y = normed(backend, self.output_norm.as_ref(), &y)?.unwrap_or(y);
         let Some(shared) = &self.shared else { return Ok(y) };
         let mut z = shared.ffn.apply(backend, x)?;
@@ -114,14 +114,14 @@ impl<B: Backend> Experts<B> {
 }
 
 /// What makes experts' inner rows: the first part of [`ExpertStacks`].
-struct Inner<B: Backend> {
+struct GateUpStacks<B: Backend> {
     gate: B::Stack,
     up: Option<B::Stack>,
     gate_bias: Option<B::Vector>,
     up_bias: Option<B::Vector>,
 }
 
-impl<B: Backend> Inner<B> {
+impl<B: Backend> GateUpStacks<B> {
     /// Joined where the backend wants that and the file allows it.
     fn load(weights: &Weights<B>, layer: usize, [count, hidden, width]: [usize; 3]) -> Result<Self> {
         let both =
@@ -140,7 +140,7 @@ impl<B: Backend> Inner<B> {
                 weights.joined_stack(&[gate.clone(), up.clone()], count, hidden, width)?
             };
             if let Some(gate) = all {
-                return Ok(Inner { gate, up: None, gate_bias: bias, up_bias: None });
+                return Ok(GateUpStacks { gate, up: None, gate_bias: bias, up_bias: None });
             }
         }
         let (gate, up) = if weights.has(&fused) {
@@ -150,12 +150,12 @@ impl<B: Backend> Inner<B> {
             (stack(&gate)?, stack(&up)?)
         };
         let bias = |name: &str| weights.table(name, hidden, count);
-        Ok(Inner { gate, up: Some(up), gate_bias: bias(&gate_bias)?, up_bias: bias(&up_bias)? })
+        Ok(GateUpStacks { gate, up: Some(up), gate_bias: bias(&gate_bias)?, up_bias: bias(&up_bias)? })
     }
 }
 
 /// How the file says that experts are chosen and weighed.
-fn choice<V>(facts: &Facts) -> Result<Choice<V>> {
+fn routing<V>(facts: &Facts) -> Result<Routing<V>> {
     let (count, used) = (facts.size("expert_count")?, facts.size("expert_used_count")?);
     if used > count {
         return Err(facts.invalid("expert_used_count", &format!("there are only {count} experts")));
@@ -181,7 +181,7 @@ fn choice<V>(facts: &Facts) -> Result<Choice<V>> {
     };
     let weigh_input = router.is_some_and(|router| router.weigh_input);
     let scale = facts.number("expert_weights_scale")?.filter(|&scale| scale != 0.0).unwrap_or(1.0);
-    Ok(Choice {
+    Ok(Routing {
         count,
         used,
         router: Router { score, normalise, weigh_input },

@@ -20,7 +20,7 @@ enum GateUp<B: Backend> {
     /// By one product, without a gate.
     Up(Linear<B>, Ungated),
     /// By two products.
-    Apart([Linear<B>; 2]),
+    Separate([Linear<B>; 2]),
     /// By one: `hidden` rows of the gate, then as many of the other.
     Joined { both: Linear<B>, hidden: usize },
 }
@@ -50,12 +50,12 @@ impl<B: Backend> Ffn<B> {
             GateUp::Joined { both: Linear::load(weights, &up, 2 * hidden, width)?, hidden }
         } else if joined_in_file {
             let load = |rows| Linear::load_rows(weights, &up, 2 * hidden, width, rows);
-            GateUp::Apart([load(0..hidden)?, load(hidden..2 * hidden)?])
+            GateUp::Separate([load(0..hidden)?, load(hidden..2 * hidden)?])
         } else if let Some(both) = Linear::load_joined(weights, &[gate.clone(), up.clone()], hidden, width)? {
             GateUp::Joined { both, hidden }
         } else {
             let load = |name: &str| Linear::load(weights, name, hidden, width);
-            GateUp::Apart([load(&gate)?, load(&up)?])
+            GateUp::Separate([load(&gate)?, load(&up)?])
         };
         Ok(Ffn { gate_up, down: Linear::load(weights, &name("ffn_down"), width, hidden)?, activation })
     }
@@ -71,7 +71,7 @@ impl<B: Backend> Ffn<B> {
                 let hidden = backend.relu_squared(up)?;
                 return self.down.apply(backend, &hidden);
             }
-            GateUp::Apart([gate, up]) => Linear::apply_all([gate, up], backend, x)?,
+            GateUp::Separate([gate, up]) => Linear::apply_all([gate, up], backend, x)?,
             GateUp::Joined { both, hidden } => {
                 let both = both.apply(backend, x)?;
                 backend.split(&both, 2 * hidden, *hidden)?.into()

@@ -22,8 +22,7 @@ impl<B: Backend> Linear<B> {
         Self::load_rows(weights, name, out, width, 0..out)
     }
 
-    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file keeps as
-    /// one.
+    /// As [`Linear::load`], the rows `rows` only: one of several matrices that the file has as one.
     ///
     /// # Errors
     /// As [`Linear::load`].

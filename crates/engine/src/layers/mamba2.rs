@@ -74,8 +74,8 @@ impl<B: Backend> Mamba2<B> {
         })
     }
 
-    /// What it keeps of a sequence.
-    pub fn kept(&self) -> StateShape {
+    /// The shape of its recurrent state.
+    pub fn state_shape(&self) -> StateShape {
         StateShape::from(&self.shape)
     }
 
@@ -88,7 +88,7 @@ impl<B: Backend> Mamba2<B> {
         backend: &mut B,
         x: &B::Array,
         step: &Step,
-        state: &mut B::State,
+        state: &mut B::Recurrent,
     ) -> Result<B::Array> {
         let [gate, xbc, dt] = Linear::apply_all([&self.gate, &self.xbc, &self.dt], backend, x)?;
         let input = ScanInput { xbc: &xbc, dt: &dt };

@@ -1,5 +1,6 @@
-//! Multi-head latent attention in its absorbed form: the cache holds one row a token, a compressed
-//! key that serves as value too, and a rotated part that all heads share.
+//! Multi-head latent attention in its absorbed form.
+//! The cache holds one row a token: a compressed key that serves as value too, and a rotated part
+//! that all heads share.
 //! Source: DeepSeek-AI 2024, <https://arxiv.org/abs/2405.04434>.
 
 use super::{Linear, Norm, Rotation, Weights, rope_width, score_factor};

@@ -1,5 +1,5 @@
 //! The layers of a decoder: each loads itself by looking for its tensors and computes through a
-//! backend's verbs.
+//! backend's ops.
 
 mod attention;
 mod delta;
@@ -7,12 +7,12 @@ mod experts;
 mod ffn;
 mod linear;
 mod mamba2;
-mod mixer;
 mod mla;
 mod norm;
 mod per_layer;
 mod rope;
 mod shortconv;
+mod token_mixer;
 mod weights;
 
 pub use attention::Attention;
@@ -21,10 +21,10 @@ pub use experts::Experts;
 pub use ffn::Ffn;
 pub use linear::Linear;
 pub use mamba2::Mamba2;
-pub use mixer::{Kept, Mixer, Place};
 pub use mla::Mla;
 pub use norm::{Norm, normed};
 pub use per_layer::{PerLayer, PerLayerInput, PerLayerTable};
 pub use rope::{Rope, Rotation, rope_width, score_factor, windowed_rope_width};
 pub use shortconv::ShortConv;
+pub use token_mixer::{CacheSlice, LayerCache, TokenMixer};
 pub use weights::Weights;

@@ -6,7 +6,7 @@ use crate::architecture::NormKind;
 use crate::backend::Backend;
 use crate::gguf::{TensorData, TensorType};
 
-/// A norm over runs of as many numbers as it has weights.
+/// A norm over groups of as many numbers as it has weights.
 #[derive(Debug)]
 pub struct Norm<B: Backend> {
     weight: B::Vector,

@@ -1,5 +1,6 @@
-//! Embeddings of a block's own: what a projection makes of a token's embedding, and the token's row
-//! in a table of the block, together gate what the block adds to the residual stream at its end.
+//! Per-layer embeddings: a projection of a token's embedding plus the token's row in a table of the
+//! block.
+//! They gate what the block adds to the residual stream at its end.
 //! Source: llama.cpp `src/models/gemma4.cpp`.
 
 use super::{Linear, Norm, Weights};
@@ -55,7 +56,7 @@ impl<B: Backend> PerLayerTable<B> {
     /// If a tensor is missing or has another shape.
     pub fn load(weights: &Weights<B>, vocabulary: usize, sizes: &Sizes) -> Result<Option<Self>> {
         let Some(width) = width(weights)? else { return Ok(None) };
-        let rows = weights.runs("per_layer_token_embd.weight", vocabulary, sizes.layers, width)?;
+        let rows = weights.segments("per_layer_token_embd.weight", vocabulary, sizes.layers, width)?;
         Ok(Some(PerLayerTable { rows, layers: sizes.layers, scale: (width as f32).sqrt() }))
     }
 }

@@ -101,7 +101,7 @@ impl<B: Backend> Rotation<B> {
         &self.angles
     }
 
-    /// Which numbers of a head turn together.
+    /// Which numbers of a head are rotated together.
     pub fn pairing(&self) -> Pairing {
         self.pairing
     }
@@ -136,7 +136,7 @@ fn rotating(facts: &Facts, name: &str, head: usize) -> Result<usize> {
     Ok(width)
 }
 
-/// What the file's scaling multiplies attention scores by; 1 where it only turns otherwise.
+/// What the file's scaling multiplies attention scores by; 1 where it only changes angles.
 ///
 /// # Errors
 /// If a key makes no sense.
@@ -145,9 +145,10 @@ pub fn score_factor(facts: &Facts) -> Result<f32> {
 }
 
 /// A divisor for each of `pairs` frequencies; empty if there are none.
-/// Llama 3.1 and later have one set, Phi-3 and later (longrope) one for models that are used within
-/// the context that they were first trained for, and one for those that are used beyond it; it is
-/// the same for a sequence's whole length, so that what was computed stays valid.
+/// Llama 3.1 and later have one set.
+/// Phi-3 and later (longrope) have one for use within the context that they were first trained for,
+/// and one for use beyond it.
+/// It is the same for a sequence's whole length, so that what is cached stays valid.
 /// Sources: llama.cpp `ggml_rope_ext`, frequency factors; Ding et al. 2024,
 /// <https://arxiv.org/abs/2402.13753>.
 fn divisors<B: Backend>(weights: &Weights<B>, pairs: usize, context: usize) -> Result<Vec<f32>> {

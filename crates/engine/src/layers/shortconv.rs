@@ -37,8 +37,8 @@ impl<B: Backend> ShortConv<B> {
         })
     }
 
-    /// What it keeps of a sequence.
-    pub fn kept(&self) -> StateShape {
+    /// The shape of its recurrent state.
+    pub fn state_shape(&self) -> StateShape {
         StateShape::convolved(self.kernel, self.width)
     }
 
@@ -51,7 +51,7 @@ impl<B: Backend> ShortConv<B> {
         backend: &mut B,
         x: &B::Array,
         step: &Step,
-        state: &mut B::State,
+        state: &mut B::Recurrent,
     ) -> Result<B::Array> {
         let bcx = self.bcx.apply(backend, x)?;
         let mixed = backend.short_conv(&bcx, &self.taps, step, state, self.kernel)?;

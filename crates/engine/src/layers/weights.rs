@@ -70,15 +70,16 @@ impl<B: Backend> Weights<'_, B> {
         matrix.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// The matrix `name` of `rows` rows of `runs * width`, as one of `rows * runs` rows of `width`.
+    /// The matrix `name` of `rows` rows of `segments * width`, as one of `rows * segments` rows of
+    /// `width`.
     ///
     /// # Errors
     /// If it is not there, or its shape or type is another one, or blocks of its type reach over
-    /// the end of a run.
-    pub fn runs(&self, name: &str, rows: usize, runs: usize, width: usize) -> Result<B::Matrix> {
-        let info = self.find(name, &[(runs * width) as u64, rows as u64])?;
+    /// the end of a segment.
+    pub fn segments(&self, name: &str, rows: usize, segments: usize, width: usize) -> Result<B::Matrix> {
+        let info = self.find(name, &[(segments * width) as u64, rows as u64])?;
         let info = info.ok_or_else(|| self.missing(name))?;
-        let matrix = self.backend.matrix(self.facts.gguf.data(info), info.kind, rows * runs, width)?;
+        let matrix = self.backend.matrix(self.facts.gguf.data(info), info.kind, rows * segments, width)?;
         matrix.ok_or_else(|| self.wrong_type(info))
     }
 
@@ -95,7 +96,8 @@ impl<B: Backend> Weights<'_, B> {
     }
 
     /// The stacks `names` of `count` matrices of `out` rows of `width` each, as one of `count`
-    /// longer matrices, if there are all and of one type.
+    /// longer matrices.
+    /// `None` unless there are all, of one type.
     ///
     /// # Errors
     /// If a shape or the type is another one.
@@ -179,8 +181,9 @@ impl<B: Backend> Weights<'_, B> {
         vector.map(Some).ok_or_else(|| self.wrong_type(info))
     }
 
-    /// Of each of the tensors `names`, which have `count` equal parts, the first part, then of each
-    /// the second, and so on; if there are all and of one type.
+    /// The tensors `names`, which have `count` equal parts: of each the first part, then of each
+    /// the second, and so on.
+    /// `None` unless there are all, of one type.
     fn interleaved(
         &self,
         names: &[String],

@@ -1,8 +1,9 @@
-//! Between the pool and the tiers below it: which numbers of which layer go into a file, in which
-//! order, and back from there, or from the host's memory.
+//! Between the pool and the tiers below it, on disk and in the host's memory: which numbers of
+//! which layer go into a file, in which order, and back.
 //!
-//! What is put back goes the way of what is computed: a table grows by a file's tokens, the tree
-//! learns them, the state at the file's end becomes a snapshot.
+//! What is restored goes the way of what is computed.
+//! A table grows by a file's tokens, the tree learns them, the state at the file's end becomes a
+//! snapshot.
 //! So nothing else needs to know where numbers came from.
 
 use std::collections::VecDeque;
@@ -14,10 +15,10 @@ use super::Pool;
 use crate::Result;
 use crate::backend::Backend;
 use crate::cache::disk::{Message, Segment, Sent, Stored};
-use crate::cache::host::Parked;
-use crate::cache::{BLOCK_TOKENS, BlockId, Held, Hit, Prefix, SlotId, Table};
-use crate::layers::{Kept, Place};
-use crate::schedule::BEAT;
+use crate::cache::host::HostSegment;
+use crate::cache::{BLOCK_TOKENS, BlockId, Hit, Prefix, PrefixLocation, SlotId, Table};
+use crate::layers::{CacheSlice, LayerCache};
+use crate::schedule::STEP_TARGET;
 
 /// Tokens of a piece: so little of a layer that taking it out delays no step.
 const PIECE_TOKENS: usize = 16 * BLOCK_TOKENS;
@@ -25,7 +26,7 @@ const PIECE_TOKENS: usize = 16 * BLOCK_TOKENS;
 /// A piece of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// What a layer keeps of some tokens.
+    /// The keys and values of a layer for some tokens.
     Rows { layer: usize, windowed: bool, tokens: Range<usize>, bytes: usize },
     /// The recurrent state of a layer.
     State { layer: usize, bytes: usize },
@@ -41,78 +42,78 @@ impl Piece {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub struct Export {
+pub struct SegmentExport {
     segment: Segment,
     pieces: VecDeque<Piece>,
-    /// What the thread that writes was too busy to take.
+    /// What the writer thread was too busy to take.
     unsent: Option<Message>,
 }
 
 /// How far writing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WriteProgress {
     /// There is nothing left to write.
-    All,
+    Done,
     /// There is more.
     More,
     /// There is more, but the disk is not as fast.
-    Waits,
+    Busy,
 }
 
-/// What was put back.
+/// What was restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restored {
     /// There is no more in memory than before.
     Nothing,
     /// There is more in memory, and more on disk.
-    Part,
+    Partial,
     /// There is more in memory.
-    Some,
+    Full,
 }
 
-/// A segment that can be put back.
+/// A segment that can be restored.
 #[derive(Debug)]
-enum Source {
+enum SegmentSource {
     Disk(Stored),
-    Host { parked: Arc<Parked>, end: usize },
+    Host { segment: Arc<HostSegment>, end: usize },
 }
 
-impl Source {
+impl SegmentSource {
     /// Number of tokens before it.
     fn start(&self) -> usize {
         match self {
-            Source::Disk(stored) => stored.header.start,
-            Source::Host { parked, .. } => parked.start,
+            SegmentSource::Disk(stored) => stored.header.start,
+            SegmentSource::Host { segment, .. } => segment.start,
         }
     }
 
     /// Number of tokens up to its end.
     fn end(&self) -> usize {
         match self {
-            Source::Disk(stored) => stored.header.tokens,
-            Source::Host { end, .. } => *end,
+            SegmentSource::Disk(stored) => stored.header.tokens,
+            SegmentSource::Host { end, .. } => *end,
         }
     }
 
     /// Bytes that a disk must read for it.
     fn bytes(&self) -> u64 {
         match self {
-            Source::Disk(stored) => stored.bytes(),
-            Source::Host { .. } => 0,
+            SegmentSource::Disk(stored) => stored.bytes(),
+            SegmentSource::Host { .. } => 0,
         }
     }
 
-    /// How long computing a token took, as far as it is said.
-    fn pace(&self) -> Duration {
+    /// How long computing a token took, as far as it is recorded.
+    fn token_time(&self) -> Duration {
         match self {
-            Source::Disk(stored) => Duration::from_nanos(stored.header.token_ns),
-            Source::Host { .. } => Duration::ZERO,
+            SegmentSource::Disk(stored) => Duration::from_nanos(stored.header.token_ns),
+            SegmentSource::Host { .. } => Duration::ZERO,
         }
     }
 }
 
-/// Runs of rows, neighbours in the same block.
-fn runs(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = (Place, usize)> + '_ {
+/// Ranges of rows, neighbours in the same block.
+fn row_ranges(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = (CacheSlice, usize)> + '_ {
     let mut at = tokens.start;
     std::iter::from_fn(move || {
         let rows = (BLOCK_TOKENS - at % BLOCK_TOKENS).min(tokens.end - at);
@@ -120,9 +121,9 @@ fn runs(blocks: &[BlockId], tokens: Range<usize>) -> impl Iterator<Item = (Place
             return None;
         }
         let block = blocks[at / BLOCK_TOKENS].0 as usize;
-        let place = Place::Rows { row: block * BLOCK_TOKENS + at % BLOCK_TOKENS, rows };
+        let slice = CacheSlice::Rows { row: block * BLOCK_TOKENS + at % BLOCK_TOKENS, rows };
         at += rows;
-        Some((place, rows))
+        Some((slice, rows))
     })
 }
 
@@ -130,14 +131,14 @@ impl<B: Backend> Pool<B> {
     /// What a file of tokens `start..end` has, in its order.
     pub(super) fn pieces(&self, start: usize, end: usize) -> VecDeque<Piece> {
         let mut pieces = VecDeque::new();
-        for (layer, kept) in self.decoder.kept() {
-            let (windowed, row, from) = match kept {
-                Kept::State { bytes } => {
+        for (layer, cache) in self.decoder.caches() {
+            let (windowed, row, from) = match cache {
+                LayerCache::Recurrent { bytes } => {
                     pieces.push_back(Piece::State { layer, bytes });
                     continue;
                 }
-                Kept::Rows { windowed: true, bytes } => (true, bytes, self.cache.seen(end).unwrap_or(0)),
-                Kept::Rows { windowed: false, bytes } => (false, bytes, start),
+                LayerCache::Kv { windowed: true, bytes } => (true, bytes, self.cache.seen(end).unwrap_or(0)),
+                LayerCache::Kv { windowed: false, bytes } => (false, bytes, start),
             };
             pieces.extend((from..end).step_by(PIECE_TOKENS).map(|from| {
                 let tokens = from..end.min(from + PIECE_TOKENS);
@@ -157,10 +158,10 @@ impl<B: Backend> Pool<B> {
         let most = prefix.pinned.min(computed.len());
         for &end in prefix.boundaries.iter().filter(|end| (1..=most).contains(*end)) {
             let bytes = self.pieces(start, end).iter().map(|piece| piece.bytes() as u64).sum();
-            let held = self.prefixes.held(&self.cache, &prefix.salt, &computed[..end]).is_some();
+            let cached = self.prefixes.locate(&self.cache, &prefix.salt, &computed[..end]).is_some();
             let Some(disk) = &mut self.disk else { return };
-            // What does not pay alone is kept with what follows it.
-            if held && disk.pays(bytes, end - start, self.pace.token) {
+            // What does not pay alone is written with what follows it.
+            if cached && disk.pays(bytes, end - start, self.step_times.prefill_token) {
                 disk.want(Segment { tokens: computed[..end].to_vec(), start });
                 start = end;
             }
@@ -171,16 +172,16 @@ impl<B: Backend> Pool<B> {
     ///
     /// # Errors
     /// If the backend fails.
-    pub fn write(&mut self) -> Result<Written> {
-        let Some(disk) = &mut self.disk else { return Ok(Written::All) };
+    pub fn write(&mut self) -> Result<WriteProgress> {
+        let Some(disk) = &mut self.disk else { return Ok(WriteProgress::Done) };
         let Some(export) = &mut self.export else {
-            let Some(segment) = disk.queue.pop_front() else { return Ok(Written::All) };
+            let Some(segment) = disk.queue.pop_front() else { return Ok(WriteProgress::Done) };
             let pieces = self.pieces(segment.start, segment.tokens.len());
             let payload = pieces.iter().map(|piece| piece.bytes() as u64).sum();
-            let Some(disk) = &mut self.disk else { return Ok(Written::All) };
-            let begun = disk.begin(&segment, payload, self.pace.token);
-            self.export = begun.map(|begun| Export { segment, pieces, unsent: Some(begun) });
-            return Ok(Written::More);
+            let Some(disk) = &mut self.disk else { return Ok(WriteProgress::Done) };
+            let begun = disk.begin(&segment, payload, self.step_times.prefill_token);
+            self.export = begun.map(|begun| SegmentExport { segment, pieces, unsent: Some(begun) });
+            return Ok(WriteProgress::More);
         };
         let message = match (export.unsent.take(), export.pieces.pop_front()) {
             (Some(message), next) => {
@@ -188,10 +189,10 @@ impl<B: Backend> Pool<B> {
                 message
             }
             (None, None) => Message::End,
-            (None, Some(piece)) => match self.prefixes.held(&self.cache, "", &export.segment.tokens) {
-                Some(held) => {
+            (None, Some(piece)) => match self.prefixes.locate(&self.cache, "", &export.segment.tokens) {
+                Some(location) => {
                     let mut bytes = Vec::with_capacity(piece.bytes());
-                    self.take_out(&piece, &held, &mut bytes)?;
+                    self.read_piece(&piece, &location, &mut bytes)?;
                     Message::Piece(bytes)
                 }
                 // It was evicted meanwhile.
@@ -199,38 +200,46 @@ impl<B: Backend> Pool<B> {
             },
         };
         let last = matches!(message, Message::End | Message::Abandon);
-        let (Some(disk), Some(export)) = (&mut self.disk, &mut self.export) else { return Ok(Written::All) };
+        let (Some(disk), Some(export)) = (&mut self.disk, &mut self.export) else {
+            return Ok(WriteProgress::Done);
+        };
         match disk.send(message) {
             Sent::Taken if last => self.export = None,
             Sent::Taken => {}
             Sent::Later(message) => {
                 export.unsent = Some(message);
-                return Ok(Written::Waits);
+                return Ok(WriteProgress::Busy);
             }
             Sent::Off => {
                 disk.queue.clear();
                 self.export = None;
             }
         }
-        Ok(Written::More)
+        Ok(WriteProgress::More)
     }
 
-    pub(super) fn take_out(&self, piece: &Piece, held: &Held, out: &mut Vec<u8>) -> Result<()> {
+    pub(super) fn read_piece(
+        &self,
+        piece: &Piece,
+        location: &PrefixLocation,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         match piece {
             Piece::State { layer, .. } => {
-                held.slot.map_or(Ok(()), |slot| self.decoder.save(*layer, Place::Slot(slot), out))
+                location.slot.map_or(Ok(()), |slot| self.decoder.save(*layer, CacheSlice::Slot(slot), out))
             }
             Piece::Rows { layer, windowed, tokens, .. } => {
-                let blocks = if *windowed { &held.windowed } else { &held.full };
-                runs(blocks, tokens.clone()).try_for_each(|(place, _)| self.decoder.save(*layer, place, out))
+                let blocks = if *windowed { &location.windowed } else { &location.full };
+                row_ranges(blocks, tokens.clone())
+                    .try_for_each(|(slice, _)| self.decoder.save(*layer, slice, out))
             }
         }
     }
 
-    /// Puts back what is in the host's memory or on disk of the static text of a prompt beyond
-    /// `hit`, if that is estimated to be faster than computing it.
-    /// While somebody is `decoding`, no more than a step has time for, but one segment.
-    /// Says too how many tokens are from disk.
+    /// Restores the static text of a prompt beyond `hit` from the host's memory or disk, if that is
+    /// estimated to be faster than computing it.
+    /// While a sequence is `decoding`, no more than a step has time for, but one segment.
+    /// Gives too how many tokens are from disk.
     ///
     /// # Errors
     /// If the backend fails.
@@ -248,22 +257,22 @@ impl<B: Backend> Pool<B> {
         }
         let ends = prefix.boundaries.iter().rev().filter(|end| **end > hit.len && **end <= most);
         match ends.copied().find_map(|end| self.chain(&prefix.salt, &prompt[..=end])) {
-            Some(chain) => self.put_back(&prefix.salt, prompt, hit.len, chain, decoding),
+            Some(chain) => self.restore_chain(&prefix.salt, prompt, hit.len, chain, decoding),
             None => Ok((Restored::Nothing, 0)),
         }
     }
 
-    /// What is kept of the segment at the end of `tokens`.
-    fn open(&self, salt: &str, tokens: &[u32]) -> Option<Source> {
-        if let Some(parked) = self.host.get(salt, tokens) {
-            return Some(Source::Host { parked, end: tokens.len() });
+    /// The segment at the end of `tokens`, if a tier has it.
+    fn open(&self, salt: &str, tokens: &[u32]) -> Option<SegmentSource> {
+        if let Some(segment) = self.host.get(salt, tokens) {
+            return Some(SegmentSource::Host { segment, end: tokens.len() });
         }
         let disk = self.disk.as_ref().filter(|_| salt.is_empty())?;
-        disk.open(tokens).map(Source::Disk)
+        disk.open(tokens).map(SegmentSource::Disk)
     }
 
     /// The segments that lead from what is in memory to all of `prompt` but its last token.
-    fn chain(&self, salt: &str, prompt: &[u32]) -> Option<Vec<Source>> {
+    fn chain(&self, salt: &str, prompt: &[u32]) -> Option<Vec<SegmentSource>> {
         let mut chain = vec![self.open(salt, &prompt[..prompt.len() - 1])?];
         loop {
             let start = chain.last()?.start();
@@ -275,34 +284,39 @@ impl<B: Backend> Pool<B> {
         }
     }
 
-    /// Puts back `chain`, each of whose segments goes on where the one before ends.
+    /// Restores `chain`, each of whose segments goes on where the one before ends.
     /// Without it there would be `known` tokens.
-    fn put_back(
+    fn restore_chain(
         &mut self,
         salt: &str,
         prompt: &[u32],
         known: usize,
-        mut chain: Vec<Source>,
+        mut chain: Vec<SegmentSource>,
         decoding: bool,
     ) -> Result<(Restored, usize)> {
-        let base = chain.first().map_or(0, Source::start);
-        let bytes = |chain: &[Source]| chain.iter().map(Source::bytes).sum::<u64>();
-        let end = chain.last().map_or(0, Source::end);
-        let paces = chain.iter().map(Source::pace);
-        let pace = if self.pace.token.is_zero() { paces.max().unwrap_or_default() } else { self.pace.token };
+        let base = chain.first().map_or(0, SegmentSource::start);
+        let bytes = |chain: &[SegmentSource]| chain.iter().map(SegmentSource::bytes).sum::<u64>();
+        let end = chain.last().map_or(0, SegmentSource::end);
+        let times = chain.iter().map(SegmentSource::token_time);
+        let token_time = if self.step_times.prefill_token.is_zero() {
+            times.max().unwrap_or_default()
+        } else {
+            self.step_times.prefill_token
+        };
         if bytes(&chain) > 0
-            && !self.disk.as_ref().is_some_and(|disk| disk.pays(bytes(&chain), end - known, pace))
+            && !self.disk.as_ref().is_some_and(|disk| disk.pays(bytes(&chain), end - known, token_time))
         {
             return Ok((Restored::Nothing, 0));
         }
         let mut segments = chain.len();
         if decoding && let Some(disk) = &self.disk {
-            // Somebody waits for a token.
+            // A sequence waits for its next token.
             let all = chain.iter().scan(0, |sum, source| {
                 *sum += source.bytes();
                 Some(*sum)
             });
-            segments = all.take_while(|bytes| *bytes == 0 || disk.reading(*bytes) <= BEAT).count().max(1);
+            segments =
+                all.take_while(|bytes| *bytes == 0 || disk.reading(*bytes) <= STEP_TARGET).count().max(1);
         }
         let part = segments < chain.len();
         chain.truncate(segments);
@@ -312,7 +326,7 @@ impl<B: Backend> Pool<B> {
         let (mut all, mut from_disk) = (table.len() == base, 0);
         for source in &mut chain {
             let start = table.len();
-            all = all && self.put_back_one(salt, prompt, &mut table, source)?;
+            all = all && self.restore_segment(salt, prompt, &mut table, source)?;
             from_disk += if source.bytes() > 0 { table.len().saturating_sub(start.max(known)) } else { 0 };
         }
         let there = table.len() > base;
@@ -320,38 +334,38 @@ impl<B: Backend> Pool<B> {
         if let Some(disk) = self.disk.as_mut().filter(|_| all && bytes > 0) {
             disk.read(bytes, begun);
         }
-        // What others go on from is kept longest.
+        // What others go on from is evicted last.
         for source in chain.iter().rev() {
             match source {
-                Source::Disk(stored) => stored.touch(),
-                Source::Host { end, .. } => self.host.touch(salt, &prompt[..*end]),
+                SegmentSource::Disk(stored) => stored.touch(),
+                SegmentSource::Host { end, .. } => self.host.touch(salt, &prompt[..*end]),
             }
         }
         let restored = match (there, all && part) {
             (false, _) => Restored::Nothing,
-            (true, true) => Restored::Part,
-            (true, false) => Restored::Some,
+            (true, true) => Restored::Partial,
+            (true, false) => Restored::Full,
         };
         Ok((restored, from_disk))
     }
 
-    /// False if a file is not believed, or there is no room for the segment.
-    fn put_back_one(
+    /// False if a file is not believed, or memory runs out.
+    fn restore_segment(
         &mut self,
         salt: &str,
         prompt: &[u32],
         table: &mut Table,
-        source: &mut Source,
+        source: &mut SegmentSource,
     ) -> Result<bool> {
         let (start, end) = (table.len(), source.end());
         let layout = self.pieces(start, end);
-        if let Source::Disk(stored) = source
+        if let SegmentSource::Disk(stored) = source
             && let Err(fault) = stored.expect(layout.iter().map(Piece::bytes))
         {
             self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
             return Ok(false);
         }
-        // As steps do it: windowed layers have no room for all at once.
+        // As steps do it: windowed layers don't have blocks for all at once.
         while table.len() < end {
             let tokens = BLOCK_TOKENS.min(end - table.len());
             if !self.reserve(table, tokens)? {
@@ -359,23 +373,17 @@ impl<B: Backend> Pool<B> {
             }
             table.advance(tokens);
         }
-        let slot = match self.cache.recurrent() {
-            true => match self.slot() {
-                Some(slot) => Some(slot),
-                None => return Ok(false),
-            },
-            false => None,
-        };
+        let Ok(slot) = self.slot() else { return Ok(false) };
         let mut bytes = Vec::new();
         for (at, piece) in layout.iter().enumerate() {
             let put = match source {
-                Source::Host { parked, .. } => {
-                    self.put_in(piece, table, start, slot, &parked.pieces[at]).map(|()| true)
+                SegmentSource::Host { segment, .. } => {
+                    self.write_piece(piece, table, start, slot, &segment.pieces[at]).map(|()| true)
                 }
-                Source::Disk(stored) => {
+                SegmentSource::Disk(stored) => {
                     bytes.resize(piece.bytes(), 0);
                     match stored.read(&mut bytes) {
-                        Ok(()) => self.put_in(piece, table, start, slot, &bytes).map(|()| true),
+                        Ok(()) => self.write_piece(piece, table, start, slot, &bytes).map(|()| true),
                         Err(fault) => {
                             self.disk.iter().for_each(|disk| disk.distrust(&stored.path, &fault));
                             Ok(false)
@@ -383,7 +391,7 @@ impl<B: Backend> Pool<B> {
                     }
                 }
             };
-            // Nobody has learned of what was put back so far.
+            // The tree has not learned of what was restored so far.
             if !matches!(put, Ok(true)) {
                 slot.into_iter().for_each(|slot| self.cache.release_slot(slot));
                 return put;
@@ -391,15 +399,17 @@ impl<B: Backend> Pool<B> {
         }
         let prefix = Prefix { boundaries: vec![end], pinned: end, salt: salt.to_owned() };
         match self.cache.has_state() {
-            true => self.prefixes.keep_state(&mut self.cache, &prefix, &prompt[..end], table, (end, slot)),
+            true => {
+                self.prefixes.insert_snapshot(&mut self.cache, &prefix, &prompt[..end], table, (end, slot));
+            }
             false => self.prefixes.learn(&mut self.cache, &prefix, &prompt[..end], table),
         }
         Ok(true)
     }
 
-    /// Puts a piece where `table`, and `slot` for recurrent state, have room for it.
+    /// Writes a piece to the blocks of `table`, or to `slot` for recurrent state.
     /// Windows before token `start` are there already.
-    fn put_in(
+    fn write_piece(
         &mut self,
         piece: &Piece,
         table: &Table,
@@ -409,18 +419,19 @@ impl<B: Backend> Pool<B> {
     ) -> Result<()> {
         let (layer, windowed, tokens) = match piece {
             Piece::State { layer, .. } => {
-                return slot.map_or(Ok(()), |slot| self.decoder.load_back(*layer, Place::Slot(slot), bytes));
+                return slot
+                    .map_or(Ok(()), |slot| self.decoder.load_back(*layer, CacheSlice::Slot(slot), bytes));
             }
             Piece::Rows { layer, windowed, tokens, .. } => (*layer, *windowed, tokens),
         };
         let blocks = if windowed { table.windowed() } else { table.full() };
         let row = bytes.len() / tokens.len().max(1);
         let (mut rest, mut at) = (bytes, tokens.start);
-        for (place, rows) in runs(blocks, tokens.clone()) {
+        for (slice, rows) in row_ranges(blocks, tokens.clone()) {
             let (bytes, after) = rest.split_at(row * rows);
             (rest, at) = (after, at + rows);
             if at > start {
-                self.decoder.load_back(layer, place, bytes)?;
+                self.decoder.load_back(layer, slice, bytes)?;
             }
         }
         Ok(())

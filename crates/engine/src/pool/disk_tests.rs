@@ -27,10 +27,10 @@ impl Lines {
 }
 
 /// A prompt of static `parts` and a question.
-fn prompt(parts: &[(u32, u32)], question: u32) -> (Vec<u32>, Prefix) {
+fn prompt(inputs: &[(u32, u32)], question: u32) -> (Vec<u32>, Prefix) {
     let mut tokens = Vec::new();
     let mut prefix = Prefix::default();
-    for &(kind, len) in parts {
+    for &(kind, len) in inputs {
         tokens.extend(text(kind, len));
         prefix.add(tokens.len());
         prefix.pinned = tokens.len();
@@ -40,14 +40,14 @@ fn prompt(parts: &[(u32, u32)], question: u32) -> (Vec<u32>, Prefix) {
 }
 
 /// Asks, and gives what was found and the logits.
-fn ask(pool: &mut Pool<Native>, (tokens, prefix): (Vec<u32>, Prefix)) -> (Found, Vec<f32>) {
-    let mut run = Run::new(tokens, prefix);
+fn ask(pool: &mut Pool<Native>, (tokens, prefix): (Vec<u32>, Prefix)) -> (FoundPrefix, Vec<f32>) {
+    let mut data = SequenceData::new(tokens, prefix);
     let mut logits = Vec::new();
-    while run.pending() > 0 {
-        logits = pool.step_and_read(&mut [&mut run], BUDGET);
+    while data.pending() > 0 {
+        logits = pool.step_and_read(&mut [&mut data], BUDGET);
     }
-    pool.finish(&mut run);
-    (run.found.unwrap(), logits)
+    pool.finish(&mut data);
+    (data.found.unwrap(), logits)
 }
 
 fn files(folder: &Path) -> Vec<PathBuf> {
@@ -67,12 +67,12 @@ fn static_text_is_there_after_a_restart() {
         drop(first);
         assert_eq!(files(folder.path()).len(), 2, "{case}: a file for each segment");
         let mut question = 8;
-        let mut check = |parts: &[(u32, u32)], cached: usize, disk: usize, pool: &mut Pool<Native>| {
+        let mut check = |inputs: &[(u32, u32)], cached: usize, disk: usize, pool: &mut Pool<Native>| {
             question += 1;
-            let (tokens, prefix) = prompt(parts, question);
+            let (tokens, prefix) = prompt(inputs, question);
             let (found, logits) = ask(pool, (tokens.clone(), prefix));
-            assert_eq!((found.cached, found.disk), (cached, disk), "{case} {parts:?}");
-            assert!(oracle.logits(&tokens) == logits, "{case} {parts:?}");
+            assert_eq!((found.cached, found.disk), (cached, disk), "{case} {inputs:?}");
+            assert!(oracle.logits(&tokens) == logits, "{case} {inputs:?}");
         };
         let mut second = restarted(&gguf, folder.path(), lines.log());
         // A sibling has the first segment in common; what is read for it is in memory for the next
@@ -81,7 +81,7 @@ fn static_text_is_there_after_a_restart() {
         check(&[(0, 100), (1, 150)], 250, 150, &mut second);
         check(&[(0, 100), (1, 150)], 250, 0, &mut second);
         check(&[(0, 100), (1, 150)], 250, 250, &mut restarted(&gguf, folder.path(), lines.log()));
-        // What the sibling added is kept as well.
+        // What the sibling added is written as well.
         flush(&mut second);
         drop(second);
         assert_eq!(files(folder.path()).len(), 3, "{case}");
@@ -91,24 +91,24 @@ fn static_text_is_there_after_a_restart() {
 }
 
 #[test]
-fn who_decodes_waits_for_one_file_at_a_time() {
+fn a_decoding_sequence_waits_for_one_file_at_a_time() {
     for case in SORTS {
         let gguf = fixture(case);
         let mut oracle = Oracle::new(&gguf);
         let folder = tempfile::tempdir().unwrap();
-        let parts = [(0, 100), (1, 80), (2, 60)];
+        let inputs = [(0, 100), (1, 80), (2, 60)];
         let mut pool = restarted(&gguf, folder.path(), Log::default());
-        ask(&mut pool, prompt(&parts, 9));
+        ask(&mut pool, prompt(&inputs, 9));
         flush(&mut pool);
         drop(pool);
         let mut pool = restarted(&gguf, folder.path(), Log::default());
         // So slow that a file takes longer than a step.
         pool.disk.as_mut().unwrap().assume(1000.0);
         let (tokens, prefix) = prompt(&[], 7);
-        let mut decoding = Run::new(tokens, prefix);
+        let mut decoding = SequenceData::new(tokens, prefix);
         pool.step(&mut [&mut decoding], BUDGET).unwrap();
-        let (tokens, prefix) = prompt(&parts, 8);
-        let mut waiting = Run::new(tokens.clone(), prefix);
+        let (tokens, prefix) = prompt(&inputs, 8);
+        let mut waiting = SequenceData::new(tokens.clone(), prefix);
         let (mut steps, mut logits) = (0, Vec::new());
         while waiting.pending() > 0 {
             decoding.tokens.push(5);
@@ -117,7 +117,7 @@ fn who_decodes_waits_for_one_file_at_a_time() {
             steps += 1;
             logits = pool.logits_of_each(&stepped).pop().unwrap().1;
         }
-        assert_eq!(steps, parts.len(), "{case}");
+        assert_eq!(steps, inputs.len(), "{case}");
         let found = waiting.found.clone().unwrap();
         assert_eq!((found.cached, found.disk), (240, 240), "{case}");
         assert!(oracle.logits(&tokens) == logits, "{case}");
@@ -178,7 +178,7 @@ fn what_separates_tenants_is_not_undone_by_a_file() {
 }
 
 #[test]
-fn what_was_damaged_is_ignored_with_a_line() {
+fn a_damaged_file_is_ignored_with_a_log_line() {
     for case in SORTS {
         let gguf = fixture(case);
         let mut oracle = Oracle::new(&gguf);
@@ -240,20 +240,20 @@ fn a_file_of_another_text_or_model_is_not_believed() {
     // Another model has other names, so that its files are never looked at.
     let mut another = restarted(&fixture("qwen3-exact"), folder.path(), lines.log());
     let options = Options { limit: 1 << 30, ..options(folder.path(), lines.log()) };
-    another = another.on_disk(Disk::new(options, "another", Fingerprint::of(&[b"another"])));
+    another = another.with_disk(Disk::new(options, "another", Fingerprint::of(&[b"another"])));
     assert_eq!(ask(&mut another, prompt(&[(0, 100)], 8)).0.cached, 0);
     assert_eq!(lines.take(), [""; 0]);
 }
 
 #[test]
-fn what_was_not_used_for_long_goes_first() {
+fn the_least_recently_used_is_evicted_first() {
     let gguf = fixture(SORTS[0]);
     let folder = tempfile::tempdir().unwrap();
     let lines = Lines::default();
     let with_limit = |limit: u64| {
         let options = Options { limit, ..options(folder.path(), lines.log()) };
         let disk = Disk::new(options, "a model", Fingerprint::of(&[b"limited"]));
-        pool(&gguf, 640, BUDGET).on_disk(disk)
+        pool(&gguf, 640, BUDGET).with_disk(disk)
     };
     let write = |limit: u64, kind: u32| {
         let mut pool = with_limit(limit);
@@ -276,7 +276,7 @@ fn what_was_not_used_for_long_goes_first() {
     assert_eq!(write(2 * size + size / 2, 0), 100);
     write(2 * size + size / 2, 2);
     assert!(first.exists() && !second.exists() && files(folder.path()).len() == 2);
-    // What is too large for the limit is not begun, and costs nobody a place.
+    // What is too large for the limit is not begun, and evicts nothing.
     assert_eq!(lines.take(), [""; 0]);
     write(size / 2, 3);
     assert_eq!(files(folder.path()).len(), 2);
@@ -285,7 +285,7 @@ fn what_was_not_used_for_long_goes_first() {
 }
 
 #[test]
-fn who_can_not_write_says_so_once_and_goes_on() {
+fn a_folder_that_can_not_be_written_is_logged_once() {
     let gguf = fixture(SORTS[0]);
     let outer = tempfile::tempdir().unwrap();
     let file = outer.path().join("a file");
@@ -324,7 +324,7 @@ impl Drop for Tiny {
 }
 
 #[test]
-fn a_full_disk_costs_a_line() {
+fn a_full_disk_costs_a_log_line() {
     let gguf = fixture(SORTS[0]);
     let outer = tempfile::tempdir().unwrap();
     let Some(tiny) = Tiny::mount(outer.path()) else {
@@ -395,7 +395,7 @@ fn writes_until_it_is_killed() {
 }
 
 #[test]
-fn whoever_is_killed_leaves_whole_files_only() {
+fn a_killed_process_leaves_whole_files_only() {
     let gguf = fixture(SORTS[3]);
     let mut oracle = Oracle::new(&gguf);
     let folder = tempfile::tempdir().unwrap();
@@ -423,7 +423,7 @@ fn whoever_is_killed_leaves_whole_files_only() {
         }
         assert_eq!(lines.take(), [""; 0], "round {round}");
     }
-    // What the killed left unfinished is removed by who writes next.
+    // What the killed process left unfinished is removed by the next writer.
     let mut pool = restarted(&gguf, folder.path(), Log::default());
     ask(&mut pool, prompt(&[(77, 90)], 9));
     flush(&mut pool);

@@ -1,41 +1,46 @@
-//! Between the pool and the tier in the host's memory: static text that is given up on the device
-//! is moved there first.
-//! It comes back as what is on disk does, see `disk`.
+//! Between the pool and the tier in the host's memory: static text that is evicted on the device is
+//! moved there first.
+//! It is restored as what is on disk is, see `disk`.
 
 use super::Pool;
 use crate::backend::Backend;
-use crate::cache::host::Parked;
-use crate::cache::{Lack, SlotId};
+use crate::cache::host::HostSegment;
+use crate::cache::{OutOfMemory, SlotId};
 
 impl<B: Backend> Pool<B> {
-    /// Moves the static text that is given up next for `lack` to the host's memory, if it is not
-    /// there yet.
+    /// Moves the static text that is evicted next to the host's memory, if it is not there yet.
     /// What the device can't give is lost, as it would be without this: it is computed again.
-    pub(super) fn park(&mut self, lack: Lack) {
+    pub(super) fn move_to_host(&mut self, kind: OutOfMemory) {
         if self.host.is_off() {
             return;
         }
-        let Some((salt, tokens, start)) = self.prefixes.leaving(&self.cache, lack) else { return };
+        let Some((salt, tokens, start)) = self.prefixes.eviction_candidate(&self.cache, kind) else { return };
         if self.host.has(&salt, &tokens) {
             return;
         }
-        let Some(held) = self.prefixes.held(&self.cache, &salt, &tokens) else { return };
+        let Some(location) = self.prefixes.locate(&self.cache, &salt, &tokens) else { return };
         let out = self.pieces(start, tokens.len()).into_iter().map(|piece| {
             let mut bytes = Vec::with_capacity(piece.bytes());
-            self.take_out(&piece, &held, &mut bytes).map(|()| bytes)
+            self.read_piece(&piece, &location, &mut bytes).map(|()| bytes)
         });
         if let Ok(pieces) = out.collect() {
-            self.host.put(&salt, &tokens, Parked { start, pieces });
+            self.host.put(&salt, &tokens, HostSegment { start, pieces });
         }
     }
 
-    /// A slot for a snapshot, if need be that of the least one; `None` if running sequences have
-    /// all.
-    pub(super) fn slot(&mut self) -> Option<SlotId> {
-        if let Some(slot) = self.cache.take_slot() {
-            return Some(slot);
+    /// A slot for recurrent state, if need be an evicted snapshot's; `None` if the model has no
+    /// such state.
+    ///
+    /// # Errors
+    /// If running sequences have all slots.
+    pub(super) fn slot(&mut self) -> Result<Option<SlotId>, OutOfMemory> {
+        if !self.cache.recurrent() {
+            return Ok(None);
         }
-        self.park(Lack::State);
-        self.prefixes.slot(&mut self.cache)
+        if let Some(slot) = self.cache.take_slot() {
+            return Ok(Some(slot));
+        }
+        self.move_to_host(OutOfMemory::Snapshots);
+        self.prefixes.slot(&mut self.cache).map(Some).ok_or(OutOfMemory::Snapshots)
     }
 }

@@ -7,44 +7,44 @@ use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 
 /// Asks after static text; gives what was found and the logits.
-fn ask<B: Backend>(pool: &mut Pool<B>, salt: &str, tokens: &[u32], pinned: usize) -> (Found, Vec<f32>) {
+fn ask<B: Backend>(pool: &mut Pool<B>, salt: &str, tokens: &[u32], pinned: usize) -> (FoundPrefix, Vec<f32>) {
     let prefix = Prefix { salt: salt.into(), boundaries: vec![pinned], pinned };
-    let mut run = Run::new(tokens.to_vec(), prefix);
+    let mut data = SequenceData::new(tokens.to_vec(), prefix);
     let mut logits = Vec::new();
-    while run.pending() > 0 {
-        logits = pool.step_and_read(&mut [&mut run], BUDGET);
+    while data.pending() > 0 {
+        logits = pool.step_and_read(&mut [&mut data], BUDGET);
     }
-    pool.finish(&mut run);
-    (run.found.unwrap(), logits)
+    pool.finish(&mut data);
+    (data.found.unwrap(), logits)
 }
 
 /// What is found of static text that was pushed out by other text, and the logits then and at
 /// first.
-fn pushed_out<B: Backend>(mut pool: Pool<B>) -> (Found, Vec<f32>, Vec<f32>) {
+fn pushed_out<B: Backend>(mut pool: Pool<B>) -> (FoundPrefix, Vec<f32>, Vec<f32>) {
     let tokens = [text(0, 100), text(9, 9)].concat();
     let (found, before) = ask(&mut pool, "", &tokens, 100);
     assert_eq!((found.cached, found.disk), (0, 0));
-    while pool.evict(Lack::State) || pool.evict(Lack::Blocks) {}
+    while pool.evict(OutOfMemory::Snapshots) || pool.evict(OutOfMemory::Blocks) {}
     // Of another tenant nothing is found.
     assert_eq!(ask(&mut pool, "other", &tokens, 100).0.cached, 0);
-    while pool.evict(Lack::State) || pool.evict(Lack::Blocks) {}
+    while pool.evict(OutOfMemory::Snapshots) || pool.evict(OutOfMemory::Blocks) {}
     let (found, after) = ask(&mut pool, "", &tokens, 100);
     (found, before, after)
 }
 
 #[test]
-fn static_text_that_was_given_up_comes_back() {
+fn evicted_static_text_is_restored() {
     for case in SORTS {
         let gguf = fixture(case);
         let native = || pool_on(Native::with_threads(1), &gguf, 640, BUDGET);
-        let (found, before, after) = pushed_out(native().beside(1 << 30));
+        let (found, before, after) = pushed_out(native().with_host_tier(1 << 30));
         assert_eq!((found.cached, found.disk), (100, 0), "{case}");
         assert!(before == after, "{case}: bit for bit");
         let tokens = [text(0, 100), text(9, 9)].concat();
         assert!(Oracle::new(&gguf).logits(&tokens) == after, "{case}");
         // Without the tier it is computed again, and with too small a one as well.
         assert_eq!(pushed_out(native()).0.cached, 0, "{case}");
-        assert_eq!(pushed_out(native().beside(64)).0.cached, 0, "{case}");
+        assert_eq!(pushed_out(native().with_host_tier(64)).0.cached, 0, "{case}");
     }
 }
 
@@ -52,7 +52,8 @@ fn static_text_that_was_given_up_comes_back() {
 fn it_does_so_on_candle() {
     for case in SORTS {
         let gguf = fixture(case);
-        let (found, before, after) = pushed_out(pool_on(Candle::cpu(), &gguf, 640, BUDGET).beside(1 << 30));
+        let (found, before, after) =
+            pushed_out(pool_on(Candle::cpu(), &gguf, 640, BUDGET).with_host_tier(1 << 30));
         assert_eq!((found.cached, found.disk), (100, 0), "{case}");
         let largest = before.iter().zip(&after).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         // What was put back is what was there; the rest may be computed in other pieces.

@@ -1,32 +1,32 @@
-//! A decoder with its block bookkeeping: tables in, logits out; and the sequences that run on it
+//! A decoder with its cache: block tables in, logits out; and the sequences that run on it
 //! together.
 
 mod disk;
 mod host;
-mod run;
+mod step;
 
 use std::time::Duration;
 
 use crate::backend::{Backend, Span, Step};
 use crate::cache::disk::Disk;
 use crate::cache::host::HostMemory;
-use crate::cache::{Cache, Hit, Lack, Prefix, Prefixes, Room, SlotId, Table};
+use crate::cache::{Cache, CacheConfig, Hit, OutOfMemory, Prefix, Prefixes, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
-use crate::draft::Odds;
-use crate::logits::Computed;
-use crate::schedule::Pace;
+use crate::logits::StepLogits;
+use crate::prompt_lookup::Acceptance;
+use crate::schedule::StepTimes;
 use crate::{Error, Result};
-pub use disk::Written;
-pub use run::{Found, Run};
+pub use disk::WriteProgress;
+pub use step::{FoundPrefix, SequenceData};
 
-/// The part of a step that one sequence asks for.
+/// What one sequence puts into a step.
 #[derive(Debug)]
-pub struct Part<'a> {
-    /// Where its keys and values lie; grows by both.
+pub struct StepInput<'a> {
+    /// Where its keys and values lie; grows by all of its rows.
     pub table: &'a mut Table,
     /// The tokens to compute.
     pub tokens: &'a [u32],
-    /// Tokens that are computed after them, without being known to come.
+    /// Draft tokens that are computed after them.
     pub drafted: &'a [u32],
     /// How many of the last rows' logits are wanted.
     pub outputs: usize,
@@ -34,7 +34,7 @@ pub struct Part<'a> {
     pub saves: Vec<(usize, SlotId)>,
 }
 
-impl Part<'_> {
+impl StepInput<'_> {
     fn rows(&self) -> usize {
         self.tokens.len() + self.drafted.len()
     }
@@ -46,31 +46,31 @@ pub struct Pool<B: Backend> {
     decoder: Decoder<B>,
     cache: Cache,
     prefixes: Prefixes,
-    /// How many runs have finished.
+    /// How many sequences have finished.
     finished: u64,
-    pace: Pace,
-    /// Whether a step is short while somebody waits for a token.
+    step_times: StepTimes,
+    /// Whether a step is short while a sequence decodes.
     steady: bool,
-    odds: Odds,
+    acceptance: Acceptance,
     /// The tier on disk, if there is one, and the file that is being written.
     disk: Option<Disk>,
-    export: Option<disk::Export>,
+    export: Option<disk::SegmentExport>,
     /// The tier in the host's memory.
     host: HostMemory,
 }
 
 impl<B: Backend> Pool<B> {
-    /// Takes a decoder that was loaded with `room`.
-    pub fn new(decoder: Decoder<B>, room: &Room) -> Self {
-        let cache = Cache::new(room, decoder.recurrent());
+    /// Takes a decoder that was loaded with `config`.
+    pub fn new(decoder: Decoder<B>, config: &CacheConfig) -> Self {
+        let cache = Cache::new(config, decoder.recurrent());
         Pool {
             decoder,
             cache,
             prefixes: Prefixes::default(),
             finished: 0,
-            pace: Pace::default(),
+            step_times: StepTimes::default(),
             steady: true,
-            odds: Odds::default(),
+            acceptance: Acceptance::default(),
             disk: None,
             export: None,
             host: HostMemory::default(),
@@ -79,27 +79,27 @@ impl<B: Backend> Pool<B> {
 
     /// The same, whose sequences' tokens come steadily beside others' prompts, or not.
     #[must_use]
-    pub fn steadily(mut self, steady: bool) -> Self {
+    pub fn with_steady_decoding(mut self, steady: bool) -> Self {
         self.steady = steady;
         self
     }
 
-    /// The same, with static text that is given up on the device moved to `bytes` of the host's
+    /// The same, with static text that is evicted on the device moved to `bytes` of the host's
     /// memory.
     #[must_use]
-    pub fn beside(mut self, bytes: u64) -> Self {
+    pub fn with_host_tier(mut self, bytes: u64) -> Self {
         self.host = HostMemory::new(bytes);
         self
     }
 
-    /// The same, with static text kept on disk as well.
+    /// The same, with static text cached on disk as well.
     #[must_use]
-    pub fn on_disk(mut self, disk: Option<Disk>) -> Self {
+    pub fn with_disk(mut self, disk: Option<Disk>) -> Self {
         self.disk = disk;
         self
     }
 
-    /// How long what is queued for the disk may take when nobody needs the model any more.
+    /// How long what is queued for the disk may take once there are no more requests.
     pub fn patience(&self) -> Duration {
         self.disk.as_ref().map_or(Duration::ZERO, Disk::patience)
     }
@@ -114,7 +114,7 @@ impl<B: Backend> Pool<B> {
         self.cache.capacity()
     }
 
-    /// What is kept of `tokens`, at most all but the last, whose logits are needed.
+    /// The prefix hit of `tokens`, at most all but the last, whose logits are needed.
     pub fn find(&self, salt: &str, tokens: &[u32]) -> Hit {
         self.prefixes.find(&self.cache, salt, tokens, tokens.len().saturating_sub(1))
     }
@@ -131,25 +131,25 @@ impl<B: Backend> Pool<B> {
         Ok(table)
     }
 
-    /// Keeps what a sequence that goes no further has computed, for later requests.
-    fn keep(&mut self, prefix: &Prefix, tokens: &[u32], table: Table) {
-        self.prefixes.keep(&mut self.cache, prefix, tokens, table);
+    /// Caches what a sequence that goes no further has computed, for later requests.
+    fn insert(&mut self, prefix: &Prefix, tokens: &[u32], table: Table) {
+        self.prefixes.insert(&mut self.cache, prefix, tokens, table);
     }
 
-    /// Gives up the least of what is kept and holds `lack`.
+    /// Evicts what is worth least of what holds the memory that ran out.
     /// False if there is nothing.
-    pub fn evict(&mut self, lack: Lack) -> bool {
-        self.park(lack);
-        self.prefixes.evict(&mut self.cache, lack)
+    pub fn evict(&mut self, kind: OutOfMemory) -> bool {
+        self.move_to_host(kind);
+        self.prefixes.evict(&mut self.cache, kind)
     }
 
-    /// Gives up a table.
+    /// Releases a table.
     pub fn release(&mut self, table: Table) {
         self.cache.release(table);
     }
 
-    /// Makes room for `tokens` more in `table`, at the cost of kept prefixes if need be.
-    /// False if there is none.
+    /// Reserves blocks for `tokens` more in `table`, evicting cached prefixes if need be.
+    /// False if there are too few.
     ///
     /// # Errors
     /// If the backend fails to copy a shared tail.
@@ -157,20 +157,20 @@ impl<B: Backend> Pool<B> {
         loop {
             match self.reserve_free(table, tokens)? {
                 None => return Ok(true),
-                Some(lack) if !self.evict(lack) => return Ok(false),
+                Some(kind) if !self.evict(kind) => return Ok(false),
                 Some(_) => {}
             }
         }
     }
 
-    /// The same from what is free; else says what there is too little of.
+    /// The same from what is free; else says what memory ran out.
     ///
     /// # Errors
     /// As [`Pool::reserve`].
-    pub fn reserve_free(&mut self, table: &mut Table, tokens: usize) -> Result<Option<Lack>> {
+    pub fn reserve_free(&mut self, table: &mut Table, tokens: usize) -> Result<Option<OutOfMemory>> {
         let copies = match self.cache.reserve(table, table.len() + tokens) {
             Ok(copies) => copies,
-            Err(lack) => return Ok(Some(lack)),
+            Err(kind) => return Ok(Some(kind)),
         };
         for (copies, windowed) in [(copies.full, false), (copies.windowed, true)] {
             copies.iter().try_for_each(|&(from, to)| self.decoder.copy_block(from, to, windowed))?;
@@ -178,14 +178,14 @@ impl<B: Backend> Pool<B> {
         Ok(None)
     }
 
-    /// Computes `parts`, for which room was reserved, in one forward pass.
-    /// Gives their logits, part after part.
+    /// Computes `inputs`, for which blocks were reserved, in one forward pass.
+    /// Gives their logits, one after the other.
     /// `[rows, V]`
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
-    pub fn forward(&mut self, parts: &mut [Part]) -> Result<Vec<f32>> {
-        let logits = self.forward_observed(parts, None)?;
+    pub fn forward(&mut self, inputs: &mut [StepInput]) -> Result<Vec<f32>> {
+        let logits = self.forward_observed(inputs, None)?;
         self.decoder.read(logits.as_ref())
     }
 
@@ -196,46 +196,46 @@ impl<B: Backend> Pool<B> {
     /// As [`Pool::forward`].
     pub fn forward_observed(
         &mut self,
-        parts: &mut [Part],
+        inputs: &mut [StepInput],
         observer: Option<Observer>,
     ) -> Result<Option<B::Array>> {
         let mut step = Step::default();
-        for part in parts.iter() {
-            step.tokens.extend_from_slice(part.tokens);
-            step.tokens.extend_from_slice(part.drafted);
+        for input in inputs.iter() {
+            step.tokens.extend_from_slice(input.tokens);
+            step.tokens.extend_from_slice(input.drafted);
             let end = step.tokens.len();
-            step.outputs.extend(end - part.outputs..end);
+            step.outputs.extend(end - input.outputs..end);
             step.spans.push(Span {
-                rows: part.rows(),
-                past: part.table.len(),
-                blocks: part.table.full().iter().map(|block| block.0).collect(),
-                windowed: part.table.windowed().iter().map(|block| block.0).collect(),
-                slot: part.table.slot(),
-                saves: part.saves.clone(),
+                rows: input.rows(),
+                past: input.table.len(),
+                blocks: input.table.full().iter().map(|block| block.0).collect(),
+                windowed: input.table.windowed().iter().map(|block| block.0).collect(),
+                slot: input.table.slot(),
+                saves: input.saves.clone(),
             });
         }
         let logits = self.decoder.forward(&step, observer)?;
-        for part in parts {
-            let rows = part.rows();
-            part.table.advance(rows);
+        for input in inputs {
+            let rows = input.rows();
+            input.table.advance(rows);
         }
         Ok(logits)
     }
 
-    /// The logits of a step, to be drawn from.
-    pub fn logits<'a>(&'a mut self, there: Option<&'a mut B::Array>) -> Computed<'a, B> {
-        Computed::new(&mut self.decoder, there)
+    /// The logits of a step, to be sampled from.
+    pub fn logits<'a>(&'a mut self, logits: Option<&'a mut B::Array>) -> StepLogits<'a, B> {
+        StepLogits::new(&mut self.decoder, logits)
     }
 
-    /// As [`Pool::forward`] for one part, with the room reserved.
+    /// As [`Pool::forward`] for one sequence, with its blocks reserved.
     ///
     /// # Errors
-    /// If there is no room, or as [`Pool::forward`].
+    /// If there are too few blocks, or as [`Pool::forward`].
     pub fn forward_one(&mut self, table: &mut Table, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
         if !self.reserve(table, tokens.len())? {
             return Err(Error::OutOfBlocks { capacity: self.capacity() });
         }
-        self.forward(&mut [Part { table, tokens, drafted: &[], outputs, saves: Vec::new() }])
+        self.forward(&mut [StepInput { table, tokens, drafted: &[], outputs, saves: Vec::new() }])
     }
 }
 

@@ -1,6 +1,6 @@
-//! Runs against an oracle without a cache: any mixture of prompts that share beginnings, hits,
-//! forks, evictions, cancellations, batches and drafts gives, bit for bit, the logits that a fresh
-//! computation of the same tokens gives.
+//! Sequences against an oracle without a cache.
+//! Any mixture of shared beginnings, hits, forks, evictions, cancellations, batches and drafts
+//! gives the logits of a fresh computation, bit for bit.
 //!
 //! `ALARA_OPERATIONS` sets how many operations each model gets: a few dozen by default, so that it
 //! takes seconds.
@@ -14,15 +14,15 @@ use crate::backend::KvType;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
-use crate::draft::{Draft, Ground, Odds, Other};
 use crate::facts::{Facts, Sizes};
 use crate::gguf::{Gguf, Writer};
+use crate::prompt_lookup::{Acceptance, Draft, Features, OtherText};
 
 /// Rows of a step: small, so that prompts take several.
 pub(super) const BUDGET: usize = 48;
 
 /// Tokens that fit: a few sequences' worth, so that much is evicted.
-const ROOM: usize = 640;
+const CAPACITY: usize = 640;
 
 /// A seeded stream of numbers.
 pub(super) struct Random(pub u64);
@@ -89,14 +89,14 @@ pub(super) fn pool(gguf: &Gguf, tokens: usize, step: usize) -> Pool<Native> {
 }
 
 pub(super) fn pool_on<B: Backend>(backend: B, gguf: &Gguf, tokens: usize, step: usize) -> Pool<B> {
-    let room = room(gguf, tokens, step);
-    Pool::new(Decoder::load(gguf, backend, &room, KvType::F16).unwrap(), &room)
+    let config = cache_config(gguf, tokens, step);
+    Pool::new(Decoder::load(gguf, backend, &config, KvType::F16).unwrap(), &config)
 }
 
-fn room(gguf: &Gguf, tokens: usize, step: usize) -> Room {
+fn cache_config(gguf: &Gguf, tokens: usize, step: usize) -> CacheConfig {
     let architecture = Architecture::of(gguf).unwrap();
     let window = Sizes::of(&Facts::new(gguf, &architecture).unwrap()).unwrap().window;
-    Room::new(tokens, 2, step, window).keeping(8)
+    CacheConfig::new(tokens, 2, step, window).with_snapshots(8)
 }
 
 /// A prompt made of segments of a small stock, and where they end.
@@ -126,14 +126,14 @@ pub(super) fn best(logits: &[f32]) -> u32 {
     (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32
 }
 
-/// What happened in a run of the test.
+/// What happened in a pass of the test.
 #[derive(Debug, Default)]
 struct Tally {
     prompts: usize,
     tokens: usize,
     cached: usize,
     compared: usize,
-    put_off: usize,
+    preempted: usize,
     evicted: usize,
     disk: usize,
     damaged: usize,
@@ -141,7 +141,7 @@ struct Tally {
     accepted: usize,
 }
 
-/// A tier that keeps everything.
+/// A tier that caches everything.
 pub(super) fn options(folder: &Path, log: Log) -> Options {
     Options {
         folder: folder.to_owned(),
@@ -160,12 +160,12 @@ pub(super) fn restarted(gguf: &Gguf, folder: &Path, log: Log) -> Pool<Native> {
 
 fn restarted_on<B: Backend>(backend: B, gguf: &Gguf, folder: &Path, log: Log) -> Pool<B> {
     let disk = Disk::new(options(folder, log), "a model", Fingerprint::of(&[gguf.name().as_bytes()]));
-    pool_on(backend, gguf, ROOM, BUDGET).on_disk(disk)
+    pool_on(backend, gguf, CAPACITY, BUDGET).with_disk(disk)
 }
 
 /// Writes all that is queued.
 pub(super) fn flush<B: Backend>(pool: &mut Pool<B>) {
-    while pool.write().unwrap() != Written::All {}
+    while pool.write().unwrap() != WriteProgress::Done {}
 }
 
 /// Alters, cuts off or removes one of the files in `folder`.
@@ -185,16 +185,17 @@ fn damage(random: &mut Random, folder: &Path) -> bool {
             return true;
         }
     }
-    // As anything but a careless tool would: whoever has mapped it keeps what it sees.
+    // As anything but a careless tool would: a process that has mapped it goes on reading the old
+    // one.
     std::fs::remove_file(path).unwrap();
     std::fs::write(path, bytes).unwrap();
     true
 }
 
 /// Reason enough to compute a drafted token.
-pub(super) const SURE: Ground = Ground { matched: usize::MAX, other: Other::Silent };
+pub(super) const SURE: Features = Features { matched: usize::MAX, other: OtherText::NoMatch };
 
-/// A draft of what will come after `tokens`, now and then with a mistake in it.
+/// A draft of what will follow `tokens`, now and then with a mistake in it.
 pub(super) fn draft<B: Backend>(random: &mut Random, oracle: &mut Oracle<B>, tokens: &[u32]) -> Draft {
     let mut text = tokens.to_vec();
     let right = random.below(8);
@@ -203,15 +204,15 @@ pub(super) fn draft<B: Backend>(random: &mut Random, oracle: &mut Oracle<B>, tok
         text.push(if at < right { next } else { next ^ 1 });
     }
     let tokens = text.split_off(tokens.len());
-    Draft { grounds: vec![SURE; tokens.len()], tokens }
+    Draft { features: vec![SURE; tokens.len()], tokens }
 }
 
-/// Compares the logits of a run that is through with the oracle's and appends the tokens that they
-/// make the most likely, as long as what was drafted is what comes.
+/// Compares the logits of a sequence that is through with the oracle's.
+/// Appends the tokens that they make the most likely, as long as draft tokens are accepted.
 /// Gives how many rows were compared.
 pub(super) fn follow<B: Backend>(
     oracle: &mut Oracle<B>,
-    run: &mut Run,
+    data: &mut SequenceData,
     logits: &[f32],
     limit: usize,
     what: &str,
@@ -220,13 +221,13 @@ pub(super) fn follow<B: Backend>(
     let (mut row, mut compared) = (0, 0);
     loop {
         let logits = &logits[row * vocabulary..][..vocabulary];
-        let off = oracle.off(&run.tokens, logits);
-        assert!(off <= oracle.tolerance, "{what}: row {row} is off by {off}, {:?}", run.found);
+        let off = oracle.off(&data.tokens, logits);
+        assert!(off <= oracle.tolerance, "{what}: row {row} is off by {off}, {:?}", data.found);
         compared += 1;
-        run.tokens.push(best(logits));
-        run.finished |= run.tokens.len() >= limit;
-        row = match run.come() {
-            Some(come) if !run.finished => come,
+        data.tokens.push(best(logits));
+        data.finished |= data.tokens.len() >= limit;
+        row = match data.next_row() {
+            Some(next_row) if !data.finished => next_row,
             _ => return compared,
         };
     }
@@ -234,8 +235,8 @@ pub(super) fn follow<B: Backend>(
 
 /// Makes every draft seem to pay, so that what is drafted does not depend on the clock.
 pub(super) fn trust<B: Backend>(pool: &mut Pool<B>) {
-    pool.odds = Odds::default();
-    pool.pace.forget_few();
+    pool.acceptance = Acceptance::default();
+    pool.step_times.forget_decode();
 }
 
 fn check(name: &str, gguf: &Gguf, seed: u64, operations: usize) -> Tally {
@@ -256,13 +257,13 @@ fn check_on<B: Backend>(
     let folder = tempfile::tempdir().unwrap();
     let mut pool = make(folder.path());
     let vocabulary = pool.vocabulary().min(400);
-    let mut runs: Vec<(Run, usize)> = Vec::new();
+    let mut sequences: Vec<(SequenceData, usize)> = Vec::new();
     let mut finished: Vec<Vec<u32>> = Vec::new();
     let mut asked: Vec<(Vec<u32>, Prefix)> = Vec::new();
     let mut tally = Tally::default();
     for operation in 0..operations {
         match random.below(14) {
-            0..=2 if runs.len() < 6 => {
+            0..=2 if sequences.len() < 6 => {
                 let (mut tokens, prefix) = prompt(&mut random, vocabulary);
                 if let Some(before) = finished.get(random.below(16))
                     && before.len() < 300
@@ -277,16 +278,16 @@ fn check_on<B: Backend>(
                 if prefix.pinned > 0 && prefix.salt.is_empty() {
                     asked.push((tokens.clone(), prefix.clone()));
                 }
-                runs.push((Run::new(tokens, prefix), limit));
+                sequences.push((SequenceData::new(tokens, prefix), limit));
             }
-            3 if !runs.is_empty() => {
-                let which = random.below(runs.len());
-                runs[which].0.finished = true;
+            3 if !sequences.is_empty() => {
+                let which = random.below(sequences.len());
+                sequences[which].0.finished = true;
             }
             4 => {
                 for _ in 0..random.below(3) {
-                    let lack = [Lack::Blocks, Lack::State][random.below(2)];
-                    tally.evicted += usize::from(pool.evict(lack));
+                    let kind = [OutOfMemory::Blocks, OutOfMemory::Snapshots][random.below(2)];
+                    tally.evicted += usize::from(pool.evict(kind));
                 }
             }
             5..=7 => {
@@ -295,8 +296,8 @@ fn check_on<B: Backend>(
                 }
             }
             8 => {
-                for (mut run, _) in runs.drain(..) {
-                    pool.finish(&mut run);
+                for (mut data, _) in sequences.drain(..) {
+                    pool.finish(&mut data);
                 }
                 if random.below(3) > 0 {
                     flush(&mut pool);
@@ -306,57 +307,57 @@ fn check_on<B: Backend>(
                 if let Some((tokens, prefix)) = asked.get(random.below(asked.len().max(1))).cloned() {
                     let limit = tokens.len() + 2;
                     (tally.prompts, tally.tokens) = (tally.prompts + 1, tally.tokens + tokens.len());
-                    runs.push((Run::new(tokens, prefix), limit));
+                    sequences.push((SequenceData::new(tokens, prefix), limit));
                 }
             }
             9 if random.below(4) == 0 => tally.damaged += usize::from(damage(&mut random, folder.path())),
             _ => {}
         }
-        for (run, limit) in &mut runs {
-            if !run.finished && run.pending() < BUDGET && random.below(3) > 0 {
-                run.draft = draft(&mut random, oracle, &run.tokens);
-                run.draft.tokens.truncate(*limit - run.tokens.len());
-                run.draft.grounds.truncate(*limit - run.tokens.len());
+        for (data, limit) in &mut sequences {
+            if !data.finished && data.pending() < BUDGET && random.below(3) > 0 {
+                data.draft = draft(&mut random, oracle, &data.tokens);
+                data.draft.tokens.truncate(*limit - data.tokens.len());
+                data.draft.features.truncate(*limit - data.tokens.len());
             }
         }
         trust(&mut pool);
-        let mut refs: Vec<&mut Run> = runs.iter_mut().map(|(run, _)| run).collect();
-        if refs.iter().all(|run| run.finished) {
+        let mut refs: Vec<&mut SequenceData> = sequences.iter_mut().map(|(data, _)| data).collect();
+        if refs.iter().all(|data| data.finished) {
             // Nothing to compute.
         } else {
             let stepped = pool.step(&mut refs, BUDGET).unwrap();
             assert_eq!(stepped.too_long, None, "{name} {operation}: everything fits");
-            tally.put_off += usize::from(stepped.ready.is_empty());
+            tally.preempted += usize::from(stepped.ready.is_empty());
             for (at, logits) in pool.logits_of_each(&stepped) {
-                let (run, limit) = &mut runs[at];
+                let (data, limit) = &mut sequences[at];
                 let what = format!("{name} seed {seed} operation {operation}");
-                tally.compared += follow(oracle, run, &logits, *limit, &what);
+                tally.compared += follow(oracle, data, &logits, *limit, &what);
             }
         }
         let mut at = 0;
-        while at < runs.len() {
-            if runs[at].0.finished {
-                let (mut run, _) = runs.swap_remove(at);
-                tally.cached += run.found.as_ref().map_or(0, |found| found.cached);
-                tally.disk += run.found.as_ref().map_or(0, |found| found.disk);
-                tally.drafted += run.drafts().drafted;
-                tally.accepted += run.drafts().accepted;
-                pool.finish(&mut run);
-                finished.insert(random.below(finished.len() + 1), run.tokens);
+        while at < sequences.len() {
+            if sequences[at].0.finished {
+                let (mut data, _) = sequences.swap_remove(at);
+                tally.cached += data.found.as_ref().map_or(0, |found| found.cached);
+                tally.disk += data.found.as_ref().map_or(0, |found| found.disk);
+                tally.drafted += data.drafts().drafted;
+                tally.accepted += data.drafts().accepted;
+                pool.finish(&mut data);
+                finished.insert(random.below(finished.len() + 1), data.tokens);
                 finished.truncate(8);
             } else {
                 at += 1;
             }
         }
     }
-    for (mut run, _) in runs {
-        pool.finish(&mut run);
+    for (mut data, _) in sequences {
+        pool.finish(&mut data);
     }
-    while pool.evict(Lack::State) || pool.evict(Lack::Blocks) {}
-    let room = room(gguf, ROOM, BUDGET);
-    let windowed = room.window.map_or(0, |_| room.windowed.blocks);
-    let slots = if pool.cache.recurrent() { room.slots } else { 0 };
-    assert_eq!(pool.cache.free(), (ROOM / 32, windowed), "{name}: nothing leaks");
+    while pool.evict(OutOfMemory::Snapshots) || pool.evict(OutOfMemory::Blocks) {}
+    let config = cache_config(gguf, CAPACITY, BUDGET);
+    let windowed = config.window.map_or(0, |_| config.windowed.blocks);
+    let slots = if pool.cache.recurrent() { config.slots } else { 0 };
+    assert_eq!(pool.cache.free(), (CAPACITY / 32, windowed), "{name}: nothing leaks");
     assert_eq!(std::iter::from_fn(|| pool.cache.take_slot()).count(), slots, "{name}: nor does state");
     tally
 }
@@ -390,7 +391,7 @@ fn check_all(folder: &Path, default: usize) {
     }
     assert!(
         0 < accepted && accepted < drafted,
-        "some drafts must come and some not: {accepted} of {drafted}"
+        "some draft tokens must be accepted and some not: {accepted} of {drafted}"
     );
     assert!(
         cached > 0 && disk > 0,
@@ -419,7 +420,7 @@ fn so_it_does_where_windows_are_chunks() {
     assert!(tally.cached > 0 && tally.compared > 0, "{tally:?}");
 }
 
-/// With the last blocks on another backend, and with static text that is given up moved to the
+/// With the last blocks on another backend, and with static text that is evicted moved to the
 /// host's memory.
 #[test]
 fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
@@ -427,7 +428,7 @@ fn so_it_does_on_a_split_model_with_a_tier_in_memory() {
         let gguf = fixture(case);
         let make = |folder: &Path| {
             let backend = Split::new(Native::with_threads(1), Native::with_threads(1), 1 + seed % 2);
-            restarted_on(backend, &gguf, folder, Log::default()).beside(1 << 20)
+            restarted_on(backend, &gguf, folder, Log::default()).with_host_tier(1 << 20)
         };
         let mut oracle = Oracle::new(&gguf);
         let tally = check_on(&make, &mut oracle, case, &gguf, 40 + seed as u64, operations(120));
@@ -456,9 +457,10 @@ fn so_it_does_on_the_gpu_within_rounding() {
         let case = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
         let gguf = Gguf::open(&path).unwrap();
         let backend = || Candle::on(gpu.device.clone());
-        let make = |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).beside(1 << 20);
-        // Where weights are quantized, how many rows there are decides how activations are rounded,
-        // and that now and then an expert, which moves a row by up to 7 (llama.cpp's own, too).
+        let make =
+            |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).with_host_tier(1 << 20);
+        // Where weights are quantized, the number of rows decides how activations are rounded.
+        // That now and then decides an expert, which moves a row by up to 7 (llama.cpp's own, too).
         // What is wrong with blocks or state shows in the models of floats.
         let mut oracle = Oracle::on(backend(), &gguf, if case.ends_with("-exact") { 0.01 } else { 8.0 });
         let tally = check_on(&make, &mut oracle, case, &gguf, 60 + seed as u64, operations(120));
@@ -474,13 +476,13 @@ fn so_it_does_for_all_models_of_the_fixtures() {
     }
 }
 
-/// Steps until all runs are through their prompts; gives how many rows that took.
-pub(super) fn rows(pool: &mut Pool<Native>, runs: &mut [&mut Run]) -> usize {
+/// Steps until all sequences are through prefill; gives how many rows that took.
+pub(super) fn rows(pool: &mut Pool<Native>, sequences: &mut [&mut SequenceData]) -> usize {
     let mut rows = 0;
-    while runs.iter().any(|run| run.pending() > 0 && !run.finished) {
-        let before: usize = runs.iter().map(|run| run.pending()).sum();
-        pool.step(runs, BUDGET).unwrap();
-        rows += before - runs.iter().map(|run| run.pending()).sum::<usize>();
+    while sequences.iter().any(|data| data.pending() > 0 && !data.finished) {
+        let before: usize = sequences.iter().map(|data| data.pending()).sum();
+        pool.step(sequences, BUDGET).unwrap();
+        rows += before - sequences.iter().map(|data| data.pending()).sum::<usize>();
     }
     rows
 }

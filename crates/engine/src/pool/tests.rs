@@ -1,10 +1,11 @@
 //! Many sequences on one decoder.
 //! Each test is a mistake that other engines make: one offset for a whole batch, a cache that can
-//! only grow or be cleared, positions bounded by a table, head width taken from the model's width.
+//! only grow or be cleared.
+//! Others are positions bounded by a table, and a head width taken from the model's width.
 
 use std::path::Path;
 
-use super::run::Stepped;
+use super::step::StepOutput;
 use super::*;
 use crate::architecture::Architecture;
 use crate::backend::native::Native;
@@ -24,21 +25,21 @@ fn window(gguf: &Gguf) -> Option<usize> {
 
 fn pool(case: &str, tokens: usize, kv: KvType) -> Pool<Native> {
     let gguf = open(&format!("{case}-exact"));
-    let room = Room::new(tokens, 4, 64, window(&gguf));
-    Pool::new(Decoder::load(&gguf, Native::with_threads(2), &room, kv).unwrap(), &room)
+    let config = CacheConfig::new(tokens, 4, 64, window(&gguf));
+    Pool::new(Decoder::load(&gguf, Native::with_threads(2), &config, kv).unwrap(), &config)
 }
 
 impl<B: Backend> Pool<B> {
-    /// The logits that a step gave, each run's with its number.
-    pub fn logits_of_each(&mut self, stepped: &Stepped<B::Array>) -> Vec<(usize, Vec<f32>)> {
+    /// The logits that a step gave, each sequence's with its index.
+    pub fn logits_of_each(&mut self, stepped: &StepOutput<B::Array>) -> Vec<(usize, Vec<f32>)> {
         let all = self.decoder.read(stepped.logits.as_ref()).unwrap();
         let row = self.vocabulary();
         stepped.each().map(|(at, rows)| (at, all[rows.start * row..rows.end * row].to_vec())).collect()
     }
 
     /// A step, and all its logits.
-    pub fn step_and_read(&mut self, runs: &mut [&mut Run], budget: usize) -> Vec<f32> {
-        let stepped = self.step(runs, budget).unwrap();
+    pub fn step_and_read(&mut self, sequences: &mut [&mut SequenceData], budget: usize) -> Vec<f32> {
+        let stepped = self.step(sequences, budget).unwrap();
         self.decoder.read(stepped.logits.as_ref()).unwrap()
     }
 }
@@ -76,15 +77,15 @@ fn check_close(found: &[f32], expected: &[f32], limit: f32, what: &str) {
 
 /// Nothing is known of the machine's speed yet.
 #[test]
-fn a_prompt_gets_few_rows_while_others_wait_for_tokens_that_are_to_come_steadily() {
+fn a_prompt_gets_few_rows_while_others_decode_steadily() {
     let mut pool = pool("qwen3", 256, KvType::F32);
-    let mut first = Run::new(tokens(1, 3), Prefix::default());
+    let mut first = SequenceData::new(tokens(1, 3), Prefix::default());
     pool.step(&mut [&mut first], 64).unwrap();
     first.tokens.push(7);
-    let mut second = Run::new(tokens(2, 100), Prefix::default());
+    let mut second = SequenceData::new(tokens(2, 100), Prefix::default());
     assert_eq!(pool.budget(&[&mut first], 64), 64);
     assert_eq!(pool.budget(&[&mut first, &mut second], 64), 4);
-    assert_eq!(pool.steadily(false).budget(&[&mut first, &mut second], 64), 64);
+    assert_eq!(pool.with_steady_decoding(false).budget(&[&mut first, &mut second], 64), 64);
 }
 
 #[test]
@@ -106,10 +107,10 @@ fn sequences_of_one_step_have_their_own_positions() {
         for table in &mut tables {
             assert!(pool.reserve(table, 1).unwrap());
         }
-        let mut parts: Vec<Part> = tables
+        let mut inputs: Vec<StepInput> = tables
             .iter_mut()
             .zip(&all)
-            .map(|(table, tokens)| Part {
+            .map(|(table, tokens)| StepInput {
                 table,
                 tokens: &tokens[tokens.len() - 1..],
                 drafted: &[],
@@ -117,7 +118,7 @@ fn sequences_of_one_step_have_their_own_positions() {
                 saves: vec![],
             })
             .collect();
-        let logits = pool.forward(&mut parts).unwrap();
+        let logits = pool.forward(&mut inputs).unwrap();
         for (row, tokens) in logits.chunks(pool.vocabulary()).zip(&all) {
             check_close(row, &alone(case, tokens), 1e-3, &format!("{case}, {} tokens", tokens.len()));
         }
@@ -125,12 +126,12 @@ fn sequences_of_one_step_have_their_own_positions() {
 }
 
 #[test]
-fn a_prefix_is_shared_wherever_two_prompts_part() {
+fn a_prefix_is_shared_wherever_two_prompts_diverge() {
     let mut pool = pool("qwen3", 256, KvType::F32);
     let first = tokens(5, 75);
     let mut table = Table::default();
     pool.forward_one(&mut table, &first, 1).unwrap();
-    pool.keep(&Prefix::default(), &first, table);
+    pool.insert(&Prefix::default(), &first, table);
     for common in [1, 31, 32, 33, 64, 74] {
         let second: Vec<u32> = first[..common].iter().copied().chain(tokens(6, 20)).collect();
         let mut table = attach(&mut pool, &second);
@@ -196,17 +197,17 @@ pub fn together<B: Backend>(pool: &mut Pool<B>, sequences: &[Vec<u32>]) -> Vec<f
     let mut tables: Vec<Table> = sequences.iter().map(|_| Table::default()).collect();
     let mut logits = Vec::new();
     for start in (0..sequences[0].len()).step_by(9) {
-        let mut parts = Vec::new();
+        let mut inputs = Vec::new();
         for (table, tokens) in tables.iter_mut().zip(sequences) {
             let end = (start + 9).min(tokens.len());
             if start < end {
                 assert!(pool.reserve(table, end - start).unwrap());
-                let outputs = if parts.is_empty() { end - start } else { 0 };
+                let outputs = if inputs.is_empty() { end - start } else { 0 };
                 let tokens = &tokens[start..end];
-                parts.push(Part { table, tokens, drafted: &[], outputs, saves: vec![] });
+                inputs.push(StepInput { table, tokens, drafted: &[], outputs, saves: vec![] });
             }
         }
-        logits.extend(pool.forward(&mut parts).unwrap());
+        logits.extend(pool.forward(&mut inputs).unwrap());
     }
     logits
 }
@@ -215,9 +216,10 @@ pub fn together<B: Backend>(pool: &mut Pool<B>, sequences: &[Vec<u32>]) -> Vec<f
 fn a_row_never_depends_on_what_shares_its_step_nor_on_threads_or_instructions() {
     for case in KINDS {
         let gguf = open(case);
-        let room = Room::new(256, 4, 64, window(&gguf));
-        let load =
-            |backend: Native| Pool::new(Decoder::load(&gguf, backend, &room, KvType::F16).unwrap(), &room);
+        let config = CacheConfig::new(256, 4, 64, window(&gguf));
+        let load = |backend: Native| {
+            Pool::new(Decoder::load(&gguf, backend, &config, KvType::F16).unwrap(), &config)
+        };
         let all = [tokens(1, 56), tokens(2, 5), tokens(3, 33), tokens(4, 50)];
         let expected = fed(&mut load(Native::new(1, Isa::SCALAR)), &all[0], 56);
         for isa in Isa::available() {
@@ -243,8 +245,9 @@ fn a_row_never_depends_on_what_shares_its_step_nor_on_threads_or_instructions() 
 #[test]
 fn chunks_of_the_delta_rule_give_what_its_rows_give() {
     let gguf = open("qwen35moe-fused-gate-up-exact");
-    let room = Room::new(256, 4, 256, None);
-    let load = |backend: Native| Pool::new(Decoder::load(&gguf, backend, &room, KvType::F32).unwrap(), &room);
+    let config = CacheConfig::new(256, 4, 256, None);
+    let load =
+        |backend: Native| Pool::new(Decoder::load(&gguf, backend, &config, KvType::F32).unwrap(), &config);
     let (mut rows, mut chunks) = (load(Native::with_threads(1)), load(Native::with_threads(1).chunked()));
     for length in [16, 63, 64, 65, 127, 130] {
         let tokens = tokens(length, length);
@@ -257,13 +260,13 @@ fn chunks_of_the_delta_rule_give_what_its_rows_give() {
 fn a_ring_of_blocks_gives_what_all_blocks_give() {
     for case in ["gemma3-exact", "gpt-oss-mxfp4-f32"] {
         let gguf = open(case);
-        let load = |room: &Room| {
-            Pool::new(Decoder::load(&gguf, Native::with_threads(2), room, KvType::F16).unwrap(), room)
+        let load = |config: &CacheConfig| {
+            Pool::new(Decoder::load(&gguf, Native::with_threads(2), config, KvType::F16).unwrap(), config)
         };
         let long = tokens(9, 1500);
-        let ring = Room::new(1500, 1, 16, window(&gguf));
+        let ring = CacheConfig::new(1500, 1, 16, window(&gguf));
         let mut all = ring;
-        // A window that never passes keeps every block.
+        // A window that never passes holds every block.
         (all.windowed, all.window) = (all.full, Some(1 << 40));
         assert!(ring.windowed.blocks < all.windowed.blocks, "{case}: the ring is no smaller");
         assert_eq!(fed(&mut load(&ring), &long, 16), fed(&mut load(&all), &long, 16), "{case}");
@@ -274,15 +277,15 @@ fn a_ring_of_blocks_gives_what_all_blocks_give() {
 fn a_finished_turn_of_any_model_is_gone_on_from() {
     for case in KINDS {
         let gguf = open(case);
-        let room = Room::new(2048, 1, 64, window(&gguf));
+        let config = CacheConfig::new(2048, 1, 64, window(&gguf));
         let mut pool =
-            Pool::new(Decoder::load(&gguf, Native::with_threads(1), &room, KvType::F16).unwrap(), &room);
+            Pool::new(Decoder::load(&gguf, Native::with_threads(1), &config, KvType::F16).unwrap(), &config);
         let long = tokens(3, 700);
         let mut table = Table::default();
         for piece in long[..600].chunks(50) {
             pool.forward_one(&mut table, piece, 0).unwrap();
         }
-        pool.keep(&Prefix::default(), &long[..600], table);
+        pool.insert(&Prefix::default(), &long[..600], table);
         let mut table = attach(&mut pool, &long);
         assert_eq!(table.len(), 600, "{case}");
         let found = pool.forward_one(&mut table, &long[600..], 100).unwrap();

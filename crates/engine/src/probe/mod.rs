@@ -9,21 +9,20 @@ use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
-use crate::backend::{Backend, Isa, KvType, Profile, Profiled, default_threads};
-use crate::cache::{Room, Table};
+use crate::backend::{Backend, Isa, KvType, Profile, default_threads};
+use crate::cache::{CacheConfig, Table};
 use crate::decoder::Decoder;
-use crate::device::Device;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::offload::{Ground, Model, Offload, Place};
-use crate::pool::{Part, Pool};
+use crate::offload::{DeviceSummary, Model, Offload, ResolvedDevice};
+use crate::pool::{Pool, StepInput};
 pub use tools::tools;
-pub use turns::Turns;
+pub use turns::ProbeTurns;
 
 /// How to compute.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// How keys and values are kept.
+pub struct ProbeSettings {
+    /// How keys and values are stored.
     pub kv: KvType,
     /// Who computes.
     pub offload: Offload,
@@ -33,81 +32,78 @@ pub struct Settings {
     pub isa: Isa,
 }
 
-impl Default for Settings {
+impl Default for ProbeSettings {
     fn default() -> Self {
         let threads = default_threads();
-        Settings { kv: KvType::F32, offload: Offload::cpu(), threads, isa: Isa::best() }
+        ProbeSettings { kv: KvType::F32, offload: Offload::cpu(), threads, isa: Isa::best() }
     }
 }
 
 /// One sequence on a bare decoder.
 #[derive(Debug)]
 pub struct Probe {
-    decoder: Inner,
+    decoder: AnyPool,
     table: Table,
-    place: Place,
+    device: DeviceSummary,
 }
 
 #[derive(Debug)]
-enum Inner {
+enum AnyPool {
     Native(Box<Pool<Native>>),
-    Profiled(Box<Pool<Profiled>>),
     Candle(Box<Pool<Candle>>),
     Split(Box<Pool<Split<Candle, Native>>>),
 }
 
 impl Probe {
-    /// Loads the model in `gguf` with room for `tokens` tokens.
+    /// Loads the model in `gguf` with a cache for `tokens` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load`].
-    pub fn load(gguf: &Gguf, tokens: usize, settings: &Settings) -> Result<Self> {
+    /// As [`Decoder::load_as`].
+    pub fn load(gguf: &Gguf, tokens: usize, settings: &ProbeSettings) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let (kv, room) = (settings.kv, room(gguf, &architecture, tokens)?);
-        let model = Model { gguf, architecture: &architecture, room: &room, kv, context: tokens };
+        let (kv, config) = (settings.kv, cache_config(gguf, &architecture, tokens)?);
+        let model = Model { gguf, architecture: &architecture, config: &config, kv, context: tokens };
         let native = || Native::new(settings.threads, settings.isa);
-        let ground = settings.offload.open(&model)?;
-        let place = ground.place();
-        let decoder = match ground {
-            Ground::Host => Inner::Native(Box::new(pool(&model, native())?)),
-            Ground::Oracle => Inner::Candle(Box::new(pool(&model, Candle::cpu())?)),
-            Ground::Gpu(gpu, placement) => {
+        let resolved = settings.offload.open(&model)?;
+        let device = resolved.summary();
+        let decoder = match resolved {
+            ResolvedDevice::Cpu => AnyPool::Native(Box::new(pool(&model, native())?)),
+            ResolvedDevice::Candle => AnyPool::Candle(Box::new(pool(&model, Candle::cpu())?)),
+            ResolvedDevice::Gpu(gpu, placement) => {
                 let first = placement.of - placement.layers;
                 let backend = Split::new(Candle::on(gpu.device), native(), first);
-                Inner::Split(Box::new(pool(&model, backend)?))
+                AnyPool::Split(Box::new(pool(&model, backend)?))
             }
         };
-        Ok(Probe { decoder, table: Table::default(), place })
+        Ok(Probe { decoder, table: Table::default(), device })
     }
 
     /// As [`Probe::load`] on the native backend, which records in `profile` what each operation
     /// takes.
     ///
     /// # Errors
-    /// As [`Decoder::load`].
-    pub fn profiled(gguf: &Gguf, tokens: usize, settings: &Settings, profile: Profile) -> Result<Self> {
-        let backend = Profiled::new(Native::new(settings.threads, settings.isa), profile);
+    /// As [`Decoder::load_as`].
+    pub fn profiled(gguf: &Gguf, tokens: usize, settings: &ProbeSettings, profile: Profile) -> Result<Self> {
+        let backend = Native::new(settings.threads, settings.isa).profiled(profile);
         let architecture = Architecture::of(gguf)?;
-        let room = room(gguf, &architecture, tokens)?;
-        let kv = settings.kv;
-        let pool =
-            pool(&Model { gguf, architecture: &architecture, room: &room, kv, context: tokens }, backend)?;
-        let place = Place { device: Device::Cpu, gpu: String::new(), layers: 0 };
-        Ok(Probe { decoder: Inner::Profiled(Box::new(pool)), table: Table::default(), place })
+        let (kv, config) = (settings.kv, cache_config(gguf, &architecture, tokens)?);
+        let model = Model { gguf, architecture: &architecture, config: &config, kv, context: tokens };
+        let decoder = AnyPool::Native(Box::new(pool(&model, backend)?));
+        let device = ResolvedDevice::Cpu.summary();
+        Ok(Probe { decoder, table: Table::default(), device })
     }
 
     /// What computes.
-    pub fn place(&self) -> &Place {
-        &self.place
+    pub fn device(&self) -> &DeviceSummary {
+        &self.device
     }
 
     /// V, the number of logits in a row.
     pub fn vocabulary(&self) -> usize {
         match &self.decoder {
-            Inner::Native(pool) => pool.vocabulary(),
-            Inner::Profiled(pool) => pool.vocabulary(),
-            Inner::Candle(pool) => pool.vocabulary(),
-            Inner::Split(pool) => pool.vocabulary(),
+            AnyPool::Native(pool) => pool.vocabulary(),
+            AnyPool::Candle(pool) => pool.vocabulary(),
+            AnyPool::Split(pool) => pool.vocabulary(),
         }
     }
 
@@ -115,14 +111,13 @@ impl Probe {
     /// `[outputs, V]`
     ///
     /// # Errors
-    /// If there is no room, a token is out of range, or the backend fails.
+    /// If the cache is full, a token is out of range, or the backend fails.
     pub fn feed(&mut self, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
         let outputs = outputs.min(tokens.len());
         match &mut self.decoder {
-            Inner::Native(pool) => pool.forward_one(&mut self.table, tokens, outputs),
-            Inner::Profiled(pool) => pool.forward_one(&mut self.table, tokens, outputs),
-            Inner::Candle(pool) => pool.forward_one(&mut self.table, tokens, outputs),
-            Inner::Split(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+            AnyPool::Native(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+            AnyPool::Candle(pool) => pool.forward_one(&mut self.table, tokens, outputs),
+            AnyPool::Split(pool) => pool.forward_one(&mut self.table, tokens, outputs),
         }
     }
 
@@ -143,16 +138,15 @@ impl Probe {
             }
             let mut observer = |_, rows| layers.push(rows);
             pool.forward_observed(
-                &mut [Part { table, tokens, drafted: &[], outputs: 0, saves: Vec::new() }],
+                &mut [StepInput { table, tokens, drafted: &[], outputs: 0, saves: Vec::new() }],
                 Some(&mut observer),
             )?;
             Ok(layers)
         }
         match &mut self.decoder {
-            Inner::Native(pool) => observed(pool, &mut self.table, tokens),
-            Inner::Profiled(pool) => observed(pool, &mut self.table, tokens),
-            Inner::Candle(pool) => observed(pool, &mut self.table, tokens),
-            Inner::Split(pool) => observed(pool, &mut self.table, tokens),
+            AnyPool::Native(pool) => observed(pool, &mut self.table, tokens),
+            AnyPool::Candle(pool) => observed(pool, &mut self.table, tokens),
+            AnyPool::Split(pool) => observed(pool, &mut self.table, tokens),
         }
     }
 
@@ -160,24 +154,23 @@ impl Probe {
     pub fn clear(&mut self) {
         let table = std::mem::take(&mut self.table);
         match &mut self.decoder {
-            Inner::Native(pool) => pool.release(table),
-            Inner::Profiled(pool) => pool.release(table),
-            Inner::Candle(pool) => pool.release(table),
-            Inner::Split(pool) => pool.release(table),
+            AnyPool::Native(pool) => pool.release(table),
+            AnyPool::Candle(pool) => pool.release(table),
+            AnyPool::Split(pool) => pool.release(table),
         }
     }
 }
 
-/// Room for one sequence of up to `tokens` tokens, which may come in one step.
-fn room(gguf: &Gguf, architecture: &Architecture, tokens: usize) -> Result<Room> {
+/// The cache for one sequence of up to `tokens` tokens, which may come in one step.
+fn cache_config(gguf: &Gguf, architecture: &Architecture, tokens: usize) -> Result<CacheConfig> {
     let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
-    Ok(Room::new(tokens, 1, tokens, window))
+    Ok(CacheConfig::new(tokens, 1, tokens, window))
 }
 
 /// A decoder with its blocks.
 fn pool<B: Backend>(model: &Model, backend: B) -> Result<Pool<B>> {
-    let Model { gguf, architecture, room, kv, .. } = *model;
-    Ok(Pool::new(Decoder::load_as(gguf, architecture, backend, room, kv)?, room))
+    let Model { gguf, architecture, config, kv, .. } = *model;
+    Ok(Pool::new(Decoder::load_as(gguf, architecture, backend, config, kv)?, config))
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::{Probe, Settings};
+use super::{Probe, ProbeSettings};
 use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::backend::{Backend, Isa, KvType};
-use crate::cache::{Room, Table};
+use crate::cache::{CacheConfig, Table};
 use crate::decoder::Decoder;
 use crate::device::Device;
 use crate::facts::{Facts, Sizes};
@@ -65,7 +65,7 @@ impl Case {
     }
 
     fn probe_by(&self, device: Device, kv: KvType, isa: Isa) -> Probe {
-        let settings = Settings { kv, offload: Offload { device, ..Offload::cpu() }, threads: 2, isa };
+        let settings = ProbeSettings { kv, offload: Offload { device, ..Offload::cpu() }, threads: 2, isa };
         Probe::load(&self.gguf, 128, &settings).unwrap()
     }
 
@@ -79,9 +79,9 @@ impl Case {
     /// All logits of the case's tokens, fed in pieces of 9 in steps that three other sequences
     /// share.
     fn beside_others(&self) -> Vec<f32> {
-        let room = Room::new(512, 4, 64, Some(8));
-        let decoder = Decoder::load(&self.gguf, Native::with_threads(2), &room, KvType::F32).unwrap();
-        let mut pool = Pool::new(decoder, &room);
+        let config = CacheConfig::new(512, 4, 64, Some(8));
+        let decoder = Decoder::load(&self.gguf, Native::with_threads(2), &config, KvType::F32).unwrap();
+        let mut pool = Pool::new(decoder, &config);
         let own = &self.reference.tokens;
         let other = |length: usize, by: usize| own.iter().cycle().skip(by).take(length).copied().collect();
         let all: [Vec<u32>; 4] = [own.clone(), other(5, 3), other(33, 1), other(50, 7)];
@@ -96,10 +96,10 @@ impl Case {
     /// All logits of the case's tokens, fed in pieces of 20, with the blocks from number `first` on
     /// on `device`.
     fn split(&self, device: impl Backend, first: usize) -> Vec<f32> {
-        let room = Room::new(128, 1, 64, Some(8));
+        let config = CacheConfig::new(128, 1, 64, Some(8));
         let backend = Split::new(device, Native::with_threads(2), first);
-        let decoder = Decoder::load(&self.gguf, backend, &room, KvType::F32).unwrap();
-        let (mut pool, mut table) = (Pool::new(decoder, &room), Table::default());
+        let decoder = Decoder::load(&self.gguf, backend, &config, KvType::F32).unwrap();
+        let (mut pool, mut table) = (Pool::new(decoder, &config), Table::default());
         let pieces = self.reference.tokens.chunks(20);
         pieces.flat_map(|piece| pool.forward_one(&mut table, piece, piece.len()).unwrap()).collect()
     }
@@ -133,7 +133,7 @@ impl Case {
 
     /// Holds the logits of another file against this case's reference.
     fn check_other(&self, gguf: &Gguf) {
-        let settings = Settings { kv: KvType::F32, threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { kv: KvType::F32, threads: 1, ..ProbeSettings::default() };
         let mut probe = Probe::load(gguf, 64, &settings).unwrap();
         let logits = self.logits(&mut probe, self.reference.tokens.len());
         self.check(&logits, self.reference.tolerance.max_abs, gguf.name());
@@ -281,7 +281,7 @@ fn every_model_agrees_on_the_gpu() {
     for case in all_cases() {
         for layers in [case.layers(), case.layers() / 2] {
             let offload = Offload { device: Device::Auto, layers: Some(layers), memory: None };
-            let settings = Settings { kv: KvType::F32, offload, threads: 2, ..Settings::default() };
+            let settings = ProbeSettings { kv: KvType::F32, offload, threads: 2, ..ProbeSettings::default() };
             let mut probe = Probe::load(&case.gguf, 128, &settings).unwrap();
             for chunk in [1, 20, case.reference.tokens.len()] {
                 let what = format!("with {layers} layers on the GPU in pieces of {chunk}");
@@ -371,8 +371,7 @@ fn files_of_ollama_give_the_same() {
     let keys = |name: &str| match name {
         "rope.freq_base" => same("rope.global.freq_base"),
         "rope.freq_base_swa" => same("rope.local.freq_base"),
-        // 4B and larger were trained for 131072 tokens, which tells of the scaling that is left
-        // out.
+        // 4B and larger were trained for 131072 tokens, which shows the scaling that is left out.
         "context_length"
         | "rope.scaling.type"
         | "rope.scaling.factor"
@@ -396,7 +395,7 @@ fn files_of_ollama_give_the_same() {
     let keys = |name: &str| Some(name).filter(|name| !name.ends_with("_mla")).map(str::to_owned);
     glm.check_other(&glm.renamed("glm4moelite", &keys, &unchanged, &[]));
 
-    // Key and value heads are told for each block: none where there is no such attention.
+    // Key and value heads are given for each block: none where there is no such attention.
     let qwen = case("qwen35moe-fused-gate-up-exact");
     let keys = |name: &str| Some(name).filter(|name| *name != "attention.head_count_kv").map(str::to_owned);
     let tensors = |name: &str| name.replace("ssm_dt.bias", "ssm_dt");
@@ -406,8 +405,8 @@ fn files_of_ollama_give_the_same() {
 
 /// A twelfth architecture, with another pairing, another activation and other norm slots than those
 /// that ship have together, takes one file.
-/// Its model is a Gemma with the rows of queries and keys in the other order and its tensors under
-/// other names, so the reference is Gemma's.
+/// Its model is a Gemma with the rows of queries and keys in the other order and other names of
+/// tensors, so the reference is Gemma's.
 #[test]
 fn a_new_architecture_takes_one_file() {
     const TWELFTH: &str = "
@@ -452,10 +451,11 @@ activation: gelu_tanh
     }
     let gguf = Gguf::from_vec("twelfth", writer.bytes().unwrap()).unwrap();
     let architecture = Architecture::among([("twelfth.yaml".into(), TWELFTH.into())], &gguf).unwrap();
-    let room = Room::new(64, 1, 64, Some(8));
+    let config = CacheConfig::new(64, 1, 64, Some(8));
     let decoder =
-        Decoder::load_as(&gguf, &architecture, Native::with_threads(1), &room, KvType::F32).unwrap();
+        Decoder::load_as(&gguf, &architecture, Native::with_threads(1), &config, KvType::F32).unwrap();
     let tokens = &case.reference.tokens;
-    let logits = Pool::new(decoder, &room).forward_one(&mut Table::default(), tokens, tokens.len()).unwrap();
+    let logits =
+        Pool::new(decoder, &config).forward_one(&mut Table::default(), tokens, tokens.len()).unwrap();
     case.check(&logits, case.reference.tolerance.max_abs, "as a twelfth architecture");
 }

@@ -11,8 +11,8 @@ use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
-/// Turn after turn of calls, drawn at temperature 1 from whatever logits come.
-pub struct Turns {
+/// Turn after turn of calls, sampled at temperature 1 from whatever logits come.
+pub struct ProbeTurns {
     tokenizer: Arc<Tokenizer>,
     grammar: Grammar,
     turn: Turn,
@@ -22,9 +22,9 @@ pub struct Turns {
     ended: GrammarUsage,
 }
 
-impl Turns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` [made-up
-    /// tools](fn@tools).
+impl ProbeTurns {
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count`
+    /// [made-up tools](fn@tools).
     ///
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.
@@ -33,7 +33,7 @@ impl Turns {
         let vocabulary = tokenizer.clone();
         let grammar = Grammar::new(move || vocabulary.env());
         let turn = Turn {
-            format: Format::house(),
+            format: Format::generic(),
             thinking: None,
             schema: None,
             string_limit: None,
@@ -44,19 +44,19 @@ impl Turns {
         };
         let constraint = start(&grammar, &turn, &tokenizer)?;
         let sampler = Sampler::new(&Sampling { temperature: 1.0, ..Sampling::default() });
-        Ok(Turns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
+        Ok(ProbeTurns { tokenizer, grammar, turn, constraint, sampler, ended: GrammarUsage::default() })
     }
 
-    /// The token drawn from `logits` and those that are forced behind it.
+    /// The token sampled from `logits` and those that are forced behind it.
     /// A turn that is over is followed by the next one.
     ///
     /// # Errors
     /// If the constraint fails or no token has a finite logit.
     pub fn next(&mut self, logits: &mut [f32]) -> Result<Vec<u32>> {
         self.tokenizer.mask(logits, false);
-        let drawn = self.constraint.draw(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
-        self.constraint.accept(drawn)?;
-        let mut tokens = vec![drawn];
+        let sampled = self.constraint.sample(&mut self.sampler, logits, &[])?.ok_or(Error::NoToken)?;
+        self.constraint.accept(sampled)?;
+        let mut tokens = vec![sampled];
         if self.constraint.finished() {
             self.ended += self.constraint.usage();
             self.constraint = start(&self.grammar, &self.turn, &self.tokenizer)?;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::{Probe, Settings};
+use super::{Probe, ProbeSettings};
 use crate::backend::KvType;
 use crate::device::Device;
 use crate::gguf::{Array, Gguf, TensorType, Value, Writer};
@@ -19,7 +19,7 @@ fn case(name: &str) -> Gguf {
 #[expect(clippy::needless_pass_by_value, reason = "cases are written in place")]
 fn load(writer: Writer) -> crate::Result<Vec<f32>> {
     let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();
-    Probe::load(&gguf, 64, &Settings { threads: 1, ..Settings::default() })?.feed(&TOKENS, 1)
+    Probe::load(&gguf, 64, &ProbeSettings { threads: 1, ..ProbeSettings::default() })?.feed(&TOKENS, 1)
 }
 
 fn logits(writer: Writer) -> Vec<f32> {
@@ -44,7 +44,7 @@ fn with(case: &Gguf, keys: &[(&str, Value)]) -> Writer {
 }
 
 #[test]
-fn tensors_that_nobody_reads_are_refused_by_name() {
+fn tensors_that_no_layer_reads_are_refused_by_name() {
     let llama = case("llama-exact");
     for name in [
         "blk.0.attn_sub_norm.weight",
@@ -68,7 +68,7 @@ fn tensors_that_nobody_reads_are_refused_by_name() {
 }
 
 #[test]
-fn keys_that_nobody_reads_are_refused_by_name() {
+fn keys_that_no_layer_reads_are_refused_by_name() {
     let llama = case("llama-exact");
     for (name, value) in [
         ("router_logit_softcapping", Value::F32(30.0)),
@@ -104,7 +104,7 @@ fn keys_that_nobody_reads_are_refused_by_name() {
         ],
     );
     assert_eq!(logits(nothing.meta("quantize.imatrix.entries_count", 7u32)), expected);
-    // Six experts make no five groups, and of two groups nobody takes three.
+    // Six experts make no five groups, and of two groups none can take three.
     let groups = |count, used| {
         let keys = [("expert_group_count", Value::U32(count)), ("expert_group_used_count", Value::U32(used))];
         refusal(with(&case("deepseek2-glm47flash-exact"), &keys))
@@ -248,7 +248,7 @@ fn a_chunk_knows_nothing_of_those_before() {
     let vocabulary = llama.tensor("token_embd.weight").unwrap().shape[1] as usize;
     for device in [Device::Cpu, Device::Candle] {
         let offload = Offload { device, ..Offload::cpu() };
-        let settings = Settings { kv: KvType::F32, offload, threads: 1, ..Settings::default() };
+        let settings = ProbeSettings { kv: KvType::F32, offload, threads: 1, ..ProbeSettings::default() };
         let feed =
             |tokens: &[u32]| Probe::load(&gguf, 64, &settings).unwrap().feed(tokens, tokens.len()).unwrap();
         let all = feed(&TOKENS);
@@ -302,16 +302,16 @@ fn the_last_blocks_share_keys_and_values_of_blocks_that_see_as_much() {
     assert!(refusal(with(&gemma, &[("attention.head_count_kv", few)])).contains("3 blocks of 5"));
 }
 
-/// In an architecture whose reference has no experts nobody knows how they are weighed.
+/// In an architecture whose reference has no experts it is not known how they are weighed.
 #[test]
-fn experts_that_nobody_says_how_to_weigh_are_refused() {
+fn experts_of_unknown_weighting_are_refused() {
     let moe = case("qwen35moe-fused-gate-up-exact");
     let writer = Writer::copy_as(&moe, "qwen35");
     assert!(refusal(writer).contains("how experts are weighed"));
 }
 
-/// Blocks may lack a layer that mixes tokens or a feed-forward layer where the file says so, but
-/// not both, and not without a word.
+/// Blocks may lack a token mixer or a feed-forward layer where the file says so, but not both, and
+/// not without a word.
 #[test]
 fn a_block_that_lacks_a_layer_without_a_word_is_refused() {
     let nemotron = case("nemotron_h-tiny-exact");

@@ -2,10 +2,11 @@
 //! (`precompiled_charsmap`).
 //!
 //! Four bytes tell the length of a double array (darts-clone), a trie over the bytes of what is
-//! replaced; after it come the replacements, each ended by a zero.
-//! An entry of the array is 32 bits: the byte that leads to it in bits 0 to 7, whether a
-//! replacement hangs on it in bit 8, and in bits 10 to 30 where its children are, times 256 if bit
-//! 9 is set.
+//! replaced.
+//! After it come the replacements, each ended by a zero.
+//! An entry of the array is 32 bits.
+//! Bits 0 to 7 are the byte that leads to it, bit 8 says whether a replacement hangs on it.
+//! Bits 10 to 30 say where its children are, times 256 if bit 9 is set.
 //! An entry of a replacement has bit 31 set and holds its place in the others.
 
 const IS_LEAF: u32 = 1 << 31;

@@ -51,7 +51,7 @@ pub(super) trait Algorithm: fmt::Debug + Send + Sync {
 }
 
 /// What is made of a file's metadata.
-pub(super) struct Parts {
+pub(super) struct TokenizerParts {
     pub(super) vocabulary: Vocabulary,
     pub(super) spelling: Spelling,
     pub(super) algorithm: Box<dyn Algorithm>,
@@ -65,7 +65,7 @@ pub(super) struct Parts {
 const KNOWN: [&str; 7] = ["gpt2", "llama", "bert", "t5", "rwkv", "plamo2", "gemma4"];
 
 /// Builds what the file's kind of tokenizer takes.
-pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Parts, TokenizerError> {
+pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<TokenizerParts, TokenizerError> {
     let metadata = gguf.metadata();
     let key = "tokenizer.ggml.model";
     let add_bos = metadata.bool("tokenizer.ggml.add_bos_token")?;
@@ -107,7 +107,7 @@ pub(super) fn build(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Parts, Tokeni
             let (bos, last) = (first.or_else(|| called("[CLS]")), last.or_else(|| called("[SEP]")));
             let algorithm = Box::new(WordPiece::new(gguf, &vocabulary, unknown(gguf, &vocabulary)?)?);
             let add_bos = add_bos.unwrap_or(true);
-            Ok(Parts { vocabulary, spelling: Spelling::Pieces, algorithm, bos, add_bos, last })
+            Ok(TokenizerParts { vocabulary, spelling: Spelling::Pieces, algorithm, bos, add_bos, last })
         }
         "t5" => {
             let vocabulary = Vocabulary::read(gguf, Spelling::Pieces, Scores::Present)?;
@@ -162,10 +162,10 @@ fn parts(
     algorithm: Box<dyn Algorithm>,
     add_bos: bool,
     add_eos: bool,
-) -> Result<Parts, TokenizerError> {
+) -> Result<TokenizerParts, TokenizerError> {
     let bos = special::named(gguf, "tokenizer.ggml.bos_token_id", vocabulary.len())?;
     let eos = special::named(gguf, "tokenizer.ggml.eos_token_id", vocabulary.len())?;
-    Ok(Parts { vocabulary, spelling, algorithm, bos, add_bos, last: eos.filter(|_| add_eos) })
+    Ok(TokenizerParts { vocabulary, spelling, algorithm, bos, add_bos, last: eos.filter(|_| add_eos) })
 }
 
 /// The token for what the vocabulary has no piece for.

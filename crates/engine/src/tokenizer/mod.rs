@@ -2,9 +2,10 @@
 //!
 //! Owns vocabulary, splitting rules and special tokens.
 //! `kind` has the algorithms by the names that files give them.
-//! Pairs are merged by `tokenizers`' BPE model; cutting text at special tokens and into words is
-//! done here, because messages' content must never become a control token, and so are the other
-//! algorithms.
+//! Pairs are merged by `tokenizers`' BPE model.
+//! Cutting text at special tokens and into words is done here, because messages' content must never
+//! become a control token.
+//! So are the other algorithms.
 //! Knows nothing of templates, and of models just what their architecture file says.
 
 mod alphabet;
@@ -36,13 +37,13 @@ use std::sync::{Arc, OnceLock};
 use toktrie::TokEnv;
 
 pub use error::TokenizerError;
-pub use facts::TokenizerFacts;
-pub use stream::DecodeStream;
-pub use vocabulary::TokenKind;
+pub(crate) use facts::TokenizerFacts;
+pub(crate) use stream::DecodeStream;
+pub(crate) use vocabulary::TokenKind;
 
 use crate::gguf::{Gguf, Strings};
-use kind::{Algorithm, Parts};
-use special::{Finder, Piece, Roles};
+use kind::{Algorithm, TokenizerParts};
+use special::{Finder, Roles, SpecialSplit};
 use vocabulary::Vocabulary;
 
 /// The tokenizer of a model.
@@ -74,7 +75,7 @@ struct Core {
     /// Ids that mean nothing.
     unused: Vec<u32>,
     /// A bit for each other id: bit `id % 32` of word `id / 32`.
-    drawable: Vec<u32>,
+    candidates: Vec<u32>,
     /// The same without tokens that end a turn.
     endless: Vec<u32>,
     bos: Option<u32>,
@@ -87,24 +88,17 @@ struct Core {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.ggml.*`.
+    /// Reads `tokenizer.ggml.*`, and takes from `facts` what the file leaves out.
     /// Accepted are BPE by merges (`gpt2`, `gemma4`, `whitespace`) with a known
-    /// `tokenizer.ggml.pre`, SentencePiece's BPE (`llama`) and unigram model (`t5`), WordPiece
-    /// (`bert`), and those of RWKV (`rwkv`) and PLaMo 2 (`plamo2`).
+    /// `tokenizer.ggml.pre`, and SentencePiece's BPE (`llama`) and unigram model (`t5`).
+    /// So are WordPiece (`bert`), and those of RWKV (`rwkv`) and PLaMo 2 (`plamo2`).
     ///
     /// # Errors
     /// If the kind of tokenizer or its splitting rule is not known, or the lists are incomplete or
     /// contradict each other.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
-        Self::with_facts(gguf, &TokenizerFacts::of(gguf))
-    }
-
-    /// The same with given facts instead of those of the file's architecture.
-    ///
-    /// # Errors
-    /// As [`from_gguf`](Self::from_gguf).
     pub fn with_facts(gguf: &Gguf, facts: &TokenizerFacts) -> Result<Tokenizer, TokenizerError> {
-        let Parts { vocabulary, spelling, algorithm, bos, add_bos, last } = kind::build(gguf, facts)?;
+        let TokenizerParts { vocabulary, spelling, algorithm, bos, add_bos, last } =
+            kind::build(gguf, facts)?;
         let merges = gguf.metadata().strings("tokenizer.ggml.merges")?;
         let none = Strings::default();
         let finder = |kinds: &[TokenKind]| {
@@ -114,7 +108,7 @@ impl Tokenizer {
             })
         };
         let roles = Roles::read(gguf, &vocabulary, spelling, last)?;
-        let drawable = drawable(&vocabulary);
+        let candidates = candidates(&vocabulary);
         let core = Core {
             control: finder(&[TokenKind::Control, TokenKind::Unknown])?,
             user_defined: finder(&[TokenKind::UserDefined])?,
@@ -123,8 +117,8 @@ impl Tokenizer {
                 .filter(|token| token.2 == TokenKind::Unused)
                 .map(|token| token.0)
                 .collect(),
-            endless: without(&drawable, &roles.ends),
-            drawable,
+            endless: without(&candidates, &roles.ends),
+            candidates,
             roles,
             bos,
             last,
@@ -147,9 +141,9 @@ impl Tokenizer {
         self.core.encode(text, parse_special, true)
     }
 
-    /// Tokens of a whole text as a model reads it that was not trained to go on with it, such as
-    /// one for embeddings: with BOS before it and a separator or EOS after it, where the model
-    /// wants them.
+    /// Tokens of a whole text for a model that was not trained to go on with it, such as one for
+    /// embeddings.
+    /// BOS stands before it and a separator or EOS after it, where the model wants them.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -171,23 +165,23 @@ impl Tokenizer {
     /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning
     /// if the model wants it.
     ///
-    /// Each of `stand_ins` is a character that stands for a text which must stay plain text: the
-    /// text is cut at control tokens first and the characters are replaced after that, so what a
-    /// message contains can't become a control token.
+    /// Each of `placeholders` is a character in place of a text which must stay plain text.
+    /// The text is cut at control tokens first and the characters are replaced after that.
+    /// So what a message contains can't become a control token.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
     pub fn encode_prompt(
         &self,
         text: &str,
-        stand_ins: &[(char, String)],
+        placeholders: &[(char, String)],
     ) -> Result<Vec<u32>, TokenizerError> {
         let core = &self.core;
         let mut ids = Vec::new();
         for piece in core.control.split(text) {
             match piece {
-                Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => core.encode_text(&replace(text, stand_ins), true, &mut ids)?,
+                SpecialSplit::Token(id) => ids.push(id),
+                SpecialSplit::Text(text) => core.encode_text(&replace(text, placeholders), true, &mut ids)?,
             }
         }
         if let (true, Some(bos)) = (core.add_bos, core.bos)
@@ -199,8 +193,8 @@ impl Tokenizer {
     }
 
     /// The text after encoding and decoding: `text` itself, if the vocabulary is whole.
-    /// (SentencePiece writes spaces as U+2581, so that this character comes back as a space; and
-    /// where it puts a space before text, so after special tokens too.)
+    /// (SentencePiece writes spaces as U+2581, so this character comes back as a space. Where it
+    /// puts a space before text, that comes after special tokens too.)
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -255,8 +249,9 @@ impl Tokenizer {
         self.core.vocabulary.iter().filter(move |token| special(token.2)).map(|token| token.1)
     }
 
-    /// Makes tokens that mean nothing impossible to draw: unused ones, and rows of the embedding
-    /// without a token; if `endless`, also those that end a turn.
+    /// Makes tokens that mean nothing impossible to sample: unused ones, and rows of the embedding
+    /// without a token.
+    /// If `endless`, those that end a turn too.
     pub fn mask(&self, logits: &mut [f32], endless: bool) {
         if let Some(padding) = logits.get_mut(self.len()..) {
             padding.fill(f32::NEG_INFINITY);
@@ -270,8 +265,8 @@ impl Tokenizer {
     }
 
     /// The tokens that [`Tokenizer::mask`] leaves: bit `id % 32` of word `id / 32`.
-    pub fn drawable(&self, endless: bool) -> &[u32] {
-        if endless { &self.core.endless } else { &self.core.drawable }
+    pub fn candidates(&self, endless: bool) -> &[u32] {
+        if endless { &self.core.endless } else { &self.core.candidates }
     }
 
     /// What a token is for.
@@ -363,8 +358,8 @@ impl Core {
         if parse_special {
             for piece in self.control.split(text) {
                 match piece {
-                    Piece::Token(id) => ids.push(id),
-                    Piece::Text(text) => self.encode_text(text, prefix, &mut ids)?,
+                    SpecialSplit::Token(id) => ids.push(id),
+                    SpecialSplit::Text(text) => self.encode_text(text, prefix, &mut ids)?,
                 }
             }
         } else {
@@ -377,8 +372,8 @@ impl Core {
     fn encode_text(&self, text: &str, prefix: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         for piece in self.user_defined.split(text) {
             match piece {
-                Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => self.algorithm.encode(&self.vocabulary, text, prefix, ids)?,
+                SpecialSplit::Token(id) => ids.push(id),
+                SpecialSplit::Text(text) => self.algorithm.encode(&self.vocabulary, text, prefix, ids)?,
             }
         }
         Ok(())
@@ -409,7 +404,7 @@ fn without(bits: &[u32], tokens: &[u32]) -> Vec<u32> {
 }
 
 /// A bit for each token that means something.
-fn drawable(vocabulary: &Vocabulary) -> Vec<u32> {
+fn candidates(vocabulary: &Vocabulary) -> Vec<u32> {
     let mut words = vec![0; vocabulary.len().div_ceil(32)];
     for token in vocabulary.iter().filter(|token| token.2 != TokenKind::Unused) {
         words[token.0 as usize / 32] |= 1 << (token.0 % 32);
@@ -417,10 +412,10 @@ fn drawable(vocabulary: &Vocabulary) -> Vec<u32> {
     words
 }
 
-fn replace(text: &str, stand_ins: &[(char, String)]) -> String {
+fn replace(text: &str, placeholders: &[(char, String)]) -> String {
     let mut replaced = String::with_capacity(text.len());
     for letter in text.chars() {
-        match stand_ins.iter().find(|(stand_in, _)| *stand_in == letter) {
+        match placeholders.iter().find(|(placeholder, _)| *placeholder == letter) {
             Some((_, plain)) => replaced.push_str(plain),
             None => replaced.push(letter),
         }

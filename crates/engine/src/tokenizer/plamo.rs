@@ -1,5 +1,6 @@
-//! PLaMo 2's tokenizer: of all ways to cut a text into pieces the one whose scores add up to the
-//! most, and bytes for characters that are cheaper so.
+//! PLaMo 2's tokenizer: of all ways to cut a text into pieces the one with the highest sum of
+//! scores.
+//! Characters that are cheaper so become bytes.
 //!
 //! Scores are whole numbers, ten thousandths.
 //! Where two ways are equal, the one whose first piece is longer counts.

@@ -3,7 +3,8 @@
 //! SentencePiece finds user-defined pieces as a whole before it merges.
 //! Ollama's files of Gemma 3 call them ordinary or control pieces.
 //! What gives them away: a trained piece has a score of its own, falling from one to the next,
-//! while all user-defined ones share one; and they are runs of whitespace, or written as tags.
+//! while all user-defined ones share one.
+//! And they are runs of whitespace, or written as tags.
 
 use super::spm::SPACE;
 use super::vocabulary::TokenKind;

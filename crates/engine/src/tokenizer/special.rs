@@ -9,7 +9,7 @@ use super::vocabulary::{Spelling, TokenKind, Vocabulary};
 use crate::gguf::{Gguf, Value};
 
 /// A piece of a text that was searched for special tokens.
-pub(super) enum Piece<'t> {
+pub(super) enum SpecialSplit<'t> {
     Text(&'t str),
     Token(u32),
 }
@@ -42,20 +42,20 @@ impl Finder {
 
     /// Cuts `text` at the tokens.
     /// Empty pieces are left out, so that a text comes first or after a token.
-    pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = Piece<'t>> {
+    pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = SpecialSplit<'t>> {
         let mut from = 0;
         let found = self.automaton.find_iter(text).map(Some).chain([None]);
         found
             .flat_map(move |found| {
                 // Cuts on character boundaries: a token's text is whole characters.
                 let until = found.map_or(text.len(), |found| found.start());
-                let before = Piece::Text(&text[from..until]);
+                let before = SpecialSplit::Text(&text[from..until]);
                 from = found.map_or(text.len(), |found| found.end());
                 let token = found.and_then(|found| self.ids.get(found.pattern().as_usize()));
-                [Some(before), token.map(|&id| Piece::Token(id))]
+                [Some(before), token.map(|&id| SpecialSplit::Token(id))]
             })
             .flatten()
-            .filter(|piece| !matches!(piece, Piece::Text("")))
+            .filter(|piece| !matches!(piece, SpecialSplit::Text("")))
     }
 }
 
@@ -133,8 +133,9 @@ pub(super) fn note(gguf: &Gguf, tokens: usize) -> Option<String> {
     let all = all.into_iter().filter(|&id| id >= tokens as u64);
     let wrong = wrong.chain(all.map(|id| format!("tokenizer.ggml.eos_token_ids has {id}")));
     let wrong: Vec<String> = wrong.collect();
-    let told = wrong.join(", ");
-    (!wrong.is_empty()).then(|| format!("{}: {told}, but there are {tokens} tokens: left aside", gguf.name()))
+    let named = wrong.join(", ");
+    (!wrong.is_empty())
+        .then(|| format!("{}: {named}, but there are {tokens} tokens: left aside", gguf.name()))
 }
 
 /// What ends a text, and what is shown although it is a control token.

@@ -30,7 +30,7 @@ pub(super) struct Unigram {
 
 /// The best way to a place in the text.
 #[derive(Clone, Copy)]
-struct Step {
+struct BestEnd {
     from: usize,
     token: Option<u32>,
     score: f64,
@@ -83,14 +83,14 @@ impl Unigram {
 
     /// The likeliest pieces: for each place of the text the best piece that ends there.
     /// No token: a character without a piece.
-    fn best(&self, scores: &[f32], text: &str) -> Vec<Step> {
-        let nothing = Step { from: 0, token: None, score: f64::NEG_INFINITY };
+    fn best(&self, scores: &[f32], text: &str) -> Vec<BestEnd> {
+        let nothing = BestEnd { from: 0, token: None, score: f64::NEG_INFINITY };
         let mut steps = vec![nothing; text.len() + 1];
         steps[0].score = 0.0;
         for (from, letter) in text.char_indices() {
             let before = steps[from].score;
             let mut reach = |length: usize, token, score: f64| {
-                let step = Step { from, token, score: before + score };
+                let step = BestEnd { from, token, score: before + score };
                 if step.score > steps[from + length].score {
                     steps[from + length] = step;
                 }

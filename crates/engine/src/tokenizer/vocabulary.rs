@@ -22,8 +22,9 @@ pub enum TokenKind {
     Byte,
 }
 
-/// Limits of the trie that grammars walk: bytes in a token (with a marker before special ones; GLM
-/// has one of 1024 spaces) and in all of them together.
+/// Limits of the trie that grammars walk: bytes in a token, with a marker before special ones, and
+/// in all of them together.
+/// GLM has a token of 1024 spaces.
 /// Beyond these, files are damaged.
 const LONGEST: usize = 1024;
 const LARGEST: usize = 1 << 22;
@@ -67,12 +68,12 @@ pub(super) struct Vocabulary {
 
 impl Vocabulary {
     /// Reads texts, kinds and scores of tokens.
-    pub(super) fn read(gguf: &Gguf, spelling: Spelling, told: Scores) -> Result<Vocabulary, TokenizerError> {
+    pub(super) fn read(gguf: &Gguf, spelling: Spelling, kind: Scores) -> Result<Vocabulary, TokenizerError> {
         let rows = rows(gguf);
         let texts = texts(gguf)?;
         let texts = if texts.len() > rows { texts.iter().take(rows).collect() } else { texts.clone() };
         let mut kinds = kinds(gguf, rows, texts.len())?;
-        let scores = match told {
+        let scores = match kind {
             Scores::Absent => Vec::new(),
             Scores::Present | Scores::Telling => scores(gguf, rows, texts.len())?,
         };
@@ -85,7 +86,7 @@ impl Vocabulary {
                 *kind = TokenKind::Unused;
             }
         }
-        if told == Scores::Telling {
+        if kind == Scores::Telling {
             retype::user_defined(&texts, &scores, &mut kinds, &special::named_ids(gguf));
         }
 

@@ -29,8 +29,8 @@ pub enum Choices {
     Any,
     /// These.
     Of(Vec<Value>),
-    /// Names of those to whom the caller may give work: members of its team and sub-teams (`enum:
-    /// members`).
+    /// Names of those to whom the caller may give work: members of its team and sub-teams
+    /// (`enum: members`).
     Members,
     /// Names of the skills that the caller may look up (`enum: skills`).
     Skills,

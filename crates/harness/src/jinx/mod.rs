@@ -2,11 +2,8 @@
 //! words.
 
 pub mod check;
-pub mod improve;
 mod inputs;
 mod read;
-mod result;
-pub mod run;
 pub mod step;
 pub mod template;
 pub mod test;
@@ -15,18 +12,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use alara_engine::Tool;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 pub use check::{Known, check};
-pub use improve::{Improvement, improve};
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use read::read;
-pub use result::ToolResult;
-pub use run::{Memo, Responses, run};
-pub use step::{Action, Llm, Place, Retry, Step, Steps, Tools};
+pub use step::{Action, Llm, Retry, Step, Steps, Tools};
 
-use crate::mcp::Remote;
+use crate::types::{Effect, Verdict};
 
 /// A tool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -88,6 +82,17 @@ pub struct Jinx {
     pub trusted: bool,
 }
 
+/// The tool of a server that a jinx stands for.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Remote {
+    /// The server, by all that its start means: what a person has agreed to.
+    pub server: String,
+    /// What the server calls the tool.
+    pub tool: String,
+    /// The schema of its arguments, an object's.
+    pub parameters: Value,
+}
+
 /// What a skill says: text by section.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skill {
@@ -107,31 +112,6 @@ impl Skill {
         let parts = std::iter::once(self.introduction.trim().to_owned()).chain(sections);
         parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n")
     }
-}
-
-/// Whether something may be done; the later one permits less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It may.
-    Allow,
-    /// A person is asked.
-    Ask,
-    /// It may not.
-    Deny,
-}
-
-/// What a jinx does to the world outside the conversation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Effect {
-    /// It only computes.
-    None,
-    /// It only looks.
-    Read,
-    /// It may change something.
-    #[default]
-    Write,
 }
 
 fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

@@ -1,5 +1,5 @@
-//! The steps of a jinx in their one, typed form: what files are read into, what is checked,
-//! improved, printed and run.
+//! The steps of a jinx in their one, typed form: what files are read into, what is checked, printed
+//! and run.
 //!
 //! This module only says what a step is.
 //! Conditions and iterated values are minijinja *expressions* (`total > 3`); values (`with`, `set`,
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
+
+use crate::types::Location;
 
 /// Steps that run one after the other in one scope.
 pub type Steps = Vec<Step>;
@@ -39,16 +41,7 @@ pub struct Step {
     /// Where it stands in its file: line and column from 1.
     /// Not part of the compiled form.
     #[serde(skip)]
-    pub place: Place,
-}
-
-/// A place in a file: line and column, from 1; 0 = the file as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub struct Place {
-    /// The line.
-    pub line: usize,
-    /// The column, in characters.
-    pub column: usize,
+    pub location: Location,
 }
 
 /// What a step does.
@@ -140,12 +133,6 @@ pub enum Action {
         #[serde(rename = "return")]
         value: Value,
     },
-    /// Steps that don't depend on each other and write nothing, found by analysis: they run side by
-    /// side.
-    Together {
-        /// In the order of the file, in which their results are merged.
-        steps: Steps,
-    },
 }
 
 /// A model's turn, or a whole run with tools.
@@ -157,7 +144,7 @@ pub struct Llm {
     /// `None` = the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub npc: Option<Value>,
-    /// Whether the NPC's directive and the team's context are its system text.
+    /// Whether the NPC's directive and the team's context are its system prompt.
     /// Default: only if `npc` or `tools` are given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<bool>,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ToolResult;
 use super::template::{Scope, holds};
+use crate::types::ToolResult;
 
 /// A test of a jinx.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -80,8 +80,8 @@ mod tests {
     fn what_does_not_hold_is_told() {
         let check = |expected: Expected, holds: bool| {
             let test = Test { expected: vec![expected], ..Test::default() };
-            let said = test.judge(&ToolResult::succeeded("Stopping: done"), Duration::from_millis(20));
-            assert_eq!(said.is_empty(), holds, "{said:?}");
+            let failures = test.judge(&ToolResult::succeeded("Stopping: done"), Duration::from_millis(20));
+            assert_eq!(failures.is_empty(), holds, "{failures:?}");
         };
         check(Expected::Success(true), true);
         check(Expected::Success(false), false);

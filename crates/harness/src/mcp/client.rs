@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::http::Http;
 use super::rpc::{Failure, Link, Wire};
-use super::{Server, Transport, Way, offer, said, stdio};
+use super::{Server, Transport, Way, offer, printable, stdio};
 use crate::error::chain;
-use crate::jinx::ToolResult;
 use crate::sandbox::{Sandbox, Service};
+use crate::types::ToolResult;
 
 /// The version that is asked for, and those that are understood.
 const VERSION: &str = "2025-06-18";
@@ -102,7 +102,7 @@ impl Client {
         let greeting = greeting.map_err(|failure| client.with_junk(failure))?;
         let version = greeting["protocolVersion"].as_str().unwrap_or_default();
         if !VERSIONS.contains(&version) {
-            let version = said(version);
+            let version = printable(version);
             let reason = format!(
                 "it speaks version `{version}` of the protocol, which is none of {}",
                 VERSIONS.join(", ")
@@ -112,11 +112,11 @@ impl Client {
         if let Some(http) = client.link.http() {
             http.agree(version);
         }
-        let word = |key: &str| greeting["serverInfo"][key].as_str().map(said).unwrap_or_default();
+        let word = |key: &str| greeting["serverInfo"][key].as_str().map(printable).unwrap_or_default();
         client.version = format!("{} {}", word("name"), word("version")).trim().to_owned();
         // Some servers answer nothing before they have heard this.
-        if let Some(said) = client.link.notify("notifications/initialized", &json!({})) {
-            let _ = said.join();
+        if let Some(sent) = client.link.notify("notifications/initialized", &json!({})) {
+            let _ = sent.join();
         }
         let mut catalog = Catalog { tools: Vec::new(), remarks: Vec::new() };
         if greeting["capabilities"].get("tools").is_some() {
@@ -191,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Whether the server has said since the last time that its tools have changed.
+    /// Whether the server has reported since the last time that its tools have changed.
     pub fn has_changed(&self) -> bool {
         self.link.changed.swap(false, Ordering::Relaxed)
     }
@@ -239,14 +239,18 @@ fn text(block: &Value) -> String {
             resource["text"].as_str().unwrap_or_default().to_owned()
         }
         "resource" => {
-            let uri = said(resource["uri"].as_str().unwrap_or_default());
+            let uri = printable(resource["uri"].as_str().unwrap_or_default());
             format!("[resource {uri}, about {} bytes, not shown]", bytes(&resource["blob"]))
         }
-        "resource_link" => format!("[resource {} at {}]", said(part("name")), said(part("uri"))),
+        "resource_link" => format!("[resource {} at {}]", printable(part("name")), printable(part("uri"))),
         kind @ ("image" | "audio") => {
-            format!("[{kind} {}, about {} bytes, not shown]", said(part("mimeType")), bytes(&block["data"]))
+            format!(
+                "[{kind} {}, about {} bytes, not shown]",
+                printable(part("mimeType")),
+                bytes(&block["data"])
+            )
         }
-        kind => format!("[content of the unknown type {}, not shown]", said(kind)),
+        kind => format!("[content of the unknown type {}, not shown]", printable(kind)),
     }
 }
 

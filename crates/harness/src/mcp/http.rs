@@ -1,6 +1,7 @@
-//! A server at an address: streamable HTTP, where each message is a request of its own, and the
-//! older transport, where the server's messages come as one stream of events that first names the
-//! address for ours.
+//! A server at an address.
+//! Over streamable HTTP each message is a request of its own.
+//! Over the older transport the server's messages come as one stream of events, which first names
+//! the address for ours.
 
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Sender, channel};
@@ -11,8 +12,8 @@ use std::time::Duration;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
+use super::printable;
 use super::rpc::{Failure, Link, MOST, wait};
-use super::said;
 use crate::model::endpoint::{is_loopback, sse};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -30,11 +31,11 @@ const VERSION: &str = "MCP-Protocol-Version";
 pub struct Http {
     url: String,
     headers: Vec<(String, String)>,
-    state: Mutex<State>,
+    state: Mutex<Connection>,
 }
 
 #[derive(Default)]
-struct State {
+struct Connection {
     session: Option<String>,
     version: Option<String>,
     /// Where messages go, if the server named it in its stream.
@@ -48,7 +49,7 @@ impl Http {
         Http { url: url.to_owned(), headers, state: Mutex::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, Connection> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -183,7 +184,7 @@ impl Http {
             }
             match beside(&self.url, data.trim()) {
                 Some(url) => self.state().post_to = Some(url),
-                None => wrong = Some(format!("it names an address on another server: {}", said(data))),
+                None => wrong = Some(format!("it names an address on another server: {}", printable(data))),
             }
             let _ = named.send(wrong.clone().map_or(Ok(()), |reason| Err(Failure::Broken(reason))));
         });
@@ -226,15 +227,15 @@ fn accepted(link: &Link, mut response: Response<Body>) -> Result<Response<Body>,
     }
     let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
     let text = response.body_mut().with_config().limit(1 << 16).lossy_utf8(true).read_to_string();
-    let words = said(&link.hidden(&to.or(text.ok()).unwrap_or_default()));
-    Err(Failure::Status { status, said: if words.is_empty() { words } else { format!(": {words}") } })
+    let words = printable(&link.hidden(&to.or(text.ok()).unwrap_or_default()));
+    Err(Failure::Status { status, message: if words.is_empty() { words } else { format!(": {words}") } })
 }
 
 fn trouble(link: &Link, error: &ureq::Error, limit: Duration) -> Failure {
     match error {
         ureq::Error::Timeout(ureq::Timeout::Connect) => Failure::Broken("nobody answers there".to_owned()),
         ureq::Error::Timeout(_) => Failure::Timeout(limit),
-        other => Failure::Broken(said(&link.hidden(&format!("the connection failed: {other}")))),
+        other => Failure::Broken(printable(&link.hidden(&format!("the connection failed: {other}")))),
     }
 }
 

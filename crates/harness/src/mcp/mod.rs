@@ -3,19 +3,18 @@
 //!
 //! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
 //! held against rules, traced.
-//! `read` makes a [`Server`] of what a file says, `servers` starts each once a session and with
-//! consent, `offer` makes jinxes of what a server says, `client` speaks with one, over `rpc` and a
-//! program's pipes (`stdio`) or `http`.
+//! `offer` cleans what a server says about its tools.
+//! `client` speaks with one, over `rpc` and a program's pipes (`stdio`) or `http`.
+//! `team` reads a [`Server`] from a file.
+//! `run` starts each once a session, with consent.
 //!
 //! What a server says is nobody's word: it is bounded and cleaned, and a server that fails takes
 //! nothing down but its own tools.
 
-mod client;
+pub(crate) mod client;
 mod http;
-mod offer;
-mod read;
-mod rpc;
-mod servers;
+pub(crate) mod offer;
+pub(crate) mod rpc;
 mod stdio;
 
 use std::fmt;
@@ -25,9 +24,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::jinx::Place;
-pub use read::read;
-pub use servers::{Offered, Servers};
+use crate::types::Location;
 
 /// What rules and questions call the start of a server, as if it were a jinx.
 pub const START: &str = "mcp";
@@ -58,7 +55,7 @@ pub struct Server {
     pub path: PathBuf,
     /// Where in the file.
     #[serde(skip)]
-    pub place: Place,
+    pub location: Location,
 }
 
 /// How a server is reached.
@@ -150,21 +147,10 @@ impl Server {
     }
 }
 
-/// A word of a command as it can be told from others.
+/// A word of a command as it stands apart from others.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
-}
-
-/// The tool of a server that a jinx stands for.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Remote {
-    /// The server: see [`Server::start`].
-    pub server: String,
-    /// What the server calls the tool.
-    pub tool: String,
-    /// The schema of its arguments, an object's.
-    pub parameters: Value,
 }
 
 /// What became of a server that an NPC names, as the trace tells it.
@@ -189,7 +175,7 @@ pub struct Served {
 }
 
 /// Foreign words as a message may show them: on one line, and short.
-fn said(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
     clean.trim().to_owned()
 }

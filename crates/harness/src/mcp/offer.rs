@@ -1,18 +1,12 @@
-//! From what a server says about its tools to jinxes: names that prompts can carry, texts of
-//! bounded length, schemas that hold.
-//!
-//! The same tools give the same jinxes, whoever else is there: what stands in a prompt's static
-//! part must not depend on chance.
+//! What a server says about its tools, cleaned: names that prompts can carry, texts of bounded
+//! length, schemas that hold.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use alara_engine::grammar::loosened;
+use alara_engine::loosened;
 use serde_json::{Value, json};
 
-use super::{Remote, START, Server, said};
-use crate::jinx::{Choices, Input, Jinx, Kind};
-use crate::team::Team;
+use super::printable;
 
 /// Most tools of one server.
 pub const MOST_TOOLS: usize = 128;
@@ -25,7 +19,7 @@ const SCHEMA_BYTES: usize = 16 * 1024;
 
 /// A tool as a server offers it, within bounds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
+pub struct ListedTool {
     /// What the server calls it.
     pub name: String,
     pub description: String,
@@ -35,18 +29,18 @@ pub struct Offer {
 
 /// The tools of a server's list that can be used, by name.
 /// What is odd about the others goes to `remarks`.
-pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
+pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<ListedTool> {
     if tools.len() > MOST_TOOLS {
         remarks.push(format!("it offers more than {MOST_TOOLS} tools: only the first ones are taken"));
     }
-    let mut found: BTreeMap<String, Offer> = BTreeMap::new();
+    let mut found: BTreeMap<String, ListedTool> = BTreeMap::new();
     for tool in tools.iter().take(MOST_TOOLS) {
         let name = tool["name"].as_str().unwrap_or_default();
         if name.is_empty() || name.len() > 4 * NAME_BYTES {
-            remarks.push(format!("a tool has no name that can be used: `{}`", said(name)));
+            remarks.push(format!("a tool has no name that can be used: `{}`", printable(name)));
             continue;
         }
-        let shown = said(name);
+        let shown = printable(name);
         let parameters = match parameters(&tool["inputSchema"]) {
             Ok(parameters) => parameters,
             Err(reason) => {
@@ -54,12 +48,13 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
                 continue;
             }
         };
-        // What can't be guaranteed but checked is no reason: a call that violates it is told so.
+        // What can't be guaranteed but checked is no reason: a call that violates it fails with a
+        // message.
         if let Err(refusal) = loosened(&parameters) {
             let reason = refusal.to_string();
             remarks.push(format!(
                 "its tool `{shown}` is left out, since arguments for it can't be guaranteed to be valid: {}",
-                said(&reason)
+                printable(&reason)
             ));
             continue;
         }
@@ -69,7 +64,7 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<Offer> {
             remarks.push(format!("it offers two tools `{shown}`: the first one counts"));
             continue;
         }
-        found.insert(name.to_owned(), Offer { name: name.to_owned(), description, parameters });
+        found.insert(name.to_owned(), ListedTool { name: name.to_owned(), description, parameters });
     }
     found.into_values().collect()
 }
@@ -112,75 +107,11 @@ pub fn name(name: &str) -> String {
     name.chars().take(NAME_BYTES).map(plain).collect()
 }
 
-/// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the
-/// tools.
-/// A name that another tool or a jinx of the team has too is written with the server's before it.
-pub fn jinxes(team: &Team, servers: &[(&Server, &[Offer])], remarks: &mut Vec<String>) -> Vec<Jinx> {
-    let wanted = |server: &Server, offer: &Offer| {
-        server.tools.as_ref().is_none_or(|tools| tools.contains(&offer.name))
-    };
-    let taken: Vec<(&Server, &Offer)> = servers
-        .iter()
-        .flat_map(|(server, offers)| offers.iter().map(move |offer| (*server, offer)))
-        .filter(|(server, offer)| wanted(server, offer))
-        .collect();
-    let is_free = |name: &str| team.jinx(name).is_none() && name != START;
-    // Whose name is exactly this goes before those that only become it.
-    let clashes = |offer: &Offer, called: &str| {
-        let of =
-            |other: &Offer| other.name == called || (offer.name != called && name(&other.name) == called);
-        !is_free(called) || taken.iter().filter(|(_, other)| of(other)).count() > 1
-    };
-    let mut found: Vec<Jinx> = Vec::new();
-    for (server, offer) in &taken {
-        let mut called = name(&offer.name);
-        if clashes(offer, &called) {
-            called = name(&format!("{}_{}", server.name, offer.name));
-        }
-        if !is_free(&called) || found.iter().any(|other| other.name == called) {
-            let tool = said(&offer.name);
-            remarks.push(format!(
-                "the tool `{tool}` of {} is left out: `{called}` is something else already; give the server another `name`",
-                server.name
-            ));
-            continue;
-        }
-        found.push(jinx(server, offer, called));
-    }
-    found
-}
-
-fn jinx(server: &Server, offer: &Offer, name: String) -> Jinx {
-    let required = offer.parameters["required"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let properties = offer.parameters["properties"].as_object();
-    let inputs = properties.into_iter().flatten().map(|(name, schema)| Input {
-        name: name.clone(),
-        kind: Kind::named(schema["type"].as_str().unwrap_or_default()),
-        description: schema["description"].as_str().unwrap_or_default().to_owned(),
-        default: (!required.iter().any(|required| required == name)).then_some(Value::Null),
-        choices: Choices::Any,
-    });
-    Jinx {
-        name,
-        description: offer.description.clone(),
-        inputs: inputs.collect(),
-        network: server.network,
-        timeout: server.timeout.max(Duration::from_millis(1)),
-        remote: Some(Remote {
-            server: server.start(),
-            tool: offer.name.clone(),
-            parameters: offer.parameters.clone(),
-        }),
-        path: server.path.clone(),
-        ..Jinx::default()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn read_one(tool: Value) -> (Option<Offer>, Vec<String>) {
+    fn read_one(tool: Value) -> (Option<ListedTool>, Vec<String>) {
         let mut remarks = Vec::new();
         (read(&[tool], &mut remarks).pop(), remarks)
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::http::Http;
-use super::said;
+use super::printable;
 
 /// Most bytes of one message.
 pub const MOST: usize = 16 << 20;
@@ -39,8 +39,8 @@ pub enum Failure {
     /// Nothing can be asked any more, or could ever.
     #[error("{0}")]
     Broken(String),
-    #[error("it answers {status}{said}")]
-    Status { status: u16, said: String },
+    #[error("it answers {status}{message}")]
+    Status { status: u16, message: String },
     #[error("it refuses: {0}")]
     Refused(String),
 }
@@ -62,11 +62,11 @@ pub struct Link {
     next: AtomicU64,
     /// Why it is over.
     broken: Mutex<Option<String>>,
-    /// What the server must have been told and should not repeat.
+    /// Secrets that the server gets and should not repeat.
     secrets: Vec<String>,
     junk: AtomicU64,
     first_junk: Mutex<Option<String>>,
-    /// The server has said that its tools are other ones now.
+    /// The server has reported that its tools have changed.
     pub changed: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ impl Link {
     }
 
     /// Asks, and waits for the answer: at most so long, and only until `stopped`.
-    /// Then the server is told that nobody waits any more.
+    /// Then the server gets a message that nobody waits any more.
     pub fn request(
         self: &Arc<Self>,
         method: &str,
@@ -121,7 +121,7 @@ impl Link {
     }
 
     /// Says something that has no answer.
-    /// What may be waited for ends when it has been said.
+    /// What may be waited for ends when it has been sent.
     pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         self.send(&message, None, HEAR)
@@ -131,7 +131,7 @@ impl Link {
         match &self.wire {
             Wire::Lines(lines) => {
                 if let Some(lines) = &*locked(lines) {
-                    // That the program has ended is told by the thread that listens.
+                    // The thread that listens reports that the program has ended.
                     let sent = lines.try_send(format!("{message}\n").into_bytes());
                     if let (Err(TrySendError::Full(_)), Some(id)) = (sent, id) {
                         self.answer(id, Err(Failure::Broken("it does not read what it is asked".to_owned())));
@@ -164,8 +164,7 @@ impl Link {
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, HEAR);
             }
             (Some(method), Some(id)) => {
-                let error =
-                    json!({"code": NO_SUCH_METHOD, "message": format!("{} is not served", said(method))});
+                let error = json!({"code": NO_SUCH_METHOD, "message": format!("{} is not served", printable(method))});
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), None, HEAR);
             }
             (Some("notifications/tools/list_changed"), None) => self.changed.store(true, Ordering::Relaxed),
@@ -196,13 +195,13 @@ impl Link {
         if text.trim().is_empty() {
             return;
         }
-        locked(&self.first_junk).get_or_insert_with(|| said(text));
+        locked(&self.first_junk).get_or_insert_with(|| printable(text));
         if self.junk.fetch_add(1, Ordering::Relaxed) == MOST_JUNK {
             self.end("it says too much that is no message of the protocol");
         }
     }
 
-    /// The first thing that it said that was no message, once.
+    /// The first line of output that was no message, once.
     pub fn first_junk(&self) -> Option<String> {
         locked(&self.first_junk).take()
     }
@@ -267,7 +266,7 @@ fn complaint(error: &Value) -> String {
     let message =
         error.get("message").and_then(Value::as_str).map_or_else(|| error.to_string(), str::to_owned);
     match error.get("code") {
-        Some(code) => format!("{} ({code})", said(&message)),
-        None => said(&message),
+        Some(code) => format!("{} ({code})", printable(&message)),
+        None => printable(&message),
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::printable;
 use super::rpc::{Link, MOST, Wire};
-use super::said;
 use crate::error::Error;
 use crate::sandbox::{Sandbox, Script, Service};
 
@@ -40,7 +40,7 @@ pub fn start(
     let failed = |source| Error::Spawn { program: words.join(" "), source };
     let thread = || std::thread::Builder::new().name("mcp".into());
     let write = move || {
-        // That it does not read is told by the end of its output, or by a request that gets no
+        // That it does not read shows by the end of its output, or by a request that gets no
         // answer.
         lines.into_iter().try_for_each(|line| pipes.stdin.write_all(&line).and_then(|()| pipes.stdin.flush()))
     };
@@ -79,7 +79,9 @@ fn listen(stdout: ChildStdout, link: &Arc<Link>, listener: &JoinHandle<()>, word
     let words = words.lock().unwrap_or_else(PoisonError::into_inner);
     let text = link.hidden(&String::from_utf8_lossy(&words));
     let last = text.lines().rev().find(|line| !line.trim().is_empty());
-    link.end(&last.map_or_else(|| "it has ended".to_owned(), |last| format!("it has ended: {}", said(last))));
+    link.end(
+        &last.map_or_else(|| "it has ended".to_owned(), |last| format!("it has ended: {}", printable(last))),
+    );
 }
 
 /// Reads to the end, keeping the last bytes.

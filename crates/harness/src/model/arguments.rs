@@ -1,7 +1,8 @@
 //! The arguments of a call as models write them whom nothing holds to a form: JSON, more or less.
 //!
-//! Arguments that can't be read travel on as [`UNREAD`], so that the call is recorded, shown to the
-//! model again as JSON that every server takes, and answered with what is wrong in it.
+//! Arguments that can't be read travel on as [`UNREAD`].
+//! So the call is recorded, shown to the model again as JSON that every server takes, and answered
+//! with what is wrong in it.
 //! It never runs.
 
 use serde_json::{Map, Value};

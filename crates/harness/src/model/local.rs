@@ -2,8 +2,7 @@
 
 use std::task::Poll;
 
-use alara_engine::chat::Format;
-use alara_engine::{Engine, Event, Request, Sampling};
+use alara_engine::{Engine, Event, Format, Request, Sampling};
 
 use super::{BEAT, ChatModel, Events, ModelError, nothing};
 

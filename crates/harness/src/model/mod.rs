@@ -10,11 +10,10 @@ mod spec;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::chat::Format;
-use alara_engine::{Engine, Event, Request, Sampling};
+use alara_engine::{Engine, Event, Format, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
-pub use models::{Candidate, Models, NoRoom};
+pub use models::{Candidate, Models, OverBudget};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 
@@ -55,7 +54,7 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// How tokens are drawn where nobody says otherwise.
+    /// How tokens are sampled where nobody says otherwise.
     fn sampling(&self) -> Sampling {
         Sampling::default()
     }

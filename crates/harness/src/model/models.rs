@@ -1,5 +1,5 @@
-//! Several models under one byte budget: each loaded when it is first asked for, and given up when
-//! others need its room.
+//! Several models under one byte budget: each loaded when it is first asked for, and evicted when
+//! others need its memory.
 //!
 //! Knows sizes and who still holds a model; what a model is and where it comes from is its loader's
 //! matter.
@@ -13,21 +13,21 @@ use super::{ChatModel, ModelError, ModelSource, ModelSpec};
 pub struct Candidate {
     /// Bytes of memory that it will take; 0 for a model elsewhere.
     pub bytes: u64,
-    /// Loads it, once there is room.
+    /// Loads it, once it fits.
     pub load: Box<dyn FnOnce() -> Result<Arc<dyn ChatModel>, ModelError>>,
 }
 
 /// Finds the model that a spec means.
 type Find = Box<dyn Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Sync>;
 
-/// There is no room for a model.
+/// A model does not fit into the budget.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "there is no room for {spec}: it takes {} of {}{}",
+    "{spec} does not fit the memory budget: it takes {} of {}{}",
     shown(*bytes), shown(*budget),
     if *held > 0 { format!(", and {} are held by models at work", shown(*held)) } else { String::new() }
 )]
-pub struct NoRoom {
+pub struct OverBudget {
     /// The model.
     pub spec: ModelSpec,
     /// Bytes that it takes.
@@ -39,18 +39,18 @@ pub struct NoRoom {
 }
 
 /// Models by what they were asked for with.
-/// One that nobody holds stays loaded until its room is needed; of several, the one that was asked
-/// for longest ago goes first.
+/// One that nobody holds stays loaded until its memory is needed; of several, the one that was
+/// asked for longest ago goes first.
 pub struct Models {
     budget: Option<u64>,
     find: Find,
-    state: Mutex<State>,
+    state: Mutex<Slots>,
     /// A model has been loaded, or could not be.
     settled: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Slots {
     slots: Vec<Slot>,
     /// Counts requests.
     clock: u64,
@@ -87,18 +87,18 @@ impl Models {
         self.lock().slots.iter().map(|slot| slot.bytes).sum()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Slots> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for a model that is being loaded.
-    /// Others are dropped under the lock, so that nobody takes their room before they have left it.
-    fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), NoRoom> {
+    /// Frees memory for a model that is being loaded.
+    /// Others are dropped under the lock, so that nobody takes their memory before they are gone.
+    fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), OverBudget> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {
             let held = state.slots.iter().filter(|slot| !slot.is_idle()).map(|slot| slot.bytes).sum::<u64>();
             if held.saturating_add(bytes) > budget {
-                return Err(NoRoom { spec: spec.clone(), bytes, budget, held });
+                return Err(OverBudget { spec: spec.clone(), bytes, budget, held });
             }
             while state.slots.iter().map(|slot| slot.bytes).sum::<u64>() + bytes > budget {
                 let idle =
@@ -122,7 +122,7 @@ impl Models {
     /// The model that `spec` means; loads it if need be, once for all who ask for it meanwhile.
     ///
     /// # Errors
-    /// What the loader says, and [`NoRoom`].
+    /// What the loader says, and [`OverBudget`].
     pub fn get(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
         let mut state = self.lock();
         loop {

@@ -65,7 +65,7 @@ fn the_least_recently_used_goes_first() {
     // b goes, a stays.
     check("c4194304", 3, 8 << 20);
     check("a4194304", 3, 8 << 20);
-    // A model elsewhere takes no room.
+    // A model elsewhere takes no memory.
     check("d0", 4, 8 << 20);
     check("e10485760", 5, 10 << 20);
     check("d0", 5, 10 << 20);
@@ -74,10 +74,13 @@ fn the_least_recently_used_goes_first() {
     let message = |name: &str| models.model(&spec(name)).err().unwrap().to_string();
     assert_eq!(
         message("a4194304"),
-        "there is no room for a4194304: it takes 4.0 MiB of 10.0 MiB, and 10.0 MiB are held by models at work"
+        "a4194304 does not fit the memory budget: it takes 4.0 MiB of 10.0 MiB, and 10.0 MiB are held by models at work"
     );
     drop(held);
-    assert_eq!(message("f11534336"), "there is no room for f11534336: it takes 11.0 MiB of 10.0 MiB");
+    assert_eq!(
+        message("f11534336"),
+        "f11534336 does not fit the memory budget: it takes 11.0 MiB of 10.0 MiB"
+    );
     assert_eq!(models.bytes(), 10 << 20, "nothing goes in vain");
     assert_eq!(message("gx"), "invalid digit found in string");
     check("a4194304", 6, 4 << 20);
@@ -139,7 +142,7 @@ fn many_threads_stay_within_the_budget() {
             scope.spawn(move || {
                 for turn in 0..30 {
                     let name = ["a3", "b4", "c2", "d5"][(thread + turn * (thread + 1)) % 4];
-                    // Whether there is room depends on who holds what just now.
+                    // Whether it fits depends on who holds what just now.
                     drop(models.model(&spec(name)));
                 }
             });

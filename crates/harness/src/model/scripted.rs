@@ -51,16 +51,16 @@ impl Reply {
 
 /// Gives its replies one after the other, and remembers what it was asked.
 ///
-/// A request gets the first reply left that is meant for its last user message, else the first left
-/// that is meant for nobody in particular.
+/// A request gets the first reply left that is meant for its last user message.
+/// Else it gets the first left that is meant for nobody in particular.
 /// So conversations that run at the same time each get the same replies in every run.
 #[derive(Debug, Default)]
 pub struct Scripted {
-    state: Mutex<State>,
+    state: Mutex<Scripts>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Scripts {
     replies: Vec<Reply>,
     requests: Vec<Request>,
 }
@@ -73,7 +73,7 @@ impl Scripted {
         for (index, call) in calls.enumerate().filter(|(_, call)| call.id.is_empty()) {
             call.id = format!("call_{}", index + 1);
         }
-        Scripted { state: Mutex::new(State { replies, requests: Vec::new() }) }
+        Scripted { state: Mutex::new(Scripts { replies, requests: Vec::new() }) }
     }
 
     /// Reads a script: a JSON array of `{when?, text?, calls?: [{name, arguments}], finish?}`.
@@ -90,12 +90,12 @@ impl Scripted {
     }
 }
 
-impl State {
+impl Scripts {
     /// The next reply to `request`.
     fn reply(&mut self, request: Request) -> Option<Reply> {
-        let said = request.messages.iter().rfind(|message| message.role == Role::User);
-        let said = said.map_or("", |message| message.content.as_str());
-        let meant = |reply: &Reply| reply.when.as_ref().is_some_and(|text| said.contains(text));
+        let prompt = request.messages.iter().rfind(|message| message.role == Role::User);
+        let prompt = prompt.map_or("", |message| message.content.as_str());
+        let meant = |reply: &Reply| reply.when.as_ref().is_some_and(|text| prompt.contains(text));
         let at = self.replies.iter().position(meant);
         let at = at.or_else(|| self.replies.iter().position(|reply| reply.when.is_none()));
         let reply = at.map(|at| self.replies.remove(at));
@@ -151,12 +151,12 @@ mod tests {
     fn ask(model: &Scripted, task: &str) -> String {
         let request = Request { messages: vec![Message::user(task)], ..Request::default() };
         let Ok(events) = model.chat(request) else { return "nothing".into() };
-        let told = events.map(|event| match event.unwrap() {
+        let texts = events.map(|event| match event.unwrap() {
             Event::Text { text } => text,
             Event::ToolCall(call) => format!("{}/{} ", call.name, call.id),
             _ => String::new(),
         });
-        told.collect()
+        texts.collect()
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl ModelSpec {
         ModelSpec { model: Some(name.into()), ..ModelSpec::default() }
     }
 
-    /// Whether nothing is said.
+    /// Whether every field is empty.
     pub fn is_empty(&self) -> bool {
         *self == ModelSpec::default()
     }

@@ -13,13 +13,13 @@ use std::time::Duration;
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
-struct Kept {
+struct Buffered {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     dropped: u64,
 }
 
-impl Kept {
+impl Buffered {
     fn push(&mut self, bytes: &[u8], limit: usize) {
         let (head, tail) = (limit / 2, limit - limit / 2);
         let (first, rest) = bytes.split_at(bytes.len().min(head - self.head.len()));
@@ -33,7 +33,7 @@ impl Kept {
 
 /// A stream that is being read on a thread of its own.
 pub struct Capture {
-    kept: Arc<Mutex<Kept>>,
+    buffered: Arc<Mutex<Buffered>>,
     seen: Arc<AtomicU64>,
     done: Receiver<()>,
 }
@@ -41,21 +41,21 @@ pub struct Capture {
 impl Capture {
     /// Starts reading `stream`, keeping at most `limit` bytes.
     pub fn start(stream: Option<impl Read + Send + 'static>, limit: usize) -> Self {
-        let kept = Arc::new(Mutex::new(Kept::default()));
+        let buffered = Arc::new(Mutex::new(Buffered::default()));
         let seen = Arc::new(AtomicU64::new(0));
         let (sender, done) = channel();
         if let Some(mut stream) = stream {
-            let (kept, seen) = (kept.clone(), seen.clone());
+            let (buffered, seen) = (buffered.clone(), seen.clone());
             std::thread::spawn(move || {
                 let mut buffer = vec![0; 64 * 1024];
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
                     seen.fetch_add(count as u64, Ordering::Relaxed);
-                    kept.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count], limit);
+                    buffered.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count], limit);
                 }
                 drop(sender);
             });
         }
-        Capture { kept, seen, done }
+        Capture { buffered, seen, done }
     }
 
     /// How many bytes have come so far.
@@ -67,10 +67,10 @@ impl Capture {
     pub fn finish(self) -> (Vec<u8>, u64) {
         // Nothing is ever sent: the end of the stream hangs up.
         let _ = self.done.recv_timeout(GRACE);
-        let kept = std::mem::take(&mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut bytes = kept.head;
-        bytes.extend(kept.tail);
-        (bytes, kept.dropped)
+        let buffered = std::mem::take(&mut *self.buffered.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut bytes = buffered.head;
+        bytes.extend(buffered.tail);
+        (bytes, buffered.dropped)
     }
 }
 

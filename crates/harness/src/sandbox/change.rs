@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// How many changes are told one by one.
+/// How many changes are listed one by one.
 const TOLD: usize = 8;
 
 /// What there is at a path.
@@ -61,11 +61,11 @@ impl fmt::Display for Change {
 /// there are.
 pub fn losses(changes: &[Change]) -> Vec<String> {
     let lost: Vec<&Change> = changes.iter().filter(|change| change.loses).collect();
-    let mut told: Vec<String> = lost.iter().take(TOLD).map(ToString::to_string).collect();
+    let mut lines: Vec<String> = lost.iter().take(TOLD).map(ToString::to_string).collect();
     if lost.len() > TOLD {
-        told.push(format!("and {} more", lost.len() - TOLD));
+        lines.push(format!("and {} more", lost.len() - TOLD));
     }
-    told
+    lines
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
             "removes a/ with 2 files",
         );
         check(&Change { before: None, after: Some(Kind::File), ..change.clone() }, "creates a");
-        let told = losses(&vec![change; 10]);
-        assert_eq!((told.len(), told[8].as_str()), (9, "and 2 more"));
+        let lines = losses(&vec![change; 10]);
+        assert_eq!((lines.len(), lines[8].as_str()), (9, "and 2 more"));
     }
 }

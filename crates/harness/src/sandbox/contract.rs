@@ -17,15 +17,16 @@ pub enum Isolation {
 
 /// What programs of a sandbox may touch and use.
 /// Limits on the sum over a program's processes are watched from outside and hold for every user,
-/// the superuser included: what goes beyond one is killed as a whole, and [`Output::killed`] tells
-/// why.
+/// the superuser included.
+/// A program beyond one is killed as a whole, and [`Output::killed`] says why.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Whether a script that asks for the network gets it.
     /// Default true; a script's own default is no network.
     pub network: bool,
     /// Most bytes of private and shared writable memory of all processes together, and of private
-    /// memory of each: a process that asks for more gets none.
+    /// memory of each.
+    /// A process that asks for more gets none.
     /// Default 2 GiB.
     pub memory_bytes: u64,
     /// Most processes and threads at a time.
@@ -45,7 +46,7 @@ pub struct Policy {
     pub output_bytes: u64,
     /// Files and directories below the home directory, `/tmp`, `/var/tmp` or `/run` that stay
     /// readable.
-    /// These places are hidden but for that, the work directory with the repository around it, and
+    /// These paths are hidden but for that, the work directory with the repository around it, and
     /// what the programs on `PATH` need.
     pub readable: Vec<PathBuf>,
     /// Files and directories that can't be changed even if they lie in the work directory.

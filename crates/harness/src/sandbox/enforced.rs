@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The layers of the sandbox that work on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
-    /// A user namespace: the ground for the other namespaces, and the process limit counts only the
+    /// A user namespace: the base of the other namespaces, and the process limit counts only the
     /// sandbox.
     pub user: bool,
     /// A mount namespace: home directory, credentials and sockets hidden, the rest read-only,

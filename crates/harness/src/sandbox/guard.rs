@@ -1,9 +1,9 @@
-//! Guards what lay in the work directory before a program came: it is asked about whoever can say
-//! yes before something of it is removed, overwritten or moved.
+//! Guards what lay in the work directory before a program came.
+//! Whoever can say yes is asked before something of it is removed, overwritten or moved.
 //!
 //! Not what a program's text looks like counts but what it does.
-//! Where overlayfs can be had, it writes to a layer of its own; what is in there when it has ended
-//! is looked at, and taken over or thrown away as a whole.
+//! Where overlayfs can be had, it writes to a layer of its own.
+//! What is in there when it has ended is inspected, and taken over or thrown away as a whole.
 //! Elsewhere the question comes before it starts, for nobody knows what it will do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,9 +114,10 @@ impl Sandbox {
         }
     }
 
-    /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`, but what it takes away of
-    /// what lay in the work directory before, and was not made by an earlier program, is gone only
-    /// if `ask` says yes; otherwise nothing is changed at all.
+    /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`.
+    /// What it takes away of the work directory, and was not made by an earlier program, is gone
+    /// only if `ask` says yes.
+    /// Otherwise nothing is changed at all.
     /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
     ///
     /// # Errors
@@ -209,7 +210,7 @@ impl Layers {
             };
             let changes = look(&made)?;
             if changes.iter().any(|change| change.loses)
-                // Whoever has said yes has said it to these losses.
+                // The answer was yes to exactly these losses.
                 && (output.cancelled || !ask(Risk::Losses(&changes))? || look(&made)? != changes)
             {
                 return Ok(Guarded::Undone(output));

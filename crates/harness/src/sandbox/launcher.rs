@@ -1,11 +1,12 @@
-//! The launcher: the own binary, started again, that puts up the walls and starts the program.
+//! The launcher: the own binary, started again, that sets up the isolation and starts the program.
 //!
 //! ```text
 //! alara ─ outer: new session, namespaces, mounts, then the watch
 //!           └─ inner: process 1 of its namespace, /proc, limits, Landlock, seccomp ─ program
 //! ```
 //! Each asks the kernel to kill it when its parent dies, and the end of process 1 ends its whole
-//! namespace, so nothing survives the death of `alara`, however it comes.
+//! namespace.
+//! So nothing survives the death of `alara`, however it comes.
 //! Where there is no process namespace, `inner` becomes the program, and `outer` adopts and kills
 //! what it leaves behind.
 
@@ -25,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::supervise::{self, Limits, Scope};
 use super::view::View;
-use super::{Enforced, Output, enforced, mounts, syscalls, walls};
+use super::{Enforced, Output, enforced, isolation, mounts, syscalls};
 
 /// The hidden first argument.
 const ARGUMENT: &str = "__sandbox";
@@ -78,7 +79,7 @@ enum Stage {
     ProbeInner(Enforced),
 }
 
-/// The command that runs `program` behind the walls of `plan`, with nothing but `env` in its
+/// The command that runs `program` isolated as `plan` says, with nothing but `env` in its
 /// environment.
 pub fn command<'a>(plan: Plan, program: &[&str], env: impl Iterator<Item = (&'a str, &'a OsStr)>) -> Command {
     let mut command = again(enforced::launcher(), &Stage::Outer(plan));
@@ -94,7 +95,7 @@ fn passed() -> impl Iterator<Item = (OsString, OsString)> {
     })
 }
 
-/// The message of a launcher that could not put up a wall, if that is what happened.
+/// The message of a launcher that could not set up the isolation, if that is what happened.
 pub fn failure(output: &Output) -> Option<String> {
     let message = output.stderr.strip_prefix(MARK.as_bytes())?;
     (output.exit == Some(FAILED) && output.stdout.is_empty())
@@ -137,7 +138,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     // Fails only for the leader of a process group, which is then as good.
     let _ = setsid();
     die_with(plan.parent);
-    walls::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
+    isolation::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
     // The change of credentials may have made the kernel forget the request.
     die_with(plan.parent);
     if plan.layers.mounts {
@@ -163,15 +164,15 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     };
     let request = SigSet::from(Signal::SIGTERM);
     let _ = request.thread_block();
-    let (told, ended) = (request, end.clone());
-    std::thread::spawn(move || told.wait().map(|_| ended()));
+    let (channel, ended) = (request, end.clone());
+    std::thread::spawn(move || channel.wait().map(|_| ended()));
     if plan.layers.supervised {
         let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
         let (group, broken) = (program_runs.clone(), broken.clone());
         std::thread::spawn(move || supervise::watch(scope, &limits, &group, &broken, end));
     }
     if namespace {
-        walls::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
+        isolation::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));
     }
     plan.parent = std::process::id();
     // The program would inherit the blocked signal.
@@ -210,18 +211,18 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     let own_terminals = plan.layers.mounts && mounts::mount_terminals();
     if plan.layers.proc {
         mounts::mount_proc().unwrap_or_else(|error| fail("/proc", error));
-        walls::bound_numbers(plan);
+        isolation::bound_numbers(plan);
     }
     std::env::set_current_dir(&plan.work_inside).unwrap_or_else(|error| fail("the work directory", error));
     if plan.layers.user {
         // Out of the way of the machine's limits on namespaces: Landlock forbids to mount anyway.
-        let _ = walls::drop_capabilities();
+        let _ = isolation::drop_capabilities();
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     }
-    walls::limit(plan).unwrap_or_else(|error| fail("resource limits", error));
+    isolation::limit(plan).unwrap_or_else(|error| fail("resource limits", error));
     prctl::set_no_new_privs().unwrap_or_else(|error| fail("no_new_privs", error));
     if plan.layers.landlock > 0 {
-        walls::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
+        isolation::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
     }
     if plan.layers.seccomp {
         syscalls::refuse(plan.network).unwrap_or_else(|error| fail("the system call filter", error));
@@ -273,7 +274,7 @@ fn die_with_outer(parent: u32) {
 }
 
 fn probe_outer() -> ! {
-    let mut found = walls::probe_namespaces();
+    let mut found = isolation::probe_namespaces();
     let inner = again(None, &Stage::ProbeInner(found)).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let inner = inner.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
     // A machine may let us unshare process ids and then not start anything in there.
@@ -283,9 +284,9 @@ fn probe_outer() -> ! {
 
 fn probe_inner(mut found: Enforced) -> ! {
     found.proc = found.mounts && found.processes && mounts::mount_proc().is_ok();
-    found.limits = walls::limit_core().is_ok();
+    found.limits = isolation::limit_core().is_ok();
     found.supervised = supervise::works();
-    found.landlock = walls::landlock_version();
+    found.landlock = isolation::landlock_version();
     found.seccomp = syscalls::refuse(false).is_ok();
     report(&found)
 }

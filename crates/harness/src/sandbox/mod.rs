@@ -4,9 +4,10 @@
 //! they may say.
 //! It must not know jinxes, models or conversations.
 //!
-//! On Linux the walls are put up by a *launcher*: the binary starts itself again with a hidden
-//! first argument, enters new namespaces, restricts itself with Landlock, seccomp and resource
-//! limits, and only then starts the program, which it watches from outside.
+//! On Linux the isolation is set up by a *launcher*: the binary starts itself again with a hidden
+//! first argument.
+//! It enters new namespaces, and restricts itself with Landlock, seccomp and resource limits.
+//! Only then it starts the program, which it watches from outside.
 //! That needs no code between fork and exec, so no `unsafe`; the price is that [`enter`] must be
 //! the first thing in `main`.
 //! Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group of its own.
@@ -16,6 +17,8 @@ mod change;
 mod contract;
 mod enforced;
 mod guard;
+#[cfg(target_os = "linux")]
+mod isolation;
 #[cfg(target_os = "linux")]
 mod launcher;
 #[cfg(target_os = "linux")]
@@ -29,8 +32,6 @@ mod supervise;
 mod syscalls;
 #[cfg(target_os = "linux")]
 mod view;
-#[cfg(target_os = "linux")]
-mod walls;
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -52,7 +53,7 @@ use crate::error::Error;
 use crate::scratch::Scratch;
 
 /// Most bytes of one argument or one environment variable that Linux passes to a program
-/// (`MAX_ARG_STRLEN`), with some room for the variable's name.
+/// (`MAX_ARG_STRLEN`), with some space for the variable's name.
 pub const ARGUMENT_BYTES: usize = 128 * 1024 - 256;
 
 /// How often a running program is looked at: whether it was cancelled, or says too much.
@@ -164,11 +165,11 @@ impl Sandbox {
 
     /// Runs a program to its end, or to a limit.
     /// A program that fails is no error.
-    /// Several threads may call this at a time; each program is behind walls of its own, and shares
-    /// the work directory with the others.
+    /// Several threads may call this at a time; each program is isolated by itself, and shares the
+    /// work directory with the others.
     ///
     /// # Errors
-    /// The program can't be started, or a wall can't be put up.
+    /// The program can't be started, or can't be isolated.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
         let _turn = self.guard.as_ref().map(guard::Guard::turn);
         self.run_until(self.spawn(script)?, script, &self.cancel)
@@ -345,8 +346,8 @@ pub fn enter() {
     enforced::set_launcher(PathBuf::new());
 }
 
-/// Lets another program be the launcher, one whose `main` begins with [`enter`]: for a program
-/// whose own `main` is not in our hands, as that of a test or of a library's host.
+/// Lets another program be the launcher, one whose `main` begins with [`enter`].
+/// For a program whose own `main` is not in our hands, as that of a test or of a library's host.
 /// Without effect after either has been called before.
 pub fn launch_with(program: &Path) {
     enforced::set_launcher(program.to_owned());

@@ -1,4 +1,4 @@
-//! The files as the program sees them: hidden places, private ones, and the rest read-only.
+//! The files as the program sees them: hidden paths, private ones, and the rest read-only.
 //! Called by the launcher's process on its own mount namespace only.
 
 use std::os::fd::AsRawFd;
@@ -40,7 +40,7 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
         plan.view.shown.iter().filter(|path| !below_tmp(path)).chain(own).collect();
     shown.sort();
     shown.dedup();
-    // What will lie below a covered place is held open and mounted again.
+    // What will lie below a covered path is held open and mounted again.
     let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
     let handles = shown.iter().map(|path| handle(path)).collect::<Result<Vec<_>, _>>()?;
     let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
@@ -126,7 +126,7 @@ fn behind(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-/// Makes `path`, like what is behind a handle, if it is a place in a cover.
+/// Makes `path`, like what is behind a handle, if it is a path in a cover.
 fn make_place(source: &str, path: &Path) -> Result<(), Error> {
     if path.exists() {
         return Ok(());
@@ -187,7 +187,7 @@ fn protect(writable: &[&Path], protected: &[&Path]) -> Result<(), Error> {
         }
         let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         match mount_at(NONE, &path, NONE, flags, NONE) {
-            // A mount below a covered place is out of reach for the program too.
+            // A mount below a covered path is out of reach for the program too.
             Err(error) if path == Path::new("/") => return Err(at(&path)(error)),
             _ => {}
         }

@@ -3,10 +3,10 @@
 //!
 //! Limits of the kernel hold for each process, or not for the superuser; sums are read from `/proc`
 //! here.
-//! The watch runs in the launcher, outside the walls, where the program can neither see nor signal
-//! it.
-//! Without a namespace of processes nothing else bounds their number: on a busy machine a fork bomb
-//! may have started thousands before it is seen and ended.
+//! The watch runs in the launcher, outside the isolation, where the program can neither see nor
+//! signal it.
+//! Without a namespace of processes nothing else bounds their number.
+//! On a busy machine a fork bomb may have started thousands before it is seen and ended.
 
 use std::fs;
 use std::path::Path;
@@ -40,7 +40,7 @@ pub enum Limit {
 
 /// Which signal the launcher ends itself with to tell its parent about a limit: a channel that no
 /// program can reach.
-const TOLD_BY: [(Limit, Signal); 4] = [
+const SIGNALS: [(Limit, Signal); 4] = [
     (Limit::Processes, Signal::SIGUSR1),
     (Limit::Memory, Signal::SIGUSR2),
     (Limit::Cpu, Signal::SIGXCPU),
@@ -49,11 +49,11 @@ const TOLD_BY: [(Limit, Signal); 4] = [
 
 impl Limit {
     pub fn signal(self) -> Signal {
-        TOLD_BY.iter().find(|(limit, _)| *limit == self).map_or(Signal::SIGKILL, |(_, signal)| *signal)
+        SIGNALS.iter().find(|(limit, _)| *limit == self).map_or(Signal::SIGKILL, |(_, signal)| *signal)
     }
 
     pub fn told_by(signal: i32) -> Option<Limit> {
-        TOLD_BY.iter().find(|(_, told)| *told as i32 == signal).map(|(limit, _)| *limit)
+        SIGNALS.iter().find(|(_, number)| *number as i32 == signal).map(|(limit, _)| *limit)
     }
 }
 
@@ -156,8 +156,8 @@ pub fn kill_descendants(group: Pid) {
     }
 }
 
-/// Looks again and again at a program, by the number of the group that it was started in, and calls
-/// `end` when it has broken a limit.
+/// Looks again and again at a program, by the number of the group that it was started in.
+/// Calls `end` when it has broken a limit.
 pub fn watch(
     scope: Scope,
     limits: &Limits,

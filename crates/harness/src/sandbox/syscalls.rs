@@ -1,7 +1,8 @@
 //! The system calls that steps have no business with, refused by a seccomp filter.
 //!
-//! Everything else is allowed: the filter closes doors behind which kernels have had holes, and
-//! those through which a program could leave the other walls.
+//! Everything else is allowed.
+//! The filter closes doors behind which kernels have had holes, and those through which a program
+//! could escape from the rest of the isolation.
 //! A program of another instruction set (32-bit on a 64-bit kernel) is killed.
 
 use std::collections::BTreeMap;
@@ -70,8 +71,9 @@ const REFUSED: [libc::c_long; 47] = [
     libc::SYS_nfsservctl,
 ];
 
-/// As if the kernel did not know them, so that programs take the older way: `clone3` hides its
-/// flags from the filter, and the memory of a file without a name belongs to no process.
+/// As if the kernel did not know them, so that programs take the older way.
+/// `clone3` hides its flags from the filter, and the memory of a file without a name belongs to no
+/// process.
 const UNKNOWN: [libc::c_long; 3] = [libc::SYS_clone3, libc::SYS_memfd_create, libc::SYS_memfd_secret];
 
 /// Flags of `clone` that make a new namespace.

@@ -1,5 +1,6 @@
-//! Which files a program does not get to see: the home directory but for what it needs,
-//! credentials, and the sockets of services that would do its bidding outside.
+//! Which files a program does not get to see.
+//! They are the home directory but for what it needs, credentials, and the sockets of services that
+//! would do its bidding outside.
 //!
 //! This is a list, not a proof: what lies elsewhere and is readable for the user stays readable for
 //! the program.
@@ -33,8 +34,8 @@ const TOOLS: [&str; 7] = [
     ".local/share/uv",
 ];
 
-/// Places of credentials below a home directory that may be visible in spite of all, since the work
-/// directory contains the home directory or a tool needs what is around them.
+/// Paths of credentials below a home directory that is visible all the same.
+/// It is if the work directory contains it, or a tool needs what is around them.
 const CREDENTIALS: [&str; 19] = [
     ".ssh",
     ".gnupg",
@@ -57,8 +58,9 @@ const CREDENTIALS: [&str; 19] = [
     ".config/google-chrome",
 ];
 
-/// Where sockets of services lie that start programs outside the walls (a terminal multiplexer's,
-/// an editor's, a database's), and files that only the superuser should read.
+/// Where sockets of services lie that start programs outside the isolation: a terminal
+/// multiplexer's, an editor's, a database's.
+/// Files that only the superuser should read, too.
 /// One that is the work directory itself stays visible.
 const PLACES: [&str; 11] = [
     "/run",
@@ -77,7 +79,7 @@ const PLACES: [&str; 11] = [
 /// Variables that name such a socket, or the directory that it lies in.
 const NAMED_BY: [&str; 3] = ["SSH_AUTH_SOCK", "TMUX", "XDG_RUNTIME_DIR"];
 
-/// What programs look for below a covered place: how names of the network are resolved.
+/// What programs look for below a covered path: how names of the network are resolved.
 /// The file only: a service that resolves them would do so for programs without the network too.
 const RESOLVER: &str = "/etc/resolv.conf";
 

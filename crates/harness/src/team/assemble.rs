@@ -6,22 +6,22 @@
 
 use std::path::Path;
 
+use alara_engine::nearest;
 use serde_json::{Map, Value};
 
 use super::ctx::{self, Ctx};
 use super::files::{File, Folder, JinxFile, Listing, Watch, jinxes};
 use super::library::{Layer, Library};
 use super::model::Provider;
-use super::nearest::nearest;
 use super::npc::{self, Shared};
 use super::template::{Rendered, Templates};
-use super::{Limits, Npc, Team, rules};
+use super::{Npc, Team, rules};
 use crate::error::Error;
-use crate::jinx::Place;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
-use crate::permission::Rule;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::team::Rule;
+use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
 
 /// What a team gets from above: from the team that it is part of, or from alara and the user.
@@ -42,7 +42,7 @@ pub struct Above {
 }
 
 /// Puts a team together.
-/// What is odd in its files and in those of its sub-teams goes to `said`; what else is to be
+/// What is odd in its files and in those of its sub-teams goes to `diagnostics`; what else is to be
 /// watched for changes to `watch`.
 ///
 /// # Errors
@@ -51,23 +51,23 @@ pub fn team(
     listing: &Listing,
     above: &Above,
     watch: &mut Watch,
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Result<Team, Error> {
-    let mut files = Files { rendered: Vec::new(), said: Vec::new() };
+    let mut files = Files { rendered: Vec::new(), diagnostics: Vec::new() };
     let mut below = Vec::new();
     let team = assemble(listing, above, &mut files, watch, &mut below);
-    said.extend(files.said.into_iter().map(|diagnostic| {
+    diagnostics.extend(files.diagnostics.into_iter().map(|diagnostic| {
         let of = files.rendered.iter().find(|rendered| rendered.source.path == diagnostic.path);
         of.map_or(diagnostic.clone(), |rendered| rendered.placed(diagnostic))
     }));
-    said.append(&mut below);
+    diagnostics.append(&mut below);
     team
 }
 
-/// The templates among a team's files, and what is said about places in them after templating.
+/// The templates among a team's files, and the diagnostics of their rendered texts.
 struct Files {
     rendered: Vec<Rendered>,
-    said: Vec<Diagnostic>,
+    diagnostics: Vec<Diagnostic>,
 }
 
 impl Files {
@@ -78,12 +78,13 @@ impl Files {
         templates: &Templates,
         ctx: &Map<String, Value>,
     ) -> Option<(Source, Node)> {
-        let source = file.read(&mut self.said)?;
-        let rendered = templates.render(&source, ctx, &mut self.said);
-        let rendered = rendered.map_err(|error| self.said.push(error)).ok()?;
+        let source = file.read(&mut self.diagnostics)?;
+        let rendered = templates.render(&source, ctx, &mut self.diagnostics);
+        let rendered = rendered.map_err(|error| self.diagnostics.push(error)).ok()?;
         let source = rendered.source.clone();
         self.rendered.push(rendered);
-        let node = Node::parse(&source, &mut self.said).map_err(|error| self.said.push(error)).ok()?;
+        let node =
+            Node::parse(&source, &mut self.diagnostics).map_err(|error| self.diagnostics.push(error)).ok()?;
         Some((source, node))
     }
 }
@@ -96,30 +97,33 @@ fn assemble(
     below: &mut Vec<Diagnostic>,
 ) -> Result<Team, Error> {
     let folder = listing.folder.name();
-    let mut own = Layer::read(&listing.jinxes, &mut files.said);
+    let mut own = Layer::read(&listing.jinxes, &mut files.diagnostics);
     if listing.folder.on_disk().is_none() {
         own = own.trusted();
     }
     let names = above.jinxes.references().chain(above.user.names()).chain(own.names());
     let templates = Templates::new(names.map(|(name, path)| (name.to_owned(), path.to_owned())).collect());
 
-    let file = chosen(&listing.ctx, &folder, &mut files.said);
+    let file = chosen(&listing.ctx, &folder, &mut files.diagnostics);
     let opened = file.and_then(|file| files.open(file, &templates, &Map::new()));
     let ctx = match &opened {
         Some((source, node)) => {
-            ctx::read(source, node, &above.providers, &above.servers, above.limits, &mut files.said)
+            ctx::read(source, node, &above.providers, &above.servers, above.limits, &mut files.diagnostics)
         }
         None => Ctx { providers: above.providers.clone(), limits: above.limits, ..Ctx::default() },
     };
     let source = opened.as_ref().map(|(source, _)| source);
     if let (Some(source), Some(node)) = (source, &ctx.skills) {
-        own.add(&skills(&listing.folder, node, source, watch, &mut files.said), &mut files.said);
+        own.add(
+            &skills(&listing.folder, node, source, watch, &mut files.diagnostics),
+            &mut files.diagnostics,
+        );
     }
     let base = match ctx.without_user_jinxes {
         true => above.jinxes.clone(),
-        false => above.jinxes.under(&above.user, &mut files.said),
+        false => above.jinxes.under(&above.user, &mut files.diagnostics),
     };
-    let library = base.under(&own, &mut files.said);
+    let library = base.under(&own, &mut files.diagnostics);
 
     let shared = Shared {
         library: &library,
@@ -135,12 +139,12 @@ fn assemble(
     let mut rules = above.rules.clone();
     let mut unreadable = file.filter(|_| opened.is_none());
     if let (Some(source), Some(node)) = (source, &ctx.permissions) {
-        rules.extend(rules::read(source, node, known, &above.rules, &mut files.said));
+        rules.extend(rules::read(source, node, known, &above.rules, &mut files.diagnostics));
     }
     if let Some(file) = &listing.permissions {
         match files.open(file, &templates, &Map::new()) {
             Some((source, node)) => {
-                rules.extend(rules::read(&source, &node, known, &above.rules, &mut files.said));
+                rules.extend(rules::read(&source, &node, known, &above.rules, &mut files.diagnostics));
             }
             None => unreadable = Some(file),
         }
@@ -152,7 +156,7 @@ fn assemble(
             let name = node.text().unwrap_or_default();
             if name != "*" && npcs.iter().all(|npc| npc.name != name) {
                 let message = unknown_npc(name, &npcs);
-                files.said.push(source.error(node.place, message));
+                files.diagnostics.push(source.error(node.location, message));
             }
         }
     }
@@ -165,7 +169,7 @@ fn assemble(
             let message = format!(
                 "no NPC names the MCP server `{name}`: list it under `mcp_servers` of those that are to use it"
             );
-            files.said.push(source.warning(server.place, message));
+            files.diagnostics.push(source.warning(server.location, message));
         }
     }
 
@@ -185,8 +189,8 @@ fn assemble(
             Err(error) => {
                 let path = listing.folder.path();
                 files
-                    .said
-                    .push(Source { path, text: String::new() }.error(Place::default(), error.to_string()));
+                    .diagnostics
+                    .push(Source { path, text: String::new() }.error(Location::default(), error.to_string()));
             }
         }
     }
@@ -211,13 +215,13 @@ fn assemble(
 
 /// The one `.ctx` that counts: `team.ctx`, that with the folder's name, `npcsh.ctx`, or the first
 /// by name.
-fn chosen<'a>(ctx: &'a [File], folder: &str, said: &mut Vec<Diagnostic>) -> Option<&'a File> {
+fn chosen<'a>(ctx: &'a [File], folder: &str, diagnostics: &mut Vec<Diagnostic>) -> Option<&'a File> {
     let named = |stem: &str| ctx.iter().find(|file| file.stem() == stem);
     let chosen = named("team").or_else(|| named(folder)).or_else(|| named("npcsh")).or(ctx.first())?;
     for other in ctx.iter().filter(|other| other.path != chosen.path) {
         let message = format!("a team has one .ctx file: {} counts, this one is ignored", chosen.name());
-        said.push(
-            Source { path: other.path.clone(), text: String::new() }.warning(Place::default(), message),
+        diagnostics.push(
+            Source { path: other.path.clone(), text: String::new() }.warning(Location::default(), message),
         );
     }
     Some(chosen)
@@ -229,7 +233,7 @@ fn skills(
     node: &Node,
     source: &Source,
     watch: &mut Watch,
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Vec<JinxFile> {
     let (path, root) = match (folder, node.text().map(Path::new)) {
         (Folder::Disk(folder, root), Some(path)) => (folder.join(path), root.join("..")),
@@ -237,7 +241,7 @@ fn skills(
     };
     if !path.is_dir() {
         let message = format!("there is no folder of skills {}", node.value());
-        said.push(source.error(node.place, message));
+        diagnostics.push(source.error(node.location, message));
         return Vec::new();
     }
     // Neither elsewhere, nor all that lies beside the team.
@@ -250,11 +254,11 @@ fn skills(
             "the folder of skills {} is not used: copy it into the team's folder or beside it, and name it by its relative path",
             node.value()
         );
-        said.push(source.warning(node.place, message));
+        diagnostics.push(source.warning(node.location, message));
         return Vec::new();
     }
     watch.jinxes.push(path.clone());
-    jinxes(&Folder::root(path), said)
+    jinxes(&Folder::root(path), diagnostics)
 }
 
 /// The NPCs by name.
@@ -268,18 +272,18 @@ fn npcs(
     files: &mut Files,
     watch: &mut Watch,
 ) -> Vec<Npc> {
-    let mut found: Vec<(Npc, Place)> = Vec::new();
+    let mut found: Vec<(Npc, Location)> = Vec::new();
     for file in &listing.npc {
         let Some((source, node)) = files.open(file, templates, &ctx.values) else { continue };
-        if let Some(npc) = npc::read(&source, &node, shared, &mut files.said) {
+        if let Some(npc) = npc::read(&source, &node, shared, &mut files.diagnostics) {
             add_npc(&mut found, npc, files);
         }
     }
     let further = markdown(listing, ctx, source, files, watch);
     for file in listing.agents.iter().chain(&further) {
-        let Some(source) = file.read(&mut files.said) else { continue };
+        let Some(source) = file.read(&mut files.diagnostics) else { continue };
         let whole = listing.agents.iter().any(|own| own.path == file.path) && file.name() != "agents.md";
-        for npc in npc::read_markdown(&source, whole, shared, &mut files.said) {
+        for npc in npc::read_markdown(&source, whole, shared, &mut files.diagnostics) {
             add_npc(&mut found, npc, files);
         }
     }
@@ -288,15 +292,15 @@ fn npcs(
     npcs
 }
 
-fn add_npc(found: &mut Vec<(Npc, Place)>, (npc, place): (Npc, Place), files: &mut Files) {
+fn add_npc(found: &mut Vec<(Npc, Location)>, (npc, location): (Npc, Location), files: &mut Files) {
     let Some((before, _)) = found.iter().find(|(before, _)| before.name == npc.name) else {
-        found.push((npc, place));
+        found.push((npc, location));
         return;
     };
     let source = Source { path: npc.path.clone(), text: String::new() };
     let message =
         format!("the NPC `{}` is described in {} too; that one counts", npc.name, before.path.display());
-    files.said.push(source.error(place, message));
+    files.diagnostics.push(source.error(location, message));
 }
 
 /// The Markdown files that a `.ctx` names, in the team's folder or the one that it is in.
@@ -327,7 +331,7 @@ fn markdown(
                     "there is no Markdown file {} in the team's folder or the one that it is in",
                     node.value()
                 );
-                files.said.push(source.error(node.place, message));
+                files.diagnostics.push(source.error(node.location, message));
             }
         }
     }
@@ -343,10 +347,10 @@ fn lead(
     files: &mut Files,
 ) -> Result<String, Error> {
     let Some(first) = npcs.first() else {
-        let problems = files.said.iter().map(|diagnostic| format!("\n  {diagnostic}")).collect();
+        let problems = files.diagnostics.iter().map(|diagnostic| format!("\n  {diagnostic}")).collect();
         return Err(Error::NoNpc { path: listing.folder.path(), problems });
     };
-    let place = Source { path: listing.folder.path(), text: String::new() };
+    let folder_source = Source { path: listing.folder.path(), text: String::new() };
     match (&ctx.forenpc, source) {
         (Some(node), Some(source)) => {
             let name = node.text().unwrap_or_default();
@@ -354,11 +358,11 @@ fn lead(
                 return Ok(name.to_owned());
             }
             let message = format!("{}; `{}` leads the team", unknown_npc(name, npcs), first.name);
-            files.said.push(source.error(node.place, message));
+            files.diagnostics.push(source.error(node.location, message));
         }
         _ if npcs.len() > 1 => {
             let message = format!("no `forenpc` says which NPC leads the team: `{}` does", first.name);
-            files.said.push(source.unwrap_or(&place).warning(Place::default(), message));
+            files.diagnostics.push(source.unwrap_or(&folder_source).warning(Location::default(), message));
         }
         _ => {}
     }
@@ -377,14 +381,14 @@ fn add_team(teams: &mut Vec<Team>, team: Team, npcs: &[Npc], files: &mut Files) 
     let source = Source { path, text: String::new() };
     if team.description.is_empty() {
         let message = "a sub-team needs a `description`: it is all that the team above sees of it";
-        files.said.push(source.warning(Place::default(), message));
+        files.diagnostics.push(source.warning(Location::default(), message));
     }
     let taken =
         npcs.iter().any(|npc| npc.name == team.name) || teams.iter().any(|other| other.name == team.name);
     match taken {
         true => {
             let message = format!("there is another member `{}`; work goes to that one", team.name);
-            files.said.push(source.error(Place::default(), message));
+            files.diagnostics.push(source.error(Location::default(), message));
         }
         false => teams.push(team),
     }

@@ -1,22 +1,21 @@
-//! What can be told about a whole team without running it.
+//! Static checks of a whole team.
 
 use std::path::Path;
 
 use super::{Team, stock};
-use crate::jinx::{Improvement, Jinx, check, improve};
-use crate::source::Diagnostic;
+use crate::jinx::{Jinx, check};
+use crate::types::Diagnostic;
 
 impl Team {
-    /// All that is odd or wrong in the files of the team and of its sub-teams, and what analysis
-    /// finds in their jinxes, by file and place.
-    /// To be asked before the team is [improved](Self::improve): branches that never run are gone
-    /// after that.
+    /// All that is odd or wrong in the files of the team and of its sub-teams, by file and
+    /// location.
+    /// With what analysis finds in their jinxes.
     pub fn check(&self) -> Vec<Diagnostic> {
         let mut found = self.diagnostics.clone();
         self.analyse(&mut found);
         // The jinxes of a team are its sub-teams', too.
         found.sort_by(|left, right| {
-            let key = |one: &Diagnostic| (one.path.clone(), one.place, one.message.clone());
+            let key = |one: &Diagnostic| (one.path.clone(), one.location, one.message.clone());
             key(left).cmp(&key(right))
         });
         found.dedup();
@@ -30,18 +29,6 @@ impl Team {
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
         found.extend(check(&self.jinxes, &keys, &text_of));
         self.teams.iter().for_each(|team| team.analyse(found));
-    }
-
-    /// Improves the jinxes of the team and of its sub-teams.
-    /// Returns what was done, by file and place.
-    pub fn improve(&mut self) -> Vec<Improvement> {
-        let mut made = improve(&mut self.jinxes);
-        for team in &mut self.teams {
-            made.extend(team.improve());
-        }
-        made.sort_by(|left, right| (&left.path, left.place).cmp(&(&right.path, right.place)));
-        made.dedup();
-        made
     }
 }
 

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::model::Provider;
-use super::{Limits, model};
+use super::{model, servers as mcp_servers};
 use crate::fields::Fields;
-use crate::mcp::{self, Server};
+use crate::mcp::Server;
 use crate::model::ModelSpec;
-use crate::source::{Diagnostic, Source};
-use crate::store::Access;
+use crate::source::Source;
+use crate::team::Access;
+use crate::types::{Diagnostic, Limits};
 use crate::yaml::Node;
 
 /// Keys that say how things look elsewhere.
@@ -56,9 +57,11 @@ pub fn read(
     providers: &[Provider],
     servers: &[Server],
     limits: Limits,
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Ctx {
-    let Some(mut fields) = Fields::new(source, node, said) else { return Ctx { limits, ..Ctx::default() } };
+    let Some(mut fields) = Fields::new(source, node, diagnostics) else {
+        return Ctx { limits, ..Ctx::default() };
+    };
     fields.know(&LOOKS);
     fields.without_effect(&WITHOUT_EFFECT);
     let mut found = model::providers(&mut fields);
@@ -68,8 +71,9 @@ pub fn read(
     let description = fields.text(&["description"]).unwrap_or_else(|| first_sentence(&context));
     let (store, store_npcs) = store(&mut fields);
     let listed = fields.entry(&["mcp_servers"]);
-    let servers =
-        listed.map(|entry| mcp::read(source, &entry.value, &[], servers, fields.said())).unwrap_or_default();
+    let servers = listed
+        .map(|entry| mcp_servers::read(source, &entry.value, &[], servers, fields.diagnostics()))
+        .unwrap_or_default();
     let mut value = |key| fields.entry(&[key]).map(|entry| entry.value.clone());
     let (forenpc, skills, permissions) = (value("forenpc"), value("SKILLS_DIRECTORY"), value("permissions"));
     let mut ctx = Ctx {
@@ -101,7 +105,7 @@ pub fn read(
         // told.
         if let Some(near) = near.filter(|near| is_slip(&entry.key, near)) {
             fields.warning(
-                entry.place,
+                entry.location,
                 format!("`{}` is a value of the team's own; did you mean the key `{near}`?", entry.key),
             );
         }
@@ -121,18 +125,18 @@ fn is_slip(key: &str, near: &str) -> bool {
 }
 
 fn date(fields: &mut Fields) -> Option<String> {
-    let place = fields.place("date");
+    let location = fields.location("date");
     let date = fields.text(&["date"])?;
     match date.parse::<jiff::civil::Date>() {
         Ok(date) => Some(date.to_string()),
         Err(_) => {
-            fields.error(place, format!("a date is written as 2026-01-31, not `{date}`"));
+            fields.error(location, format!("a date is written as 2026-01-31, not `{date}`"));
             None
         }
     }
 }
 
-/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is not said is open to all of the
+/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is missing is open to all of the
 /// team.
 fn store(fields: &mut Fields) -> (BTreeMap<String, Access>, Vec<Node>) {
     let (mut store, mut npcs) = (BTreeMap::new(), Vec::new());
@@ -140,13 +144,13 @@ fn store(fields: &mut Fields) -> (BTreeMap<String, Access>, Vec<Node>) {
     let source = fields.source();
     let Some(entries) = entry.value.entries() else {
         let found = entry.value.describe();
-        fields.error(entry.value.place, format!("`store` must be a mapping of keys, not {found}"));
+        fields.error(entry.value.location, format!("`store` must be a mapping of keys, not {found}"));
         return (store, npcs);
     };
     for entry in entries {
         // What can't be read is open to nobody.
         let nobody = Access { read: Some(Vec::new()), write: Some(Vec::new()) };
-        let Some(mut fields) = Fields::new(source, &entry.value, fields.said()) else {
+        let Some(mut fields) = Fields::new(source, &entry.value, fields.diagnostics()) else {
             store.insert(entry.key.clone(), nobody);
             continue;
         };

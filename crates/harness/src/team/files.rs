@@ -11,9 +11,9 @@ use include_dir::{Dir, DirEntry};
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
-use crate::jinx::Place;
 use crate::skill;
-use crate::source::{Diagnostic, Severity, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Location, Severity};
 
 /// Folders of a team in which no sub-team is looked for.
 const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
@@ -48,7 +48,7 @@ impl File {
     }
 
     /// Its text; `None` if it can't be read or is no text, with an error.
-    pub fn read(&self, said: &mut Vec<Diagnostic>) -> Option<Source> {
+    pub fn read(&self, diagnostics: &mut Vec<Diagnostic>) -> Option<Source> {
         let text = match self.built_in {
             Some(file) => file.contents_utf8().map(str::to_owned).ok_or("it is no text".to_owned()),
             None => self.text(),
@@ -56,7 +56,7 @@ impl File {
         match text {
             Ok(text) => Some(Source { path: self.path.clone(), text }),
             Err(reason) => {
-                said.push(problem(&self.path, format!("it can't be read: {reason}")));
+                diagnostics.push(problem(&self.path, format!("it can't be read: {reason}")));
                 None
             }
         }
@@ -65,21 +65,21 @@ impl File {
     /// A team may come from strangers: only a plain file of it is read, neither what a link leads
     /// to elsewhere nor a device.
     fn text(&self) -> Result<String, String> {
-        let told = |error: std::io::Error| error.to_string();
-        let path = self.path.canonicalize().map_err(told)?;
-        if !path.starts_with(self.root.canonicalize().map_err(told)?) {
+        let message = |error: std::io::Error| error.to_string();
+        let path = self.path.canonicalize().map_err(message)?;
+        if !path.starts_with(self.root.canonicalize().map_err(message)?) {
             return Err(format!("this link leads out of {}", self.root.display()));
         }
         if path.extension() != self.path.extension() {
             return Err("this link leads to a file of another kind".to_owned());
         }
         // Before it is opened: to open a pipe is to wait for a writer.
-        if !path.metadata().map_err(told)?.is_file() {
+        if !path.metadata().map_err(message)?.is_file() {
             return Err("it is no regular file".to_owned());
         }
         let mut text = String::new();
-        let mut file = std::fs::File::open(&path).map_err(told)?.take(FILE_BYTES + 1);
-        file.read_to_string(&mut text).map_err(told)?;
+        let mut file = std::fs::File::open(&path).map_err(message)?.take(FILE_BYTES + 1);
+        file.read_to_string(&mut text).map_err(message)?;
         match text.len() as u64 > FILE_BYTES {
             true => Err(format!("it has more than {FILE_BYTES} bytes")),
             false => Ok(text),
@@ -148,11 +148,11 @@ impl Folder {
 
     /// The folders and the files in it, by name, without those whose names begin with a dot.
     /// What can't be read is empty, with an error.
-    pub fn contents(&self, said: &mut Vec<Diagnostic>) -> (Vec<Folder>, Vec<File>) {
+    pub fn contents(&self, diagnostics: &mut Vec<Diagnostic>) -> (Vec<Folder>, Vec<File>) {
         let (mut folders, mut files) = (Vec::new(), Vec::new());
         match self {
             Folder::Disk(path, root) if self.leads_out() => {
-                said.push(problem(path, format!("this link leads out of {}", root.display())));
+                diagnostics.push(problem(path, format!("this link leads out of {}", root.display())));
             }
             Folder::Disk(path, root) => match paths(path) {
                 Ok(paths) => {
@@ -163,7 +163,7 @@ impl Folder {
                         }
                     }
                 }
-                Err(error) => said.push(problem(path, format!("it can't be read: {error}"))),
+                Err(error) => diagnostics.push(problem(path, format!("it can't be read: {error}"))),
             },
             Folder::BuiltIn(root, folder) => {
                 for entry in folder.entries() {
@@ -194,7 +194,7 @@ fn name(path: &Path) -> String {
 }
 
 fn problem(path: &Path, message: String) -> Diagnostic {
-    Diagnostic { path: path.to_owned(), place: Place::default(), severity: Severity::Error, message }
+    Diagnostic { path: path.to_owned(), location: Location::default(), severity: Severity::Error, message }
 }
 
 /// A jinx's file, or a skill's `SKILL.md`.
@@ -221,22 +221,22 @@ impl JinxFile {
 }
 
 /// The jinxes and skills anywhere below a folder, in the order of their paths.
-pub fn jinxes(root: &Folder, said: &mut Vec<Diagnostic>) -> Vec<JinxFile> {
+pub fn jinxes(root: &Folder, diagnostics: &mut Vec<Diagnostic>) -> Vec<JinxFile> {
     let mut found = Vec::new();
-    add_jinxes(root, &root.path(), &mut found, said);
+    add_jinxes(root, &root.path(), &mut found, diagnostics);
     found
 }
 
-fn add_jinxes(folder: &Folder, root: &Path, found: &mut Vec<JinxFile>, said: &mut Vec<Diagnostic>) {
+fn add_jinxes(folder: &Folder, root: &Path, found: &mut Vec<JinxFile>, diagnostics: &mut Vec<Diagnostic>) {
     let below = |path: &Path| {
         let path = path.strip_prefix(root).unwrap_or(path);
         path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
     };
-    let (folders, files) = folder.contents(said);
+    let (folders, files) = folder.contents(diagnostics);
     if let Some(file) = files.iter().find(|file| file.name() == skill::FILE) {
         let path = folder.path();
         let reference = if path == root { folder.name() } else { below(&path) };
-        let beside = all_files(folder, said).into_iter().filter(|other| other.path != file.path);
+        let beside = all_files(folder, diagnostics).into_iter().filter(|other| other.path != file.path);
         let beside = beside.map(|file| {
             let path = file.path.strip_prefix(&path).unwrap_or(&file.path);
             path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
@@ -248,16 +248,16 @@ fn add_jinxes(folder: &Folder, root: &Path, found: &mut Vec<JinxFile>, said: &mu
         let reference = below(&file.path.with_extension(""));
         found.push(JinxFile { file, reference, beside: Vec::new() });
     }
-    // A link to a folder could lead around in circles.
+    // A link to a folder could lead back to itself.
     for folder in folders.into_iter().filter(|folder| !folder.is_link()) {
-        add_jinxes(&folder, root, found, said);
+        add_jinxes(&folder, root, found, diagnostics);
     }
 }
 
-fn all_files(folder: &Folder, said: &mut Vec<Diagnostic>) -> Vec<File> {
-    let (folders, mut files) = folder.contents(said);
+fn all_files(folder: &Folder, diagnostics: &mut Vec<Diagnostic>) -> Vec<File> {
+    let (folders, mut files) = folder.contents(diagnostics);
     for folder in folders.iter().filter(|folder| !folder.is_link()) {
-        files.extend(all_files(folder, said));
+        files.extend(all_files(folder, diagnostics));
     }
     files
 }
@@ -283,14 +283,14 @@ pub struct Listing {
 
 impl Listing {
     /// What lies in a folder.
-    /// Sub-teams are its subfolders with a `.ctx`, `.npc` or agents of their own; one that is a
-    /// link back to a team that it is in is refused.
-    pub fn of(folder: Folder, said: &mut Vec<Diagnostic>) -> Self {
-        Listing::within(folder, &mut Vec::new(), said)
+    /// Sub-teams are its subfolders with a `.ctx`, `.npc` or agents of their own.
+    /// One that is a link back to a team that it is in is refused.
+    pub fn of(folder: Folder, diagnostics: &mut Vec<Diagnostic>) -> Self {
+        Listing::within(folder, &mut Vec::new(), diagnostics)
     }
 
-    fn within(folder: Folder, above: &mut Vec<PathBuf>, said: &mut Vec<Diagnostic>) -> Self {
-        let (folders, files) = folder.contents(said);
+    fn within(folder: Folder, above: &mut Vec<PathBuf>, diagnostics: &mut Vec<Diagnostic>) -> Self {
+        let (folders, files) = folder.contents(diagnostics);
         let ending = |ending| files.iter().filter(move |file: &&File| file.has_ending(ending)).cloned();
         let mut listing = Listing {
             ctx: ending("ctx").collect(),
@@ -307,22 +307,22 @@ impl Listing {
                 _ if folder.leads_out() => {
                     let own = OWN_FOLDERS.contains(&folder.name().as_str());
                     if own || is_team(&Folder::root(folder.path())) {
-                        folder.contents(said);
+                        folder.contents(diagnostics);
                     }
                 }
-                "jinxes" | "jinxs" => listing.jinxes.extend(jinxes(&folder, said)),
+                "jinxes" | "jinxs" => listing.jinxes.extend(jinxes(&folder, diagnostics)),
                 "agents" => {
-                    let (_, files) = folder.contents(said);
+                    let (_, files) = folder.contents(diagnostics);
                     listing.agents.extend(files.into_iter().filter(|file| file.has_ending("md")));
                 }
                 name if OWN_FOLDERS.contains(&name) || !is_team(&folder) => {}
                 _ if real(&folder).is_some_and(|path| above.contains(&path)) => {
-                    said.push(problem(
+                    diagnostics.push(problem(
                         &folder.path(),
                         "this link leads back to a team that it is in".to_owned(),
                     ));
                 }
-                _ => listing.teams.push(Listing::within(folder, above, said)),
+                _ => listing.teams.push(Listing::within(folder, above, diagnostics)),
             }
         }
         if real(&listing.folder).is_some() {
@@ -419,16 +419,16 @@ impl Watch {
     pub fn fingerprint(&self) -> String {
         let mut hasher = Sha256::new();
         for path in self.own() {
-            let place = self.team.as_ref().and_then(|team| path.strip_prefix(team).ok()).unwrap_or(&path);
+            let relative = self.team.as_ref().and_then(|team| path.strip_prefix(team).ok()).unwrap_or(&path);
             let mut text = Vec::new();
             // To open a pipe is to wait for a writer.
-            // What can't be read is as if it said nothing.
+            // What can't be read counts as empty.
             if path.is_file()
                 && let Ok(file) = std::fs::File::open(&path)
             {
                 let _ = file.take(FILE_BYTES + 1).read_to_end(&mut text);
             }
-            for part in [place.as_os_str().as_encoded_bytes(), &text] {
+            for part in [relative.as_os_str().as_encoded_bytes(), &text] {
                 // With its length, so that parts can't run into each other.
                 hasher.update((part.len() as u64).to_le_bytes());
                 hasher.update(part);
@@ -448,12 +448,12 @@ fn below(folder: &Path) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// There is none.
-pub fn on_disk(directory: &Path, said: &mut Vec<Diagnostic>) -> Result<Listing, Error> {
+pub fn on_disk(directory: &Path, diagnostics: &mut Vec<Diagnostic>) -> Result<Listing, Error> {
     let none = || Error::NoTeam { path: directory.to_owned() };
     if !directory.is_dir() {
         return Err(none());
     }
-    let listing = Listing::of(Folder::root(directory.to_owned()), said);
-    // A folder that can't be read is told as such.
+    let listing = Listing::of(Folder::root(directory.to_owned()), diagnostics);
+    // A folder that can't be read gives its own error.
     if listing.is_empty() { Err(none()) } else { Ok(listing) }
 }

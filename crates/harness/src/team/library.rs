@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
+use alara_engine::nearest;
 use globset::{GlobBuilder, GlobMatcher};
 
 use super::files::{self, Folder, JinxFile};
-use super::nearest::nearest;
 use super::stock;
-use crate::jinx::{Action, Jinx, Place, Steps};
+use crate::jinx::{Action, Jinx, Steps};
 use crate::skill;
-use crate::source::Diagnostic;
+use crate::types::{Diagnostic, Location};
 
 /// Packages of the implementation that files in the wild were written for; alara does not have
 /// them.
@@ -28,9 +28,9 @@ pub struct Layer {
 impl Layer {
     /// Reads files.
     /// Of two jinxes with the same name the first one counts.
-    pub fn read(files: &[JinxFile], said: &mut Vec<Diagnostic>) -> Self {
+    pub fn read(files: &[JinxFile], diagnostics: &mut Vec<Diagnostic>) -> Self {
         let mut layer = Layer::default();
-        layer.add(files, said);
+        layer.add(files, diagnostics);
         layer
     }
 
@@ -42,13 +42,13 @@ impl Layer {
     }
 
     /// Reads more files into the same layer.
-    pub fn add(&mut self, files: &[JinxFile], said: &mut Vec<Diagnostic>) {
+    pub fn add(&mut self, files: &[JinxFile], diagnostics: &mut Vec<Diagnostic>) {
         for file in files {
             self.broken.insert(file.stem());
-            let Some(source) = file.file.read(said) else { continue };
+            let Some(source) = file.file.read(diagnostics) else { continue };
             let read = match file.is_skill() {
-                true => skill::read(&source, &file.stem(), file.beside.clone(), said),
-                false => crate::jinx::read(&source, said),
+                true => skill::read(&source, &file.stem(), file.beside.clone(), diagnostics),
+                false => crate::jinx::read(&source, diagnostics),
             };
             let Some(jinx) = read else {
                 self.broken.extend(said_name(&source.text));
@@ -61,7 +61,7 @@ impl Layer {
                     jinx.name,
                     before.path.display()
                 );
-                said.push(source.error(Place::default(), message));
+                diagnostics.push(source.error(Location::default(), message));
                 continue;
             }
             let jinx = Jinx { reference: file.reference.clone(), ..jinx };
@@ -89,9 +89,9 @@ impl Library {
     /// A jinx that needs a foreign package is replaced by the one below it, which does the same
     /// without.
     /// A file that can't be used hides what is below it nevertheless: that may be permitted more
-    /// than what the file said.
+    /// than the file.
     #[must_use]
-    pub fn under(&self, layer: &Layer, said: &mut Vec<Diagnostic>) -> Library {
+    pub fn under(&self, layer: &Layer, diagnostics: &mut Vec<Diagnostic>) -> Library {
         let mut all = self.0.clone();
         for name in layer.broken.iter().filter(|name| !layer.jinxes.contains_key(*name)) {
             all.remove(name);
@@ -99,14 +99,14 @@ impl Library {
         for (name, jinx) in &layer.jinxes {
             let below = all.get(name).filter(|below| foreign(&below.steps).is_none());
             let jinx = match (foreign(&jinx.steps), below) {
-                (Some((package, place)), Some(below)) => {
+                (Some((package, location)), Some(below)) => {
                     let message = format!(
                         "`{name}` needs {package}, which is not part of alara; the built-in jinx of this name is used instead"
                     );
-                    said.push(Diagnostic {
+                    diagnostics.push(Diagnostic {
                         path: jinx.path.clone(),
-                        place,
-                        severity: crate::source::Severity::Warning,
+                        location,
+                        severity: crate::types::Severity::Warning,
                         message,
                     });
                     // Listed and permitted as the file says.
@@ -140,8 +140,9 @@ impl Library {
         self.0.into_values().collect()
     }
 
-    /// The jinxes that an entry of a list means: a name, a path below the folder of jinxes, or a
-    /// pattern of either (`lib/*`, which crosses folders).
+    /// The jinxes that an entry of a list means.
+    /// An entry is a name, a path below the folder of jinxes, or a pattern of either (`lib/*`,
+    /// which crosses folders).
     /// With a remark if it is none of them, or only nearly one.
     pub fn find(&self, entry: &str) -> (Vec<&Jinx>, Option<String>) {
         let entry = entry.trim().trim_start_matches("./");
@@ -165,8 +166,8 @@ impl Library {
         }
         let last = entry.rsplit('/').next().unwrap_or(entry);
         if let Some(jinx) = self.get(last) {
-            let place = if jinx.reference.is_empty() { &jinx.name } else { &jinx.reference };
-            return (vec![jinx], Some(format!("there is no jinx `{entry}`; `{place}` is taken")));
+            let taken = if jinx.reference.is_empty() { &jinx.name } else { &jinx.reference };
+            return (vec![jinx], Some(format!("there is no jinx `{entry}`; `{taken}` is taken")));
         }
         let hint = nearest(last, self.names()).map(|near| format!(", did you mean `{near}`?"));
         let hint = hint.unwrap_or_default();
@@ -176,10 +177,10 @@ impl Library {
 
 /// With what is odd in them.
 static STOCK: LazyLock<(Library, Vec<Diagnostic>)> = LazyLock::new(|| {
-    let mut said = Vec::new();
-    let files = files::jinxes(&Folder::BuiltIn("jinxes", &stock::JINXES), &mut said);
-    let layer = Layer::read(&files, &mut said).trusted();
-    (Library::default().under(&layer, &mut said), said)
+    let mut diagnostics = Vec::new();
+    let files = files::jinxes(&Folder::BuiltIn("jinxes", &stock::JINXES), &mut diagnostics);
+    let layer = Layer::read(&files, &mut diagnostics).trusted();
+    (Library::default().under(&layer, &mut diagnostics), diagnostics)
 });
 
 /// A pattern of names or paths.
@@ -209,11 +210,11 @@ fn said_name(text: &str) -> Option<String> {
 }
 
 /// The foreign package that a Python step imports, and where that step is.
-fn foreign(steps: &Steps) -> Option<(&'static str, Place)> {
+fn foreign(steps: &Steps) -> Option<(&'static str, Location)> {
     steps.iter().find_map(|step| match &step.action {
-        Action::Python { code } => imports(code).map(|package| (package, step.place)),
+        Action::Python { code } => imports(code).map(|package| (package, step.location)),
         Action::When { then, otherwise, .. } => foreign(then).or_else(|| foreign(otherwise)),
-        Action::For { steps, .. } | Action::Together { steps } => foreign(steps),
+        Action::For { steps, .. } => foreign(steps),
         Action::Try { steps, catch, finally } => {
             foreign(steps).or_else(|| foreign(catch)).or_else(|| foreign(finally))
         }
@@ -259,9 +260,9 @@ mod tests {
                 .into(),
         );
         let check = |entry: &str, names: &[&str], remark: Option<&str>| {
-            let (found, said) = library.find(entry);
+            let (found, diagnostics) = library.find(entry);
             let found: Vec<&str> = found.iter().map(|jinx| jinx.name.as_str()).collect();
-            assert_eq!((found.as_slice(), said.as_deref()), (names, remark), "{entry}");
+            assert_eq!((found.as_slice(), diagnostics.as_deref()), (names, remark), "{entry}");
         };
         check("sh", &["sh"], None);
         check("lib/core/sh", &["sh"], None);

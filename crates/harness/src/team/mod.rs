@@ -9,17 +9,17 @@ mod ctx;
 mod files;
 mod library;
 mod model;
-mod nearest;
 mod npc;
 mod rules;
 mod search;
+mod servers;
 mod stock;
 mod template;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::calls::Calls;
@@ -27,18 +27,16 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
-use crate::permission::Rule;
 use crate::skill;
-use crate::source::{Diagnostic, Severity, Source};
-use crate::store::Access;
+use crate::source::Source;
+use crate::types::{Diagnostic, Limits, Severity};
 use assemble::Above;
 pub use files::Watch;
 use files::{Folder, Listing};
 use library::{Layer, Library};
-pub(crate) use model::variable;
-pub(crate) use nearest::nearest;
-use nearest::unknown;
+pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;
+pub use rules::{ANY, Rule};
 pub use search::Search;
 
 /// A team.
@@ -103,7 +101,7 @@ pub struct Team {
 pub struct Npc {
     /// The name.
     pub name: String,
-    /// Its system text.
+    /// Its system prompt.
     pub directive: String,
     /// The model that it wants; the team's where the file says nothing.
     #[serde(skip_serializing_if = "ModelSpec::is_empty")]
@@ -125,74 +123,27 @@ pub struct Npc {
     pub path: PathBuf,
 }
 
+/// Who may use a key of the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Access {
+    /// The NPCs that may read it; `None` = all of the team.
+    pub read: Option<Vec<String>>,
+    /// The NPCs that may write it; `None` = all of the team.
+    pub write: Option<Vec<String>>,
+}
+
 /// The skills of an NPC: names of jinxes that are skills.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skills {
-    /// Those whose whole text is part of its system text.
+    /// Those whose whole text is part of its system prompt.
     pub inline: Vec<String>,
     /// Those of which it sees name and description, and looks up the text with the jinx `skill`.
     pub catalog: Vec<String>,
 }
 
-/// How long an NPC may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Limits {
-    /// Most turns of the model for one user message.
-    /// Default 12.
-    pub turns: usize,
-    /// Most tokens that one turn may generate.
-    /// Default 4096.
-    /// A turn that reaches it ends the run, so that a model that never stops does not fill its
-    /// context first.
-    pub turn_tokens: usize,
-    /// Most tokens of reasoning in one turn: after so many it is ended for the model, which goes on
-    /// with its answer.
-    /// Default none beside `turn_tokens`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning_tokens: Option<usize>,
-    /// Most calls of one turn; those beyond are not run.
-    /// Default 64.
-    pub turn_calls: usize,
-    /// After how many times in a row that the same call had the same result the run ends; from the
-    /// second on, the model is told so.
-    /// Default 5, and at least 2.
-    pub repeated_calls: usize,
-    /// Most bytes of one tool's output that the model gets to read.
-    /// Default 16384.
-    pub tool_output_bytes: usize,
-    /// Most seconds for one user message.
-    /// Default none.
-    pub seconds: Option<u64>,
-    /// Most conversations inside of each other: an NPC that gives work to one that gives work.
-    /// Default 3.
-    pub depth: usize,
-    /// Most tokens of the conversation that are sent to the model; older messages are then summed
-    /// up.
-    /// Default: what the model's context has room for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub window: Option<usize>,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            turns: 12,
-            turn_tokens: 4096,
-            reasoning_tokens: None,
-            turn_calls: 64,
-            repeated_calls: 5,
-            tool_output_bytes: 16 * 1024,
-            seconds: None,
-            depth: 3,
-            window: None,
-        }
-    }
-}
-
 impl Team {
     /// Reads the team in a directory.
-    /// What is wrong in its files is told in `diagnostics`, and what can't be used is left out.
+    /// What is wrong in its files is listed in `diagnostics`, and what can't be used is left out.
     ///
     /// # Errors
     /// There is no team, or no NPC of it can be used.
@@ -219,31 +170,31 @@ impl Team {
 
     /// As [`Team::load`], with the user's own jinxes in a folder.
     fn load_with(directory: &Path, user: Option<&Path>) -> Result<Self, Error> {
-        let mut said = Vec::new();
-        let listing = files::on_disk(directory, &mut said)?;
-        Team::read(&listing, user, said)
+        let mut diagnostics = Vec::new();
+        let listing = files::on_disk(directory, &mut diagnostics)?;
+        Team::read(&listing, user, diagnostics)
     }
 
     fn stock_with(name: &str, user: Option<&Path>) -> Result<Self, Error> {
         let folder = stock::TEAMS.get_dir(name);
-        let folder =
-            folder.ok_or_else(|| unknown("built-in team", name, stock::teams().map(String::as_str)))?;
-        let mut said = Vec::new();
-        let listing = Listing::of(Folder::BuiltIn("teams", folder), &mut said);
-        Team::read(&listing, user, said)
+        let folder = folder
+            .ok_or_else(|| Error::unknown("built-in team", name, stock::teams().map(String::as_str)))?;
+        let mut diagnostics = Vec::new();
+        let listing = Listing::of(Folder::BuiltIn("teams", folder), &mut diagnostics);
+        Team::read(&listing, user, diagnostics)
     }
 
-    fn read(listing: &Listing, user: Option<&Path>, mut said: Vec<Diagnostic>) -> Result<Self, Error> {
+    fn read(listing: &Listing, user: Option<&Path>, mut diagnostics: Vec<Diagnostic>) -> Result<Self, Error> {
         let mut above = Above { jinxes: Library::stock().clone(), ..Above::default() };
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {
-            let files = files::jinxes(&Folder::root(user.to_owned()), &mut said);
-            above.user = Layer::read(&files, &mut said).trusted();
+            let files = files::jinxes(&Folder::root(user.to_owned()), &mut diagnostics);
+            above.user = Layer::read(&files, &mut diagnostics).trusted();
             watch.user = Some(user.to_owned());
         }
-        let mut team = assemble::team(listing, &above, &mut watch, &mut said)?;
+        let mut team = assemble::team(listing, &above, &mut watch, &mut diagnostics)?;
         team.place_below("");
-        team.diagnostics = said;
+        team.diagnostics = diagnostics;
         team.watch = watch.begun();
         Ok(team)
     }
@@ -280,7 +231,7 @@ impl Team {
     pub fn npc(&self, name: Option<&str>) -> Result<&Npc, Error> {
         let name = name.unwrap_or(&self.forenpc);
         let known = || self.npcs.iter().map(|npc| npc.name.as_str());
-        self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| unknown("NPC", name, known()))
+        self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| Error::unknown("NPC", name, known()))
     }
 
     /// Name and description of those to whom work can be given: its NPCs but for `except`, and its
@@ -293,8 +244,8 @@ impl Team {
         npcs.chain(self.teams.iter().map(|team| (team.name.as_str(), team.description.as_str()))).collect()
     }
 
-    /// The member that work can be given to by this name, with its team: an NPC of this team, or
-    /// the first one of a sub-team.
+    /// The member that work can be given to by this name, with its team.
+    /// That is an NPC of this team, or the first one of a sub-team.
     pub fn member(&self, name: &str) -> Option<(&Team, &Npc)> {
         if let Some(npc) = self.npcs.iter().find(|npc| npc.name == name) {
             return Some((self, npc));
@@ -314,20 +265,20 @@ impl Team {
 /// # Errors
 /// The file can't be read, or can't be used.
 pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
-    let mut said = Vec::new();
+    let mut diagnostics = Vec::new();
     let source = Source::from_file(path)?;
     let jinx = if path.file_name().is_some_and(|name| name == skill::FILE) {
         let folder = Folder::root(path.parent().unwrap_or(Path::new(".")).to_owned());
-        let files = files::jinxes(&folder, &mut said);
+        let files = files::jinxes(&folder, &mut diagnostics);
         let beside = files.into_iter().next().map(|file| file.beside).unwrap_or_default();
-        skill::read(&source, &folder.name(), beside, &mut said)
+        skill::read(&source, &folder.name(), beside, &mut diagnostics)
     } else {
-        crate::jinx::read(&source, &mut said)
+        crate::jinx::read(&source, &mut diagnostics)
     };
     match jinx {
-        Some(jinx) => Ok((jinx, said)),
+        Some(jinx) => Ok((jinx, diagnostics)),
         None => {
-            let fatal = said.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+            let fatal = diagnostics.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
             Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
         }
     }

@@ -3,6 +3,7 @@
 
 use crate::fields::Fields;
 use crate::model::ModelSpec;
+use crate::types::Limits;
 use crate::yaml::Node;
 
 /// An entry of a team's `providers`.
@@ -36,23 +37,26 @@ pub fn spec(fields: &mut Fields, providers: &[Provider]) -> ModelSpec {
 pub fn providers(fields: &mut Fields) -> Vec<Provider> {
     let Some(entry) = fields.entry(&["providers"]) else { return Vec::new() };
     let Some(items) = entry.value.items() else {
-        fields
-            .error(entry.value.place, format!("`providers` must be a list, not {}", entry.value.describe()));
+        fields.error(
+            entry.value.location,
+            format!("`providers` must be a list, not {}", entry.value.describe()),
+        );
         return Vec::new();
     };
     let source = fields.source();
     let mut found: Vec<Provider> = Vec::new();
     for item in items {
-        let Some(mut fields) = Fields::new(source, item, fields.said()) else { continue };
+        let Some(mut fields) = Fields::new(source, item, fields.diagnostics()) else { continue };
         let name = fields.text(&["name"]);
         let model = fields.text(&["model"]);
         let provider = fields.text(&["provider_type"]);
         let (api_url, api_key_env) = endpoint(&mut fields);
         fields.unknown();
         match name {
-            None => fields.error(item.place, "a provider needs a name"),
+            None => fields.error(item.location, "a provider needs a name"),
             Some(name) if found.iter().any(|other| other.name == name) => {
-                fields.error(item.place, format!("there are two providers `{name}`; the first one counts"));
+                fields
+                    .error(item.location, format!("there are two providers `{name}`; the first one counts"));
             }
             Some(name) => {
                 let provider = provider.or_else(|| Some(name.clone()));
@@ -66,17 +70,17 @@ pub fn providers(fields: &mut Fields) -> Vec<Provider> {
 
 /// Address and variable of the key.
 fn endpoint(fields: &mut Fields) -> (Option<String>, Option<String>) {
-    let place = fields.place("api_url");
+    let location = fields.location("api_url");
     let api_url = fields.text(&["api_url"]);
     if api_url.as_ref().is_some_and(|url| url.contains('$')) {
-        fields.warning(place, "variables in an address are not replaced: write the address itself");
+        fields.warning(location, "variables in an address are not replaced: write the address itself");
     }
-    let place = fields.place("api_key");
+    let location = fields.location("api_key");
     let key = fields.text(&["api_key"]);
     let variable = key.as_deref().and_then(variable);
     if key.is_some() && variable.is_none() {
         // The key itself is never shown.
-        fields.error(place, "a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`");
+        fields.error(location, "a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`");
     }
     (api_url, variable)
 }
@@ -92,16 +96,16 @@ pub fn variable(text: &str) -> Option<String> {
 }
 
 /// Reads `limits` over those that hold without it.
-pub fn limits(fields: &mut Fields, base: super::Limits) -> super::Limits {
+pub fn limits(fields: &mut Fields, base: Limits) -> Limits {
     let mut limits = base;
     let Some(entry) = fields.entry(&["limits"]) else { return limits };
     let source = fields.source();
-    let Some(mut fields) = Fields::new(source, &entry.value, fields.said()) else { return limits };
+    let Some(mut fields) = Fields::new(source, &entry.value, fields.diagnostics()) else { return limits };
     let mut read = |key: &'static str, set: &mut dyn FnMut(u64)| {
         let Some(entry) = fields.entry(&[key]) else { return };
         match number(&entry.value) {
             Some(number) => set(number),
-            None => fields.error(entry.value.place, format!("`{key}` must be a whole number above 0")),
+            None => fields.error(entry.value.location, format!("`{key}` must be a whole number above 0")),
         }
     };
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);

@@ -5,14 +5,15 @@ use std::path::Path;
 use super::ctx::list;
 use super::library::Library;
 use super::model::Provider;
-use super::{Limits, Npc, Skills, model};
+use super::{Npc, Skills, model, servers};
 use crate::calls::Calls;
 use crate::fields::{Fields, is_name};
-use crate::jinx::{Jinx, Place};
+use crate::jinx::Jinx;
 use crate::markdown::{frontmatter, sections};
-use crate::mcp::{self, Server};
+use crate::mcp::Server;
 use crate::model::ModelSpec;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
 
 /// Keys that say how things look elsewhere.
@@ -37,7 +38,7 @@ pub struct Shared<'a> {
     pub limits: Limits,
     /// The team's MCP servers, and those of the teams above, which may be named too.
     pub servers: [&'a [Server]; 2],
-    /// What every NPC lists too, with where that is said.
+    /// What every NPC lists too, with its location.
     pub jinxes: Option<(&'a Source, &'a [Node])>,
 }
 
@@ -46,50 +47,54 @@ pub fn read(
     source: &Source,
     node: &Node,
     shared: &Shared,
-    said: &mut Vec<Diagnostic>,
-) -> Option<(Npc, Place)> {
-    let mut fields = Fields::new(source, node, said)?;
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Option<(Npc, Location)> {
+    let mut fields = Fields::new(source, node, diagnostics)?;
     fields.know(&LOOKS);
     fields.without_effect(&WITHOUT_EFFECT);
     let directive = fields.text(&["primary_directive", "directive"]);
     if directive.is_none() {
-        fields.warning(Place::default(), "an NPC without a `primary_directive` does not know what it is for");
+        fields.warning(
+            Location::default(),
+            "an NPC without a `primary_directive` does not know what it is for",
+        );
     }
     let npc = build(&mut fields, &source.stem(), directive.unwrap_or_default(), &["jinxes", "jinxs"], shared);
     fields.unknown();
     npc
 }
 
-/// Reads the agents of a Markdown file: one for each `##` section of `agents.md` and its like,
-/// which has no tools; or one for the whole file, with name, model and jinxes in YAML at the top.
+/// Reads the agents of a Markdown file.
+/// One for each `##` section of `agents.md` and its like, which has no tools.
+/// Or one for the whole file, with name, model and jinxes in YAML at the top.
 pub fn read_markdown(
     source: &Source,
     whole: bool,
     shared: &Shared,
-    said: &mut Vec<Diagnostic>,
-) -> Vec<(Npc, Place)> {
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Vec<(Npc, Location)> {
     if !whole {
         let (_, sections) = sections(&source.text);
         let agents = sections.into_iter().map(|(title, directive)| {
             let heading = format!("## {title}");
             let line = source.text.lines().position(|line| line.trim_end() == heading);
-            let place = Place { line: line.map_or(0, |index| index + 1), column: 1 };
+            let location = Location { line: line.map_or(0, |index| index + 1), column: 1 };
             let mut npc = plain(&source.path, &slug(&title), directive, shared);
-            add_shared(&mut npc, shared, said);
-            (npc, place)
+            add_shared(&mut npc, shared, diagnostics);
+            (npc, location)
         });
         return agents.filter(|(npc, _)| !npc.name.is_empty()).collect();
     }
     let (yaml, body) = frontmatter(source);
-    let node = match yaml.as_ref().map(|yaml| Node::parse(yaml, said)) {
+    let node = match yaml.as_ref().map(|yaml| Node::parse(yaml, diagnostics)) {
         Some(Ok(node)) => node,
         Some(Err(error)) => {
-            said.push(error);
+            diagnostics.push(error);
             return Vec::new();
         }
-        None => Node { place: Place::default(), kind: crate::yaml::Kind::Map(Vec::new()) },
+        None => Node { location: Location::default(), kind: crate::yaml::Kind::Map(Vec::new()) },
     };
-    let Some(mut fields) = Fields::new(source, &node, said) else { return Vec::new() };
+    let Some(mut fields) = Fields::new(source, &node, diagnostics) else { return Vec::new() };
     fields.know(&["description"]);
     let npc =
         build(&mut fields, &source.stem(), body.trim().to_owned(), &["jinxes", "jinxs", "tools"], shared);
@@ -104,11 +109,11 @@ fn build(
     directive: String,
     jinxes: &[&'static str],
     shared: &Shared,
-) -> Option<(Npc, Place)> {
-    let place = fields.place("name");
+) -> Option<(Npc, Location)> {
+    let location = fields.location("name");
     let name = fields.text(&["name"]).unwrap_or_else(|| slug(stem));
     if !is_name(&name) {
-        fields.error(place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
+        fields.error(location, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
         return None;
     }
     let source = fields.source();
@@ -118,47 +123,49 @@ fn build(
     npc.calls = calls(fields);
     if let Some(entry) = fields.entry(jinxes) {
         let nodes = list(&entry.value);
-        let mut entries: Vec<(Place, &str)> = Vec::new();
+        let mut entries: Vec<(Location, &str)> = Vec::new();
         for node in &nodes {
             match node.text() {
                 // Markdown files in the wild list their tools in one line.
-                Some(text) => entries.extend(text.split(',').map(|text| (node.place, text.trim()))),
+                Some(text) => entries.extend(text.split(',').map(|text| (node.location, text.trim()))),
                 None if node.is_null() => {
                     fields.warning(
-                        node.place,
+                        node.location,
                         "an empty entry: perhaps a name that the template does not know",
                     );
                 }
-                None => fields
-                    .error(node.place, format!("a jinx is listed by its name, not by {}", node.describe())),
+                None => fields.error(
+                    node.location,
+                    format!("a jinx is listed by its name, not by {}", node.describe()),
+                ),
             }
         }
-        add(&mut npc.jinxes, &entries, |_| true, source, shared.library, fields.said());
+        add(&mut npc.jinxes, &entries, |_| true, source, shared.library, fields.diagnostics());
     }
     if let Some(entry) = fields.entry(&["mcp_servers"]) {
         let [team, above] = shared.servers;
-        npc.servers = mcp::read(source, &entry.value, team, above, fields.said());
+        npc.servers = servers::read(source, &entry.value, team, above, fields.diagnostics());
     }
     npc.skills = skills(fields, shared.library);
-    add_shared(&mut npc, shared, fields.said());
+    add_shared(&mut npc, shared, fields.diagnostics());
     let looks_up = npc.jinxes.iter().any(|name| name == "skill");
     if !npc.skills.catalog.is_empty() && !looks_up && shared.library.get("skill").is_some() {
-        let place = fields.place("skills");
+        let location = fields.location("skills");
         fields.warning(
-            place,
+            location,
             "it can't look up the skills of its catalog without the jinx `skill` on its list",
         );
     }
-    Some((npc, place))
+    Some((npc, location))
 }
 
 /// `calls: free | forced | thought`.
 fn calls(fields: &mut Fields) -> Option<Calls> {
-    let place = fields.place("calls");
+    let location = fields.location("calls");
     match fields.text(&["calls"])?.parse() {
         Ok(calls) => Some(calls),
         Err(error) => {
-            fields.error(place, error);
+            fields.error(location, error);
             None
         }
     }
@@ -170,10 +177,10 @@ fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {
 }
 
 /// Lists what the team's `.ctx` lists for all.
-fn add_shared(npc: &mut Npc, shared: &Shared, said: &mut Vec<Diagnostic>) {
+fn add_shared(npc: &mut Npc, shared: &Shared, diagnostics: &mut Vec<Diagnostic>) {
     let Some((source, nodes)) = shared.jinxes else { return };
-    let entries: Vec<(Place, &str)> =
-        nodes.iter().filter_map(|node| Some((node.place, node.text()?))).collect();
+    let entries: Vec<(Location, &str)> =
+        nodes.iter().filter_map(|node| Some((node.location, node.text()?))).collect();
     // Remarks about these are made once, for the `.ctx`.
     let mut again = Vec::new();
     let known = npc.jinxes.clone();
@@ -181,8 +188,8 @@ fn add_shared(npc: &mut Npc, shared: &Shared, said: &mut Vec<Diagnostic>) {
     add(&mut list, &entries, |_| true, source, shared.library, &mut again);
     npc.jinxes.extend(list.into_iter().filter(|name| !known.contains(name)));
     for remark in again.into_iter().filter(|remark| remark.path == source.path) {
-        if !said.contains(&remark) {
-            said.push(remark);
+        if !diagnostics.contains(&remark) {
+            diagnostics.push(remark);
         }
     }
 }
@@ -190,27 +197,30 @@ fn add_shared(npc: &mut Npc, shared: &Shared, said: &mut Vec<Diagnostic>) {
 /// Adds the jinxes that entries mean and that are `of_kind` to a list, each once.
 fn add(
     names: &mut Vec<String>,
-    entries: &[(Place, &str)],
+    entries: &[(Location, &str)],
     of_kind: fn(&Jinx) -> bool,
     source: &Source,
     library: &Library,
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
-    for (place, entry) in entries.iter().filter(|(_, entry)| !entry.is_empty()) {
+    for (location, entry) in entries.iter().filter(|(_, entry)| !entry.is_empty()) {
         let (found, remark) = library.find(entry);
         if let Some(remark) = remark {
-            said.push(source.warning(*place, remark));
+            diagnostics.push(source.warning(*location, remark));
         }
         let several = found.len() > 1;
         for jinx in found {
             if !of_kind(jinx) {
                 if !several {
-                    said.push(source.warning(*place, format!("`{}` is no skill; it is left out", jinx.name)));
+                    diagnostics.push(
+                        source.warning(*location, format!("`{}` is no skill; it is left out", jinx.name)),
+                    );
                 }
             } else if !names.contains(&jinx.name) {
                 names.push(jinx.name.clone());
             } else if !several {
-                said.push(source.warning(*place, format!("the jinx `{}` is listed twice", jinx.name)));
+                diagnostics
+                    .push(source.warning(*location, format!("the jinx `{}` is listed twice", jinx.name)));
             }
         }
     }
@@ -221,24 +231,24 @@ fn skills(fields: &mut Fields, library: &Library) -> Skills {
     let mut skills = Skills::default();
     let Some(entry) = fields.entry(&["skills"]) else { return skills };
     let source = fields.source();
-    let read = |names: &mut Vec<String>, node: &Node, said: &mut Vec<Diagnostic>| {
+    let read = |names: &mut Vec<String>, node: &Node, diagnostics: &mut Vec<Diagnostic>| {
         let nodes = list(node);
-        let entries: Vec<(Place, &str)> =
-            nodes.iter().map(|node| (node.place, node.text().unwrap_or_default())).collect();
-        add(names, &entries, |jinx| jinx.skill.is_some(), source, library, said);
+        let entries: Vec<(Location, &str)> =
+            nodes.iter().map(|node| (node.location, node.text().unwrap_or_default())).collect();
+        add(names, &entries, |jinx| jinx.skill.is_some(), source, library, diagnostics);
     };
     if entry.value.entries().is_none() {
-        read(&mut skills.catalog, &entry.value, fields.said());
+        read(&mut skills.catalog, &entry.value, fields.diagnostics());
         return skills;
     }
-    let Some(mut fields) = Fields::new(source, &entry.value, fields.said()) else { return skills };
+    let Some(mut fields) = Fields::new(source, &entry.value, fields.diagnostics()) else { return skills };
     for (key, names) in [("inline", &mut skills.inline), ("catalog", &mut skills.catalog)] {
         if let Some(entry) = fields.entry(&[key]) {
-            read(names, &entry.value, fields.said());
+            read(names, &entry.value, fields.diagnostics());
         }
     }
     fields.unknown();
-    // What is part of the system text need not be looked up.
+    // What is part of the system prompt need not be looked up.
     skills.catalog.retain(|name| !skills.inline.contains(name));
     skills
 }

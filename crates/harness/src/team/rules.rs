@@ -11,28 +11,49 @@
 
 use std::path::Path;
 
+use alara_engine::nearest;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::library::Library;
-use super::nearest::nearest;
-use crate::jinx::Verdict;
 use crate::mcp::START;
-use crate::permission::{ANY, Rule, never_fits};
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Verdict};
 use crate::yaml::Node;
+
+/// What joins or nests commands in a shell: a command with one of these is several.
+pub(crate) const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
+
+/// The pattern of a rule for every jinx that no other rule speaks of.
+pub const ANY: &str = "*";
+
+/// A rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Rule {
+    /// A jinx, or a jinx and a prefix: `shell`, `shell:git push`.
+    pub pattern: String,
+    /// What holds.
+    pub verdict: Verdict,
+    /// Where it stands, for the trace.
+    pub by: String,
+    /// Whether it is from a team above: then no rule of this team permits more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub inherited: bool,
+}
 
 /// Names that jinxes once had; a rule for one is also for the other.
 const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
 
 /// Reads the rules of a team that knows the jinxes of `library` (`None` = others too), below a team
-/// with the rules `above`: of those, what is not permitted can't be permitted here.
+/// with the rules `above`.
+/// What those do not permit can't be permitted here.
 /// A rule whose verdict can't be read counts as `deny`, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
     library: Option<&Library>,
     above: &[Rule],
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) -> Vec<Rule> {
     let Some(entries) = node.entries() else {
         if node.is_null() {
@@ -40,7 +61,7 @@ pub fn read(
         }
         let message =
             format!("permissions are a mapping of jinxes to allow, ask or deny, not {}", node.describe());
-        said.push(source.error(node.place, message));
+        diagnostics.push(source.error(node.location, message));
         return vec![cautious(&source.path)];
     };
     let mut rules = Vec::new();
@@ -54,10 +75,10 @@ pub fn read(
         {
             let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
             let message = format!("there is no jinx `{jinx}`{}", hint.unwrap_or_default());
-            said.push(source.warning(entry.place, message));
+            diagnostics.push(source.warning(entry.location, message));
         }
         let Some(prefixes) = entry.value.entries() else {
-            rules.push((entry.place, normal(name), verdict(source, &entry.value, said)));
+            rules.push((entry.location, normal(name), verdict(source, &entry.value, diagnostics)));
             continue;
         };
         for prefix in prefixes {
@@ -65,12 +86,12 @@ pub fn read(
                 "default" | ANY => name.to_owned(),
                 prefix => format!("{name}:{prefix}"),
             };
-            rules.push((prefix.place, normal(&pattern), verdict(source, &prefix.value, said)));
+            rules.push((prefix.location, normal(&pattern), verdict(source, &prefix.value, diagnostics)));
         }
     }
     let (mut copies, mut kept) = (Vec::new(), Vec::new());
-    for (place, pattern, verdict) in rules {
-        let by = format!("{}:{}", file(&source.path), place.line);
+    for (location, pattern, verdict) in rules {
+        let by = format!("{}:{}", file(&source.path), location.line);
         // A rule for an old name is also one for the new name.
         let of_new = renamed(&pattern);
         let covered = |wide: &str| {
@@ -82,7 +103,7 @@ pub fn read(
                 "the rule for `{pattern}` has no effect: {} forbids more, for the whole team",
                 other.by
             );
-            said.push(source.warning(place, message));
+            diagnostics.push(source.warning(location, message));
             continue;
         }
         copies.extend(renamed(&pattern).map(|pattern| Rule {
@@ -97,11 +118,11 @@ pub fn read(
                 "the rule for `{}` has no effect: a command that joins several is never allowed by a prefix",
                 rule.pattern
             );
-            said.push(source.warning(place, message));
+            diagnostics.push(source.warning(location, message));
         }
         kept.push(rule);
     }
-    // What is said about the new name itself is said last, so that it counts.
+    // Rules for the new name itself come last, so that they count.
     copies.append(&mut kept);
     copies
 }
@@ -127,6 +148,12 @@ pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
         names.map(|name| Rule { pattern: name.to_owned(), ..rule.clone() }).collect()
     };
     any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
+}
+
+/// Whether a rule can never hold: what is allowed is one command, and this prefix joins several.
+fn never_fits(rule: &Rule) -> bool {
+    let prefix = rule.pattern.split_once(':').map_or("", |(_, prefix)| prefix);
+    rule.verdict == Verdict::Allow && prefix.contains(JOINTS)
 }
 
 /// A pattern as it is held against others: with single spaces, and none around its parts.
@@ -160,15 +187,29 @@ fn file(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn verdict(source: &Source, node: &Node, said: &mut Vec<Diagnostic>) -> Verdict {
+fn verdict(source: &Source, node: &Node, diagnostics: &mut Vec<Diagnostic>) -> Verdict {
     match node.value() {
         Value::String(word) if word == "allow" => Verdict::Allow,
         Value::String(word) if word == "ask" => Verdict::Ask,
         Value::String(word) if word == "deny" => Verdict::Deny,
         other => {
             let message = format!("a verdict is allow, ask or deny, not {other}; this counts as deny");
-            said.push(source.error(node.place, message));
+            diagnostics.push(source.error(node.location, message));
             Verdict::Deny
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_joins_commands_is_never_allowed() {
+        let rule = |pattern: &str, verdict| {
+            never_fits(&Rule { pattern: pattern.into(), verdict, by: String::new(), inherited: false })
+        };
+        assert!(rule("shell:a | b", Verdict::Allow));
+        assert!(!rule("shell:a | b", Verdict::Deny) && !rule("shell:a", Verdict::Allow));
     }
 }

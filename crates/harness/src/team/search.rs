@@ -3,7 +3,6 @@
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 
 use super::files::{Folder, is_team};
-use super::nearest::unknown;
 use super::{Team, stock};
 use crate::error::Error;
 
@@ -71,7 +70,7 @@ impl Search {
             return Team::stock_with(name, user.as_deref());
         }
         let known = self.names();
-        Err(unknown("team", name, known.iter().map(String::as_str)))
+        Err(Error::unknown("team", name, known.iter().map(String::as_str)))
     }
 
     /// Where a team with this name may be in the work directory.

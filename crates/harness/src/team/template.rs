@@ -1,5 +1,5 @@
 //! `.npc` and `.ctx` files are templates before they are YAML: rendering them, and finding the way
-//! back to the places of the file.
+//! back to the locations of the file.
 //!
 //! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each
 //! jinx's name as a variable, and in an `.npc` `ctx`, the other keys of the team's `.ctx`.
@@ -14,16 +14,16 @@ use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, json};
 
 use super::library::Pattern;
-use crate::jinx::Place;
-use crate::source::{Diagnostic, Source};
+use crate::source::Source;
+use crate::types::{Diagnostic, Location};
 
 /// Most steps of one template, which also bound what it makes: thousands of lines of text are made
 /// with fewer.
 const FUEL: u64 = 100_000;
 /// Most bytes of a template, and of the values that it knows.
 const TEMPLATE: usize = 64 << 10;
-/// What surrounds a line's number while places are looked for: characters for private use, which no
-/// text has.
+/// What surrounds a line's number while locations are looked for: characters for private use, which
+/// no text has.
 const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 
 /// The templates of a team.
@@ -77,7 +77,7 @@ impl Templates {
         &self,
         source: &Source,
         ctx: &Map<String, serde_json::Value>,
-        said: &mut Vec<Diagnostic>,
+        diagnostics: &mut Vec<Diagnostic>,
     ) -> Result<Rendered, Diagnostic> {
         if !["{{", "{%", "{#"].iter().any(|tag| source.text.contains(tag)) {
             return Ok(Rendered { source: source.clone(), original: None, lines: None });
@@ -86,7 +86,7 @@ impl Templates {
         if source.text.len().max(context.to_string().len()) > TEMPLATE {
             let message =
                 format!("a template, and the values that it knows, have at most {TEMPLATE} bytes each");
-            return Err(source.error(Place::default(), message));
+            return Err(source.error(Location::default(), message));
         }
         let render = |text: &str| -> Result<String, minijinja::Error> {
             let text = jinja::bounded(text, &jinja::MARKS)
@@ -94,21 +94,21 @@ impl Templates {
             self.environment.template_from_str(&text)?.render(Value::from(Serde(&context)))
         };
         if let Err(refused) = jinja::bounded(&source.text, &jinja::MARKS) {
-            let place = Place { line: refused.line, column: 1 };
-            return Err(source.error(place, format!("the template is wrong: {refused}")));
+            let location = Location { line: refused.line, column: 1 };
+            return Err(source.error(location, format!("the template is wrong: {refused}")));
         }
         self.wanted();
         let text = render(&source.text).map_err(|error| {
-            let place = Place { line: error.line().unwrap_or(0), column: 1 };
+            let location = Location { line: error.line().unwrap_or(0), column: 1 };
             let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
-            source.error(place, format!("the template is wrong: {}{detail}", error.kind()))
+            source.error(location, format!("the template is wrong: {}{detail}", error.kind()))
         })?;
         let lines = lines(&source.text, &text, render);
         for name in self.wanted() {
             let message = format!(
                 "nothing is fetched when a team is loaded: `{name}` is taken from this team, if it has it"
             );
-            said.push(source.warning(Place::default(), message));
+            diagnostics.push(source.warning(Location::default(), message));
         }
         let original = Some(source.text.clone());
         Ok(Rendered { source: Source { path: source.path.clone(), text }, original, lines })
@@ -121,12 +121,12 @@ impl Templates {
 }
 
 impl Rendered {
-    /// What was said about the rendered text, said about the file.
+    /// A diagnostic of the rendered text as one of the file.
     pub fn placed(&self, diagnostic: Diagnostic) -> Diagnostic {
-        let Some(original) = self.original.as_deref().filter(|_| diagnostic.place.line > 0) else {
+        let Some(original) = self.original.as_deref().filter(|_| diagnostic.location.line > 0) else {
             return diagnostic;
         };
-        let Place { line, column } = diagnostic.place;
+        let Location { line, column } = diagnostic.location;
         let Some(from) = self.lines.as_ref().and_then(|lines| lines.get(line - 1)).copied() else {
             let message = format!("{} (the place is that after templating)", diagnostic.message);
             return Diagnostic { message, ..diagnostic };
@@ -136,12 +136,13 @@ impl Rendered {
         let (before, after) = (nth(original, from), nth(&self.source.text, line));
         let same = before.chars().zip(after.chars()).take_while(|(left, right)| left == right).count();
         let column = if before == after { column } else { column.min(same + 1) };
-        Diagnostic { place: Place { line: from, column }, ..diagnostic }
+        Diagnostic { location: Location { line: from, column }, ..diagnostic }
     }
 }
 
-/// For each line of the rendered text the line of the template that it comes from, if that can be
-/// told: found by rendering the template again with a number at the start of each line.
+/// For each line of the rendered text the line of the template that it comes from, if that is
+/// known.
+/// It is found by rendering the template again with a number at the start of each line.
 fn lines(
     template: &str,
     rendered: &str,

@@ -1,6 +1,7 @@
 use super::*;
-use crate::agent;
-use crate::jinx::{Action, Effect};
+use crate::jinx::Action;
+use crate::run::agent;
+use crate::types::Effect;
 
 mod layers;
 
@@ -8,13 +9,13 @@ const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";
 const STEPS: &str = "steps: [{engine: bash, code: 'true'}]\n";
 
 /// A directory with files.
-struct Place(tempfile::TempDir);
+struct TeamDir(tempfile::TempDir);
 
-impl Place {
+impl TeamDir {
     fn new(files: &[(&str, &str)]) -> Self {
-        let place = Place(tempfile::tempdir().unwrap());
-        files.iter().for_each(|(path, text)| place.write(path, text));
-        place
+        let dir = TeamDir(tempfile::tempdir().unwrap());
+        files.iter().for_each(|(path, text)| dir.write(path, text));
+        dir
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -33,17 +34,17 @@ impl Place {
     }
 }
 
-/// The team of some files, and what is said about them.
+/// The team of some files, and their diagnostics.
 fn load(files: &[(&str, &str)]) -> (Team, Vec<String>) {
-    let place = Place::new(files);
-    let team = Team::load(place.0.path()).unwrap();
-    let said = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
-    (team, said)
+    let dir = TeamDir::new(files);
+    let team = Team::load(dir.0.path()).unwrap();
+    let diagnostics = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
+    (team, diagnostics)
 }
 
 fn clean(files: &[(&str, &str)]) -> Team {
-    let (team, said) = load(files);
-    assert_eq!(said, Vec::<String>::new());
+    let (team, diagnostics) = load(files);
+    assert_eq!(diagnostics, Vec::<String>::new());
     team
 }
 
@@ -147,7 +148,7 @@ fn odd_keys_are_reported_with_their_place() {
 /// Compatibility: "Template-before-YAML .npc".
 #[test]
 fn template_before_yaml_npc() {
-    let (team, said) = load(&[
+    let (team, diagnostics) = load(&[
         ("team.ctx", "forenpc: boss\nmodel: {{ nothing.at.all }}\nplace: Paris\n"),
         (
             "boss.npc",
@@ -174,7 +175,7 @@ fn template_before_yaml_npc() {
     assert_eq!(npc(&team, "hand").jinxes, ["chat", "stop", "shell"]);
     assert_eq!(npc(&team, "far").jinxes, ["chat"]);
     assert_eq!(
-        said,
+        diagnostics,
         [
             "bad.npc:2:1: error: the template is wrong: syntax error: unexpected end of variable block",
             "far.npc: warning: nothing is fetched when a team is loaded: `chat` is taken from this team, if it has it",
@@ -199,7 +200,7 @@ fn jinxes_list_forms() {
         ("f.npc", "directive: d\njinxes:\n  - {{ typo }}\n  - sh\n"),
         ("e.npc", "directive: d\njinxes: [sh, sh, {a: b}, nothing, old/load]\n"),
     ]);
-    let (team, said) = load(&files);
+    let (team, diagnostics) = load(&files);
     let list = |name| npc(&team, name).jinxes.join(" ");
     assert_eq!(list("a"), "sh open convene");
     assert_eq!(list("b"), "load open sh convene");
@@ -209,7 +210,7 @@ fn jinxes_list_forms() {
     assert_eq!(list("d"), "convene");
     assert_eq!(list("e"), "sh load convene");
     assert_eq!(
-        said,
+        diagnostics,
         [
             "e.npc:2:18: error: a jinx is listed by its name, not by a mapping",
             "e.npc:2:14: warning: the jinx `sh` is listed twice",
@@ -239,7 +240,7 @@ store:
   notes:
   log: {write: [nobody]}
 ";
-    let (team, said) = load(&[
+    let (team, diagnostics) = load(&[
         ("team.ctx", ctx),
         ("w.npc", "directive: d\n"),
         ("x.npc", "directive: d\nprovider: mine\nmodel: other\n"),
@@ -259,9 +260,9 @@ store:
     assert_eq!(npc(&team, "w").jinxes, ["shell"]);
     assert_eq!(team.store["plan"].read, Some(vec!["w".to_owned(), "x".to_owned()]));
     assert_eq!(team.store["plan"].write, Some(vec!["w".to_owned()]));
-    assert_eq!(team.store["notes"], crate::store::Access::default());
+    assert_eq!(team.store["notes"], Access::default());
     assert_eq!(
-        said,
+        diagnostics,
         [
             "team.ctx:10:5: error: there are two providers `mine`; the first one counts",
             "z.npc:3:1: warning: variables in an address are not replaced: write the address itself",
@@ -269,21 +270,21 @@ store:
             "team.ctx:14:17: error: there is no NPC `nobody`",
         ]
     );
-    assert!(!format!("{team:?}{said:?}").contains("very-secret"));
+    assert!(!format!("{team:?}{diagnostics:?}").contains("very-secret"));
 }
 
 #[test]
 fn keys_of_a_store_are_known_to_the_teams_own_jinxes() {
     let keep = "steps: [{set: {store.plan: 1, store.plam: 2}}]\n";
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("t/team.ctx", "forenpc: w\nstore: {plan: {}}\n"),
         ("t/w.npc", "directive: d\njinxes: [keep, remember, recall]\n"),
         ("t/jinxes/keep.jinx", keep),
         ("t/sub/team.ctx", "description: d\nstore: {other: {}}\n"),
         ("t/sub/v.npc", "directive: d\njinxes: [keep, remember]\n"),
     ]);
-    let found = Team::load(&place.path("t")).unwrap().check();
-    let found: Vec<String> = found.iter().map(|found| place.shown(&found.to_string())).collect();
+    let found = Team::load(&dir.path("t")).unwrap().check();
+    let found: Vec<String> = found.iter().map(|found| dir.shown(&found.to_string())).collect();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(
         found[0].contains("keep.jinx")
@@ -299,8 +300,12 @@ fn one_of_several_ctx_counts() {
         let mut files: Vec<(&str, &str)> =
             names.iter().zip(&texts).map(|(name, text)| (*name, text.as_str())).collect();
         files.push(("w.npc", NPC));
-        let (team, said) = load(&files);
-        assert_eq!((team.description.as_str(), said.len()), (expected, names.len() - 1), "{said:?}");
+        let (team, diagnostics) = load(&files);
+        assert_eq!(
+            (team.description.as_str(), diagnostics.len()),
+            (expected, names.len() - 1),
+            "{diagnostics:?}"
+        );
     };
     check(&["a.ctx", "npcsh.ctx", "team.ctx"], "team.ctx");
     check(&["a.ctx", "npcsh.ctx"], "npcsh.ctx");
@@ -311,7 +316,7 @@ fn one_of_several_ctx_counts() {
 /// down.
 #[test]
 fn bad_files_are_left_out() {
-    let (team, said) = load(&[
+    let (team, diagnostics) = load(&[
         ("team.ctx", "forenpc: w\ndescription: d\n"),
         ("w.npc", "name: w\nprimary_directive: Work.\njinxes: [a, shell, good, b]\n"),
         ("v.npc", "name: v\nprimary_directive: [unclosed\njinxes: x\n"),
@@ -327,7 +332,9 @@ fn bad_files_are_left_out() {
     assert_eq!(npc(&team, "w").jinxes, ["good"]);
     // What stands in the place of a file that can't be read might be permitted more.
     assert!(team.jinx("shell").is_none() && team.jinx("python").is_none());
-    let has = |start: &str| assert!(said.iter().any(|line| line.starts_with(start)), "{start}: {said:#?}");
+    let has = |start: &str| {
+        assert!(diagnostics.iter().any(|line| line.starts_with(start)), "{start}: {diagnostics:#?}");
+    };
     has("jinxes/more/good.jinx: error: the jinx `good` is described in ");
     has("jinxes/shell.jinx:");
     has("jinxes/other.jinx:");
@@ -340,9 +347,9 @@ fn bad_files_are_left_out() {
 fn who_leads() {
     let other = "name: v\nprimary_directive: d\n";
     let check = |files: &[(&str, &str)], leads: &str, expected: &[&str]| {
-        let (team, said) = load(files);
+        let (team, diagnostics) = load(files);
         assert_eq!(
-            (team.forenpc.as_str(), said),
+            (team.forenpc.as_str(), diagnostics),
             (leads, expected.iter().map(ToString::to_string).collect())
         );
     };
@@ -362,15 +369,15 @@ fn who_leads() {
 
 #[test]
 fn no_team_at_all() {
-    let place = Place::new(&[("jinxes/a.jinx", STEPS), ("bad/w.npc", "name: [\n")]);
-    let error = |path: &Path| place.shown(&Team::load(path).unwrap_err().to_string());
+    let dir = TeamDir::new(&[("jinxes/a.jinx", STEPS), ("bad/w.npc", "name: [\n")]);
+    let error = |path: &Path| dir.shown(&Team::load(path).unwrap_err().to_string());
     assert!(
-        error(place.0.path()).ends_with(
+        error(dir.0.path()).ends_with(
             ": a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own"
         )
     );
-    assert!(error(&place.path("none")).starts_with("there is no team in none: "));
-    let bad = error(&place.path("bad"));
+    assert!(error(&dir.path("none")).starts_with("there is no team in none: "));
+    let bad = error(&dir.path("bad"));
     assert!(
         bad.starts_with(
             "nobody leads the team in bad: none of its NPCs can be used\n  bad/w.npc:1:7: error: "
@@ -388,7 +395,7 @@ fn no_team_at_all() {
 #[test]
 fn skills_of_a_team() {
     let skill = "---\nname: git-work\ndescription: How we use git.\n---\n# Git\n\n## commits\nSmall.\n\n## merging\nSquash.\n";
-    let (team, said) = load(&[
+    let (team, diagnostics) = load(&[
         ("team.ctx", "forenpc: a\nSKILLS_DIRECTORY: more\n"),
         ("a.npc", "directive: d\nskills: {inline: [git-work], catalog: ['*']}\njinxes: [skill]\n"),
         ("b.npc", "directive: d\nskills: [git-work, shell, debuging]\n"),
@@ -415,7 +422,7 @@ fn skills_of_a_team() {
     assert_eq!(npc(&team, "b").skills.catalog, ["git-work"]);
     assert_eq!(npc(&team, "c").jinxes, ["debugging"]);
     assert_eq!(
-        said,
+        diagnostics,
         [
             "jinxes/skills/debugging/SKILL.md: warning: a skill has a name; that of its folder is taken: `debugging`",
             "b.npc:2:20: warning: `shell` is no skill; it is left out",
@@ -451,7 +458,7 @@ fn static_segments_are_in_canonical_order() {
 /// Compatibility: "agents.md / agents/".
 #[test]
 fn agents_in_markdown() {
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("AGENTS.md", "# About\n\n## Build steps\nRun make.\n"),
         ("npc_team/team.ctx", "forenpc: w\nagents: [AGENTS.md, ../x, none.md]\nmodel: m\n"),
         ("npc_team/w.npc", NPC),
@@ -465,7 +472,7 @@ fn agents_in_markdown() {
         ),
         ("npc_team/agents/plain.md", "You are plain.\n"),
     ]);
-    let team = Team::load(&place.path("npc_team")).unwrap();
+    let team = Team::load(&dir.path("npc_team")).unwrap();
     let agent = |name: &str| {
         let npc = npc(&team, name);
         (npc.directive.as_str(), npc.jinxes.join(" "), npc.model.model.as_deref().unwrap())
@@ -475,9 +482,9 @@ fn agents_in_markdown() {
     assert_eq!(agent("scout"), ("You look.", "shell".into(), "nn"));
     assert_eq!(agent("plain"), ("You are plain.", "".into(), "m"));
     assert_eq!(agent("Build-steps"), ("Run make.", "".into(), "m"));
-    let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    let diagnostics: Vec<String> = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
     assert_eq!(
-        said,
+        diagnostics,
         [
             "npc_team/team.ctx:2:21: error: there is no Markdown file \"../x\" in the team's folder or the one that it is in",
             "npc_team/team.ctx:2:27: error: there is no Markdown file \"none.md\" in the team's folder or the one that it is in",
@@ -486,6 +493,6 @@ fn agents_in_markdown() {
         ]
     );
     // Nobody asked for it: it is no agent.
-    place.write("npc_team/team.ctx", "forenpc: w\n");
-    assert!(Team::load(&place.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
+    dir.write("npc_team/team.ctx", "forenpc: w\n");
+    assert!(Team::load(&dir.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
 }

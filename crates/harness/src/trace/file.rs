@@ -29,7 +29,7 @@ pub struct Trace {
     inner: Mutex<Inner>,
     path: Option<PathBuf>,
     journal: Option<Arc<Journal>>,
-    /// Its place in the order, if it is a branch's.
+    /// Its position in the order, if it is a branch's.
     at: Vec<usize>,
 }
 
@@ -148,8 +148,9 @@ impl Trace {
     }
 }
 
-/// Work that runs side by side: its branches have traces of their own, which live in memory, and
-/// until they are joined also in a file beside the trace, if that has one.
+/// Work that runs side by side.
+/// Its branches have traces of their own, which live in memory.
+/// Until they are joined they also lie in a file beside the trace, if that has one.
 #[derive(Debug)]
 pub struct Series {
     journal: Option<Arc<Journal>>,
@@ -265,7 +266,7 @@ mod tests {
         let plain = || std::fs::read_to_string(&path).unwrap();
         assert_eq!(plain().lines().count(), 1);
         trace.join(first).unwrap();
-        // Nothing is told twice if it is killed here.
+        // Nothing is recorded twice if it is killed here.
         assert_eq!(texts(&path), all);
         trace.join(second).unwrap();
         assert_eq!(texts(&path), all);

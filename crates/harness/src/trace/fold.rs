@@ -139,8 +139,8 @@ mod tests {
     fn what_is_taken_back_was_never_said() {
         let check = |records: &[Record], expected: &[&str]| {
             let messages = request(records).messages;
-            let said: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
-            assert_eq!(said, expected, "{records:?}");
+            let texts: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
+            assert_eq!(texts, expected, "{records:?}");
         };
         check(&[user("a"), assistant("b"), user("c"), assistant("d")], &["a", "b", "c", "d"]);
         check(&[user("a"), assistant("b"), user("c"), assistant("d"), Record::Retract], &["a", "b"]);
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn times_are_not_compared() {
         let entry = |record| Entry { scope: String::new(), record: Arc::new(record) };
-        let said = |seconds: f64| {
+        let shown = |seconds: f64| {
             let usage = Usage {
                 prompt_tokens: 3,
                 decode_time: std::time::Duration::from_secs_f64(seconds),
@@ -169,9 +169,9 @@ mod tests {
             let message = Message::assistant("x", Vec::new());
             normalised(&entry(Record::Assistant { message, finish: Finish::Stop, usage }))
         };
-        assert_eq!(said(1.0), said(2.0));
-        assert_eq!(said(1.0)["usage"]["prompt_tokens"], 3);
-        assert_ne!(said(1.0), normalised(&entry(assistant("x"))));
+        assert_eq!(shown(1.0), shown(2.0));
+        assert_eq!(shown(1.0)["usage"]["prompt_tokens"], 3);
+        assert_ne!(shown(1.0), normalised(&entry(assistant("x"))));
         assert_eq!(normalised(&entry(user("a"))), serde_json::json!({"record": "user", "text": "a"}));
     }
 }

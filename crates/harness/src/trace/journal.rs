@@ -1,8 +1,9 @@
 //! What happens side by side, on disk before its turn in the trace comes.
 //!
 //! Branches are merged into a trace in the order of the file, so that its bytes don't depend on
-//! threads; until then their records would be lost with a killed run.
-//! So they are written, as they come, into a file beside the trace, each with its place in the
+//! threads.
+//! Until then their records would be lost with a killed run.
+//! So they are written, as they come, into a file beside the trace, each with its position in the
 //! order.
 //! That file is gone once the trace has all of it; where a run was killed it stays, and [`left`]
 //! gives what the trace lacks.
@@ -20,8 +21,8 @@ use crate::error::Error;
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Placed<L = Line> {
-    /// The place in the order: how many records stood before the series, which branch of it, and so
-    /// on inwards, at last which record.
+    /// The position in the order: how many records stood before the series, which branch of it, and
+    /// so on inwards, at last which record.
     at: Vec<usize>,
     #[serde(flatten)]
     line: L,
@@ -31,17 +32,17 @@ struct Placed<L = Line> {
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<OpenFile>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct OpenFile {
     file: Option<File>,
     /// How many series are under way.
     series: usize,
 }
 
-/// The place of the file of a trace at `path`.
+/// The path of the file beside a trace at `path`.
 pub(super) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".branches");
@@ -67,7 +68,7 @@ impl Journal {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.series = state.series.saturating_sub(1);
         if state.series == 0 && state.file.take().is_some() {
-            // What can't be removed is told from what is missing when it is read.
+            // What can't be removed shows when it is read, by what is missing.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -90,8 +91,8 @@ impl Journal {
     }
 }
 
-/// What the file beside the trace at `path` has beyond `lines`, those of the trace: nothing, unless
-/// the run was killed or is still at work.
+/// What the file beside the trace at `path` has beyond `lines`, those of the trace.
+/// That is nothing, unless the run was killed or is still at work.
 ///
 /// # Errors
 /// The file can't be read, or a line in it is no record.

@@ -4,7 +4,8 @@
 //! A run may hold conversations inside of others (an NPC that another one gave work to): each
 //! record names its own.
 //! As a file it is one JSON object a line, flushed line by line, so a killed run leaves all that it
-//! did (what ran side by side: in a file beside it).
+//! did.
+//! What ran side by side lies in a file beside it.
 //! These files are the truth; the database beside them is an index that can be lost.
 //! This module must not know how turns are made or tools are run.
 

@@ -7,11 +7,9 @@ use alara_engine::{Finish, Message, Sampling, Segment, Tool, ToolCall, Usage};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::agent::Outcome;
 use crate::calls::Calls;
-use crate::jinx::{ToolResult, Verdict};
 use crate::mcp::Served;
-use crate::team::Limits;
+use crate::types::{Limits, Outcome, ToolResult, Verdict};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,8 +23,7 @@ pub enum Record {
         /// What.
         text: String,
     },
-    /// The model is told something about how it makes calls: in its conversation, as if the user
-    /// said it.
+    /// A hint to the model about how it makes calls: in its conversation, as a message of the user.
     Hint {
         /// What.
         text: String,
@@ -92,7 +89,7 @@ pub enum Record {
         /// How many messages stay as they are.
         kept: usize,
     },
-    /// What was said since the last user message, and that message, counts as unsaid.
+    /// The last message of the user and all that followed no longer count.
     Retract,
     /// The run that the last user message began is over.
     End {
@@ -124,14 +121,14 @@ pub struct Start {
     pub sandbox: String,
     /// The NPC's limits.
     pub limits: Limits,
-    /// The static system text.
+    /// The static system prompt.
     pub system: Vec<Segment>,
     /// The permitted tools.
     pub tools: Vec<Tool>,
     /// What became of the MCP servers that the NPC names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<Served>,
-    /// How tokens are drawn.
+    /// How tokens are sampled.
     pub sampling: Sampling,
     /// Whether each turn is a call.
     #[serde(default, skip_serializing_if = "Calls::is_free")]
@@ -144,9 +141,11 @@ pub struct Start {
 /// A record and where in the run it belongs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The conversation: empty for the one that the run began with, `@name` for another one of the
-    /// user's, otherwise the way to a conversation inside of one, by the calls and steps that lead
-    /// there (`call_2/work`); [`PERSON`] for what a person runs.
+    /// The conversation.
+    /// Empty for the one that the run began with, `@name` for another one of the user's.
+    /// Otherwise the way to a conversation inside of one, by the calls and steps that lead there
+    /// (`call_2/work`).
+    /// [`PERSON`] for what a person runs.
     #[serde(default, rename = "in", skip_serializing_if = "String::is_empty")]
     pub scope: String,
     /// What happened.

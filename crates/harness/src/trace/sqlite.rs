@@ -1,8 +1,8 @@
 //! An index of trace files for lists and searches: `traces.sqlite` beside them.
 //!
 //! It holds nothing that the files don't say.
-//! A file that is new or has grown is folded again as a whole, one that is gone is forgotten, and a
-//! database of another version, a broken one or none is made anew.
+//! A file that is new or has grown is folded again as a whole, one that is gone is forgotten.
+//! A database of another version, a broken one or none is made anew.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, par
 use serde::Serialize;
 
 use super::{Line, PERSON, Record, lines};
-use crate::agent::Outcome;
 use crate::error::Error;
+use crate::types::Outcome;
 
 /// Of the tables below; another one in the database means that it is made anew.
 const VERSION: i64 = 2;
@@ -41,8 +41,8 @@ const TABLES: &str = "
 ";
 
 /// A run in the index.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Run {
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RunRow {
     /// The file's name without its ending.
     pub id: String,
     /// The trace file.
@@ -159,7 +159,7 @@ impl Index {
                 continue;
             }
             match lines(path) {
-                // A conversation in which nothing was said yet.
+                // A conversation without a message yet.
                 Ok(lines) if lines.is_empty() => {}
                 Ok(lines) => take_in(&write, id, path, *state, &lines).map_err(&failed)?,
                 Err(cause) => left_out.push(cause),
@@ -170,11 +170,11 @@ impl Index {
     }
 
     /// The latest runs, newest first, at most `limit`.
-    /// With `search`, those in which all its words are said in one message.
+    /// With `search`, those in which one message has all its words.
     ///
     /// # Errors
     /// The database can't be read.
-    pub fn runs(&self, search: Option<&str>, limit: usize) -> Result<Vec<Run>, Error> {
+    pub fn runs(&self, search: Option<&str>, limit: usize) -> Result<Vec<RunRow>, Error> {
         let words: Vec<String> = search
             .unwrap_or_default()
             .split_whitespace()
@@ -200,15 +200,15 @@ impl Index {
     ///
     /// # Errors
     /// The database can't be read.
-    pub fn find(&self, id: Option<&str>) -> Result<Option<Run>, Error> {
+    pub fn find(&self, id: Option<&str>) -> Result<Option<RunRow>, Error> {
         let Some(id) = id else {
             return Ok(self.runs(None, 1)?.pop());
         };
-        let one = |condition: &str| -> Result<Option<Run>, rusqlite::Error> {
+        let one = |condition: &str| -> Result<Option<RunRow>, rusqlite::Error> {
             let mut statement =
                 self.database.prepare(&format!("SELECT * FROM runs WHERE {condition} LIMIT 2"))?;
-            let found: Vec<Run> = statement.query_map([id], run)?.collect::<Result<_, _>>()?;
-            Ok(<[Run; 1]>::try_from(found).ok().map(|[run]| run))
+            let found: Vec<RunRow> = statement.query_map([id], run)?.collect::<Result<_, _>>()?;
+            Ok(<[RunRow; 1]>::try_from(found).ok().map(|[run]| run))
         };
         let found = one("id = ?1").and_then(|found| match found {
             Some(run) => Ok(Some(run)),
@@ -234,9 +234,9 @@ fn forget(write: &Transaction, id: &str) -> Result<(), rusqlite::Error> {
     Ok(())
 }
 
-fn run(row: &Row) -> Result<Run, rusqlite::Error> {
+fn run(row: &Row) -> Result<RunRow, rusqlite::Error> {
     let count = |name| row.get::<_, i64>(name).map(|count| usize::try_from(count).unwrap_or(0));
-    Ok(Run {
+    Ok(RunRow {
         id: row.get("id")?,
         path: PathBuf::from(row.get::<_, String>("path")?),
         started: row.get("started")?,
@@ -291,22 +291,13 @@ fn take_in(
 }
 
 /// The line of a run.
-fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
-    let mut run = Run {
+fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
+    let mut run = RunRow {
         id: id.to_owned(),
         path: path.to_owned(),
         started: lines.first().map(|line| line.time.clone()).unwrap_or_default(),
-        team: String::new(),
-        npc: String::new(),
-        model: String::new(),
-        task: String::new(),
         outcome: "unfinished".to_owned(),
-        turns: 0,
-        calls: 0,
-        prompt_tokens: 0,
-        cached_tokens: 0,
-        completion_tokens: 0,
-        seconds: 0.0,
+        ..RunRow::default()
     };
     let time = |line: Option<&Line>| line.and_then(|line| line.time.parse::<jiff::Timestamp>().ok());
     if let (Some(first), Some(last)) = (time(lines.first()), time(lines.last())) {
@@ -315,8 +306,8 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
     let mut usage = Usage::default();
     // A jinx that the run is, or that a person ran beside conversations.
     let mut jinx = None;
-    // Whether the user has said something.
-    let mut told = false;
+    // Whether there was a message of the user.
+    let mut named = false;
     for line in lines {
         match &*line.entry.record {
             Record::Jinx { jinx: name, result, .. } if line.entry.scope.is_empty() => {
@@ -334,11 +325,11 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
             Record::User { text } => {
                 let own = line.entry.is_the_users();
                 // What was asked inside of a jinx stands in until something better is known.
-                if run.task.is_empty() || (own && !told) {
+                if run.task.is_empty() || (own && !named) {
                     run.task.clone_from(text);
                 }
                 if own {
-                    told = true;
+                    named = true;
                     run.outcome = "unfinished".to_owned();
                 }
             }
@@ -351,7 +342,7 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> Run {
             _ => {}
         }
     }
-    if let Some((name, ok)) = jinx.filter(|_| !told) {
+    if let Some((name, ok)) = jinx.filter(|_| !named) {
         run.task = name;
         run.outcome = if ok { "answer" } else { "failed" }.to_owned();
     }

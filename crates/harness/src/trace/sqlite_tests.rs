@@ -2,23 +2,23 @@ use alara_engine::{Finish, Message, ToolCall};
 use serde_json::json;
 
 use super::*;
-use crate::jinx::ToolResult;
 use crate::trace::Trace;
+use crate::types::ToolResult;
 
 /// A run with one call, whose user says `task`.
 fn write(path: &Path, task: &str) -> Trace {
     let trace = Trace::create(path).unwrap();
     let call = ToolCall { id: "call_1".into(), name: "shell".into(), arguments: serde_json::Map::new() };
-    let said = |text: &str, calls: Vec<ToolCall>| Record::Assistant {
+    let turn = |text: &str, calls: Vec<ToolCall>| Record::Assistant {
         message: Message::assistant(text, calls),
         finish: Finish::Stop,
         usage: Usage { prompt_tokens: 10, cached_tokens: 4, completion_tokens: 3, ..Usage::default() },
     };
     let result = ToolResult::succeeded("seventeen files");
     trace.push("", Record::User { text: task.into() }).unwrap();
-    trace.push("", said("I look", vec![call.clone()])).unwrap();
+    trace.push("", turn("I look", vec![call.clone()])).unwrap();
     trace.push("", Record::ToolCall { call: call.clone() }).unwrap();
-    trace.push("call_1/ask", said("inside", Vec::new())).unwrap();
+    trace.push("call_1/ask", turn("inside", Vec::new())).unwrap();
     let inner = Outcome::Answer { text: "inside".into() };
     trace.push("call_1/ask", Record::End { outcome: inner }).unwrap();
     let text = result.text(99);

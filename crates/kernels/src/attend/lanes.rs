@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::tile::{Rows, TILE};
+use super::tile::{TILE, TileRows};
 use crate::kv::{F32, View};
 use crate::wide::{LANES, Wide, for_each_wide};
 
@@ -38,7 +38,7 @@ for_each_wide! {
                     }
                     *row = W::load(numbers.as_ptr()).mul(W::splat(scale));
                 }
-                for (column, out) in W::turn(rows).into_iter().zip(out.chunks_exact_mut(LANES)) {
+                for (column, out) in W::transpose(rows).into_iter().zip(out.chunks_exact_mut(LANES)) {
                     column.store(out.as_mut_ptr());
                 }
             }
@@ -46,13 +46,13 @@ for_each_wide! {
     }
 
     /// `scores[i][p] = queries[i] · row p` for up to [`SIDE_BY_SIDE`] queries as [`side_by_side`]
-    /// puts them, and some positions of the tile; scores of others beside them are of no use
-    /// afterwards.
+    /// puts them, and some positions of the tile.
+    /// Scores of others beside them are of no use afterwards.
     ///
     /// # Panics
     /// If a row or a query is not all there, there are too many, or the rows aren't floats.
     #[inline(never)]
-    pub(super) fn score_lanes<W>(queries: &[f32], keys: &Rows, positions: Range<usize>, scores: &mut [[f32; TILE]]) {
+    pub(super) fn score_lanes<W>(queries: &[f32], keys: &TileRows, positions: Range<usize>, scores: &mut [[f32; TILE]]) {
         let View::F32(F32(numbers)) = keys.numbers else { panic!("attend: keys of many queries") };
         let width = keys.width;
         assert!(keys.fit(numbers.len(), 0..1), "attend: keys");
@@ -82,7 +82,7 @@ for_each_wide! {
 unsafe fn score_groups<W: Wide, const G: usize, const K: usize>(
     queries: &[f32],
     numbers: &[f32],
-    keys: &Rows,
+    keys: &TileRows,
     positions: &Range<usize>,
     scores: &mut [[f32; TILE]],
 ) {
@@ -99,7 +99,7 @@ unsafe fn score_groups<W: Wide, const G: usize, const K: usize>(
                 }
             }
             for g in 0..G {
-                let of_query = W::turn(found[g]);
+                let of_query = W::transpose(found[g]);
                 for (scores, of_query) in scores[g * LANES..].iter_mut().zip(of_query) {
                     of_query.store(scores.as_mut_ptr().add(first));
                 }

@@ -1,13 +1,13 @@
-//! Causal attention over rows kept in slots.
+//! Causal attention over rows of a KV cache in slots.
 //!
 //! The queries that share a key head (all heads of its group, of one or more rows) go through the
 //! positions together.
 //! These are taken in tiles, and tiles in splits, all of which begin at fixed positions.
-//! Within a split the softmax is kept up to date from tile to tile; what the splits found is joined
-//! in their order.
-//! So the result of a row depends on neither the rows beside it, nor the blocks that its positions
-//! lie in, nor how many threads shared its splits, and rows of sequences that share a prefix can go
-//! through its splits together.
+//! Within a split the softmax is brought up to date from tile to tile; what the splits found is
+//! joined in their order.
+//! So the result of a row depends on neither the rows beside it, nor its blocks, nor the number of
+//! threads that shared its splits.
+//! Rows of sequences that share a prefix can go through its splits together.
 #![allow(unsafe_code)]
 
 mod lanes;
@@ -19,15 +19,17 @@ mod tile;
 use std::cell::RefCell;
 use std::ops::Range;
 
-use crate::kv::{F32, KvRows, RUN, View, ask, widen};
-use crate::threads::Disjoint;
+use crate::format::BLOCK;
+use crate::kv::{F32, KvRows, View, widen};
+use crate::prefetch::prefetch_line;
+use crate::thread_pool::Disjoint;
 use crate::wide::LANES;
 use crate::{Aligned, Cpu, Isa};
 use lanes::{SIDE_BY_SIDE, side_by_side};
 use pass::Pass;
 use plan::{DIRECT, Plan, Spans, UNIT, Unit, together};
-use softmax::{Found, divide};
-use tile::{AHEAD, Rows, Slots, TILE};
+use softmax::{PartialSoftmax, divide};
+use tile::{AHEAD, Slots, TILE, TileRows};
 
 /// The positions of a split: whole tiles.
 const SPLIT: usize = 128;
@@ -49,7 +51,7 @@ pub struct AttentionShape {
     pub key_width: usize,
     /// The numbers of a value.
     pub value_width: usize,
-    /// Whether a value is the first numbers of its key, so that only keys are kept; of one head
+    /// Whether a value is the first numbers of its key, so that only keys are cached; of one head
     /// only.
     pub values_in_keys: bool,
     /// What a dot product of query and key is multiplied by.
@@ -65,8 +67,8 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    /// Numbers that are kept for a position: of its key, and of its value.
-    pub fn kept(&self) -> (usize, usize) {
+    /// Numbers that are cached for a position: of its key, and of its value.
+    pub fn cached(&self) -> (usize, usize) {
         let values = if self.values_in_keys { 0 } else { self.kv_heads * self.value_width };
         (self.kv_heads * self.key_width, values)
     }
@@ -88,8 +90,8 @@ pub struct AttentionSpan<'a> {
     pub rows: usize,
     /// The position of the first row: the number of positions before it.
     pub past: usize,
-    /// The row of position p is in slot `blocks[p / block_tokens] * block_tokens + p %
-    /// block_tokens`.
+    /// The row of position p is in slot
+    /// `blocks[p / block_tokens] * block_tokens + p % block_tokens`.
     /// Blocks that lie wholly before the windows of all rows may hold any number: they aren't read.
     pub blocks: &'a [u32],
 }
@@ -175,16 +177,16 @@ impl<'a> Call<'a> {
     /// Takes a unit through splits, or several units through one.
     fn attend(&self, units: &[Unit], splits: &Range<usize>, scratch: &mut Aligned<f32>) {
         let AttentionShape { heads, key_width, value_width, scale, .. } = *self.shape;
-        let widths = [key_width, value_width].map(|width| width.next_multiple_of(RUN));
+        let widths = [key_width, value_width].map(|width| width.next_multiple_of(BLOCK));
         let of_head: usize = units.iter().map(Unit::queries).sum();
         let n = units[0].kv_heads.len() * of_head;
-        let room = Found::room(n, widths[1]);
+        let len = PartialSoftmax::len(n, widths[1]);
         let many = of_head > DIRECT;
         let queries = if many { n.next_multiple_of(SIDE_BY_SIDE) } else { n };
-        let kept = n.next_multiple_of(LANES);
-        let sizes = [queries * widths[0], n * TILE, kept, room, room, TILE * widths[0], TILE * widths[1]];
+        let rescale = n.next_multiple_of(LANES);
+        let sizes = [queries * widths[0], n * TILE, rescale, len, len, TILE * widths[0], TILE * widths[1]];
         let mut rest = scratch.at_least(sizes.iter().sum());
-        let [queries, scores, kept, found, joined, keys, values] = sizes.map(|size| {
+        let [queries, scores, rescale, found, joined, keys, values] = sizes.map(|size| {
             let (part, later) = std::mem::take(&mut rest).split_at_mut(size);
             rest = later;
             part
@@ -208,9 +210,9 @@ impl<'a> Call<'a> {
             });
         }
         let (scores, tiles) = (scores.as_chunks_mut().0, (keys, values));
-        let (found, seen) = (Found::within(found, n), [const { 0..0 }; UNIT]);
+        let (found, seen) = (PartialSoftmax::within(found, n), [const { 0..0 }; UNIT]);
         let softcap = self.shape.softcap;
-        let mut pass = Pass { isa: self.isa, queries, scores, softcap, kept, found, seen, of_head, many };
+        let mut pass = Pass { isa: self.isa, queries, scores, softcap, rescale, found, seen, of_head, many };
         match units {
             [unit] if unit.partials.is_none() => {
                 let mut joined = self.begin(unit, joined);
@@ -228,47 +230,47 @@ impl<'a> Call<'a> {
     }
 
     /// Keeps what units found in a split until it is joined to what they found in others.
-    fn keep(&self, units: &[Unit], split: usize, found: &Found) {
-        let width = self.shape.value_width.next_multiple_of(RUN);
+    fn keep(&self, units: &[Unit], split: usize, found: &PartialSoftmax) {
+        let width = self.shape.value_width.next_multiple_of(BLOCK);
         together(units, |unit, i, at| {
             // SAFETY: no two tasks have the same split of a unit.
             let Some(partial) = (unsafe { self.partial(unit, split) }) else { return };
-            (partial.most[i], partial.total[i]) = (found.most[at], found.total[at]);
+            (partial.max[i], partial.total[i]) = (found.max[at], found.total[at]);
             partial.sums[i * width..][..width].copy_from_slice(&found.sums[at * width..][..width]);
         });
     }
 
     /// The numbers of what a unit finds.
-    fn room(&self, unit: &Unit) -> usize {
-        Found::room(unit.len(), self.shape.value_width.next_multiple_of(RUN))
+    fn partial_len(&self, unit: &Unit) -> usize {
+        PartialSoftmax::len(unit.len(), self.shape.value_width.next_multiple_of(BLOCK))
     }
 
-    /// The room for what a unit finds in a split, if there is.
+    /// The buffer for what a unit finds in a split, if there is.
     ///
     /// # Safety
     /// Nobody else uses it.
-    unsafe fn partial(&self, unit: &Unit, split: usize) -> Option<Found<'_>> {
-        let room = self.room(unit);
-        let start = unit.partials? + (split - unit.splits().start) * room;
+    unsafe fn partial(&self, unit: &Unit, split: usize) -> Option<PartialSoftmax<'_>> {
+        let len = self.partial_len(unit);
+        let start = unit.partials? + (split - unit.splits().start) * len;
         // SAFETY: the caller's.
-        Some(Found::within(unsafe { self.partials.slice(start, room) }, unit.len()))
+        Some(PartialSoftmax::within(unsafe { self.partials.slice(start, len) }, unit.len()))
     }
 
     /// Takes queries through a split.
-    /// There is room for a tile of keys and one of values.
+    /// `buffers` take a tile of keys and one of values.
     #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
-    fn attend_split(&self, units: &[Unit], split: usize, pass: &mut Pass, room: (&mut [f32], &mut [f32])) {
+    fn attend_split(&self, units: &[Unit], split: usize, pass: &mut Pass, buffers: (&mut [f32], &mut [f32])) {
         let AttentionShape { key_width, value_width, .. } = *self.shape;
         // What is read is the same for all of them.
         let unit = &units[0];
         let exact = |kv: &KvRows| matches!(kv.numbers(), View::F32(_));
         let exact = exact(self.keys) && self.values.is_none_or(exact);
-        let whole = key_width.is_multiple_of(RUN) && value_width.is_multiple_of(RUN);
+        let whole = key_width.is_multiple_of(BLOCK) && value_width.is_multiple_of(BLOCK);
         let direct = whole && (!pass.many || exact);
         let width = key_width.max(value_width);
         // Few queries go through all key heads together.
         let near_direct = near(2 * width * unit.kv_heads.len());
-        let padded = value_width.next_multiple_of(RUN);
+        let padded = value_width.next_multiple_of(BLOCK);
         pass.found.clear();
 
         let tiles = |seen: &Range<usize>| seen.start / TILE..seen.end.div_ceil(TILE);
@@ -289,7 +291,7 @@ impl<'a> Call<'a> {
                 all = rest;
             }
             let slots = self.slots(unit, &seen);
-            let rows = |kv: &'a KvRows, width| Rows {
+            let rows = |kv: &'a KvRows, width| TileRows {
                 numbers: kv.numbers(),
                 slots: &slots,
                 slot: (kv.width(), unit.kv_heads.start * width),
@@ -303,14 +305,15 @@ impl<'a> Call<'a> {
                 continue;
             }
             for kv_head in 0..unit.kv_heads.len() {
-                let keys = widened(self.isa, &keys, kv_head, &seen, room.0);
-                let values = values.as_ref().map(|values| widened(self.isa, values, kv_head, &seen, room.1));
+                let keys = widened(self.isa, &keys, kv_head, &seen, buffers.0);
+                let values =
+                    values.as_ref().map(|values| widened(self.isa, values, kv_head, &seen, buffers.1));
                 pass.take(kv_head..kv_head + 1, &keys, &values.unwrap_or(keys.up_to(padded)), near(width));
             }
         }
     }
 
-    /// Where the positions of a tile are kept, of which a unit sees some, and the first of the
+    /// Where the positions of a tile are cached, of which a unit sees some, and the first of the
     /// next.
     fn slots(&self, unit: &Unit, seen: &Range<usize>) -> Slots {
         let Spans { block_tokens: size, spans, .. } = self.spans;
@@ -336,7 +339,7 @@ impl<'a> Call<'a> {
         if unit.partials.is_none() {
             return;
         }
-        let mut joined = self.begin(unit, scratch.at_least(self.room(unit)));
+        let mut joined = self.begin(unit, scratch.at_least(self.partial_len(unit)));
         for split in unit.splits() {
             // SAFETY: no two tasks have the same unit.
             let partial = unsafe { self.partial(unit, split) };
@@ -346,22 +349,22 @@ impl<'a> Call<'a> {
     }
 
     /// What is known before the first position.
-    fn begin<'b>(&self, unit: &Unit, room: &'b mut [f32]) -> Found<'b> {
-        let mut found = Found::within(room, unit.len());
+    fn begin<'b>(&self, unit: &Unit, buffer: &'b mut [f32]) -> PartialSoftmax<'b> {
+        let mut found = PartialSoftmax::within(buffer, unit.len());
         found.clear();
         if let Some(sinks) = self.sinks {
             // A sink is a score whose value is zero.
             for i in 0..unit.len() {
-                (found.most[i], found.total[i]) = (sinks[unit.query(i).1], 1.0);
+                (found.max[i], found.total[i]) = (sinks[unit.query(i).1], 1.0);
             }
         }
         found
     }
 
     /// Writes the results.
-    fn finish(&self, unit: &Unit, found: &Found) {
+    fn finish(&self, unit: &Unit, found: &PartialSoftmax) {
         let AttentionShape { heads, value_width, .. } = *self.shape;
-        let sums = found.sums.chunks_exact(value_width.next_multiple_of(RUN));
+        let sums = found.sums.chunks_exact(value_width.next_multiple_of(BLOCK));
         for (i, (sums, &total)) in sums.zip(&*found.total).enumerate() {
             let (row, head) = unit.query(i);
             // SAFETY: no two tasks share both a row and a head.
@@ -372,20 +375,26 @@ impl<'a> Call<'a> {
 }
 
 /// The rows of one key head, widened to `tile`: whole runs, filled up with zeros.
-fn widened<'a>(isa: Isa, rows: &Rows, kv_head: usize, seen: &Range<usize>, tile: &'a mut [f32]) -> Rows<'a> {
-    let padded = rows.width.next_multiple_of(RUN);
+fn widened<'a>(
+    isa: Isa,
+    rows: &TileRows,
+    kv_head: usize,
+    seen: &Range<usize>,
+    tile: &'a mut [f32],
+) -> TileRows<'a> {
+    let padded = rows.width.next_multiple_of(BLOCK);
     let column = kv_head * rows.width;
     for position in seen.clone() {
         let i = position % TILE;
         let ahead = rows.start(i + AHEAD) + column;
-        for at in (ahead..ahead + rows.width).step_by(RUN) {
-            ask(rows.numbers.place(at));
+        for at in (ahead..ahead + rows.width).step_by(BLOCK) {
+            prefetch_line(rows.numbers.place(at));
         }
         let (row, pad) = tile[i * padded..][..padded].split_at_mut(rows.width);
         widen(isa, rows.numbers, rows.start(i) + column, row);
         pad.fill(0.0);
     }
-    Rows { numbers: View::F32(F32(tile)), slots: &Slots::ALONE, slot: (padded, 0), width: padded }
+    TileRows { numbers: View::F32(F32(tile)), slots: &Slots::ALONE, slot: (padded, 0), width: padded }
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::lanes::{SIDE_BY_SIDE, score_lanes};
 use super::plan::UNIT;
-use super::softmax::{Found, cap, weigh};
-use super::tile::{QUERIES, Rows, TILE, gather, score};
+use super::softmax::{PartialSoftmax, cap, weigh};
+use super::tile::{QUERIES, TILE, TileRows, gather, score};
 use crate::Isa;
 
 /// The queries of a unit on their way through a split.
@@ -20,8 +20,8 @@ pub(super) struct Pass<'a> {
     /// What scores don't exceed.
     pub softcap: Option<f32>,
     /// What sums are to be multiplied by before the next are added: `[n]`.
-    pub kept: &'a mut [f32],
-    pub found: Found<'a>,
+    pub rescale: &'a mut [f32],
+    pub found: PartialSoftmax<'a>,
     /// The positions of the tile that each query of a key head sees.
     pub seen: [Range<u8>; UNIT],
     /// The number of queries of a key head.
@@ -32,7 +32,7 @@ impl Pass<'_> {
     /// Takes the queries of some key heads through a tile: through values, and keys where there are
     /// many queries, `near` positions at a time.
     /// `keys` and `values` are those of the first of these; those of the next lie behind them.
-    pub fn take(&mut self, kv_heads: Range<usize>, keys: &Rows, values: &Rows, near: usize) {
+    pub fn take(&mut self, kv_heads: Range<usize>, keys: &TileRows, values: &TileRows, near: usize) {
         let (isa, n) = (self.isa, self.of_head);
         // Most tiles are seen whole by all, and the last one's part by all heads of a row.
         let alike = self.seen[1..n].iter().all(|seen| *seen == self.seen[0]);
@@ -52,27 +52,28 @@ impl Pass<'_> {
             let queries = &self.queries[all.start * keys.width..all.end * keys.width];
             score(isa, queries, keys, values, kv_heads.len(), seen, &mut self.scores[all.clone()]);
         }
-        if let Some(most) = self.softcap {
-            cap(isa, &mut self.scores[all.clone()], most);
+        if let Some(cap_at) = self.softcap {
+            cap(isa, &mut self.scores[all.clone()], cap_at);
         }
-        let Found { most, total, .. } = &mut self.found;
-        let (most, total, kept) =
-            (&mut most[all.clone()], &mut total[all.clone()], &mut self.kept[all.clone()]);
-        weigh(isa, &mut self.scores[all.clone()], &self.seen[..n], most, total, kept);
+        let PartialSoftmax { max, total, .. } = &mut self.found;
+        let (max, total, rescale) =
+            (&mut max[all.clone()], &mut total[all.clone()], &mut self.rescale[all.clone()]);
+        weigh(isa, &mut self.scores[all.clone()], &self.seen[..n], max, total, rescale);
         if alike {
             let seen = self.seen[0].start.into()..self.seen[0].end.into();
             let sums = &mut self.found.sums[all.start * values.width..all.end * values.width];
-            let (kept, weights) = (&self.kept[all.clone()], &self.scores[all]);
-            return gather(isa, sums, kept, weights, values, keys, 0..kv_heads.len(), seen, near);
+            let (rescale, weights) = (&self.rescale[all.clone()], &self.scores[all]);
+            return gather(isa, sums, rescale, weights, values, keys, 0..kv_heads.len(), seen, near);
         }
         for part in parts(near) {
             for (index, kv_head) in kv_heads.clone().enumerate() {
                 for first in (0..n).step_by(QUERIES) {
                     let (at, count) = (kv_head * n + first, QUERIES.min(n - first));
                     let sums = &mut self.found.sums[at * values.width..][..count * values.width];
-                    let (kept, weights) = (&mut self.kept[at..at + count], &self.scores[at..at + count]);
+                    let (rescale, weights) =
+                        (&mut self.rescale[at..at + count], &self.scores[at..at + count]);
                     let ranges = ranges(&self.seen[first..first + count], &part);
-                    gather_ranges(isa, sums, kept, weights, (values, keys), index, &ranges[..count]);
+                    gather_ranges(isa, sums, rescale, weights, (values, keys), index, &ranges[..count]);
                 }
             }
         }
@@ -106,9 +107,9 @@ fn parts(near: usize) -> impl Iterator<Item = Range<usize>> {
 fn gather_ranges(
     isa: Isa,
     sums: &mut [f32],
-    kept: &mut [f32],
+    rescale: &mut [f32],
     weights: &[[f32; TILE]],
-    (values, keys): (&Rows, &Rows),
+    (values, keys): (&TileRows, &TileRows),
     head: usize,
     ranges: &[Range<usize>],
 ) {
@@ -116,19 +117,29 @@ fn gather_ranges(
     let to = ranges.iter().map(|range| range.end).min().unwrap_or(0);
     // Without a common part each goes through its own alone.
     let (from, to) = if from < to { (from, to) } else { (TILE, TILE) };
-    let alone = |kept: &mut [f32], sums: &mut [f32], of: &dyn Fn(&Range<usize>) -> Range<usize>| {
+    let alone = |rescale: &mut [f32], sums: &mut [f32], of: &dyn Fn(&Range<usize>) -> Range<usize>| {
         for (i, sums) in sums.chunks_exact_mut(values.width).enumerate() {
             let range = of(&ranges[i]);
             if !range.is_empty() {
-                gather(isa, sums, &kept[i..=i], &weights[i..=i], values, keys, head..head + 1, range, TILE);
-                kept[i] = 1.0;
+                gather(
+                    isa,
+                    sums,
+                    &rescale[i..=i],
+                    &weights[i..=i],
+                    values,
+                    keys,
+                    head..head + 1,
+                    range,
+                    TILE,
+                );
+                rescale[i] = 1.0;
             }
         }
     };
-    alone(kept, sums, &|range| range.start..range.end.min(from));
+    alone(rescale, sums, &|range| range.start..range.end.min(from));
     if from < to {
-        gather(isa, sums, kept, weights, values, keys, head..head + 1, from..to, TILE);
-        kept.fill(1.0);
-        alone(kept, sums, &|range| range.start.max(to)..range.end);
+        gather(isa, sums, rescale, weights, values, keys, head..head + 1, from..to, TILE);
+        rescale.fill(1.0);
+        alone(rescale, sums, &|range| range.start.max(to)..range.end);
     }
 }

@@ -3,17 +3,17 @@
 
 use std::ops::Range;
 
-use super::softmax::Found;
+use super::softmax::PartialSoftmax;
 use super::{AttentionShape, AttentionSpan, SPLIT};
 use crate::Aligned;
-use crate::kv::RUN;
+use crate::format::BLOCK;
 
 /// The queries that share what is read once: few enough that they and their sums stay in the second
 /// cache.
 pub(super) const UNIT: usize = 256;
 
-/// Up to so many queries read keys and values as they are kept; for more it is better to widen them
-/// first.
+/// Up to so many queries read keys and values as they are cached; for more it is better to widen
+/// them first.
 pub(super) const DIRECT: usize = 24;
 
 /// Heads of one key head aren't shared out in parts of less: these would read the same keys again.
@@ -33,7 +33,7 @@ pub(super) struct Unit {
     pub group: usize,
     /// The positions that one of the rows sees.
     pub seen: Range<usize>,
-    /// Where the results of its splits are kept until they are joined, if several tasks share it.
+    /// Where the results of its splits wait until they are joined, if several tasks share it.
     pub partials: Option<usize>,
 }
 
@@ -62,8 +62,8 @@ impl Unit {
 }
 
 /// Calls `each` with the queries of units that go through a split together, by unit and number, and
-/// where each is among all: those of the first key head, of every unit, come before those of the
-/// next.
+/// where each is among all.
+/// Those of the first key head, of every unit, come before those of the next.
 pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usize, usize)) {
     let of_head: usize = units.iter().map(Unit::queries).sum();
     let mut before = 0;
@@ -77,8 +77,8 @@ pub(super) fn together<'a>(units: &'a [Unit], mut each: impl FnMut(&'a Unit, usi
     }
 }
 
-/// A unit, one of its splits, or a split that several units read together: they have the same key
-/// heads, and see the same blocks there.
+/// A unit and some of its splits, or a split that several units read together.
+/// These have the same key heads, and see the same blocks there.
 pub(super) struct Task {
     pub units: Range<usize>,
     pub splits: Range<usize>,
@@ -121,18 +121,18 @@ fn splits(seen: &Range<usize>) -> Range<usize> {
     seen.start / SPLIT..seen.end.div_ceil(SPLIT)
 }
 
-/// The tasks of a call; its room is used again.
+/// The tasks of a call; its buffers are reused.
 pub(super) struct Plan {
     pub units: Vec<Unit>,
     pub tasks: Vec<Task>,
     pub partials: Aligned<f32>,
     /// The spans of few queries; those that share blocks lie together.
-    few: Vec<usize>,
+    small: Vec<usize>,
 }
 
 impl Plan {
     pub const fn new() -> Plan {
-        Plan { units: Vec::new(), tasks: Vec::new(), partials: Aligned::new(), few: Vec::new() }
+        Plan { units: Vec::new(), tasks: Vec::new(), partials: Aligned::new(), small: Vec::new() }
     }
 
     /// Plans a call for so many threads.
@@ -140,18 +140,18 @@ impl Plan {
         let AttentionShape { heads, kv_heads, value_width, .. } = *call.shape;
         let group = heads / kv_heads;
         let enough = if threads == 1 { 1 } else { 4 * threads };
-        let Plan { units, tasks, partials, few } = self;
+        let Plan { units, tasks, partials, small } = self;
 
-        few.clear();
-        few.extend((0..call.spans.len()).filter(|&span| {
+        small.clear();
+        small.extend((0..call.spans.len()).filter(|&span| {
             let rows = call.spans[span].rows;
             rows > 0 && rows * group <= DIRECT
         }));
-        few.sort_unstable_by_key(|&span| call.spans[span].blocks);
+        small.sort_unstable_by_key(|&span| call.spans[span].blocks);
         let shared = |pair: &[usize]| {
             call.splits(pair[1]).filter(|&split| call.share(pair[0], pair[1], split)).count()
         };
-        let shared: usize = few.windows(2).map(shared).sum();
+        let shared: usize = small.windows(2).map(shared).sum();
         let read: usize = (0..call.spans.len()).map(|span| call.splits(span).len()).sum();
         // Rows that are read in parts come slowly: only where threads would have nothing to do.
         let parts = threads.div_ceil((read - shared).max(1));
@@ -166,7 +166,7 @@ impl Plan {
         // key heads.
         let together = kv_heads.div_ceil(parts);
         for kv_head in (0..kv_heads).step_by(together) {
-            for &span in &*few {
+            for &span in &*small {
                 let rows = 0..call.spans[span].rows;
                 add(span, rows, kv_head..(kv_head + together).min(kv_heads), 0..group);
             }
@@ -188,23 +188,23 @@ impl Plan {
             }
         }
 
-        let of_few = few.len() * kv_heads.div_ceil(together);
-        let apart = units.len() < enough;
-        let mut room = 0;
+        let of_small = small.len() * kv_heads.div_ceil(together);
+        let parallel = units.len() < enough;
+        let mut len = 0;
         for (index, unit) in units.iter_mut().enumerate() {
             let splits = unit.splits().len();
-            if (apart && splits > 1) || (shared > 0 && index < of_few) {
-                unit.partials = Some(room);
-                room += splits * Found::room(unit.len(), value_width.next_multiple_of(RUN));
+            if (parallel && splits > 1) || (shared > 0 && index < of_small) {
+                unit.partials = Some(len);
+                len += splits * PartialSoftmax::len(unit.len(), value_width.next_multiple_of(BLOCK));
             }
         }
-        partials.at_least(room);
+        partials.at_least(len);
 
         tasks.clear();
         // Whether a unit reads a split together with the one before it.
-        let queries = units[..of_few].iter().map(Unit::queries).max().unwrap_or(DIRECT);
+        let queries = units[..of_small].iter().map(Unit::queries).max().unwrap_or(DIRECT);
         let joins = |unit: usize, split: usize| {
-            let fits = unit < of_few && !(unit % few.len()).is_multiple_of(DIRECT / queries);
+            let fits = unit < of_small && !(unit % small.len()).is_multiple_of(DIRECT / queries);
             fits && call.share(units[unit - 1].span, units[unit].span, split)
         };
         for (index, unit) in units.iter().enumerate() {

@@ -53,13 +53,13 @@ impl Case {
             let seed = self.seed.wrapping_mul(1000) + sequence as u64 * 10 + width as u64;
             noise(seed, positions * width).into_iter().map(|x| 2.0 * x).collect()
         };
-        let kept = |width: usize| {
+        let cached = |width: usize| {
             let mut own = numbers(sequence, width, length);
             let shared = self.shared(sequence) * width;
             own[..shared].copy_from_slice(&numbers(0, width, self.lengths[0])[..shared]);
             own
         };
-        let [key, value] = [kv_heads * key_width, kv_heads * value_width].map(kept);
+        let [key, value] = [kv_heads * key_width, kv_heads * value_width].map(cached);
         [numbers(sequence, heads * key_width, length), key, value]
     }
 
@@ -72,8 +72,8 @@ impl Case {
         self.sinks.then(|| noise(self.seed, self.shape.heads))
     }
 
-    /// What every row from `past` on becomes, sequence by sequence, when calls take `step` rows of
-    /// every sequence and the blocks lie in an order given by `order`.
+    /// What every row from `past` on becomes, sequence by sequence.
+    /// Calls take `step` rows of every sequence, and the blocks lie in an order given by `order`.
     fn run(&self, cpu: &Cpu, step: usize, order: u64) -> Vec<f32> {
         let AttentionShape { heads, kv_heads, key_width, value_width, .. } = self.shape;
         let size = self.block_tokens;
@@ -149,8 +149,8 @@ impl Case {
         let mut out = Vec::new();
         for (sequence, &length) in self.lengths.iter().enumerate() {
             let [q, k, v] = self.numbers(sequence);
-            let kept = |x: &[f32], width| self.as_kept(x, width);
-            let (k, v) = (kept(&k, kv_heads * key_width), kept(&v, kv_heads * value_width));
+            let cached = |x: &[f32], width| self.as_cached(x, width);
+            let (k, v) = (cached(&k, kv_heads * key_width), cached(&v, kv_heads * value_width));
             for position in self.past.min(length)..length {
                 for head in 0..heads {
                     let kv_head = head / (heads / kv_heads);
@@ -185,13 +185,13 @@ impl Case {
     }
 
     /// What the cache makes of numbers.
-    fn as_kept(&self, x: &[f32], width: usize) -> Vec<f32> {
-        let cpu = Cpu::new(Isa::SCALAR, crate::Threads::new(1));
+    fn as_cached(&self, x: &[f32], width: usize) -> Vec<f32> {
+        let cpu = Cpu::new(Isa::SCALAR, crate::ThreadPool::new(1));
         let mut kv = KvRows::zeros(x.len() / width, width, self.format).unwrap();
         kv.write(&cpu, 0, x);
-        let mut kept = vec![0.0; x.len()];
-        kv.read(cpu.isa, 0, 0, width, &mut kept);
-        kept
+        let mut cached = vec![0.0; x.len()];
+        kv.read(cpu.isa, 0, 0, width, &mut cached);
+        cached
     }
 
     /// Near the formula, with the same bits however it is computed.

@@ -1,11 +1,13 @@
-//! Products of queries with a tile of keys, and sums of a tile of values: a few queries at a time,
-//! so that what is read of a key or a value serves all of them.
+//! Products of queries with a tile of keys, and sums of a tile of values.
+//! A few queries at a time share what is read of a key or a value.
 #![allow(unsafe_code)]
 #![allow(clippy::needless_range_loop)] // Indices tell registers apart.
 
 use std::ops::Range;
 
-use crate::kv::{RUN, Source, View, ask};
+use crate::format::BLOCK;
+use crate::kv::{KvSource, View, with_source};
+use crate::prefetch::prefetch_line;
 use crate::wide::{LANES, Wide, for_each_wide};
 
 /// The positions that are handled together; tiles begin at multiples of it.
@@ -14,15 +16,15 @@ pub(super) const TILE: usize = 64;
 /// The queries that are handled together.
 pub(super) const QUERIES: usize = 4;
 
-/// How many rows ahead are asked for at most, where rows are read as they are kept.
+/// How many rows ahead are prefetched at most, where rows are read as they are cached.
 pub(super) const AHEAD: usize = 16;
 
-/// How many rows ahead are asked for, of so many bytes: short ones are soon read.
+/// How many rows ahead are prefetched, of so many bytes: short ones are soon read.
 fn ahead(bytes: usize) -> usize {
     if bytes <= 512 { AHEAD } else { AHEAD / 2 }
 }
 
-/// Where the positions of a tile, and the first of the next, are kept.
+/// Where the positions of a tile, and the first of the next, are cached.
 pub(super) struct Slots {
     /// Positions that nobody sees have the slot of one that is seen.
     of: [usize; TILE + AHEAD],
@@ -58,7 +60,7 @@ impl Slots {
 
 /// A tile's rows of keys or values.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct TileRows<'a> {
     pub numbers: View<'a>,
     pub slots: &'a Slots,
     /// The numbers of a slot, and the first of them that counts.
@@ -67,7 +69,7 @@ pub(super) struct Rows<'a> {
     pub width: usize,
 }
 
-impl Rows<'_> {
+impl TileRows<'_> {
     /// Where the row of a position of the tile begins, or of one of the first of the next.
     #[inline(always)]
     pub fn start(&self, position: usize) -> usize {
@@ -77,7 +79,7 @@ impl Rows<'_> {
 
     /// The first numbers of the same rows.
     pub fn up_to(self, width: usize) -> Self {
-        Rows { width, ..self }
+        TileRows { width, ..self }
     }
 
     /// Whether the numbers of some heads are there in all rows, of `len` numbers.
@@ -87,20 +89,20 @@ impl Rows<'_> {
     }
 }
 
-/// The rows that are read next are asked for in the order of their addresses, because neighbours
-/// come faster, and one line for each that is read, because the CPU has room for few that are under
-/// way.
-struct Ahead<'a> {
+/// Prefetches the rows that are read next, in the order of their addresses, because neighbours come
+/// faster.
+/// It is one line for each that is read, because a CPU has few lines under way.
+struct RowPrefetcher<'a> {
     /// Those before `end` are read, and then others, from one of their positions on.
     here: Stream<'a>,
     end: usize,
     then: (Stream<'a>, usize),
-    /// The runs of a row, and their bytes.
-    runs: usize,
-    run: usize,
-    /// The position after the rows that are asked for now, which lie one behind the other.
+    /// The blocks of a row, and their bytes.
+    blocks: usize,
+    block_bytes: usize,
+    /// The position after the rows that are prefetched now, which lie one behind the other.
     position: usize,
-    /// What is next of them, and how many runs are left.
+    /// What is next of them, and how many blocks are left.
     next: *const u8,
     left: usize,
 }
@@ -115,10 +117,10 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     #[inline(always)]
-    fn new(rows: &Rows<'a>, heads: &Range<usize>) -> Self {
+    fn new(rows: &TileRows<'a>, heads: &Range<usize>) -> Self {
         let (numbers, first) = rows.slot;
         let first = rows.numbers.place(first + heads.start * rows.width);
-        Stream { slots: rows.slots, first, slot: numbers * rows.numbers.run_bytes() / RUN }
+        Stream { slots: rows.slots, first, slot: numbers * rows.numbers.block_bytes() / BLOCK }
     }
 
     #[inline(always)]
@@ -127,55 +129,55 @@ impl<'a> Stream<'a> {
     }
 }
 
-impl<'a> Ahead<'a> {
+impl<'a> RowPrefetcher<'a> {
     /// For some heads, whose rows are read at some positions, and then those of others from a
     /// position on.
     #[inline(always)]
     fn new(
-        rows: &'a Rows<'a>,
+        rows: &'a TileRows<'a>,
         heads: Range<usize>,
         positions: Range<usize>,
-        then: (&'a Rows<'a>, usize),
+        then: (&'a TileRows<'a>, usize),
     ) -> Self {
-        let (runs, run) = (heads.len() * rows.width / RUN, rows.numbers.run_bytes());
-        Ahead {
+        let (blocks, block_bytes) = (heads.len() * rows.width / BLOCK, rows.numbers.block_bytes());
+        RowPrefetcher {
             here: Stream::new(rows, &heads),
             end: positions.end,
             then: (Stream::new(then.0, &heads), then.1),
-            runs,
-            run,
-            position: positions.start + ahead(runs * run),
+            blocks,
+            block_bytes,
+            position: positions.start + ahead(blocks * block_bytes),
             next: std::ptr::null(),
             left: 0,
         }
     }
 
-    /// Where the next runs lie, which are asked for now.
-    /// Where there are fewer left of a row, others are asked for in place of what follows it.
+    /// Where the next blocks lie, which are prefetched now.
+    /// Where there are fewer left of a row, others are in place of what follows it.
     #[inline(always)]
-    fn take(&mut self, runs: usize) -> *const u8 {
-        if self.left < runs {
-            self.turn();
+    fn take(&mut self, blocks: usize) -> *const u8 {
+        if self.left < blocks {
+            self.next_rows();
         }
         let next = self.next;
-        self.next = next.wrapping_add(runs * self.run);
-        self.left = self.left.saturating_sub(runs);
+        self.next = next.wrapping_add(blocks * self.block_bytes);
+        self.left = self.left.saturating_sub(blocks);
         next
     }
 
     /// To the rows that lie one behind the other from the next position on.
     #[inline(never)]
-    fn turn(&mut self) {
+    fn next_rows(&mut self) {
         let (stream, mut position, end) = match self.position.checked_sub(self.end) {
             None => (&self.here, self.position, self.end),
             Some(after) => (&self.then.0, self.then.1 + after, TILE + AHEAD),
         };
         let first = position.min(TILE + AHEAD - 1);
-        let bytes = self.runs * self.run;
-        (self.next, self.left) = (stream.row(first), self.runs);
+        let bytes = self.blocks * self.block_bytes;
+        (self.next, self.left) = (stream.row(first), self.blocks);
         position += 1;
         while position < end && stream.row(position) == self.next.wrapping_add((position - first) * bytes) {
-            self.left += self.runs;
+            self.left += self.blocks;
             position += 1;
         }
         self.position += position - first;
@@ -184,44 +186,42 @@ impl<'a> Ahead<'a> {
 
 for_each_wide! {
     /// `scores[h, i][p] = queries[h, i] · row p` of head h, for `queries: [heads, n, width]` and
-    /// some positions of the tile; scores of others beside them are of no use afterwards; `values`
-    /// are read next.
+    /// some positions of the tile.
+    /// Scores of others beside them are of no use afterwards.
+    /// `values` are read next.
     ///
     /// # Panics
     /// If a row or a query is not all there.
     #[inline(never)]
     pub(super) fn score<W>(
-        queries: &[f32], keys: &Rows, values: &Rows, heads: usize, positions: Range<usize>,
+        queries: &[f32], keys: &TileRows, values: &TileRows, heads: usize, positions: Range<usize>,
         scores: &mut [[f32; TILE]],
     ) {
         // SAFETY: this is compiled for the instruction set of `W`.
         unsafe {
-            match keys.numbers {
-                View::F32(numbers) => score_in::<W, _>(numbers, queries, keys, values, heads, positions, scores),
-                View::F16(numbers) => score_in::<W, _>(numbers, queries, keys, values, heads, positions, scores),
-                View::Q8_0(numbers) => score_in::<W, _>(numbers, queries, keys, values, heads, positions, scores),
-            }
+            with_source!(keys.numbers, source => {
+                score_in::<W, _>(source, queries, keys, values, heads, positions, scores);
+            });
         }
     }
 
-    /// `sums[h, i] = kept[h, i] sums[h, i] + Σ weights[h, i][p] row p` of some heads h over some
-    /// positions of the tile, in their order and `near` at a time, for `sums: [heads, n, width]`;
-    /// the next tile's `keys` are read next.
+    /// `sums[h, i] = rescale[h, i] sums[h, i] + Σ weights[h, i][p] row
+    /// p` of some heads h over some positions of the tile, for `sums: [heads, n, width]`.
+    /// Positions go in their order and `near` at a time.
+    /// The next tile's `keys` are read next.
     ///
     /// # Panics
     /// If a row or a sum is not all there.
     #[inline(never)]
     pub(super) fn gather<W>(
-        sums: &mut [f32], kept: &[f32], weights: &[[f32; TILE]], values: &Rows, keys: &Rows,
+        sums: &mut [f32], rescale: &[f32], weights: &[[f32; TILE]], values: &TileRows, keys: &TileRows,
         heads: Range<usize>, positions: Range<usize>, near: usize,
     ) {
         // SAFETY: this is compiled for the instruction set of `W`.
         unsafe {
-            match values.numbers {
-                View::F32(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, keys, heads, positions, near),
-                View::F16(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, keys, heads, positions, near),
-                View::Q8_0(numbers) => gather_in::<W, _>(numbers, sums, kept, weights, values, keys, heads, positions, near),
-            }
+            with_source!(values.numbers, source => {
+                gather_in::<W, _>(source, sums, rescale, weights, values, keys, heads, positions, near);
+            });
         }
     }
 }
@@ -233,25 +233,25 @@ const KEYS: usize = 4;
 /// # Safety
 /// The CPU has the instruction set of `W`.
 #[inline(always)]
-unsafe fn score_in<W: Wide, S: Source>(
+unsafe fn score_in<W: Wide, S: KvSource>(
     source: S,
     queries: &[f32],
-    keys: &Rows,
-    values: &Rows,
+    keys: &TileRows,
+    values: &TileRows,
     heads: usize,
     positions: Range<usize>,
     scores: &mut [[f32; TILE]],
 ) {
     let (width, n) = (keys.width, scores.len() / heads);
-    assert!(width.is_multiple_of(RUN) && keys.fit(source.len(), 0..heads), "attend: keys");
+    assert!(width.is_multiple_of(BLOCK) && keys.fit(source.len(), 0..heads), "attend: keys");
     assert!(scores.len() == heads * n && queries.len() == scores.len() * width, "attend: queries");
     assert!(positions.end <= TILE, "attend: positions");
     let from = positions.start / KEYS * KEYS;
-    let ahead = &mut Ahead::new(keys, 0..heads, from..positions.end, (values, positions.start));
+    let ahead = &mut RowPrefetcher::new(keys, 0..heads, from..positions.end, (values, positions.start));
     for first in (from..positions.end).step_by(KEYS) {
         let starts = std::array::from_fn(|key| keys.start(first + key));
         for head in 0..heads {
-            let mut next = if S::NEAR { std::ptr::null() } else { ahead.take(KEYS * width / RUN) };
+            let mut next = if S::NEAR { std::ptr::null() } else { ahead.take(KEYS * width / BLOCK) };
             let mut i = head * n;
             while i < (head + 1) * n {
                 let queries = (&queries[i * width..], &mut scores[i..(head + 1) * n]);
@@ -271,14 +271,14 @@ unsafe fn score_in<W: Wide, S: Source>(
     }
 }
 
-/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time, while as much
-/// is asked for from a place on, if there is one.
+/// Q queries with the keys from a column and a position on, K of [`KEYS`] at a time.
+/// As much is prefetched from a place on, if there is one.
 ///
 /// # Safety
 /// The CPU has the instruction set of `W`; there are Q queries, and all rows.
 #[inline(always)]
 #[allow(clippy::needless_pass_by_value)] // It is what it borrows.
-unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
+unsafe fn score_block<W: Wide, S: KvSource, const Q: usize, const K: usize>(
     source: S,
     (queries, scores): (&[f32], &mut [[f32; TILE]]),
     width: usize,
@@ -290,15 +290,15 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
         // SAFETY: the caller's: all numbers are within rows or queries.
         unsafe {
             let mut sums = [[W::splat(0.0); K]; Q];
-            for i in (0..width).step_by(RUN) {
+            for i in (0..width).step_by(BLOCK) {
                 if !next.is_null() {
                     for k in 0..K {
-                        ask(next.wrapping_add(k * S::RUN_BYTES));
+                        prefetch_line(next.wrapping_add(k * S::BLOCK_BYTES));
                     }
-                    next = next.wrapping_add(K * S::RUN_BYTES);
+                    next = next.wrapping_add(K * S::BLOCK_BYTES);
                 }
                 for k in 0..K {
-                    let [low, high] = source.run::<W>(starts[from + k] + column + i);
+                    let [low, high] = source.block::<W>(starts[from + k] + column + i);
                     for q in 0..Q {
                         let query = queries.add(q * width + i);
                         sums[q][k] = low.mul_add(W::load(query), sums[q][k]);
@@ -325,23 +325,23 @@ unsafe fn score_block<W: Wide, S: Source, const Q: usize, const K: usize>(
 /// The CPU has the instruction set of `W`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments)] // As `gather`.
-unsafe fn gather_in<W: Wide, S: Source>(
+unsafe fn gather_in<W: Wide, S: KvSource>(
     source: S,
     sums: &mut [f32],
-    kept: &[f32],
+    rescale: &[f32],
     weights: &[[f32; TILE]],
-    values: &Rows,
-    keys: &Rows,
+    values: &TileRows,
+    keys: &TileRows,
     heads: Range<usize>,
     positions: Range<usize>,
     near: usize,
 ) {
     let (width, n) = (values.width, weights.len() / heads.len());
-    assert!(width.is_multiple_of(RUN) && values.fit(source.len(), heads.clone()), "attend: values");
+    assert!(width.is_multiple_of(BLOCK) && values.fit(source.len(), heads.clone()), "attend: values");
     assert!(weights.len() == heads.len() * n && sums.len() == weights.len() * width, "attend: sums");
-    assert!(kept.len() == weights.len() && positions.end <= TILE, "attend: weights");
+    assert!(rescale.len() == weights.len() && positions.end <= TILE, "attend: weights");
     let step = W::BLOCK.min(QUERIES);
-    let ahead = &mut Ahead::new(values, heads.clone(), positions.start..TILE, (keys, TILE));
+    let ahead = &mut RowPrefetcher::new(values, heads.clone(), positions.start..TILE, (keys, TILE));
     let mut starts = [0; TILE];
     let mut from = positions.start;
     while from < positions.end {
@@ -351,14 +351,14 @@ unsafe fn gather_in<W: Wide, S: Source>(
         }
         let is_first = from == positions.start;
         from = part.end;
-        let of_heads = sums.chunks_mut(n * width).zip(weights.chunks(n)).zip(kept.chunks(n));
-        for (head, ((sums, weights), kept)) in heads.clone().zip(of_heads) {
+        let of_heads = sums.chunks_mut(n * width).zip(weights.chunks(n)).zip(rescale.chunks(n));
+        for (head, ((sums, weights), rescale)) in heads.clone().zip(of_heads) {
             let at = Place { starts: &starts, width, column: head * width, positions: part.clone() };
-            let queries = sums.chunks_mut(step * width).zip(weights.chunks(step)).zip(kept.chunks(step));
-            let mut asks = !S::NEAR;
-            for ((sums, weights), kept) in queries {
-                let to = (sums, is_first.then_some(kept));
-                let ahead = std::mem::replace(&mut asks, false).then_some(&mut *ahead);
+            let queries = sums.chunks_mut(step * width).zip(weights.chunks(step)).zip(rescale.chunks(step));
+            let mut prefetches = !S::NEAR;
+            for ((sums, weights), rescale) in queries {
+                let to = (sums, is_first.then_some(rescale));
+                let ahead = std::mem::replace(&mut prefetches, false).then_some(&mut *ahead);
                 // SAFETY: rows and sums are all there, as was just checked.
                 unsafe {
                     match (W::BLOCK, weights) {
@@ -388,47 +388,47 @@ struct Place<'a> {
     positions: Range<usize>,
 }
 
-/// Q queries over the values from a column on at some positions, C runs of a value at a time.
+/// Q queries over the values from a column on at some positions, C blocks of a value at a time.
 ///
 /// # Safety
 /// As [`gather_block`].
 #[inline(always)]
-unsafe fn gather_rows<W: Wide, S: Source, const Q: usize, const C: usize>(
+unsafe fn gather_rows<W: Wide, S: KvSource, const Q: usize, const C: usize>(
     source: S,
-    mut ahead: Option<&mut Ahead>,
+    mut ahead: Option<&mut RowPrefetcher>,
     mut at: Place,
     weights: [&[f32; TILE]; Q],
-    (sums, kept): (&mut [f32], Option<&[f32]>),
+    (sums, rescale): (&mut [f32], Option<&[f32]>),
 ) {
     let width = at.width;
-    let wide = width / (C * RUN) * (C * RUN);
+    let wide = width / (C * BLOCK) * (C * BLOCK);
     let mut first = 0;
     // SAFETY: the caller's.
     unsafe {
         while first < wide {
-            let to = (&mut sums[first..], kept);
+            let to = (&mut sums[first..], rescale);
             gather_block::<W, S, Q, C>(source, ahead.as_deref_mut(), &at, weights, to);
-            (first, at.column) = (first + C * RUN, at.column + C * RUN);
+            (first, at.column) = (first + C * BLOCK, at.column + C * BLOCK);
         }
         while first < width {
-            let to = (&mut sums[first..], kept);
+            let to = (&mut sums[first..], rescale);
             gather_block::<W, S, Q, 1>(source, ahead.as_deref_mut(), &at, weights, to);
-            (first, at.column) = (first + RUN, at.column + RUN);
+            (first, at.column) = (first + BLOCK, at.column + BLOCK);
         }
     }
 }
 
-/// C runs of every value.
+/// C blocks of every value.
 ///
 /// # Safety
-/// The CPU has the instruction set of `W`; there are Q queries, the runs, and all rows.
+/// The CPU has the instruction set of `W`; there are Q queries, the blocks, and all rows.
 #[inline(always)]
-unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
+unsafe fn gather_block<W: Wide, S: KvSource, const Q: usize, const C: usize>(
     source: S,
-    ahead: Option<&mut Ahead>,
+    ahead: Option<&mut RowPrefetcher>,
     Place { starts, width, column, positions }: &Place,
     weights: [&[f32; TILE]; Q],
-    (sums, kept): (&mut [f32], Option<&[f32]>),
+    (sums, rescale): (&mut [f32], Option<&[f32]>),
 ) {
     let mut next = ahead.map_or(std::ptr::null(), |ahead| ahead.take(C * positions.len()));
     // SAFETY: the caller's: all numbers are within rows or sums.
@@ -437,15 +437,15 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
         let mut now = [[[W::splat(0.0); 2]; C]; Q];
         for q in 0..Q {
             for c in 0..C {
-                let sums = sums.add(q * width + c * RUN);
+                let sums = sums.add(q * width + c * BLOCK);
                 now[q][c] = [W::load(sums), W::load(sums.add(LANES))];
             }
         }
-        if let Some(kept) = kept {
+        if let Some(rescale) = rescale {
             for q in 0..Q {
-                let kept = W::splat(kept[q]);
+                let rescale = W::splat(rescale[q]);
                 for c in 0..C {
-                    now[q][c] = [now[q][c][0].mul(kept), now[q][c][1].mul(kept)];
+                    now[q][c] = [now[q][c][0].mul(rescale), now[q][c][1].mul(rescale)];
                 }
             }
         }
@@ -453,12 +453,12 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
             let start = starts.get_unchecked(p) + column;
             if !next.is_null() {
                 for c in 0..C {
-                    ask(next.wrapping_add(c * S::RUN_BYTES));
+                    prefetch_line(next.wrapping_add(c * S::BLOCK_BYTES));
                 }
-                next = next.wrapping_add(C * S::RUN_BYTES);
+                next = next.wrapping_add(C * S::BLOCK_BYTES);
             }
             for c in 0..C {
-                let [low, high] = source.run::<W>(start + c * RUN);
+                let [low, high] = source.block::<W>(start + c * BLOCK);
                 for q in 0..Q {
                     let weight = W::splat(*weights[q].get_unchecked(p));
                     now[q][c][0] = weight.mul_add(low, now[q][c][0]);
@@ -468,7 +468,7 @@ unsafe fn gather_block<W: Wide, S: Source, const Q: usize, const C: usize>(
         }
         for q in 0..Q {
             for c in 0..C {
-                let sums = sums.add(q * width + c * RUN);
+                let sums = sums.add(q * width + c * BLOCK);
                 now[q][c][0].store(sums);
                 now[q][c][1].store(sums.add(LANES));
             }

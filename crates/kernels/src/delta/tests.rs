@@ -81,8 +81,8 @@ impl Case {
                 let g = f64::from(self.a[head]) * if x > 20.0 { x } else { x.exp().ln_1p() };
                 state.iter_mut().for_each(|state| *state *= g.exp());
                 for c in 0..value_width {
-                    let told: f64 = (0..key_width).map(|i| state[i * value_width + c] * k[i]).sum();
-                    let delta = rate * (v[head * value_width + c] - told);
+                    let predicted: f64 = (0..key_width).map(|i| state[i * value_width + c] * k[i]).sum();
+                    let delta = rate * (v[head * value_width + c] - predicted);
                     (0..key_width).for_each(|i| state[i * value_width + c] += k[i] * delta);
                     let sum: f64 = (0..key_width).map(|i| state[i * value_width + c] * q[i]).sum();
                     y.push(sum / (key_width as f64).sqrt());
@@ -135,7 +135,7 @@ fn shapes_of_models_and_odd_ones() {
 fn value_head_j_goes_with_key_head_j_mod_hk() {
     let case = Case::new(2, 4, (8, 8), 3, 1.0);
     let (y, _) = case.run(&cpus()[0], DeltaForm::Recurrent, &[3]);
-    // Without key head 1, value heads 1 and 3 tell nothing, and 0 and 2 what they told.
+    // Without key head 1, value heads 1 and 3 predict nothing, and 0 and 2 what they did.
     let mut without = case;
     for row in without.qkv.chunks_exact_mut(without.shape.channels()) {
         row[8..16].fill(0.0);

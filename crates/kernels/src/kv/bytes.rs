@@ -1,6 +1,7 @@
 //! Rows as bytes, to be kept elsewhere and put back: what is stored, little-endian, exactly.
 
-use super::{KvRows, Numbers, RUN};
+use super::{KvRows, Numbers};
+use crate::format::BLOCK;
 
 impl KvRows {
     /// Bytes of so many rows.
@@ -9,12 +10,12 @@ impl KvRows {
         match &self.numbers {
             Numbers::F32(_) => 4 * numbers,
             Numbers::F16(_) => 2 * numbers,
-            Numbers::Q8_0 { .. } => numbers / RUN * (2 + RUN),
+            Numbers::Q8_0 { .. } => numbers / BLOCK * (2 + BLOCK),
         }
     }
 
     /// Appends the `slots` rows from `slot` on to `out`: their numbers; of
-    /// [`KvFormat::Q8_0`](super::KvFormat::Q8_0) first all their scales, then all their codes.
+    /// [`KvFormat::Q8_0`](super::KvFormat::Q8_0) first all their scales, then all their quants.
     ///
     /// # Panics
     /// If there are fewer slots.
@@ -23,9 +24,9 @@ impl KvRows {
         match &self.numbers {
             Numbers::F32(numbers) => put(&numbers[range], f32::to_le_bytes, out),
             Numbers::F16(numbers) => put(&numbers[range], u16::to_le_bytes, out),
-            Numbers::Q8_0 { scales, codes } => {
-                put(&scales[range.start / RUN..range.end / RUN], u16::to_le_bytes, out);
-                put(&codes[range], i8::to_le_bytes, out);
+            Numbers::Q8_0 { scales, quants } => {
+                put(&scales[range.start / BLOCK..range.end / BLOCK], u16::to_le_bytes, out);
+                put(&quants[range], i8::to_le_bytes, out);
             }
         }
     }
@@ -40,11 +41,11 @@ impl KvRows {
         match &mut self.numbers {
             Numbers::F32(numbers) => take(&mut numbers[range], f32::from_le_bytes, bytes),
             Numbers::F16(numbers) => take(&mut numbers[range], u16::from_le_bytes, bytes),
-            Numbers::Q8_0 { scales, codes } => {
-                let scales = &mut scales[range.start / RUN..range.end / RUN];
+            Numbers::Q8_0 { scales, quants } => {
+                let scales = &mut scales[range.start / BLOCK..range.end / BLOCK];
                 let (first, second) = bytes.split_at(2 * scales.len());
                 take(scales, u16::from_le_bytes, first);
-                take(&mut codes[range], i8::from_le_bytes, second);
+                take(&mut quants[range], i8::from_le_bytes, second);
             }
         }
     }

@@ -2,13 +2,16 @@
 #![allow(unsafe_code)]
 
 mod bytes;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod source;
 
 use half::f16;
 
+use crate::format::BLOCK;
 use crate::isa::{Level, for_each_isa};
 use crate::{Aligned, Cpu, Isa};
-pub(crate) use source::{F16, F32, Q8_0, Source, View, ask, widen};
+pub(crate) use source::{F16, F32, KvSource, Q8_0, View, widen, with_source};
 
 /// How the numbers of a KV cache are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -21,11 +24,8 @@ pub enum KvFormat {
     Q8_0,
 }
 
-/// The numbers that share a scale in [`KvFormat::Q8_0`].
-pub(crate) const RUN: usize = 32;
-
 /// The greatest f16.
-const MOST: f32 = 65504.0;
+const MAX_F16: f32 = 65504.0;
 
 /// Slots, each a row of numbers.
 /// Memory that was never written takes no room: zero pages come from the system on first write.
@@ -41,10 +41,10 @@ pub struct KvRows {
 enum Numbers {
     F32(Aligned<f32>),
     F16(Aligned<u16>),
-    /// Runs of a row, which never cross into the next: a scale (f16) a run, and the codes.
+    /// Runs of a row, which never cross into the next: a scale (f16) a block, and the quants.
     Q8_0 {
         scales: Aligned<u16>,
-        codes: Aligned<i8>,
+        quants: Aligned<i8>,
     },
 }
 
@@ -57,8 +57,8 @@ impl KvRows {
         let numbers = match format {
             KvFormat::F32 => Numbers::F32(Aligned::zeros(len)),
             KvFormat::F16 => Numbers::F16(Aligned::zeros(len)),
-            KvFormat::Q8_0 if width.is_multiple_of(RUN) => {
-                Numbers::Q8_0 { scales: Aligned::zeros(len / RUN), codes: Aligned::zeros(len) }
+            KvFormat::Q8_0 if width.is_multiple_of(BLOCK) => {
+                Numbers::Q8_0 { scales: Aligned::zeros(len / BLOCK), quants: Aligned::zeros(len) }
             }
             KvFormat::Q8_0 => return None,
         };
@@ -80,7 +80,7 @@ impl KvRows {
         match &self.numbers {
             Numbers::F32(numbers) => size_of_val(&numbers[..]),
             Numbers::F16(numbers) => size_of_val(&numbers[..]),
-            Numbers::Q8_0 { scales, codes } => size_of_val(&scales[..]) + codes.len(),
+            Numbers::Q8_0 { scales, quants } => size_of_val(&scales[..]) + quants.len(),
         }
     }
 
@@ -99,9 +99,9 @@ impl KvRows {
         match &mut self.numbers {
             Numbers::F32(numbers) => numbers[range].copy_from_slice(rows),
             Numbers::F16(numbers) => narrow(cpu.isa, rows, &mut numbers[range]),
-            Numbers::Q8_0 { scales, codes } => {
-                let scales = &mut scales[range.start / RUN..range.end / RUN];
-                quantize(cpu.isa, rows, scales, &mut codes[range]);
+            Numbers::Q8_0 { scales, quants } => {
+                let scales = &mut scales[range.start / BLOCK..range.end / BLOCK];
+                quantize(cpu.isa, rows, scales, &mut quants[range]);
             }
         }
     }
@@ -115,9 +115,9 @@ impl KvRows {
         match &mut self.numbers {
             Numbers::F32(numbers) => numbers.copy_within(range, to),
             Numbers::F16(numbers) => numbers.copy_within(range, to),
-            Numbers::Q8_0 { scales, codes } => {
-                scales.copy_within(range.start / RUN..range.end / RUN, to / RUN);
-                codes.copy_within(range, to);
+            Numbers::Q8_0 { scales, quants } => {
+                scales.copy_within(range.start / BLOCK..range.end / BLOCK, to / BLOCK);
+                quants.copy_within(range, to);
             }
         }
     }
@@ -127,7 +127,7 @@ impl KvRows {
         match &self.numbers {
             Numbers::F32(numbers) => View::F32(F32(numbers)),
             Numbers::F16(numbers) => View::F16(F16(numbers)),
-            Numbers::Q8_0 { scales, codes } => View::Q8_0(Q8_0 { scales, codes }),
+            Numbers::Q8_0 { scales, quants } => View::Q8_0(Q8_0 { scales, quants }),
         }
     }
 
@@ -141,16 +141,16 @@ impl KvRows {
 }
 
 for_each_isa! {
-    fn quantize(x: &[f32], scales: &mut [u16], codes: &mut [i8]) {
-        for ((x, codes), scale) in x.as_chunks::<RUN>().0.iter().zip(codes.as_chunks_mut::<RUN>().0).zip(scales) {
-            (*scale, *codes) = quantize_run(x);
+    fn quantize(x: &[f32], scales: &mut [u16], quants: &mut [i8]) {
+        for ((x, quants), scale) in x.as_chunks::<BLOCK>().0.iter().zip(quants.as_chunks_mut::<BLOCK>().0).zip(scales) {
+            (*scale, *quants) = quantize_block(x);
         }
     }
 }
 
-/// The codes are the multiples of the scale, as it is kept, that are nearest to the numbers.
+/// The quants are the multiples of the scale, as it is kept, that are nearest to the numbers.
 #[inline(always)]
-fn quantize_run(x: &[f32; RUN]) -> (u16, [i8; RUN]) {
+fn quantize_block(x: &[f32; BLOCK]) -> (u16, [i8; BLOCK]) {
     let mut lane = [0f32; 8];
     for x in x.as_chunks::<8>().0 {
         for (&x, most) in x.iter().zip(&mut lane) {
@@ -158,7 +158,7 @@ fn quantize_run(x: &[f32; RUN]) -> (u16, [i8; RUN]) {
         }
     }
     let most = lane.into_iter().fold(0f32, |most, x| if x > most { x } else { most });
-    let scale = f16::from_f32_const((most / 127.0).min(MOST));
+    let scale = f16::from_f32_const((most / 127.0).min(MAX_F16));
     let inverse = if scale.to_bits() == 0 { 0.0 } else { 1.0 / scale.to_f32_const() };
     // Adding this rounds, half to even, and leaves the integer in the low bits.
     const ROUND: f32 = 1.5 * (1 << 23) as f32;
@@ -175,26 +175,28 @@ fn narrow(isa: Isa, x: &[f32], out: &mut [u16]) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the value proves that this CPU has the instruction set.
         Level::Avx2 | Level::AvxVnni | Level::Avx512 | Level::Amx => unsafe { avx2::narrow(x, out) },
+        #[cfg(target_arch = "aarch64")]
+        Level::Neon | Level::DotProd => neon::narrow(x, out),
     }
 }
 
 #[inline(always)]
 fn narrowed(x: f32) -> u16 {
-    f16::from_f32_const(x.clamp(-MOST, MOST)).to_bits()
+    f16::from_f32_const(x.clamp(-MAX_F16, MAX_F16)).to_bits()
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
 
-    use super::{MOST, narrowed};
+    use super::{MAX_F16, narrowed};
 
     #[inline]
     #[target_feature(enable = "avx2,fma,f16c")]
     pub(super) fn narrow(x: &[f32], out: &mut [u16]) {
         assert_eq!(x.len(), out.len());
         let whole = x.len() / 8 * 8;
-        let (least, most) = (_mm256_set1_ps(-MOST), _mm256_set1_ps(MOST));
+        let (least, most) = (_mm256_set1_ps(-MAX_F16), _mm256_set1_ps(MAX_F16));
         for i in (0..whole).step_by(8) {
             // SAFETY: eight numbers from i on are within `x` and `out`, which is as long.
             unsafe {

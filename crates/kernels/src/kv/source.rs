@@ -3,10 +3,10 @@
 
 use half::f16;
 
-use super::RUN;
+use crate::format::BLOCK;
 use crate::wide::{Wide, for_each_wide};
 
-/// The numbers of all slots, as they are kept.
+/// The numbers of all slots, as they are cached.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'a> {
     F32(F32<'a>),
@@ -14,45 +14,55 @@ pub(crate) enum View<'a> {
     Q8_0(Q8_0<'a>),
 }
 
+/// Evaluates an expression with the [`KvSource`] of a [`View`].
+macro_rules! with_source {
+    ($view:expr, $source:ident => $body:expr) => {
+        match $view {
+            $crate::kv::View::F32($source) => $body,
+            $crate::kv::View::F16($source) => $body,
+            $crate::kv::View::Q8_0($source) => $body,
+        }
+    };
+}
+pub(crate) use with_source;
+
 impl View<'_> {
     /// Where a number lies; it needn't be there.
     #[inline(always)]
     pub(crate) fn place(self, at: usize) -> *const u8 {
-        match self {
-            View::F32(F32(numbers)) => numbers.as_ptr().wrapping_add(at).cast(),
-            View::F16(F16(numbers)) => numbers.as_ptr().wrapping_add(at).cast(),
-            View::Q8_0(Q8_0 { codes, .. }) => codes.as_ptr().wrapping_add(at).cast(),
-        }
+        with_source!(self, source => source.start()).wrapping_add(at * (self.block_bytes() / BLOCK))
     }
 
-    /// The bytes of a run, without its scale.
+    /// The bytes of a block, without its scale.
     #[inline(always)]
-    pub(crate) fn run_bytes(self) -> usize {
-        match self {
-            View::F32(_) => F32::RUN_BYTES,
-            View::F16(_) => F16::RUN_BYTES,
-            View::Q8_0(_) => Q8_0::RUN_BYTES,
+    pub(crate) fn block_bytes(self) -> usize {
+        fn block_bytes<S: KvSource>(_: S) -> usize {
+            S::BLOCK_BYTES
         }
+        with_source!(self, source => block_bytes(source))
     }
 }
 
 /// Numbers that can be widened where they lie.
-pub(crate) trait Source: Copy {
-    /// The bytes of a run, without its scale.
-    const RUN_BYTES: usize;
+pub(crate) trait KvSource: Copy {
+    /// The bytes of a block, without its scale.
+    const BLOCK_BYTES: usize;
     /// Whether what is read is near, as a tile that was widened is.
     const NEAR: bool;
+
+    /// Where the first number lies, without a scale.
+    fn start(self) -> *const u8;
 
     /// The number of numbers.
     fn len(self) -> usize;
 
-    /// The [`RUN`] numbers from `at` on: a run, if there are runs.
+    /// The [`BLOCK`] numbers from `at` on: a block, if there are blocks.
     ///
     /// # Safety
     /// They are all there, and the CPU has the instruction set of `W`.
-    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2];
+    unsafe fn block<W: Wide>(self, at: usize) -> [W; 2];
 
-    /// `out` becomes the numbers from `at` on, which may lie anywhere in runs.
+    /// `out` becomes the numbers from `at` on, which may lie anywhere in blocks.
     ///
     /// # Safety
     /// The CPU has the instruction set of `W`.
@@ -68,16 +78,21 @@ pub(crate) struct F32<'a>(pub(crate) &'a [f32]);
 #[derive(Clone, Copy)]
 pub(crate) struct F16<'a>(pub(crate) &'a [u16]);
 
-/// Numbers of which each [`RUN`] share a scale.
+/// Numbers of which each [`BLOCK`] share a scale.
 #[derive(Clone, Copy)]
 pub(crate) struct Q8_0<'a> {
     pub(super) scales: &'a [u16],
-    pub(super) codes: &'a [i8],
+    pub(super) quants: &'a [i8],
 }
 
-impl Source for F32<'_> {
-    const RUN_BYTES: usize = 4 * RUN;
+impl KvSource for F32<'_> {
+    const BLOCK_BYTES: usize = 4 * BLOCK;
     const NEAR: bool = true;
+
+    #[inline(always)]
+    fn start(self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
 
     #[inline(always)]
     fn len(self) -> usize {
@@ -85,7 +100,7 @@ impl Source for F32<'_> {
     }
 
     #[inline(always)]
-    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2] {
+    unsafe fn block<W: Wide>(self, at: usize) -> [W; 2] {
         // SAFETY: the caller's.
         unsafe {
             let from = self.0.as_ptr().add(at);
@@ -99,9 +114,14 @@ impl Source for F32<'_> {
     }
 }
 
-impl Source for F16<'_> {
-    const RUN_BYTES: usize = 2 * RUN;
+impl KvSource for F16<'_> {
+    const BLOCK_BYTES: usize = 2 * BLOCK;
     const NEAR: bool = false;
+
+    #[inline(always)]
+    fn start(self) -> *const u8 {
+        self.0.as_ptr().cast()
+    }
 
     #[inline(always)]
     fn len(self) -> usize {
@@ -109,7 +129,7 @@ impl Source for F16<'_> {
     }
 
     #[inline(always)]
-    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2] {
+    unsafe fn block<W: Wide>(self, at: usize) -> [W; 2] {
         // SAFETY: the caller's.
         unsafe {
             let from = self.0.as_ptr().add(at);
@@ -135,44 +155,49 @@ impl Source for F16<'_> {
     }
 }
 
-impl Source for Q8_0<'_> {
-    const RUN_BYTES: usize = RUN;
+impl KvSource for Q8_0<'_> {
+    const BLOCK_BYTES: usize = BLOCK;
     const NEAR: bool = false;
 
     #[inline(always)]
-    fn len(self) -> usize {
-        self.codes.len()
+    fn start(self) -> *const u8 {
+        self.quants.as_ptr().cast()
     }
 
     #[inline(always)]
-    unsafe fn run<W: Wide>(self, at: usize) -> [W; 2] {
+    fn len(self) -> usize {
+        self.quants.len()
+    }
+
+    #[inline(always)]
+    unsafe fn block<W: Wide>(self, at: usize) -> [W; 2] {
         // SAFETY: the caller's.
         unsafe {
-            let from = self.codes.as_ptr().add(at);
-            let scale = W::splat_f16(self.scales.as_ptr().add(at / RUN));
+            let from = self.quants.as_ptr().add(at);
+            let scale = W::splat_f16(self.scales.as_ptr().add(at / BLOCK));
             [W::load_i8(from).mul(scale), W::load_i8(from.add(16)).mul(scale)]
         }
     }
 
     #[inline(always)]
     unsafe fn widen<W: Wide>(self, at: usize, out: &mut [f32]) {
-        assert!(at + out.len() <= self.codes.len() && self.scales.len() * RUN == self.codes.len());
+        assert!(at + out.len() <= self.quants.len() && self.scales.len() * BLOCK == self.quants.len());
         let mut done = 0;
         while done < out.len() {
             let now = at + done;
-            let count = (RUN - now % RUN).min(out.len() - done);
+            let count = (BLOCK - now % BLOCK).min(out.len() - done);
             let out = &mut out[done..][..count];
-            if count == RUN {
-                // SAFETY: the caller's; the run is there, and as many are written.
+            if count == BLOCK {
+                // SAFETY: the caller's; the block is there, and as many are written.
                 unsafe {
-                    let [low, high] = self.run::<W>(now);
+                    let [low, high] = self.block::<W>(now);
                     low.store(out.as_mut_ptr());
                     high.store(out.as_mut_ptr().add(16));
                 }
             } else {
-                let scale = f16::from_bits(self.scales[now / RUN]).to_f32_const();
-                for (out, &code) in out.iter_mut().zip(&self.codes[now..]) {
-                    *out = scale * f32::from(code);
+                let scale = f16::from_bits(self.scales[now / BLOCK]).to_f32_const();
+                for (out, &quant) in out.iter_mut().zip(&self.quants[now..]) {
+                    *out = scale * f32::from(quant);
                 }
             }
             done += count;
@@ -180,29 +205,11 @@ impl Source for Q8_0<'_> {
     }
 }
 
-/// Asks for a line of the cache to be brought near; nothing needs to be there.
-#[inline(always)]
-pub(crate) fn ask(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which reads nothing, wherever it points.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
-}
-
 for_each_wide! {
     /// `out` becomes the numbers from `at` on.
     #[inline(never)]
     pub(crate) fn widen<W>(numbers: View, at: usize, out: &mut [f32]) {
         // SAFETY: this is compiled for the instruction set of `W`.
-        unsafe {
-            match numbers {
-                View::F32(numbers) => numbers.widen::<W>(at, out),
-                View::F16(numbers) => numbers.widen::<W>(at, out),
-                View::Q8_0(numbers) => numbers.widen::<W>(at, out),
-            }
-        }
+        unsafe { with_source!(numbers, source => source.widen::<W>(at, out)) }
     }
 }

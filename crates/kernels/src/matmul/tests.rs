@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Isa, Threads, dequantize};
+use crate::{Isa, ThreadPool, dequantize};
 
 /// The places of a block's numbers of half precision: its scale, and what minima are scaled by.
 fn halves(format: Format) -> &'static [usize] {
@@ -19,8 +19,8 @@ fn halves(format: Format) -> &'static [usize] {
     }
 }
 
-/// Rows of random blocks whose scales are finite.
-/// `extreme` makes all codes the largest or smallest.
+/// WeightMatrix of random blocks whose scales are finite.
+/// `extreme` makes all quants the largest or smallest.
 fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = vec![0; rows * format.row_bytes(width).unwrap()];
@@ -33,7 +33,7 @@ fn weights(format: Format, rows: usize, width: usize, extreme: Option<u8>, seed:
         match format {
             Format::F32 => block.copy_from_slice(&random.float().to_le_bytes()),
             Format::BF16 => block.copy_from_slice(&random.float().to_le_bytes()[2..]),
-            // The first two are told apart from all others.
+            // The first two are subnormal.
             Format::MXFP4 => {
                 block[0] = [0, 1, 2, 120, 121, 122, 123, 124, 125, 126][random.next() as usize % 10];
             }
@@ -64,7 +64,7 @@ impl Random {
     }
 }
 
-fn product(cpu: &Cpu, w: Rows, x: &[f32]) -> Vec<f32> {
+fn product(cpu: &Cpu, w: WeightMatrix, x: &[f32]) -> Vec<f32> {
     let mut activations = Activations::default();
     activations.prepare(cpu, w.format, x, w.width);
     let mut y = vec![f32::NAN; activations.rows() * w.rows()];
@@ -90,7 +90,7 @@ struct Case {
 impl Case {
     fn x(&self) -> Vec<f32> {
         let mut random = Random(self.seed ^ 0xabcd);
-        // All the same magnitude: all codes are 127 or -127.
+        // All the same magnitude: all quants are 127 or -127.
         let loud = |random: &mut Random| if random.next().is_multiple_of(8) { 3.0 } else { -3.0 };
         (0..self.tokens * self.width)
             .map(|_| if self.loud { loud(&mut random) } else { random.float() })
@@ -125,12 +125,12 @@ proptest! {
     #[test]
     fn rows_do_not_depend_on_company(case in cases(), threads in 1..4usize) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
-        let w = Rows { format: case.format, bytes: &bytes, width: case.width };
+        let w = WeightMatrix { format: case.format, bytes: &bytes, width: case.width };
         let x = case.x();
-        let alone = Cpu::new(Isa::SCALAR, Threads::new(1));
+        let alone = Cpu::new(Isa::SCALAR, ThreadPool::new(1));
         let expected: Vec<f32> = x.chunks_exact(case.width).flat_map(|x| product(&alone, w, x)).collect();
         for isa in Isa::available() {
-            let cpu = Cpu::new(isa, Threads::new(threads));
+            let cpu = Cpu::new(isa, ThreadPool::new(threads));
             prop_assert_eq!(bits(&product(&cpu, w, &x)), bits(&expected), "{:?}", isa);
         }
     }
@@ -140,8 +140,8 @@ proptest! {
     #[test]
     fn products_are_right(case in cases()) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
-        let w = Rows { format: case.format, bytes: &bytes, width: case.width };
-        let cpu = Cpu::new(Isa::best(), Threads::new(1));
+        let w = WeightMatrix { format: case.format, bytes: &bytes, width: case.width };
+        let cpu = Cpu::new(Isa::best(), ThreadPool::new(1));
         let mut x = Activations::default();
         x.prepare(&cpu, case.format, &case.x(), case.width);
         let mut y = vec![0.0; case.tokens * case.rows];
@@ -171,11 +171,11 @@ proptest! {
     #[test]
     fn products_do_not_depend_on_company(case in cases(), threads in 1..3usize) {
         let bytes = weights(case.format, case.rows, case.width, case.extreme, case.seed);
-        let w = Rows { format: case.format, bytes: &bytes, width: case.width };
+        let w = WeightMatrix { format: case.format, bytes: &bytes, width: case.width };
         let row_bytes = bytes.len() / case.rows;
-        let fewer = Rows { bytes: &bytes[..case.rows.div_ceil(2) * row_bytes], ..w };
+        let fewer = WeightMatrix { bytes: &bytes[..case.rows.div_ceil(2) * row_bytes], ..w };
         for isa in Isa::available() {
-            let cpu = Cpu::new(isa, Threads::new(threads));
+            let cpu = Cpu::new(isa, ThreadPool::new(threads));
             let all = product(&cpu, w, &case.x());
             let mut x = Activations::default();
             x.prepare(&cpu, case.format, &case.x(), case.width);
@@ -203,19 +203,19 @@ proptest! {
 #[test]
 #[should_panic(expected = "row 2 of 2 of activations")]
 fn a_row_is_in_range() {
-    let cpu = Cpu::new(Isa::SCALAR, Threads::new(1));
+    let cpu = Cpu::new(Isa::SCALAR, ThreadPool::new(1));
     let mut x = Activations::default();
     x.prepare(&cpu, Format::F32, &[1.0; 4], 2);
-    let w = Rows { format: Format::F32, bytes: &[0; 8], width: 2 };
+    let w = WeightMatrix { format: Format::F32, bytes: &[0; 8], width: 2 };
     matmul(&cpu, &mut x, &mut [Product::of_rows(w, &[0, 2], &mut [0.0; 2])]);
 }
 
 #[test]
 #[should_panic(expected = "prepared for other weights than Q4_K")]
 fn activations_suit_the_weights() {
-    let cpu = Cpu::new(Isa::SCALAR, Threads::new(1));
+    let cpu = Cpu::new(Isa::SCALAR, ThreadPool::new(1));
     let mut x = Activations::default();
     x.prepare(&cpu, Format::Q8_0, &[1.0; 256], 256);
-    let w = Rows { format: Format::Q4_K, bytes: &[0; 144], width: 256 };
+    let w = WeightMatrix { format: Format::Q4_K, bytes: &[0; 144], width: 256 };
     matmul(&cpu, &mut x, &mut [Product::new(w, &mut [0.0])]);
 }

@@ -1,4 +1,5 @@
-//! Registers of 32-bit lanes, one lane a row of activations.
+//! Registers of 32-bit lanes: a lane is a row of activations (GEMM) or of weights
+//! (row-interleaved).
 #![allow(unsafe_code)]
 // In an unsafe function whose safety is "these features are there", each intrinsic would say the
 // same.
@@ -7,7 +8,9 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-/// What the products of many rows are made of.
+use crate::wide::operations;
+
+/// What products are made of.
 ///
 /// # Safety
 /// The functions may only be called where the instruction set is available, and pointers are to
@@ -15,9 +18,9 @@ use std::arch::x86_64::*;
 pub(crate) trait Vector {
     /// The lanes of a register.
     const WIDTH: usize;
-    /// Whether sums of products begin with what is to be subtracted from them: partial sums have
-    /// room for it, and so have registers.
-    const BEGINS_LOWERED: bool;
+    /// Whether sums of products start with the zero point correction: partial sums have room for
+    /// it, and so have registers.
+    const STARTS_CORRECTED: bool;
     /// Lanes of integers, or of four bytes or two words each.
     type I: Copy;
     /// Lanes of floats.
@@ -31,11 +34,15 @@ pub(crate) trait Vector {
     /// `sum` plus the two products of words of each lane.
     unsafe fn add_pairs(sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
 
-    /// `partial` plus the four products of each lane, of codes without a sign (or with one, if
+    /// `partial` plus the four products of each lane, of quants without a sign (or with one, if
     /// SIGNED) and activations.
+    /// Of AVX2 vpmaddubsw adds two products and saturates at words, vpdpbusd adds four to 32 bits.
     unsafe fn add_quads<const SIGNED: bool>(partial: Self::I, w: Self::I, x: Self::I) -> Self::I;
-    /// How an integer scale is kept for [`Vector::scaled`].
-    fn scale_word(scale: i16) -> i32;
+    /// How an integer scale is stored for [`Vector::scaled`].
+    #[inline(always)]
+    fn scale_word(scale: i16) -> i32 {
+        i32::from(scale)
+    }
     /// The sums that `partial` stands for, multiplied by a scale.
     unsafe fn scaled(partial: Self::I, scale: Self::I) -> Self::I;
     /// The sums that `partial` stands for.
@@ -45,9 +52,13 @@ pub(crate) trait Vector {
     unsafe fn zero_floats() -> Self::F;
     unsafe fn load_floats(at: *const f32) -> Self::F;
     /// What is there, or zeros.
-    unsafe fn load_unless(fresh: bool, at: *const f32) -> Self::F;
+    #[inline(always)]
+    unsafe fn load_unless(fresh: bool, at: *const f32) -> Self::F {
+        if fresh { Self::zero_floats() } else { Self::load_floats(at) }
+    }
     unsafe fn store_floats(at: *mut f32, x: Self::F);
     unsafe fn spread_float(x: f32) -> Self::F;
+    unsafe fn add_floats(a: Self::F, b: Self::F) -> Self::F;
     unsafe fn mul(a: Self::F, b: Self::F) -> Self::F;
     /// `a b + sum`
     unsafe fn mul_add(a: Self::F, b: Self::F, sum: Self::F) -> Self::F;
@@ -60,78 +71,29 @@ macro_rules! common_256 {
         type I = __m256i;
         type F = __m256;
 
-        #[inline(always)]
-        unsafe fn zero() -> __m256i {
-            _mm256_setzero_si256()
-        }
-
-        #[inline(always)]
-        unsafe fn load(at: *const i32) -> __m256i {
-            _mm256_loadu_si256(at.cast())
-        }
-
-        #[inline(always)]
-        unsafe fn spread(word: i32) -> __m256i {
-            _mm256_set1_epi32(word)
-        }
-
-        #[inline(always)]
-        unsafe fn add(a: __m256i, b: __m256i) -> __m256i {
-            _mm256_add_epi32(a, b)
-        }
-
-        #[inline(always)]
-        unsafe fn sub(a: __m256i, b: __m256i) -> __m256i {
-            _mm256_sub_epi32(a, b)
-        }
-
-        #[inline(always)]
-        unsafe fn float(x: __m256i) -> __m256 {
-            _mm256_cvtepi32_ps(x)
-        }
-
-        #[inline(always)]
-        unsafe fn zero_floats() -> __m256 {
-            _mm256_setzero_ps()
-        }
-
-        #[inline(always)]
-        unsafe fn load_floats(at: *const f32) -> __m256 {
-            _mm256_loadu_ps(at)
-        }
-
-        #[inline(always)]
-        unsafe fn load_unless(fresh: bool, at: *const f32) -> __m256 {
-            if fresh { _mm256_setzero_ps() } else { _mm256_loadu_ps(at) }
-        }
-
-        #[inline(always)]
-        unsafe fn store_floats(at: *mut f32, x: __m256) {
-            _mm256_storeu_ps(at, x);
-        }
-
-        #[inline(always)]
-        unsafe fn spread_float(x: f32) -> __m256 {
-            _mm256_set1_ps(x)
-        }
-
-        #[inline(always)]
-        unsafe fn mul(a: __m256, b: __m256) -> __m256 {
-            _mm256_mul_ps(a, b)
-        }
-
-        #[inline(always)]
-        unsafe fn mul_add(a: __m256, b: __m256, sum: __m256) -> __m256 {
-            _mm256_fmadd_ps(a, b, sum)
+        operations! {
+            fn zero() -> __m256i = _mm256_setzero_si256();
+            fn load(at: *const i32) -> __m256i = _mm256_loadu_si256(at.cast());
+            fn spread(word: i32) -> __m256i = _mm256_set1_epi32(word);
+            fn add(a: __m256i, b: __m256i) -> __m256i = _mm256_add_epi32(a, b);
+            fn sub(a: __m256i, b: __m256i) -> __m256i = _mm256_sub_epi32(a, b);
+            fn float(x: __m256i) -> __m256 = _mm256_cvtepi32_ps(x);
+            fn zero_floats() -> __m256 = _mm256_setzero_ps();
+            fn load_floats(at: *const f32) -> __m256 = _mm256_loadu_ps(at);
+            fn store_floats(at: *mut f32, x: __m256) = _mm256_storeu_ps(at, x);
+            fn spread_float(x: f32) -> __m256 = _mm256_set1_ps(x);
+            fn add_floats(a: __m256, b: __m256) -> __m256 = _mm256_add_ps(a, b);
+            fn mul(a: __m256, b: __m256) -> __m256 = _mm256_mul_ps(a, b);
+            fn mul_add(a: __m256, b: __m256, sum: __m256) -> __m256 = _mm256_fmadd_ps(a, b, sum);
         }
     };
 }
 
-/// AVX2: partial sums are words, of as many products as their room allows.
+/// AVX2: partial sums are words, of as many products as words hold.
 pub(crate) struct Avx2;
 
 impl Vector for Avx2 {
-    const BEGINS_LOWERED: bool = false;
+    const STARTS_CORRECTED: bool = false;
     common_256!();
 
     #[inline(always)]
@@ -155,14 +117,9 @@ impl Vector for Avx2 {
         i32::from(scale as u16) | i32::from(scale) << 16
     }
 
-    #[inline(always)]
-    unsafe fn scaled(partial: __m256i, scale: __m256i) -> __m256i {
-        _mm256_madd_epi16(partial, scale)
-    }
-
-    #[inline(always)]
-    unsafe fn whole(partial: __m256i) -> __m256i {
-        _mm256_madd_epi16(partial, _mm256_set1_epi16(1))
+    operations! {
+        fn scaled(partial: __m256i, scale: __m256i) -> __m256i = _mm256_madd_epi16(partial, scale);
+        fn whole(partial: __m256i) -> __m256i = _mm256_madd_epi16(partial, _mm256_set1_epi16(1));
     }
 }
 
@@ -181,7 +138,7 @@ unsafe fn add_pairs(mut sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
 pub(crate) struct AvxVnni;
 
 impl Vector for AvxVnni {
-    const BEGINS_LOWERED: bool = false;
+    const STARTS_CORRECTED: bool = false;
     common_256!();
 
     #[inline(always)]
@@ -195,19 +152,9 @@ impl Vector for AvxVnni {
         _mm256_dpbusd_avx_epi32(partial, w, x)
     }
 
-    #[inline(always)]
-    fn scale_word(scale: i16) -> i32 {
-        i32::from(scale)
-    }
-
-    #[inline(always)]
-    unsafe fn scaled(partial: __m256i, scale: __m256i) -> __m256i {
-        _mm256_mullo_epi32(partial, scale)
-    }
-
-    #[inline(always)]
-    unsafe fn whole(partial: __m256i) -> __m256i {
-        partial
+    operations! {
+        fn scaled(partial: __m256i, scale: __m256i) -> __m256i = _mm256_mullo_epi32(partial, scale);
+        fn whole(partial: __m256i) -> __m256i = partial;
     }
 }
 
@@ -216,38 +163,17 @@ pub(crate) struct Avx512;
 
 impl Vector for Avx512 {
     const WIDTH: usize = 16;
-    const BEGINS_LOWERED: bool = true;
+    const STARTS_CORRECTED: bool = true;
     type I = __m512i;
     type F = __m512;
 
-    #[inline(always)]
-    unsafe fn zero() -> __m512i {
-        _mm512_setzero_si512()
-    }
-
-    #[inline(always)]
-    unsafe fn load(at: *const i32) -> __m512i {
-        _mm512_loadu_si512(at.cast())
-    }
-
-    #[inline(always)]
-    unsafe fn spread(word: i32) -> __m512i {
-        _mm512_set1_epi32(word)
-    }
-
-    #[inline(always)]
-    unsafe fn add(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_add_epi32(a, b)
-    }
-
-    #[inline(always)]
-    unsafe fn sub(a: __m512i, b: __m512i) -> __m512i {
-        _mm512_sub_epi32(a, b)
-    }
-
-    #[inline(always)]
-    unsafe fn add_pairs(sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
-        add_pairs(sum, a, b)
+    operations! {
+        fn zero() -> __m512i = _mm512_setzero_si512();
+        fn load(at: *const i32) -> __m512i = _mm512_loadu_si512(at.cast());
+        fn spread(word: i32) -> __m512i = _mm512_set1_epi32(word);
+        fn add(a: __m512i, b: __m512i) -> __m512i = _mm512_add_epi32(a, b);
+        fn sub(a: __m512i, b: __m512i) -> __m512i = _mm512_sub_epi32(a, b);
+        fn add_pairs(sum: __m512i, a: __m512i, b: __m512i) -> __m512i = add_pairs(sum, a, b);
     }
 
     #[inline(always)]
@@ -256,58 +182,16 @@ impl Vector for Avx512 {
         _mm512_dpbusd_epi32(partial, w, x)
     }
 
-    #[inline(always)]
-    fn scale_word(scale: i16) -> i32 {
-        i32::from(scale)
-    }
-
-    #[inline(always)]
-    unsafe fn scaled(partial: __m512i, scale: __m512i) -> __m512i {
-        _mm512_mullo_epi32(partial, scale)
-    }
-
-    #[inline(always)]
-    unsafe fn whole(partial: __m512i) -> __m512i {
-        partial
-    }
-
-    #[inline(always)]
-    unsafe fn float(x: __m512i) -> __m512 {
-        _mm512_cvtepi32_ps(x)
-    }
-
-    #[inline(always)]
-    unsafe fn zero_floats() -> __m512 {
-        _mm512_setzero_ps()
-    }
-
-    #[inline(always)]
-    unsafe fn load_floats(at: *const f32) -> __m512 {
-        _mm512_loadu_ps(at)
-    }
-
-    #[inline(always)]
-    unsafe fn load_unless(fresh: bool, at: *const f32) -> __m512 {
-        if fresh { _mm512_setzero_ps() } else { _mm512_loadu_ps(at) }
-    }
-
-    #[inline(always)]
-    unsafe fn store_floats(at: *mut f32, x: __m512) {
-        _mm512_storeu_ps(at, x);
-    }
-
-    #[inline(always)]
-    unsafe fn spread_float(x: f32) -> __m512 {
-        _mm512_set1_ps(x)
-    }
-
-    #[inline(always)]
-    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
-        _mm512_mul_ps(a, b)
-    }
-
-    #[inline(always)]
-    unsafe fn mul_add(a: __m512, b: __m512, sum: __m512) -> __m512 {
-        _mm512_fmadd_ps(a, b, sum)
+    operations! {
+        fn scaled(partial: __m512i, scale: __m512i) -> __m512i = _mm512_mullo_epi32(partial, scale);
+        fn whole(partial: __m512i) -> __m512i = partial;
+        fn float(x: __m512i) -> __m512 = _mm512_cvtepi32_ps(x);
+        fn zero_floats() -> __m512 = _mm512_setzero_ps();
+        fn load_floats(at: *const f32) -> __m512 = _mm512_loadu_ps(at);
+        fn store_floats(at: *mut f32, x: __m512) = _mm512_storeu_ps(at, x);
+        fn spread_float(x: f32) -> __m512 = _mm512_set1_ps(x);
+        fn add_floats(a: __m512, b: __m512) -> __m512 = _mm512_add_ps(a, b);
+        fn mul(a: __m512, b: __m512) -> __m512 = _mm512_mul_ps(a, b);
+        fn mul_add(a: __m512, b: __m512, sum: __m512) -> __m512 = _mm512_fmadd_ps(a, b, sum);
     }
 }

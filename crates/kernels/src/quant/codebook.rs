@@ -1,18 +1,16 @@
 //! Formats of which a nibble is a place in a table of sixteen numbers.
+#![allow(non_camel_case_types)] // ggml's names.
 
-use super::Run;
-use super::Super;
-use super::half_at;
+use super::Block;
+use super::SuperBlock;
 use super::legacy::nibbles;
 use crate::Format;
 
 /// 4-bit floats with a power of two: OCP's Microscaling formats, section 5.
 pub(crate) struct MXFP4;
 /// A table with a scale a block.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ4_NL;
 /// The same table with 6-bit scales of 32.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ4_XS;
 
 /// Twice the values of an E2M1 float (sign, two bits of exponent, one of mantissa), so that they
@@ -33,7 +31,7 @@ pub(crate) fn e8m0_half(exponent: u8) -> f32 {
     })
 }
 
-impl Run for MXFP4 {
+impl Block for MXFP4 {
     const FORMAT: Format = Format::MXFP4;
 
     #[inline(always)]
@@ -42,32 +40,23 @@ impl Run for MXFP4 {
     }
 
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 32] {
+    fn quants(block: &[u8]) -> [i8; 32] {
         nibbles(&block[1..]).map(|place| E2M1[usize::from(place)])
     }
 }
 
-impl Run for IQ4_NL {
+impl Block for IQ4_NL {
     const FORMAT: Format = Format::IQ4_NL;
 
     #[inline(always)]
-    fn scale(block: &[u8]) -> f32 {
-        half_at(block, 0)
-    }
-
-    #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 32] {
+    fn quants(block: &[u8]) -> [i8; 32] {
         nibbles(&block[2..]).map(|place| UNEVEN[usize::from(place)])
     }
 }
 
-impl Super for IQ4_XS {
+impl SuperBlock for IQ4_XS {
     const FORMAT: Format = Format::IQ4_XS;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0), 0.0)
-    }
+    const SCALE_AT: usize = 0;
 
     /// Upper two bits of all eight first, then the lower four; minus 32.
     #[inline(always)]
@@ -75,19 +64,19 @@ impl Super for IQ4_XS {
         let upper = u16::from_le_bytes([block[2], block[3]]);
         let mut scales = [0; 16];
         for (i, scale) in scales.iter_mut().enumerate() {
-            let run = i / 2;
-            let lower = block[4 + run / 2] >> (4 * (run % 2)) & 15;
-            *scale = (lower | ((upper >> (2 * run) & 3) << 4) as u8) as i8 - 32;
+            let sub_block = i / 2;
+            let lower = block[4 + sub_block / 2] >> (4 * (sub_block % 2)) & 15;
+            *scale = (lower | ((upper >> (2 * sub_block) & 3) << 4) as u8) as i8 - 32;
         }
         (scales, [0; 16])
     }
 
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
-        let mut codes = [0; 256];
-        for (run, bytes) in codes.as_chunks_mut().0.iter_mut().zip(block[8..].chunks_exact(16)) {
-            *run = nibbles(bytes).map(|place| UNEVEN[usize::from(place)]);
+    fn quants(block: &[u8]) -> [i8; 256] {
+        let mut quants = [0; 256];
+        for (sub_block, bytes) in quants.as_chunks_mut().0.iter_mut().zip(block[8..].chunks_exact(16)) {
+            *sub_block = nibbles(bytes).map(|place| UNEVEN[usize::from(place)]);
         }
-        codes
+        quants
     }
 }

@@ -2,9 +2,10 @@
 //! some by number.
 //!
 //! `grids.bin` has the numbers of llama.cpp's `ggml-common.h` (`iq2xxs_grid`, `iq2xs_grid`,
-//! `iq2s_grid`, `iq3xxs_grid`, `iq3s_grid`, `iq1s_grid`, in this order), packed: a pattern is
-//! sixteen bits, of which two say which of three values each of eight numbers has, or four which of
-//! eight values each of four has.
+//! `iq2s_grid`, `iq3xxs_grid`, `iq3s_grid`, `iq1s_grid`, in this order), packed.
+//! A pattern is sixteen bits.
+//! Two of them say which of three values each of eight numbers has, or four which of eight values
+//! each of four has.
 
 static PACKED: &[u8; 9216] = include_bytes!("grids.bin");
 

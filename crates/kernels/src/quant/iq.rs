@@ -1,32 +1,27 @@
-//! ggml's IQ formats: superblocks of patterns out of a codebook ([`grids`]), with signs beside
+//! ggml's IQ formats: super-blocks of patterns out of a codebook ([`grids`]), with signs beside
 //! them, or (IQ1) moved up or down by an eighth.
 //! A scale is an odd number.
+#![allow(non_camel_case_types)] // ggml's names.
 
-use super::{Super, grids, half_at};
+use super::{SuperBlock, grids, half_at};
 use crate::Format;
 
 /// Patterns of eight out of 256; four bits of scale for 32, and of each eight signs only seven, for
 /// their number is even.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ2_XXS;
 /// Out of 512; scales of sixteen, signs as those.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ2_XS;
 /// Out of 1024; scales of sixteen, all signs.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ2_S;
 /// Patterns of four out of 256; scales of 32, signs as IQ2_XXS.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ3_XXS;
 /// Out of 512; scales of 32, all signs.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ3_S;
-/// Patterns of eight out of 2048, each number -1, 0 or 1; three bits of scale and a direction for 32.
-#[allow(non_camel_case_types)]
+/// Patterns of eight out of 2048, each number -1, 0 or 1.
+/// Three bits of scale and a direction for 32.
 pub(crate) struct IQ1_S;
-/// The same with a scale for sixteen and a direction for eight; the superblock's scale lies in the
+/// The same with a scale for sixteen and a direction for eight; the super-block's scale lies in the
 /// upper bits of the others.
-#[allow(non_camel_case_types)]
 pub(crate) struct IQ1_M;
 
 /// The little-endian words of some bytes.
@@ -58,10 +53,10 @@ fn odd_nibbles(bytes: &[u8]) -> [i8; 16] {
 
 /// Scales of 32 each.
 #[inline(always)]
-fn odd_runs(scale: impl Fn(usize) -> u8) -> [i8; 16] {
+fn odd_sub_blocks(scale: impl Fn(usize) -> u8) -> [i8; 16] {
     let mut scales = [0; 16];
-    for (run, two) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
-        *two = [2 * scale(run) as i8 + 1; 2];
+    for (sub_block, two) in scales.as_chunks_mut::<2>().0.iter_mut().enumerate() {
+        *two = [2 * scale(sub_block) as i8 + 1; 2];
     }
     scales
 }
@@ -76,32 +71,29 @@ fn even(signs: u32) -> u8 {
 /// Patterns with their signs, a bit each: set means below zero.
 #[inline(always)]
 fn signed<const N: usize>(patterns: impl Fn(usize) -> [u8; N], signs: impl Fn(usize) -> u8) -> [i8; 256] {
-    let mut codes = [0; 256];
-    for (i, codes) in codes.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+    let mut quants = [0; 256];
+    for (i, quants) in quants.as_chunks_mut::<N>().0.iter_mut().enumerate() {
         let (pattern, signs) = (patterns(i), signs(i * N / 8) >> (i * N % 8));
-        for (j, (code, magnitude)) in codes.iter_mut().zip(pattern).enumerate() {
-            *code = if signs >> j & 1 == 1 { -(magnitude as i8) } else { magnitude as i8 };
+        for (j, (quant, magnitude)) in quants.iter_mut().zip(pattern).enumerate() {
+            *quant = if signs >> j & 1 == 1 { -(magnitude as i8) } else { magnitude as i8 };
         }
     }
-    codes
+    quants
 }
 
-impl Super for IQ2_XXS {
+impl SuperBlock for IQ2_XXS {
     const FORMAT: Format = Format::IQ2_XXS;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0) * 0.125, 0.0)
-    }
+    const SCALE_AT: usize = 0;
+    const SCALE_FACTOR: f32 = 0.125;
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_runs(|run| block[2 + 8 * run + 7] >> 4), [0; 16])
+        (odd_sub_blocks(|sub_block| block[2 + 8 * sub_block + 7] >> 4), [0; 16])
     }
 
-    /// Of each run, four numbers of patterns in a byte each, then four times seven signs.
+    /// Of each sub-block, four numbers of patterns in a byte each, then four times seven signs.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         signed(
             |i| grids::IQ2_XXS[usize::from(block[2 + i / 4 * 8 + i % 4])].to_le_bytes(),
             |i| even(word(block, 2 + i / 4 * 8 + 4) >> (7 * (i % 4))),
@@ -109,13 +101,10 @@ impl Super for IQ2_XXS {
     }
 }
 
-impl Super for IQ2_XS {
+impl SuperBlock for IQ2_XS {
     const FORMAT: Format = Format::IQ2_XS;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0) * 0.125, 0.0)
-    }
+    const SCALE_AT: usize = 0;
+    const SCALE_FACTOR: f32 = 0.125;
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
@@ -124,7 +113,7 @@ impl Super for IQ2_XS {
 
     /// Nine bits of pattern, seven of signs.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         signed(
             |i| grids::IQ2_XS[usize::from(short(block, 2 + 2 * i) & 511)].to_le_bytes(),
             |i| even(u32::from(short(block, 2 + 2 * i) >> 9)),
@@ -132,13 +121,10 @@ impl Super for IQ2_XS {
     }
 }
 
-impl Super for IQ2_S {
+impl SuperBlock for IQ2_S {
     const FORMAT: Format = Format::IQ2_S;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0) * 0.125, 0.0)
-    }
+    const SCALE_AT: usize = 0;
+    const SCALE_FACTOR: f32 = 0.125;
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
@@ -147,27 +133,24 @@ impl Super for IQ2_S {
 
     /// Eight bits of each pattern, then all signs, then the upper two bits of each pattern.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         let upper = |i: usize| usize::from(block[66 + i / 4] >> (2 * (i % 4)) & 3) << 8;
         signed(|i| grids::IQ2_S[usize::from(block[2 + i]) | upper(i)].to_le_bytes(), |i| block[34 + i])
     }
 }
 
-impl Super for IQ3_XXS {
+impl SuperBlock for IQ3_XXS {
     const FORMAT: Format = Format::IQ3_XXS;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0) * 0.25, 0.0)
-    }
+    const SCALE_AT: usize = 0;
+    const SCALE_FACTOR: f32 = 0.25;
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_runs(|run| block[66 + 4 * run + 3] >> 4), [0; 16])
+        (odd_sub_blocks(|sub_block| block[66 + 4 * sub_block + 3] >> 4), [0; 16])
     }
 
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         signed(
             |i| grids::IQ3_XXS[usize::from(block[2 + i])].to_le_bytes(),
             |i| even(word(block, 66 + i / 4 * 4) >> (7 * (i % 4))),
@@ -175,22 +158,18 @@ impl Super for IQ3_XXS {
     }
 }
 
-impl Super for IQ3_S {
+impl SuperBlock for IQ3_S {
     const FORMAT: Format = Format::IQ3_S;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0), 0.0)
-    }
+    const SCALE_AT: usize = 0;
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        (odd_runs(|run| nibble(&block[106..110], run)), [0; 16])
+        (odd_sub_blocks(|sub_block| nibble(&block[106..110], sub_block)), [0; 16])
     }
 
     /// Eight bits of each pattern, then the ninth ones, then all signs.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         let ninth = |i: usize| usize::from(block[66 + i / 8] >> (i % 8) & 1) << 8;
         signed(|i| grids::IQ3_S[usize::from(block[2 + i]) | ninth(i)].to_le_bytes(), |i| block[74 + i])
     }
@@ -199,21 +178,18 @@ impl Super for IQ3_S {
 /// Eight times patterns of -1, 0 and 1, with one taken off where `down`, else added.
 #[inline(always)]
 fn moved(patterns: impl Fn(usize) -> usize, down: impl Fn(usize) -> bool) -> [i8; 256] {
-    let mut codes = [0; 256];
-    for (i, codes) in codes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+    let mut quants = [0; 256];
+    for (i, quants) in quants.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         let by = if down(i) { -9 } else { -7 };
-        *codes = grids::IQ1[patterns(i)].to_le_bytes().map(|value| value as i8 + by);
+        *quants = grids::IQ1[patterns(i)].to_le_bytes().map(|value| value as i8 + by);
     }
-    codes
+    quants
 }
 
-impl Super for IQ1_S {
+impl SuperBlock for IQ1_S {
     const FORMAT: Format = Format::IQ1_S;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 0) * 0.125, 0.0)
-    }
+    const SCALE_AT: usize = 0;
+    const SCALE_FACTOR: f32 = 0.125;
 
     #[inline(always)]
     fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]) {
@@ -221,10 +197,10 @@ impl Super for IQ1_S {
         (std::array::from_fn(scale), [0; 16])
     }
 
-    /// Eight bits of each pattern; then for each run the upper three of four patterns, the scale,
-    /// and the direction.
+    /// Eight bits of each pattern; then for each sub-block the upper three of four patterns, the
+    /// scale, and the direction.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         let upper = |i: usize| short(block, 34 + i / 4 * 2);
         moved(
             |i| usize::from(u16::from(block[2 + i]) | (upper(i) >> (3 * (i % 4)) & 7) << 8),
@@ -233,12 +209,14 @@ impl Super for IQ1_S {
     }
 }
 
-impl Super for IQ1_M {
+impl SuperBlock for IQ1_M {
     const FORMAT: Format = Format::IQ1_M;
+    /// Of the four words that hold it.
+    const SCALE_AT: usize = 48;
 
     #[inline(always)]
     fn scale(block: &[u8]) -> (f32, f32) {
-        let nibble = |i: usize| short(block, 48 + 2 * i) >> 12 << (4 * i);
+        let nibble = |i: usize| short(block, Self::SCALE_AT + 2 * i) >> 12 << (4 * i);
         let bits = nibble(0) | nibble(1) | nibble(2) | nibble(3);
         (half_at(&bits.to_le_bytes(), 0) * 0.125, 0.0)
     }
@@ -251,7 +229,7 @@ impl Super for IQ1_M {
 
     /// Eight bits of each pattern; then for each its upper three and the direction.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         let upper = |i: usize| nibble(&block[32..48], i);
         moved(|i| usize::from(block[i]) | usize::from(upper(i) & 7) << 8, |i| upper(i) & 8 != 0)
     }

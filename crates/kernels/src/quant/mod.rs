@@ -1,12 +1,15 @@
 //! What the bytes of each weight format mean, and their dot products.
 //!
-//! A row of weights is worked through in panels.
-//! A [`Codec`] unpacks a panel once and multiplies it with any number of rows of activations.
-//! There are four families of formats: [`Float`]s, [`Run`]s of 32 codes with a scale each,
-//! [`Super`]blocks of 256 codes with scales of scales, and [`Sixteen`]s with a scale each.
-//! A codec is written once for a family and an instruction set ([`scalar`], [`avx2`]); what is
-//! particular to a format is how its codes and scales are packed ([`legacy`], [`k`], [`codebook`],
-//! [`iq`], [`ternary`], [`sixteens`], [`float`]).
+//! A row of weights is worked through in chunks of 256 quants (64 floats).
+//! A [`Codec`] unpacks a chunk once and multiplies it with any number of rows of activations.
+//! There are four families of formats.
+//! [`Float`]s are plain numbers.
+//! [`Block`]s have 32 quants and a scale each.
+//! [`SuperBlock`]s have 256 quants and scales of scales.
+//! [`SubBlock`]s have 16 quants and a float scale each.
+//! A codec is written once for a family and an instruction set ([`scalar`], `avx2`, `neon`).
+//! What is particular to a format is how its quants and scales are packed ([`legacy`], [`k`],
+//! [`codebook`], [`iq`], [`ternary`], [`sub_blocks`], [`float`]).
 #![allow(unsafe_code)]
 
 #[cfg(target_arch = "x86_64")]
@@ -17,46 +20,44 @@ pub(crate) mod grids;
 pub(crate) mod iq;
 pub(crate) mod k;
 pub(crate) mod legacy;
+#[cfg(target_arch = "aarch64")]
+pub(crate) mod neon;
 pub(crate) mod scalar;
-pub(crate) mod sixteens;
+pub(crate) mod sub_blocks;
 pub(crate) mod ternary;
 
 use half::f16;
+#[cfg(target_arch = "aarch64")]
+pub(crate) use neon::dotprod;
 
 use crate::Format;
 use crate::activations::Activations;
+use crate::format::SUPER_BLOCK;
 use crate::lanes::LANES;
 
-/// Numbers in a panel of codes.
-pub(crate) const PANEL: usize = 256;
-/// Numbers in a run.
-pub(crate) const RUN: usize = 32;
-/// Numbers in a panel of floats.
-pub(crate) const FLOATS: usize = 64;
-
-/// How panels of one format are unpacked and multiplied with one instruction set.
+/// How chunks of one format are unpacked and multiplied with one instruction set.
 ///
 /// # Safety
 /// The functions may only be called where that instruction set is available.
 pub(crate) trait Codec {
-    /// Numbers in a panel.
+    /// Numbers in a chunk.
     const LEN: usize;
-    /// Bytes of a panel.
+    /// Bytes of a chunk.
     const BYTES: usize;
-    /// A panel of weights, unpacked.
-    type Panel;
+    /// A chunk of weights, unpacked.
+    type Chunk;
 
     /// Unpacks [`Codec::BYTES`] bytes.
-    unsafe fn unpack(bytes: &[u8]) -> Self::Panel;
+    unsafe fn unpack(bytes: &[u8]) -> Self::Chunk;
 
-    /// Adds the products of a panel with the same panel of a row of activations.
-    unsafe fn dot(panel: &Self::Panel, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]);
+    /// Adds the products of a chunk with the same chunk of a row of activations.
+    unsafe fn dot(chunk: &Self::Chunk, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]);
 }
 
 /// Codecs that give numbers back.
-pub(crate) trait Numbers: Codec {
-    /// The first numbers of a panel, as many as `y` takes.
-    fn numbers(panel: &Self::Panel, y: &mut [f32]);
+pub(crate) trait Dequantize: Codec {
+    /// The first numbers of a chunk, as many as `y` takes.
+    fn dequantize(chunk: &Self::Chunk, y: &mut [f32]);
 }
 
 /// A format of plain floats, multiplied with f32 activations: number i goes to lane i % 8.
@@ -68,61 +69,78 @@ pub(crate) trait Float {
     fn widen(bytes: &[u8]) -> f32;
 }
 
-/// A format of blocks of 32 numbers: number i is `scale * code[i] + offset`.
-/// Eight blocks are a panel; their eight sums of integers go to the eight lanes.
-pub(crate) trait Run {
+/// A format of blocks of 32 numbers: number i is `scale * quant[i] + offset`.
+/// Eight blocks are a chunk; their eight sums of integers go to the eight lanes.
+pub(crate) trait Block {
     /// The format.
     const FORMAT: Format;
     /// Whether blocks have an offset.
     const OFFSET: bool = false;
 
-    /// The scale of a block.
-    fn scale(block: &[u8]) -> f32;
-
-    /// The offset of a block.
-    fn offset(_block: &[u8]) -> f32 {
-        0.0
+    /// The scale of a block: a number of half precision at its start, unless otherwise defined.
+    #[inline(always)]
+    fn scale(block: &[u8]) -> f32 {
+        half_at(block, 0)
     }
 
-    /// The codes of a block.
+    /// The offset of a block, which follows the scale.
+    #[inline(always)]
+    fn offset(block: &[u8]) -> f32 {
+        if Self::OFFSET { half_at(block, 2) } else { 0.0 }
+    }
+
+    /// The quants of a block.
     /// Within -128..=127.
-    fn codes(block: &[u8]) -> [i8; 32];
+    fn quants(block: &[u8]) -> [i8; 32];
 }
 
-/// A format of superblocks of 256 numbers: number i is `scale * scales[i / 16] * code[i] - minimum * minima[i / 16]`. A
-/// superblock is a panel; its sum of integers goes to the lane of its index.
-pub(crate) trait Super {
+/// A format of super-blocks of 256 numbers: number i is
+/// `scale * scales[i / 16] * quant[i] - minimum * minima[i / 16]`.
+/// A super-block is a chunk; its sum of integers goes to the lane of its index.
+pub(crate) trait SuperBlock {
     /// The format.
     const FORMAT: Format;
     /// Whether there are minima.
     const MINIMA: bool = false;
+    /// Where the scale of scales is, of half precision; that of minima follows.
+    const SCALE_AT: usize;
+    /// What it is multiplied by.
+    const SCALE_FACTOR: f32 = 1.0;
 
     /// The scale of scales, and the scale of minima.
-    fn scale(block: &[u8]) -> (f32, f32);
+    #[inline(always)]
+    fn scale(block: &[u8]) -> (f32, f32) {
+        let minimum = if Self::MINIMA { half_at(block, Self::SCALE_AT + 2) } else { 0.0 };
+        (half_at(block, Self::SCALE_AT) * Self::SCALE_FACTOR, minimum)
+    }
 
-    /// The integer scales and minima (0..=63) of each sixteen codes.
-    fn scales(block: &[u8]) -> ([i8; 16], [u8; 16]);
+    /// The integer scales and minima (0..=63) of each sixteen quants; ones unless otherwise
+    /// defined.
+    #[inline(always)]
+    fn scales(_block: &[u8]) -> ([i8; 16], [u8; 16]) {
+        ([1; 16], [0; 16])
+    }
 
-    /// The codes.
+    /// The quants.
     /// Within -128..=127.
-    fn codes(block: &[u8]) -> [i8; 256];
+    fn quants(block: &[u8]) -> [i8; 256];
 }
 
-/// A format of which each sixteen numbers have a scale that is no integer times another: number i
-/// is `scales[i / 16] * code[i]`.
-/// Blocks of 256 numbers are a panel; the sum of integers of sixteen i goes to lane `i % 2 * 4 + i
-/// / 2 % 4`.
-pub(crate) trait Sixteen {
+/// A format of sub-blocks of sixteen, whose scales are floats and not integers times another:
+/// number i is `scales[i / 16] * quant[i]`.
+/// 256 numbers are a chunk; the sum of integers of sub-block i goes to lane
+/// `i % 2 * 4 + i / 2 % 4`.
+pub(crate) trait SubBlock {
     /// The format.
     const FORMAT: Format;
-    /// Bytes of a panel.
-    const BYTES: usize = PANEL / Self::FORMAT.block_len() * Self::FORMAT.block_bytes();
+    /// Bytes of a chunk.
+    const BYTES: usize = SUPER_BLOCK / Self::FORMAT.block_len() * Self::FORMAT.block_bytes();
 
-    /// The scales of a panel.
-    fn scales(panel: &[u8]) -> [f32; 16];
+    /// The scales of a chunk.
+    fn scales(chunk: &[u8]) -> [f32; 16];
 
-    /// The codes of a panel.
-    fn codes(panel: &[u8]) -> [i8; 256];
+    /// The quants of a chunk.
+    fn quants(chunk: &[u8]) -> [i8; 256];
 }
 
 /// The numbers that `bytes` stand for.
@@ -134,19 +152,19 @@ pub fn dequantize(format: Format, bytes: &[u8], y: &mut [f32]) {
     with_codec!(format, scalar, C => dequantize_with::<C>(bytes, y));
 }
 
-fn dequantize_with<C: Numbers>(bytes: &[u8], y: &mut [f32]) {
+fn dequantize_with<C: Dequantize>(bytes: &[u8], y: &mut [f32]) {
     let mut padded = [0; MAX_BYTES];
     for (bytes, y) in bytes.chunks(C::BYTES).zip(y.chunks_mut(C::LEN)) {
-        // SAFETY: plain Rust runs anywhere.
-        let panel = unsafe { C::unpack(whole::<C>(bytes, &mut padded)) };
-        C::numbers(&panel, y);
+        // SAFETY: plain Rust works anywhere.
+        let chunk = unsafe { C::unpack(whole::<C>(bytes, &mut padded)) };
+        C::dequantize(&chunk, y);
     }
 }
 
-/// Bytes of the largest panel: eight blocks of Q8_0.
+/// Bytes of the largest chunk: eight blocks of Q8_0.
 pub(crate) const MAX_BYTES: usize = 8 * 34;
 
-/// The bytes of a whole panel: the last one of a row, if cut short, is copied to `zeros`.
+/// The bytes of a whole chunk: the last one of a row, if cut short, is copied to `zeros`.
 #[inline(always)]
 pub(crate) fn whole<'a, C: Codec>(bytes: &'a [u8], zeros: &'a mut [u8; MAX_BYTES]) -> &'a [u8] {
     if bytes.len() == C::BYTES {
@@ -162,25 +180,52 @@ fn half_at(block: &[u8], at: usize) -> f32 {
     f16::from_le_bytes([block[at], block[at + 1]]).to_f32_const()
 }
 
+/// Evaluates an expression with a type `$F`, that of a format.
+///
+/// Either with one expression for each family of formats, or for some formats alone, which the
+/// caller knows to be all that come.
+macro_rules! with_format {
+    ($format:expr, $F:ident => {
+        float: $float:expr, block: $block:expr, super_block: $super_block:expr, sub_block: $sub_block:expr $(,)?
+    }) => {
+        $crate::quant::with_format!(@match $format, $F;
+            float [F32 F16 BF16] $float;
+            legacy [Q4_0 Q4_1 Q5_0 Q5_1 Q8_0] $block; codebook [MXFP4 IQ4_NL] $block;
+            k [Q2_K Q3_K Q4_K Q5_K Q6_K] $super_block; codebook [IQ4_XS] $super_block;
+            iq [IQ1_S IQ1_M IQ2_XXS IQ2_XS IQ2_S IQ3_XXS IQ3_S] $super_block; ternary [TQ1_0 TQ2_0] $super_block;
+            sub_blocks [NVFP4 Q1_0] $sub_block)
+    };
+    ($format:expr, $F:ident in $($file:ident [$($name:ident)+])+ => $body:expr) => {
+        match $format {
+            $($($crate::Format::$name => {
+                #[allow(dead_code)] // Not every expression names it.
+                type $F = $crate::quant::$file::$name;
+                $body
+            })+)+
+            other => unreachable!("no kernel of this kind for {}", other.name()),
+        }
+    };
+    (@match $format:expr, $F:ident; $($file:ident [$($name:ident)+] $body:expr);+) => {
+        match $format {
+            $($($crate::Format::$name => {
+                #[allow(dead_code)] // Not every expression names it.
+                type $F = $crate::quant::$file::$name;
+                $body
+            })+)+
+        }
+    };
+}
+pub(crate) use with_format;
+
 /// Evaluates an expression with type `$C`: the codec of a format for an instruction set.
 macro_rules! with_codec {
     ($format:expr, $isa:ident, $C:ident => $body:expr) => {
-        $crate::quant::with_codec!($format, $isa, $C => $body;
-            F32: Floats<float>, F16: Floats<float>, BF16: Floats<float>,
-            Q4_0: Runs<legacy>, Q4_1: Runs<legacy>, Q5_0: Runs<legacy>, Q5_1: Runs<legacy>, Q8_0: Runs<legacy>,
-            Q2_K: Supers<k>, Q3_K: Supers<k>, Q4_K: Supers<k>, Q5_K: Supers<k>, Q6_K: Supers<k>,
-            MXFP4: Runs<codebook>, IQ4_NL: Runs<codebook>, IQ4_XS: Supers<codebook>,
-            IQ1_S: Supers<iq>, IQ1_M: Supers<iq>, IQ2_XXS: Supers<iq>, IQ2_XS: Supers<iq>, IQ2_S: Supers<iq>,
-            IQ3_XXS: Supers<iq>, IQ3_S: Supers<iq>, TQ1_0: Supers<ternary>, TQ2_0: Supers<ternary>,
-            NVFP4: Sixteens<sixteens>, Q1_0: Sixteens<sixteens>)
-    };
-    ($format:expr, $isa:ident, $C:ident => $body:expr; $($name:ident: $codec:ident<$file:ident>),*) => {
-        match $format {$(
-            $crate::Format::$name => {
-                type $C = $crate::quant::$isa::$codec<$crate::quant::$file::$name>;
-                $body
-            }
-        )*}
+        $crate::quant::with_format!($format, F => {
+            float: { type $C = $crate::quant::$isa::Floats<F>; $body },
+            block: { type $C = $crate::quant::$isa::Blocks<F>; $body },
+            super_block: { type $C = $crate::quant::$isa::SuperBlocks<F>; $body },
+            sub_block: { type $C = $crate::quant::$isa::SubBlocks<F>; $body },
+        })
     };
 }
 pub(crate) use with_codec;

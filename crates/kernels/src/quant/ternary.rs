@@ -1,41 +1,32 @@
-//! Superblocks of numbers that are mostly -1, 0 or 1 times one scale, for models that were trained
+//! Super-blocks of numbers that are mostly -1, 0 or 1 times one scale, for models that were trained
 //! so.
+#![allow(non_camel_case_types)] // ggml's names.
 
-use super::{Super, half_at, k};
+use super::{SuperBlock, k};
 use crate::Format;
 
 /// Five numbers in a byte, as digits to the base of three.
-#[allow(non_camel_case_types)]
 pub(crate) struct TQ1_0;
 /// Two bits a number.
-#[allow(non_camel_case_types)]
 pub(crate) struct TQ2_0;
 
-/// Digit number `at` of a byte, the uppermost first: the byte is 256 / 243 of what its five digits
-/// say, so that multiplied by three it carries one over.
+/// Digit number `at` of a byte, the uppermost first.
+/// The byte is 256 / 243 of what its five digits say, so that multiplied by three it carries one
+/// over.
 #[inline(always)]
 fn digit(byte: u8, at: usize) -> u8 {
     let rest = byte.wrapping_mul([1, 3, 9, 27, 81][at]);
     ((u16::from(rest) * 3) >> 8) as u8
 }
 
-impl Super for TQ1_0 {
+impl SuperBlock for TQ1_0 {
     const FORMAT: Format = Format::TQ1_0;
-
-    #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 52), 0.0)
-    }
-
-    #[inline(always)]
-    fn scales(_block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        ([1; 16], [0; 16])
-    }
+    const SCALE_AT: usize = 52;
 
     /// The first digits of 32 bytes, then their second ones, and so on; the same of sixteen bytes;
     /// then four digits of four.
     #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
+    fn quants(block: &[u8]) -> [i8; 256] {
         std::array::from_fn(|i| {
             let digit = match i {
                 0..160 => digit(block[i % 32], i / 32),
@@ -47,21 +38,12 @@ impl Super for TQ1_0 {
     }
 }
 
-impl Super for TQ2_0 {
+impl SuperBlock for TQ2_0 {
     const FORMAT: Format = Format::TQ2_0;
+    const SCALE_AT: usize = 64;
 
     #[inline(always)]
-    fn scale(block: &[u8]) -> (f32, f32) {
-        (half_at(block, 64), 0.0)
-    }
-
-    #[inline(always)]
-    fn scales(_block: &[u8]) -> ([i8; 16], [u8; 16]) {
-        ([1; 16], [0; 16])
-    }
-
-    #[inline(always)]
-    fn codes(block: &[u8]) -> [i8; 256] {
-        k::two_bits(&block[..64]).map(|code| code as i8 - 1)
+    fn quants(block: &[u8]) -> [i8; 256] {
+        k::two_bits(&block[..64]).map(|quant| quant as i8 - 1)
     }
 }

@@ -3,8 +3,9 @@ use crate::Format;
 use crate::quant::codebook::E2M1;
 
 /// For each format in order: 70 floats, 11 blocks of 32 or 3 larger ones, of random bits with
-/// finite scales; then the f32 numbers that the `gguf` Python package (0.19) makes of them, or of
-/// Q1_0, which it doesn't know, llama.cpp itself.
+/// finite scales.
+/// Then the f32 numbers that the `gguf` Python package (0.19) makes of them.
+/// Of Q1_0, which it doesn't know, llama.cpp made them.
 const BLOCKS: &[u8] = include_bytes!("../../../../tests/fixtures/quants/blocks.bin");
 
 #[test]
@@ -30,8 +31,9 @@ fn numbers_are_those_of_the_reference() {
     assert!(rest.is_empty());
 }
 
-/// Enough random blocks that most patterns of a codebook occur, by a checksum (FNV-1a over the
-/// bits) of the numbers that llama.cpp makes of them (`dequantize_row_*`), zeros without a sign.
+/// Enough random blocks that most patterns of a codebook occur.
+/// The checksum (FNV-1a over the bits) is that of the numbers that llama.cpp makes of them
+/// (`dequantize_row_*`), zeros without a sign.
 #[test]
 fn numbers_of_many_blocks_are_those_of_llama_cpp() {
     const SUMS: [(Format, u64); 11] = [

@@ -12,9 +12,9 @@ use axum::response::Response;
 use axum::routing::post;
 use serde_json::{Value, json};
 
-use crate::asked::Asked;
 use crate::dispatch::{Shared, answer, with_engine};
 use crate::fields::Fields;
+use crate::inner::InnerRequest;
 use crate::openai::messages::{History, parsed, tell_call};
 use crate::openai::parameters;
 use crate::refusal::Refusal;
@@ -63,7 +63,7 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Re
     Ok(response)
 }
 
-fn read(mut fields: Fields) -> Result<Asked, Refusal> {
+fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
     // What this API calls otherwise; the rest of the parameters is as with OpenAI, and so are those
     // that can't be honoured.
     if let Some(stops) = fields.take("stop_sequences") {

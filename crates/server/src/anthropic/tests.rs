@@ -3,7 +3,7 @@ use alara_engine::{Finish, Usage};
 use super::*;
 use crate::answer::{Answer, End, Piece, Writer};
 
-fn read_all(body: &Value) -> Result<Asked, Refusal> {
+fn read_all(body: &Value) -> Result<InnerRequest, Refusal> {
     read(Fields::read(body.to_string().as_bytes())?)
 }
 

@@ -5,7 +5,7 @@ use alara_engine::{Finish, ToolCall, Usage};
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, End, Piece, Writer, named_event};
-use crate::asked::id;
+use crate::inner::id;
 use crate::refusal::Refusal;
 
 /// Writes the answer.

@@ -14,10 +14,10 @@ use axum::response::Response;
 use axum::routing::{delete, get, post};
 use serde_json::{Value, json};
 
-use crate::asked::Asked;
 use crate::dispatch::{Shared, answer, with_engine};
 use crate::fields::Fields;
 use crate::infill;
+use crate::inner::InnerRequest;
 use crate::openai::embeddings;
 use crate::openai::messages::{History, parsed, tell_call};
 use crate::openai::parameters;
@@ -99,7 +99,7 @@ async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result
 }
 
 /// Reads what chat and generation have in common.
-fn read(shared: &Shared, fields: &mut Fields) -> Result<Asked, Refusal> {
+fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     let think = fields.take("think");
     let format = fields.take("format");
     let stream = fields.flag("stream")?.unwrap_or(true);

@@ -1,4 +1,5 @@
-//! Writes the answers of `/api/chat` and `/api/generate`: a JSON object, and in a stream one a line.
+//! Writes the answers of `/api/chat` and `/api/generate`: a JSON object, and in a stream one a
+//! line.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

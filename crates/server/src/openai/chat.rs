@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::{arguments, finish_reason, messages, parameters, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
-use crate::asked::{Asked, id};
 use crate::dispatch::{Shared, answer};
 use crate::fields::Fields;
+use crate::inner::{InnerRequest, id};
 use crate::refusal::Refusal;
 use crate::routes;
 
@@ -26,7 +26,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
 ///
 /// # Errors
 /// What can't be honoured, by the field's name.
-pub fn read(mut fields: Fields) -> Result<(Asked, bool), Refusal> {
+pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     let mut asked = parameters::read(&mut fields)?;
     let include_usage = parameters::stream_options(&mut fields, asked.stream)?;
     if !fields.has("messages") {

@@ -1,11 +1,11 @@
 #![allow(clippy::needless_pass_by_value, reason = "values of tests are written where they are passed")]
 
-use alara_engine::{Draws, Message, Request, Role, Segment, ToolChoice};
+use alara_engine::{Message, Request, Role, SamplingOverrides, Segment, ToolChoice};
 
 use super::*;
-use crate::asked::random;
+use crate::inner::random;
 
-fn read(fields: Value) -> Result<Asked, Refusal> {
+fn read(fields: Value) -> Result<InnerRequest, Refusal> {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "seed": 0});
     if let (Some(body), Some(fields)) = (body.as_object_mut(), fields.as_object()) {
         body.extend(fields.clone());
@@ -46,7 +46,7 @@ fn what_is_honoured() {
         let format = json!({"type": "json_schema", "json_schema": {"schema": set, "strict": strict}});
         check(json!({"response_format": format}), Request { schema: Some(schema.clone()), ..plain() });
     }
-    let draws = Draws {
+    let draws = SamplingOverrides {
         repetition_penalty: Some(1.5),
         presence_penalty: Some(-0.5),
         frequency_penalty: Some(0.25),
@@ -63,7 +63,7 @@ fn what_is_honoured() {
     });
     assert_eq!(read(fields).unwrap().draws, draws);
     // What is not said is the model's to say.
-    let said = Draws { temperature: Some(0.0), seed: Some(9), ..Draws::default() };
+    let said = SamplingOverrides { temperature: Some(0.0), seed: Some(9), ..SamplingOverrides::default() };
     assert_eq!(read(json!({"temperature": 0, "seed": 9})).unwrap().draws, said);
     // What says nothing, or what holds anyway.
     let neutral = json!({

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::{finish_reason, parameters, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
-use crate::asked::{Asked, id};
 use crate::dispatch::{self, Shared, with_engine};
 use crate::fields::Fields;
 use crate::infill;
+use crate::inner::{InnerRequest, id};
 use crate::refusal::Refusal;
 use crate::routes::{self, Ignored, json_of};
 
@@ -24,7 +24,7 @@ const PROMPTS: usize = 64;
 /// What is asked for: one answer for each prompt.
 #[derive(Debug, PartialEq)]
 struct Completions {
-    asked: Asked,
+    asked: InnerRequest,
     prompts: Vec<Prompt>,
     /// What comes after the text that is asked for.
     suffix: Option<String>,

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use alara_engine::{Draws, Request, Segment, Tool, ToolChoice};
+use alara_engine::{Request, SamplingOverrides, Segment, Tool, ToolChoice};
 use serde_json::{Value, json};
 
-use crate::asked::{Asked, random};
 use crate::fields::Fields;
+use crate::inner::{InnerRequest, random};
 use crate::refusal::Refusal;
 
 /// Fields that say nothing about the answer: who asks, and what a service would do with it.
@@ -89,16 +89,16 @@ const SALT: usize = 256;
 ///
 /// # Errors
 /// What can't be honoured, by the field's name.
-pub fn read(fields: &mut Fields) -> Result<Asked, Refusal> {
+pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     fields.unsupported(&UNSUPPORTED)?;
     fields.ignore(&HARMLESS);
-    let mut asked = Asked {
+    let mut asked = InnerRequest {
         model: fields.text("model")?,
         npc: npc(fields)?,
         stream: fields.flag("stream")?.unwrap_or(false),
         timings: fields.flag("timings_per_token")?.unwrap_or(false),
         draws: draws(fields)?,
-        ..Asked::default()
+        ..InnerRequest::default()
     };
     asked.request.salt = salt(fields)?;
     asked.request.max_tokens = limit(fields)?;
@@ -249,14 +249,14 @@ pub fn function(mut function: Fields, parameters: &str) -> Result<Tool, Refusal>
 ///
 /// # Errors
 /// A value that makes no sense.
-pub fn draws(fields: &mut Fields) -> Result<Draws, Refusal> {
+pub fn draws(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
     let repetition = fields.number("repetition_penalty", 0.01, 10.0)?;
     let repeat = fields.number("repeat_penalty", 0.01, 10.0)?;
     if repetition.is_some() && repeat.is_some() && repetition != repeat {
         return Err(fields.refuse("repeat_penalty", "and `repetition_penalty` differ"));
     }
     let last = fields.limit("penalty_last_n", 0)?;
-    Ok(Draws {
+    Ok(SamplingOverrides {
         repetition_penalty: repetition.or(repeat),
         presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?,
         frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?,
@@ -360,7 +360,7 @@ fn json_schema(given: &mut Fields, request: &mut Request) -> Result<(), Refusal>
     let strict = given.flag("strict")?.unwrap_or(true);
     given.ignore(&["name"]);
     // An answer is valid for its schema, unless that is not asked for and can't be.
-    let loosened = if strict { None } else { alara_engine::grammar::loosened(&schema).ok() };
+    let loosened = if strict { None } else { alara_engine::loosened(&schema).ok() };
     request.schema = Some(loosened.map_or(schema, |(loose, _)| loose));
     Ok(())
 }
@@ -382,7 +382,8 @@ pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
         .ok_or_else(|| fields.refuse(name, &format!("must be a text or up to {STOPS}, none of them empty")))
 }
 
-/// Whether to reason, as template variables and as OpenAI's effort, and for how many tokens at most.
+/// Whether to reason, as template variables and as OpenAI's effort, and for how many tokens at
+/// most.
 ///
 /// # Errors
 /// The fields contradict each other, or a variable is not known.

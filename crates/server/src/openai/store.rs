@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn answers_are_found_again() {
-        let folder = std::env::temp_dir().join(crate::asked::id("alara-store-"));
+        let folder = std::env::temp_dir().join(crate::inner::id("alara-store-"));
         let stored = |text: &str| Stored { messages: vec![Message::user(text)], body: json!({"id": text}) };
         let store = Store::new(Some(folder.clone()));
         store.put("resp_a", &stored("a"));

@@ -3,7 +3,7 @@
 use candle_core::{Device, Result, Tensor};
 use candle_nn::ops;
 
-use super::kv::Kv;
+use super::kv::TensorKv;
 use crate::backend::{AttentionShape, Span};
 
 /// Attention of the rows of one span to the span's sequence, which `kv` holds.
@@ -11,7 +11,7 @@ use crate::backend::{AttentionShape, Span};
 pub fn attend(
     q: &Tensor,
     sinks: Option<&Tensor>,
-    kv: &Kv,
+    kv: &TensorKv,
     span: &Span,
     shape: &AttentionShape,
 ) -> Result<Tensor> {

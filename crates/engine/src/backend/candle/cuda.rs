@@ -1,19 +1,19 @@
 //! What a CUDA device computes with this project's kernels: attention over blocks, the delta rule,
-//! experts, and weights of types that candle has no kernels for.
+//! experts, and weights that candle has no kernels for.
 
 use std::sync::Arc;
 
-use alara_cuda::tensors::{self, Attention, Codes, Matrices, Preparation, Remembered};
+use alara_cuda::tensors::{self, Attention, DeltaSequence, Matrices, Preparation, QuantizedRows};
 use alara_cuda::{AttentionSpan, Gpu, Router};
 use candle_core::quantized::QMatMul;
 use candle_core::{CudaDevice, Device, Result, Tensor};
 
-use super::state::State;
-use super::{Kv, Matrix};
+use super::state::TensorState;
+use super::{TensorKv, TensorMatrix};
 use crate::architecture::{Activation, Pairing, Score};
 use crate::backend::{
-    AttentionShape, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Greatest, Heads, Queries,
-    StackShape, Step, format,
+    AttentionShape, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Heads, Queries, Routing, StackShape,
+    Step, TopK, format,
 };
 use crate::gguf::TensorType;
 
@@ -24,8 +24,8 @@ pub struct Plans {
     step: Step,
     layers: Vec<Attention>,
     /// The kernels, so that they stay loaded.
-    /// `None` on other devices, and where the driver does not take them, which is told when they
-    /// are needed.
+    /// `None` on other devices, and where the driver does not take them, which is an error when
+    /// they are needed.
     _gpu: Option<Arc<Gpu>>,
 }
 
@@ -36,7 +36,7 @@ impl Plans {
         Plans { step: Step::default(), layers: Vec::new(), _gpu: gpu }
     }
 
-    fn of(&mut self, step: &Step, shape: &AttentionShape, kv: &Kv) -> Result<&Attention> {
+    fn of(&mut self, step: &Step, shape: &AttentionShape, kv: &TensorKv) -> Result<&Attention> {
         if self.step != *step {
             self.layers.clear();
             self.step = step.clone();
@@ -65,7 +65,7 @@ pub fn attend(
     plans: &mut Plans,
     queries: &Queries<Tensor, Tensor>,
     step: &Step,
-    kv: &Kv,
+    kv: &TensorKv,
     shape: &AttentionShape,
 ) -> Result<Tensor> {
     let (keys, values) = kv.caches();
@@ -85,7 +85,7 @@ pub fn prepare_and_attend(
     plans: &mut Plans,
     heads: &Heads<Tensor, Tensor, (Tensor, Tensor)>,
     step: &Step,
-    kv: &Kv,
+    kv: &TensorKv,
     shape: &AttentionShape,
 ) -> Result<Option<Tensor>> {
     let Heads { q, k, v, sinks, norms, norms_last, angles: Some((cos, sin)), pairing, factors } = heads
@@ -116,10 +116,10 @@ pub fn prepare_and_attend(
     plan.attend(&ready, keys, Some(values), *sinks).map(Some)
 }
 
-/// The product of `x: [T, width]`, contiguous, whose codes are made once for all matrices that it
+/// The product of `x: [T, width]`, contiguous, whose quants are made once for all matrices that it
 /// meets.
-pub fn product(codes: &mut Codes, x: &Tensor, w: &Matrix) -> Result<Tensor> {
-    if let Matrix::Candle(QMatMul::QTensor(weights)) = w
+pub fn product(quants: &mut QuantizedRows, x: &Tensor, w: &TensorMatrix) -> Result<Tensor> {
+    if let TensorMatrix::Candle(QMatMul::QTensor(weights)) = w
         && let Some(y) = codes.product(x, weights)?
     {
         return Ok(y);
@@ -127,14 +127,14 @@ pub fn product(codes: &mut Codes, x: &Tensor, w: &Matrix) -> Result<Tensor> {
     w.product(x)
 }
 
-/// The norm over every run of as many numbers as there are weights.
-pub fn norm(codes: &mut Codes, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
+/// The norm over every group of as many numbers as there are weights.
+pub fn norm(quants: &mut QuantizedRows, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
     tensors::norm(&x.contiguous()?, weight, epsilon, codes)
 }
 
 /// `x + y`, and its norm.
 pub fn add_norm(
-    codes: &mut Codes,
+    codes: &mut QuantizedRows,
     x: &Tensor,
     y: &Tensor,
     weight: &Tensor,
@@ -143,12 +143,12 @@ pub fn add_norm(
     tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon, codes)
 }
 
-/// As `Backend::greatest`: `None` if that are more than a launch gives.
-pub fn greatest(x: &Tensor, row: usize, count: usize, among: &[u32]) -> Result<Greatest> {
-    if count > alara_cuda::MOST {
+/// As `Backend::top_k`: `None` if that are more than a launch gives.
+pub fn top_k(x: &Tensor, row: usize, count: usize, mask: &[u32]) -> Result<TopK> {
+    if count > alara_cuda::MAX_TOP_K {
         return Ok(None);
     }
-    tensors::greatest(&x.contiguous()?.get(row)?, count, among).map(Some)
+    tensors::top_k(&x.contiguous()?.get(row)?, count, mask).map(Some)
 }
 
 /// All matrices of a stack together, of the rows that are meant; `None` if the kernels don't know
@@ -158,7 +158,7 @@ pub fn stack(
     data: &[u8],
     kind: TensorType,
     shape: &StackShape,
-) -> Result<Option<Matrix>> {
+) -> Result<Option<TensorMatrix>> {
     let Some(format) = format(kind).filter(|&format| alara_cuda::multiplies(format)) else { return Ok(None) };
     let row = data.len() / (shape.count * shape.out);
     let part = |at: usize| {
@@ -167,11 +167,16 @@ pub fn stack(
     };
     let bytes = (0..shape.count).map(part).collect::<Vec<_>>().concat();
     let sizes = [shape.count, shape.rows.len(), shape.width];
-    Matrices::new(device, format, &bytes, sizes).map(|matrices| Some(Matrix::Cuda(matrices)))
+    Matrices::new(device, format, &bytes, sizes).map(|matrices| Some(TensorMatrix::Cuda(matrices)))
 }
 
-/// `act(gate) up`, and its codes if somebody wants them.
-pub fn gated(codes: Option<&mut Codes>, of: &Tensor, up: &Tensor, activation: Activation) -> Result<Tensor> {
+/// `act(gate) up`, and its quants if they are wanted.
+pub fn gated(
+    quants: Option<&mut QuantizedRows>,
+    of: &Tensor,
+    up: &Tensor,
+    activation: Activation,
+) -> Result<Tensor> {
     tensors::gated(of, up, activation.into(), codes)
 }
 
@@ -180,18 +185,18 @@ pub fn gated(codes: Option<&mut Codes>, of: &Tensor, up: &Tensor, activation: Ac
 pub fn experts<'a>(
     x: &Tensor,
     logits: &Tensor,
-    choice: &Choice<&Tensor>,
-    stacks: &ExpertStacks<&'a Vec<Matrix>, &'a Tensor>,
+    routing: &Routing<&Tensor>,
+    stacks: &ExpertStacks<&'a Vec<TensorMatrix>, &'a Tensor>,
 ) -> Result<Option<Tensor>> {
-    let whole = |stack: &'a [Matrix]| match stack {
-        [Matrix::Cuda(all)] => Some(all),
+    let whole = |stack: &'a [TensorMatrix]| match stack {
+        [TensorMatrix::Cuda(all)] => Some(all),
         _ => None,
     };
     let up = stacks.up.map(|up| whole(up));
     let (Some(gate), Some(down), None | Some(Some(_))) = (whole(stacks.gate), whole(stacks.down), up) else {
         return Ok(None);
     };
-    let Choice { count, used, router, groups, bias, scale, scales } = *choice;
+    let Routing { count, used, router, groups, bias, scale, scales } = *routing;
     let score = match router.score {
         Score::Softmax => alara_cuda::Score::Softmax,
         Score::Sigmoid => alara_cuda::Score::Sigmoid,
@@ -228,11 +233,11 @@ pub fn delta(
     input: &DeltaInput<Tensor>,
     weights: &DeltaWeights<&Tensor>,
     step: &Step,
-    state: &mut State,
+    state: &mut TensorState,
     shape: &DeltaShape,
 ) -> Result<Tensor> {
-    let sequences: Vec<Remembered> = (step.spans.iter())
-        .map(|span| Remembered {
+    let sequences: Vec<DeltaSequence> = (step.spans.iter())
+        .map(|span| DeltaSequence {
             rows: span.rows,
             before: (span.past > 0).then(|| state.memory(span.slot)),
             saves: span.saves.iter().map(|(rows, _)| *rows).chain([span.rows]).collect(),

@@ -5,7 +5,7 @@
 use candle_core::{D, Result, Tensor};
 use candle_nn::ops;
 
-use super::state::{Memory, State};
+use super::state::{Memory, TensorState};
 use crate::backend::{DeltaInput, DeltaShape, DeltaWeights, Step};
 
 /// `[T, value_heads * value_width]`
@@ -13,7 +13,7 @@ pub fn delta(
     input: &DeltaInput<Tensor>,
     weights: &DeltaWeights<&Tensor>,
     step: &Step,
-    state: &mut State,
+    state: &mut TensorState,
     shape: &DeltaShape,
 ) -> Result<Tensor> {
     let beta = ops::sigmoid(input.beta)?;
@@ -43,10 +43,11 @@ pub fn convolve(x: &Tensor, history: &Tensor, weights: &Tensor) -> Result<(Tenso
     Ok((y, x.narrow(0, rows, past)?.force_contiguous()?))
 }
 
-/// For each token: what is known decays, the difference of its value to what is known under its key
-/// is written, and what is known under its query is read.
-/// `qkv: [n, channels]`, `beta`, `decay`: `[n, value_heads]`, `known: [value_heads, key_width,
-/// value_width]` -> `[n, value_heads * value_width]`, and what is known then.
+/// For each token the state decays, the difference of its value to the value under its key is
+/// written, and the value under its query is read.
+/// `qkv: [n, channels]`, `beta`, `decay`: `[n, value_heads]`,
+/// `known: [value_heads, key_width, value_width]` -> `[n, value_heads * value_width]`, and what is
+/// known then.
 fn recur(
     qkv: &Tensor,
     beta: &Tensor,

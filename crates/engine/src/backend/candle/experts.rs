@@ -5,42 +5,42 @@ use std::collections::BTreeMap;
 
 use candle_core::{Result, Tensor};
 
-use super::{Matrix, gated, weights};
-use crate::backend::{Choice, ExpertStacks};
+use super::{TensorMatrix, gated, weights};
+use crate::backend::{ExpertStacks, Routing};
 
 /// `x: [T, D]`, `logits: [T, experts]` -> `[T, D]`
 pub fn experts(
     x: &Tensor,
     logits: &Tensor,
-    choice: &Choice<&Tensor>,
-    stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
+    routing: &Routing<&Tensor>,
+    stacks: &ExpertStacks<&Vec<TensorMatrix>, &Tensor>,
 ) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if let Some(y) = super::cuda::experts(x, logits, choice, stacks)? {
+    if let Some(y) = super::cuda::experts(x, logits, routing, stacks)? {
         return Ok(y);
     }
     let numbers = |of: Option<&Tensor>| of.map_or(Ok(Vec::new()), Tensor::to_vec1);
-    let (bias, scales) = (numbers(choice.bias)?, numbers(choice.scales)?);
-    let routes = choice.routes(&logits.flatten_all()?.to_vec1()?, &bias, &scales);
-    let (device, used) = (x.device(), routes.used);
-    // By expert, in ascending order: the places in the routes that name it.
+    let (bias, scales) = (numbers(routing.bias)?, numbers(routing.scales)?);
+    let routed = routing.route(&logits.flatten_all()?.to_vec1()?, &bias, &scales);
+    let (device, used) = (x.device(), routed.used);
+    // By expert, in ascending order: the indices in `routed` that name it.
     let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for (place, &expert) in routes.experts.iter().enumerate() {
+    for (place, &expert) in routed.experts.iter().enumerate() {
         places.entry(expert).or_default().push(place as u32);
     }
     let mut given = Vec::with_capacity(places.len());
-    let mut row_of = vec![0; routes.experts.len()];
+    let mut row_of = vec![0; routed.experts.len()];
     let mut next = 0;
     for (expert, places) in &places {
         let rows: Vec<u32> = places.iter().map(|place| place / used as u32).collect();
-        let weights: Vec<f32> = places.iter().map(|&place| routes.weights[place as usize]).collect();
+        let weights: Vec<f32> = places.iter().map(|&place| routed.weights[place as usize]).collect();
         let weights = Tensor::from_vec(weights, (places.len(), 1), device)?;
         let mut x = x.index_select(&Tensor::new(rows, device)?, 0)?;
-        if routes.weigh_input {
+        if routed.weigh_input {
             x = x.broadcast_mul(&weights)?;
         }
         let y = expert_of(&x, *expert as usize, stacks)?;
-        given.push(if routes.weigh_input { y } else { y.broadcast_mul(&weights)? });
+        given.push(if routed.weigh_input { y } else { y.broadcast_mul(&weights)? });
         for &place in places {
             row_of[place as usize] = next;
             next += 1;
@@ -62,8 +62,8 @@ pub fn experts(
 }
 
 /// What expert number `at` makes of `x`.
-fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>) -> Result<Tensor> {
-    let apply = |x: &Tensor, stack: &[Matrix], bias: Option<&Tensor>| {
+fn expert_of(x: &Tensor, at: usize, stacks: &ExpertStacks<&Vec<TensorMatrix>, &Tensor>) -> Result<Tensor> {
+    let apply = |x: &Tensor, stack: &[TensorMatrix], bias: Option<&Tensor>| {
         let y = weights::product_of(stack, at, x)?;
         match bias {
             Some(bias) => y.broadcast_add(&bias.narrow(0, at * y.dim(1)?, y.dim(1)?)?),

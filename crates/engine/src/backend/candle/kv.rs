@@ -8,50 +8,50 @@ use crate::cache::{BlockId, Layout};
 
 const Q8_BLOCK: usize = 32;
 
-/// Codes lie here 128 above those of ggml, which are signed: a byte with the highest bit turned.
+/// Quants lie here 128 above those of ggml, which are signed: a byte with the highest bit flipped.
 const SIGN: u8 = 0x80;
 
 /// The keys and values of one layer.
 #[derive(Debug)]
-pub struct Kv {
+pub struct TensorKv {
     block_tokens: usize,
     keys: Rows,
     /// `None` if values are in keys.
     values: Option<Rows>,
 }
 
-impl Kv {
+impl TensorKv {
     /// Room for as many tokens as `layout` has.
     pub fn zeros(layout: Layout, shape: &AttentionShape, kind: KvType, device: &Device) -> Result<Self> {
         let tokens = layout.blocks * layout.block_tokens;
         let rows = |width| Rows::zeros(tokens, shape.kv_heads, width, kind, device);
-        Ok(Kv {
+        Ok(TensorKv {
             block_tokens: layout.block_tokens,
             keys: rows(shape.key_width)?,
             values: (!shape.values_in_keys).then(|| rows(shape.value_width)).transpose()?,
         })
     }
 
-    /// Writes the rows of `span` into its `blocks`, run by run.
+    /// Writes the rows of `span` into its `blocks`, one block after the other.
     /// `k: [rows, K * E]`, `v: [rows, K * value_width]`
     pub fn append(&self, k: &Tensor, v: Option<&Tensor>, span: &Span, blocks: &[u32]) -> Result<()> {
         let size = self.block_tokens;
         let mut done = 0;
         while done < span.rows {
             let position = span.past + done;
-            let run = (size - position % size).min(span.rows - done);
+            let group = (size - position % size).min(span.rows - done);
             let at = blocks[position / size] as usize * size + position % size;
-            self.keys.write(&k.narrow(0, done, run)?, at)?;
+            self.keys.write(&k.narrow(0, done, group)?, at)?;
             if let (Some(values), Some(v)) = (&self.values, v) {
-                values.write(&v.narrow(0, done, run)?, at)?;
+                values.write(&v.narrow(0, done, group)?, at)?;
             }
-            done += run;
+            done += group;
         }
         Ok(())
     }
 
-    /// Tokens `start..end` of the sequence in `blocks`: keys and values by head, `[K, tokens,
-    /// width]`, f32.
+    /// Tokens `start..end` of the sequence in `blocks`: keys and values by head,
+    /// `[K, tokens, width]`, f32.
     pub fn read(
         &self,
         blocks: &[u32],
@@ -69,12 +69,12 @@ impl Kv {
     }
 
     /// Appends keys, then values, of `rows` rows from `row` on to `out`, in the form in which the
-    /// native backend keeps them.
+    /// native backend has them.
     pub fn save(&self, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.save(row, rows, out))
     }
 
-    /// Puts back what [`Kv::save`] gave.
+    /// Puts back what [`TensorKv::save`] gave.
     pub fn load(&self, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
         let mut rest = bytes;
         std::iter::once(&self.keys).chain(&self.values).try_for_each(|of| of.load(row, rows, &mut rest))
@@ -95,7 +95,7 @@ impl Kv {
 
 /// What kernels write and read.
 #[cfg(feature = "cuda")]
-impl Kv {
+impl TensorKv {
     /// Tokens in a block.
     pub fn block_tokens(&self) -> usize {
         self.block_tokens
@@ -104,7 +104,7 @@ impl Kv {
     /// Keys, and values unless they are in keys.
     pub fn caches(&self) -> (alara_cuda::tensors::Cache<'_>, Option<alara_cuda::tensors::Cache<'_>>) {
         fn cache(rows: &Rows) -> alara_cuda::tensors::Cache<'_> {
-            alara_cuda::tensors::Cache { codes: &rows.codes, scales: rows.scales.as_ref() }
+            alara_cuda::tensors::Cache { quants: &rows.codes, scales: rows.scales.as_ref() }
         }
         (cache(&self.keys), self.values.as_ref().map(cache))
     }
@@ -114,7 +114,7 @@ impl Kv {
 #[derive(Debug)]
 struct Rows {
     codes: Tensor,
-    /// One scale for 32 codes; [`KvType::Q8_0`] only.
+    /// One scale for 32 quants; [`KvType::Q8_0`] only.
     scales: Option<Tensor>,
     heads: usize,
     width: usize,
@@ -147,14 +147,14 @@ impl Rows {
         };
         let (n, row) = rows.dims2()?;
         let blocks = rows.reshape((n, row / Q8_BLOCK, Q8_BLOCK))?;
-        // As ggml's q8_0: the scale is stored in f16, the codes are made with the f32 one.
+        // As ggml's q8_0: the scale is stored in f16, the quants are made with the f32 one.
         let scale = (blocks.abs()?.max_keepdim(D::Minus1)? / 127.0)?;
         let codes = (blocks.broadcast_div(&scale.maximum(f32::MIN_POSITIVE)?)?.round()? + 128.0)?;
         self.codes.slice_set(&codes.to_dtype(DType::U8)?.reshape((n, row))?, 0, at)?;
         scales.slice_set(&scale.to_dtype(DType::F16)?.reshape((n, row / Q8_BLOCK))?, 0, at)
     }
 
-    /// Little-endian numbers; of a q8_0 cache first all scales, then all codes.
+    /// Little-endian numbers; of a q8_0 cache first all scales, then all quants.
     fn save(&self, at: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         for tensor in self.scales.iter().chain([&self.codes]) {
             // A copy of these rows alone: reading a view back would read all that there are.
@@ -222,10 +222,10 @@ impl Slots<'_> {
     /// Blocks before the first token's are not looked at.
     fn gather(&self, pool: &Tensor) -> Result<Tensor> {
         let blocks = &self.blocks[self.start / self.size..self.end.div_ceil(self.size)];
-        let runs: Vec<Tensor> = blocks
+        let pieces: Vec<Tensor> = blocks
             .chunk_by(|a, b| a + 1 == *b)
-            .map(|run| pool.narrow(0, run[0] as usize * self.size, run.len() * self.size))
+            .map(|group| pool.narrow(0, group[0] as usize * self.size, group.len() * self.size))
             .collect::<Result<_>>()?;
-        Tensor::cat(&runs, 0)?.narrow(0, self.start % self.size, self.end - self.start)
+        Tensor::cat(&pieces, 0)?.narrow(0, self.start % self.size, self.end - self.start)
     }
 }

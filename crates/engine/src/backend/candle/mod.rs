@@ -15,7 +15,7 @@ use candle_core::{Device, Tensor};
 use candle_nn::{ops, rotary_emb};
 
 use super::{
-    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries,
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Queries, Routing,
     ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step, try_map,
 };
 use crate::architecture::{Activation, Pairing};
@@ -23,9 +23,9 @@ use crate::cache::{BlockId, Layout, SlotId};
 use crate::gguf::{TensorData, TensorType};
 use crate::{Result, device};
 
-pub use kv::Kv;
-pub use state::State;
-pub use weights::{Matrix, computes};
+pub use kv::TensorKv;
+pub use state::TensorState;
+pub use weights::TensorMatrix;
 
 /// Computes with candle on one device.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Candle {
     #[cfg(feature = "cuda")]
     plans: cuda::Plans,
     #[cfg(feature = "cuda")]
-    codes: alara_cuda::tensors::Codes,
+    codes: alara_cuda::tensors::QuantizedRows,
 }
 
 impl Candle {
@@ -49,7 +49,7 @@ impl Candle {
             #[cfg(feature = "cuda")]
             plans: cuda::Plans::on(&device),
             #[cfg(feature = "cuda")]
-            codes: alara_cuda::tensors::Codes::default(),
+            codes: alara_cuda::tensors::QuantizedRows::default(),
             device,
         }
     }
@@ -72,22 +72,33 @@ impl<T> During<T> for candle_core::Result<T> {
 
 impl Backend for Candle {
     type Array = Tensor;
-    type Matrix = Matrix;
-    type Stack = Vec<Matrix>;
+    type Matrix = TensorMatrix;
+    type Stack = Vec<TensorMatrix>;
     type Vector = Tensor;
     type Angles = (Tensor, Tensor);
-    type Kv = Kv;
-    type State = State;
+    type Kv = TensorKv;
+    type Recurrent = TensorState;
 
     fn joins_matrices(&self) -> bool {
         true
     }
 
-    fn matrix(&self, data: TensorData, kind: TensorType, out: usize, width: usize) -> Result<Option<Matrix>> {
-        Matrix::new(data, kind, out, width, &self.device).during("load a matrix")
+    fn matrix(
+        &self,
+        data: TensorData,
+        kind: TensorType,
+        out: usize,
+        width: usize,
+    ) -> Result<Option<TensorMatrix>> {
+        TensorMatrix::new(data, kind, out, width, &self.device).during("load a matrix")
     }
 
-    fn stack(&self, data: TensorData, kind: TensorType, shape: StackShape) -> Result<Option<Vec<Matrix>>> {
+    fn stack(
+        &self,
+        data: TensorData,
+        kind: TensorType,
+        shape: StackShape,
+    ) -> Result<Option<Vec<TensorMatrix>>> {
         weights::stack(&data, kind, &shape, &self.device).during("load a stack of matrices")
     }
 
@@ -99,44 +110,44 @@ impl Backend for Candle {
         vector.to_vec1().during("read a vector")
     }
 
-    fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<Kv> {
-        Kv::zeros(layout, shape, kind, &self.device).during("make the KV cache")
+    fn kv(&self, layout: Layout, shape: &AttentionShape, kind: KvType) -> Result<TensorKv> {
+        TensorKv::zeros(layout, shape, kind, &self.device).during("make the KV cache")
     }
 
-    fn state(&self, slots: usize, shape: &StateShape) -> Result<State> {
-        State::zeros(slots, shape, &self.device).during("make the recurrent state")
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<TensorState> {
+        TensorState::zeros(slots, shape, &self.device).during("make the recurrent state")
     }
 
-    fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
+    fn copy_block(&mut self, kv: &mut TensorKv, from: BlockId, to: BlockId) -> Result<()> {
         kv.copy_block(from, to).during("copy a KV block")
     }
 
-    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+    fn copy_state(&mut self, state: &mut TensorState, from: SlotId, to: SlotId) -> Result<()> {
         state.copy(from, to);
         Ok(())
     }
 
-    fn save_rows(&self, kv: &Kv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn save_rows(&self, kv: &TensorKv, row: usize, rows: usize, out: &mut Vec<u8>) -> Result<()> {
         kv.save(row, rows, out).during("read keys and values back")
     }
 
-    fn load_rows(&mut self, kv: &mut Kv, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
+    fn load_rows(&mut self, kv: &mut TensorKv, row: usize, rows: usize, bytes: &[u8]) -> Result<()> {
         kv.load(row, rows, bytes).during("put keys and values back")
     }
 
-    fn save_state(&self, state: &State, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+    fn save_state(&self, state: &TensorState, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
         state.save(slot, out).during("read recurrent state back")
     }
 
-    fn load_state(&mut self, state: &mut State, slot: SlotId, bytes: &[u8]) -> Result<()> {
+    fn load_state(&mut self, state: &mut TensorState, slot: SlotId, bytes: &[u8]) -> Result<()> {
         state.load(slot, bytes).during("put recurrent state back")
     }
 
-    fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Tensor> {
+    fn embed(&mut self, table: &TensorMatrix, tokens: &[u32]) -> Result<Tensor> {
         table.rows(tokens, &self.device).during("embed")
     }
 
-    fn matmuls<const N: usize>(&mut self, x: &Tensor, w: [&Matrix; N]) -> Result<[Tensor; N]> {
+    fn matmuls<const N: usize>(&mut self, x: &Tensor, w: [&TensorMatrix; N]) -> Result<[Tensor; N]> {
         let x = x.contiguous().during("matmul")?;
         #[cfg(feature = "cuda")]
         if self.device.is_cuda() {
@@ -145,10 +156,10 @@ impl Backend for Candle {
         try_map(w, |w| w.product(&x).during("matmul"))
     }
 
-    fn stacked(&mut self, x: &Tensor, w: &Vec<Matrix>) -> Result<Tensor> {
+    fn stacked(&mut self, x: &Tensor, w: &Vec<TensorMatrix>) -> Result<Tensor> {
         let build = || {
             #[cfg(feature = "cuda")]
-            if let [Matrix::Cuda(all)] = &w[..] {
+            if let [TensorMatrix::Cuda(all)] = &w[..] {
                 return all.each(&x.contiguous()?);
             }
             let width = x.dim(1)? / w.len();
@@ -165,10 +176,10 @@ impl Backend for Candle {
         &mut self,
         x: &Tensor,
         logits: &Tensor,
-        choice: &Choice<&Tensor>,
-        stacks: &ExpertStacks<&Vec<Matrix>, &Tensor>,
+        routing: &Routing<&Tensor>,
+        stacks: &ExpertStacks<&Vec<TensorMatrix>, &Tensor>,
     ) -> Result<Tensor> {
-        experts::experts(x, logits, choice, stacks).during("experts")
+        experts::experts(x, logits, routing, stacks).during("experts")
     }
 
     fn bias(&mut self, x: Tensor, bias: &Tensor) -> Result<Tensor> {
@@ -185,24 +196,24 @@ impl Backend for Candle {
             .during("scale")
     }
 
-    fn split(&mut self, x: &Tensor, run: usize, at: usize) -> Result<(Tensor, Tensor)> {
+    fn split(&mut self, x: &Tensor, group: usize, at: usize) -> Result<(Tensor, Tensor)> {
         let build = || {
             let (rows, width) = x.dims2()?;
-            if run == width {
-                return Ok((x.narrow(1, 0, at)?, x.narrow(1, at, run - at)?));
+            if group == width {
+                return Ok((x.narrow(1, 0, at)?, x.narrow(1, at, group - at)?));
             }
-            let runs = x.reshape((rows, width / run, run))?;
-            let part = |start, len| runs.narrow(2, start, len)?.reshape((rows, width / run * len));
-            Ok((part(0, at)?, part(at, run - at)?))
+            let groups = x.reshape((rows, width / group, group))?;
+            let part = |start, len| groups.narrow(2, start, len)?.reshape((rows, width / group * len));
+            Ok((part(0, at)?, part(at, group - at)?))
         };
         build().during("split")
     }
 
-    fn join(&mut self, a: &Tensor, a_run: usize, b: &Tensor, b_run: usize) -> Result<Tensor> {
+    fn join(&mut self, a: &Tensor, a_group: usize, b: &Tensor, b_group: usize) -> Result<Tensor> {
         let build = || {
             let rows = a.dim(0)?;
-            let runs = |x: &Tensor, run| x.reshape((rows, (), run));
-            Tensor::cat(&[runs(a, a_run)?, runs(b, b_run)?], 2)?.reshape((rows, ()))
+            let groups = |x: &Tensor, group| x.reshape((rows, (), group));
+            Tensor::cat(&[groups(a, a_group)?, groups(b, b_group)?], 2)?.reshape((rows, ()))
         };
         build().during("join")
     }
@@ -213,8 +224,8 @@ impl Backend for Candle {
             return cuda::norm(&mut self.codes, x, weight, epsilon).during("norm");
         }
         let build = || {
-            let runs = x.reshape(((), weight.dim(0)?))?;
-            ops::rms_norm(&runs, weight, epsilon)?.reshape(x.shape())
+            let groups = x.reshape(((), weight.dim(0)?))?;
+            ops::rms_norm(&groups, weight, epsilon)?.reshape(x.shape())
         };
         build().during("norm")
     }
@@ -263,7 +274,7 @@ impl Backend for Candle {
         &mut self,
         queries: Queries<Tensor, Tensor>,
         step: &Step,
-        kv: &mut Kv,
+        kv: &mut TensorKv,
         shape: &AttentionShape,
     ) -> Result<Tensor> {
         #[cfg(feature = "cuda")]
@@ -292,7 +303,7 @@ impl Backend for Candle {
         &mut self,
         heads: super::Heads<Tensor, Tensor, Self::Angles>,
         step: &Step,
-        kv: &mut Kv,
+        kv: &mut TensorKv,
         shape: &AttentionShape,
     ) -> Result<Tensor> {
         if self.device.is_cuda()
@@ -309,7 +320,7 @@ impl Backend for Candle {
         input: DeltaInput<Tensor>,
         weights: &DeltaWeights<&Tensor>,
         step: &Step,
-        state: &mut State,
+        state: &mut TensorState,
         shape: &DeltaShape,
     ) -> Result<Tensor> {
         #[cfg(feature = "cuda")]
@@ -324,7 +335,7 @@ impl Backend for Candle {
         input: ScanInput<Tensor>,
         weights: &ScanWeights<&Tensor>,
         step: &Step,
-        state: &mut State,
+        state: &mut TensorState,
         shape: &ScanShape,
     ) -> Result<Tensor> {
         recurrent::scan(&input, weights, step, state, shape).during("scan")
@@ -335,7 +346,7 @@ impl Backend for Candle {
         bcx: &Tensor,
         taps: &Tensor,
         step: &Step,
-        state: &mut State,
+        state: &mut TensorState,
         kernel: usize,
     ) -> Result<Tensor> {
         recurrent::short_conv(bcx, taps, step, state, kernel).during("short convolution")
@@ -367,11 +378,11 @@ impl Backend for Candle {
     }
 
     #[cfg(feature = "cuda")]
-    fn greatest(&mut self, x: &Tensor, row: usize, count: usize, among: &[u32]) -> Result<super::Greatest> {
+    fn top_k(&mut self, x: &Tensor, row: usize, count: usize, mask: &[u32]) -> Result<super::TopK> {
         if !self.device.is_cuda() {
             return Ok(None);
         }
-        cuda::greatest(x, row, count, among).during("look for the likeliest tokens")
+        cuda::top_k(x, row, count, mask).during("look for the likeliest tokens")
     }
 
     fn to_host(&mut self, x: &Tensor) -> Result<Vec<f32>> {

@@ -6,7 +6,7 @@ use candle_core::{Result, Tensor};
 use candle_nn::ops;
 
 use super::delta::{convolve, repeat_each, softplus};
-use super::state::{Memory, State};
+use super::state::{Memory, TensorState};
 use crate::backend::{ScanInput, ScanShape, ScanWeights, Step};
 
 /// `[T, heads * width]`.
@@ -15,7 +15,7 @@ pub fn scan(
     input: &ScanInput<Tensor>,
     weights: &ScanWeights<&Tensor>,
     step: &Step,
-    state: &mut State,
+    state: &mut TensorState,
     shape: &ScanShape,
 ) -> Result<Tensor> {
     let length = softplus(&input.dt.broadcast_add(weights.dt_bias)?)?;
@@ -36,8 +36,8 @@ pub fn scan(
 
 /// For each token: what is known decays, its input is written under its B, and what is known under
 /// its C is read.
-/// `xbc: [n, channels]`, `length`, `decay`: `[n, heads]`, `known: [heads, state, width]` -> `[n,
-/// heads * width]`, and what is known then.
+/// `xbc: [n, channels]`, `length`, `decay`: `[n, heads]`, `known: [heads, state, width]` ->
+/// `[n, heads * width]`, and what is known then.
 fn recur(
     xbc: &Tensor,
     length: &Tensor,
@@ -75,7 +75,7 @@ pub fn short_conv(
     bcx: &Tensor,
     taps: &Tensor,
     step: &Step,
-    state: &mut State,
+    state: &mut TensorState,
     kernel: usize,
 ) -> Result<Tensor> {
     let width = bcx.dim(1)? / 3;
@@ -94,7 +94,7 @@ pub fn short_conv(
 pub fn group_norm(x: &Tensor, weight: &Tensor, groups: usize, epsilon: f32) -> Result<Tensor> {
     let width = weight.dim(0)?;
     let ones = Tensor::ones(width / groups, weight.dtype(), weight.device())?;
-    let runs = x.reshape(((), width / groups))?.contiguous()?;
-    let normed = ops::rms_norm(&runs, &ones, epsilon)?.reshape(((), width))?;
+    let groups = x.reshape(((), width / groups))?.contiguous()?;
+    let normed = ops::rms_norm(&groups, &ones, epsilon)?.reshape(((), width))?;
     normed.broadcast_mul(weight)?.reshape(x.shape())
 }

@@ -1,4 +1,4 @@
-//! What layers with a state keep of sequences, in slots.
+//! The recurrent state of layers, in slots.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -7,7 +7,7 @@ use crate::cache::SlotId;
 
 /// The recurrent state of one layer, in slots.
 #[derive(Debug)]
-pub struct State {
+pub struct TensorState {
     /// What every sequence begins with.
     empty: Memory,
     slots: Vec<Memory>,
@@ -23,7 +23,7 @@ pub struct Memory {
     pub matrices: Tensor,
 }
 
-impl State {
+impl TensorState {
     /// A slot takes memory when it is first used.
     pub fn zeros(slots: usize, shape: &StateShape, device: &Device) -> Result<Self> {
         // No device allocates nothing.
@@ -32,7 +32,7 @@ impl State {
             Tensor::zeros(shape, DType::F32, if empty { &Device::Cpu } else { device })
         };
         let empty = Memory { history: zeros(&shape.history)?, matrices: zeros(&shape.matrices)? };
-        Ok(State { slots: vec![empty.clone(); slots], empty })
+        Ok(TensorState { slots: vec![empty.clone(); slots], empty })
     }
 
     /// Appends history and matrices of a slot to `out`, little-endian f32, as the native backend
@@ -47,7 +47,7 @@ impl State {
         Ok(())
     }
 
-    /// Puts back what [`State::save`] gave.
+    /// Puts back what [`TensorState::save`] gave.
     pub fn load(&mut self, slot: SlotId, bytes: &[u8]) -> Result<()> {
         let Memory { history, matrices } = &self.empty;
         let (first, second) = bytes.split_at(4 * history.elem_count());
@@ -60,9 +60,10 @@ impl State {
         Ok(())
     }
 
-    /// Calls `advance` with the first row and the number of rows of every sequence of `step` in
-    /// order, cut where state is to be saved, and with what is known of the sequence; it gives the
-    /// rows' results and what is known then.
+    /// Calls `advance` for the rows of every sequence of `step` in order, cut where state is to be
+    /// saved.
+    /// It takes the first row, the number of rows and the sequence's state, and gives the rows'
+    /// results and the state after them.
     /// All results.
     /// `[T, ..]`
     pub fn through(
@@ -77,7 +78,7 @@ impl State {
             if span.past == 0 {
                 self.slots[slot] = self.empty.clone();
             }
-            for (rows, save) in span.runs() {
+            for (rows, save) in span.segments() {
                 // Where state is saved before the first row there is nothing to compute.
                 if rows > 0 {
                     let (y, memory) = advance(row, rows, &self.slots[slot])?;
@@ -101,16 +102,16 @@ impl State {
 
 /// What kernels read and give; no memory is shared, for they write new one.
 #[cfg(feature = "cuda")]
-impl State {
+impl TensorState {
     /// What is known in `slot`.
-    pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::Memory {
+    pub fn memory(&self, slot: SlotId) -> alara_cuda::tensors::RecurrentState {
         let Memory { history, matrices } = self.slots[slot.0 as usize].clone();
-        alara_cuda::tensors::Memory { history, matrices }
+        alara_cuda::tensors::RecurrentState { history, matrices }
     }
 
     /// Slot `slot` holds `memory`.
-    pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::Memory) {
-        let alara_cuda::tensors::Memory { history, matrices } = memory;
+    pub fn put(&mut self, slot: SlotId, memory: alara_cuda::tensors::RecurrentState) {
+        let alara_cuda::tensors::RecurrentState { history, matrices } = memory;
         self.slots[slot.0 as usize] = Memory { history, matrices };
     }
 }

@@ -1,4 +1,4 @@
-//! Every verb that is more than one of candle's operations, against the formula in f64.
+//! Every op that is more than one of candle's operations, against the formula in f64.
 
 mod delta;
 
@@ -63,7 +63,7 @@ fn span(rows: usize, past: usize, blocks: &[u32], slot: u32) -> Span {
 }
 
 #[test]
-fn runs_are_cut_and_joined_again() {
+fn groups_are_split_and_joined_again() {
     let mut candle = Candle::on(device());
     let x = array(&numbers(1, 2 * 12), 2);
     let (a, b) = candle.split(&x, 4, 1).unwrap();
@@ -245,7 +245,7 @@ fn attention_sees_what_it_should() {
 }
 
 /// Each way in which heads are made ready, in one launch where a GPU has a kernel for it, against a
-/// verb after the other.
+/// op after the other.
 #[test]
 fn heads_are_made_ready_and_attend() {
     let shape = AttentionShape {
@@ -268,7 +268,7 @@ fn heads_are_made_ready_and_attend() {
         (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![], false),
         (Pairing::Adjacent, 8, [None, Some((head, 1e-5))], vec![1.0, 2.0, 1.0, 1.5, 1.0, 0.5], false),
         (Pairing::Half, 8, [Some((of_q, 1e-6)), Some((of_k, 1e-6))], vec![], false),
-        // Normed after the turn, or not turned at all.
+        // Normed after the rotation, or not rotated at all.
         (Pairing::Half, 16, [Some((head, 1e-6)); 2], vec![], true),
         (Pairing::Adjacent, 0, [Some((head, 1e-6)); 2], vec![], false),
     ] {
@@ -298,7 +298,7 @@ fn heads_are_made_ready_and_attend() {
 }
 
 #[test]
-fn a_sum_and_its_norm_are_those_of_the_verbs() {
+fn a_sum_and_its_norm_are_those_of_the_ops() {
     let mut candle = Candle::on(device());
     let [x, y] = [1, 2].map(|seed| array(&numbers(seed, 3 * 40), 3));
     let weight = vector(&numbers(3, 40));
@@ -311,18 +311,18 @@ fn a_sum_and_its_norm_are_those_of_the_verbs() {
     check_close(&normed, &numbers(&candle.norm(&wanted, &weight, 1e-6).unwrap()));
 }
 
-/// Where a backend has the greatest apart, they are those of all.
+/// Where a backend gives the top k, they are those of all.
 #[test]
-fn the_greatest_are_found_where_they_are() {
+fn the_top_k_are_found_on_the_device() {
     let mut candle = Candle::on(device());
     let logits: Vec<f32> = numbers(5, 3 * 1000).iter().map(|x| (x * 50.0).round()).collect();
     let x = array(&logits, 3);
-    let among: Vec<u32> = numbers(6, 31).iter().map(|x| x.to_bits()).collect();
-    let Some(found) = candle.greatest(&x, 1, 40, &among).unwrap() else {
+    let mask: Vec<u32> = numbers(6, 31).iter().map(|x| x.to_bits()).collect();
+    let Some(found) = candle.top_k(&x, 1, 40, &mask).unwrap() else {
         println!("skipped: this device has no such kernel");
         return;
     };
-    let set = |at: &u32| among.get(*at as usize / 32).is_some_and(|word| word >> (at % 32) & 1 == 1);
+    let set = |at: &u32| mask.get(*at as usize / 32).is_some_and(|word| word >> (at % 32) & 1 == 1);
     let mut wanted: Vec<(f32, u32)> =
         (0..1000).filter(set).map(|at| (logits[1000 + at as usize], at)).collect();
     wanted.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -357,7 +357,7 @@ fn experts_are_weighed_and_summed() {
     let bias = [0.0, 0.3, -0.1, 0.1, 0.0];
     let router = Router { score: Score::Sigmoid, ..Router::default() };
     let scales = [1.0, 0.5, 3.0, 2.0, 1.25];
-    let choice = Choice {
+    let routing = Routing {
         count,
         used,
         router,
@@ -366,18 +366,18 @@ fn experts_are_weighed_and_summed() {
         scale: 1.5,
         scales: Some(vector(&scales)),
     };
-    let routes = choice.routes(logits.as_flattened(), &bias, &scales);
-    assert_eq!(routes.experts, [1, 4, 1, 3, 1, 0]);
+    let routed = routing.route(logits.as_flattened(), &bias, &scales);
+    assert_eq!(routed.experts, [1, 4, 1, 3, 1, 0]);
     let of = |logits: &[f32]| array(logits, logits.len() / count);
     let y = candle
-        .experts(&array(&x, 3), &of(logits.as_flattened()), &choice.by_ref(), &stacks.by_ref())
+        .experts(&array(&x, 3), &of(logits.as_flattened()), &routing.by_ref(), &stacks.by_ref())
         .unwrap();
     let mut expected = vec![0.0; 3 * width];
     let row_of = |weights: &[f32], row: usize, x: &[f64], bias: f32| {
         let row = &weights[row * x.len()..][..x.len()];
         row.iter().zip(x).map(|(w, x)| f64::from(*w) * x).sum::<f64>() + f64::from(bias)
     };
-    for (place, (&expert, &weight)) in routes.experts.iter().zip(&routes.weights).enumerate() {
+    for (place, (&expert, &weight)) in routed.experts.iter().zip(&routed.weights).enumerate() {
         let (row, expert) = (place / used, expert as usize);
         let x: Vec<f64> = x[row * width..][..width].iter().map(|x| f64::from(*x)).collect();
         let inner: Vec<f64> = (0..hidden)
@@ -405,12 +405,12 @@ fn experts_are_weighed_and_summed() {
         ..stacks
     };
     let y = candle
-        .experts(&array(&x, 3), &of(logits.as_flattened()), &choice.by_ref(), &joined.by_ref())
+        .experts(&array(&x, 3), &of(logits.as_flattened()), &routing.by_ref(), &joined.by_ref())
         .unwrap();
     check_close(&y, &expected);
     // A row alone gives what it gives among others.
     let x = array(&x[width..2 * width], 1);
-    let alone = candle.experts(&x, &of(&logits[1]), &choice.by_ref(), &joined.by_ref()).unwrap();
+    let alone = candle.experts(&x, &of(&logits[1]), &routing.by_ref(), &joined.by_ref()).unwrap();
     check_close(&alone, &expected[width..2 * width]);
 }
 
@@ -494,8 +494,8 @@ fn recurrent_state_has_the_native_form() {
         epsilon: 1e-6,
     };
     let (mut candle, mut native) = (Candle::on(device()), Native::with_threads(1));
-    let kept = StateShape::from(&shape);
-    let (mut here, mut there) = (candle.state(2, &kept).unwrap(), native.state(2, &kept).unwrap());
+    let state = StateShape::from(&shape);
+    let (mut here, mut there) = (candle.state(2, &state).unwrap(), native.state(2, &state).unwrap());
     let (qkv, beta, alpha) = (numbers(1, 5 * shape.channels()), numbers(2, 5 * 4), numbers(3, 5 * 4));
     let (conv, dt) = (numbers(4, shape.channels() * shape.kernel), numbers(5, 4));
     let a: Vec<f32> = numbers(6, 4).iter().map(|number| -number.abs()).collect();

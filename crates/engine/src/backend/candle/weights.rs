@@ -11,7 +11,7 @@ use crate::gguf::{TensorData, TensorType};
 
 /// A weight matrix `[out, width]`.
 #[derive(Debug)]
-pub enum Matrix {
+pub enum TensorMatrix {
     /// By candle: in blocks, with activations quantized on the fly; or in f32, for files with float
     /// weights.
     Candle(QMatMul),
@@ -25,7 +25,7 @@ pub enum Matrix {
     Cuda(alara_cuda::tensors::Matrices),
 }
 
-impl Matrix {
+impl TensorMatrix {
     /// Takes `data` as `out` rows of `width` numbers.
     /// `None` if nobody here computes with `kind`.
     pub fn new(
@@ -41,40 +41,40 @@ impl Matrix {
                 let shape = StackShape { count: 1, out, width, rows: 0..out };
                 return super::cuda::stack(device, &data, kind, &shape);
             }
-            return Ok(format(kind).map(|format| Matrix::Foreign(Foreign { data, format, width })));
+            return Ok(format(kind).map(|format| TensorMatrix::Foreign(Foreign { data, format, width })));
         };
         if dtype == GgmlDType::Q8_0 && device.is_cpu() {
             let weights = Arc::new(view(data, dtype).map_err(candle_core::Error::wrap)?);
-            return Ok(Some(Matrix::Blocks32(Blocks32 { weights, out, width })));
+            return Ok(Some(TensorMatrix::Blocks32(Blocks32 { weights, out, width })));
         }
         if is_float(dtype) {
             let numbers = floats(&data, kind, (out, width), device)?;
-            return Ok(Some(Matrix::Candle(QMatMul::Tensor(numbers))));
+            return Ok(Some(TensorMatrix::Candle(QMatMul::Tensor(numbers))));
         }
         let tensor = tensor(data, dtype, (out, width), device)?;
-        Ok(Some(Matrix::Candle(QMatMul::QTensor(Arc::new(tensor)))))
+        Ok(Some(TensorMatrix::Candle(QMatMul::QTensor(Arc::new(tensor)))))
     }
 
     /// The rows `ids`.
     /// `[ids, width]`
     pub fn rows(&self, ids: &[u32], device: &Device) -> Result<Tensor> {
         match self {
-            Matrix::Candle(weights) => weights.embedding(&Tensor::new(ids, device)?),
-            Matrix::Blocks32(weights) => weights.rows(ids, device),
-            Matrix::Foreign(weights) => weights.rows(ids, device),
+            TensorMatrix::Candle(weights) => weights.embedding(&Tensor::new(ids, device)?),
+            TensorMatrix::Blocks32(weights) => weights.rows(ids, device),
+            TensorMatrix::Foreign(weights) => weights.rows(ids, device),
             #[cfg(feature = "cuda")]
-            Matrix::Cuda(weights) => weights.rows(ids),
+            TensorMatrix::Cuda(weights) => weights.rows(ids),
         }
     }
 
     /// `x: [T, width]`, contiguous -> `[T, out]`
     pub fn product(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Matrix::Candle(weights) => weights.forward(x),
-            Matrix::Blocks32(weights) => x.apply_op1_no_bwd(weights),
-            Matrix::Foreign(weights) => x.matmul(&weights.all(x.device())?.t()?),
+            TensorMatrix::Candle(weights) => weights.forward(x),
+            TensorMatrix::Blocks32(weights) => x.apply_op1_no_bwd(weights),
+            TensorMatrix::Foreign(weights) => x.matmul(&weights.all(x.device())?.t()?),
             #[cfg(feature = "cuda")]
-            Matrix::Cuda(weights) => weights.product(0, &x.contiguous()?),
+            TensorMatrix::Cuda(weights) => weights.product(0, &x.contiguous()?),
         }
     }
 }
@@ -85,7 +85,7 @@ pub fn stack(
     kind: TensorType,
     shape: &StackShape,
     device: &Device,
-) -> Result<Option<Vec<Matrix>>> {
+) -> Result<Option<Vec<TensorMatrix>>> {
     #[cfg(feature = "cuda")]
     if let Device::Cuda(device) = device
         && let Some(all) = super::cuda::stack(device, data, kind, shape)?
@@ -96,15 +96,15 @@ pub fn stack(
     let matrices = (0..shape.count).map(|at| {
         let rows = at * shape.out + shape.rows.start..at * shape.out + shape.rows.end;
         let part = data.slice(rows.start * row..rows.end * row);
-        Matrix::new(part, kind, rows.len(), shape.width, device)
+        TensorMatrix::new(part, kind, rows.len(), shape.width, device)
     });
     matrices.collect()
 }
 
-/// As [`Matrix::product`], by matrix number `at` of a stack.
-pub fn product_of(stack: &[Matrix], at: usize, x: &Tensor) -> Result<Tensor> {
+/// As [`TensorMatrix::product`], by matrix number `at` of a stack.
+pub fn product_of(stack: &[TensorMatrix], at: usize, x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
-    if let [Matrix::Cuda(all)] = stack {
+    if let [TensorMatrix::Cuda(all)] = stack {
         return all.product(at, &x.contiguous()?);
     }
     stack[at].product(x)
@@ -139,9 +139,9 @@ fn tensor(data: TensorData, dtype: GgmlDType, shape: impl Into<Shape>, device: &
     QTensor::new(storage, shape)
 }
 
-/// A Q8_0 matrix on the CPU. candle's packed kernel for it rounds activations in runs of 256 with
-/// one scale, which is eight times coarser than the weights and than the reference; its plain
-/// kernel keeps runs of 32.
+/// A Q8_0 matrix on the CPU. candle's packed kernel for it quantises activations in blocks of 256
+/// with one scale, eight times coarser than the weights and the reference.
+/// Its plain kernel has blocks of 32.
 #[derive(Clone)]
 pub struct Blocks32 {
     weights: Arc<Box<dyn QuantizedType>>,
@@ -180,7 +180,7 @@ impl CustomOp1 for Blocks32 {
 }
 
 /// A matrix of a type or width that candle has no kernels for.
-/// It stays as it is in the file and is widened to f32 whenever it is used: slow, but no larger in
+/// It stays as it is in the file and is dequantised whenever it is used: slow, but no larger in
 /// memory than the file.
 #[derive(Debug)]
 pub struct Foreign {
@@ -213,11 +213,6 @@ impl Foreign {
         dequantize(self.format, bytes, &mut numbers);
         Tensor::from_vec(numbers, (len / self.width, self.width), device)
     }
-}
-
-/// Whether matrices of this type can be computed with.
-pub fn computes(kind: TensorType) -> bool {
-    dtype(kind).is_some() || format(kind).is_some()
 }
 
 /// Whether candle's kernels for `dtype` take rows of `width`: some of them demand an even number of

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_kernels::Aligned;
 
-/// Buffers that nobody uses at the moment.
+/// Buffers that are idle at the moment.
 #[derive(Clone, Debug, Default)]
 pub struct Arena {
     idle: Arc<Mutex<Vec<Aligned<f32>>>>,
@@ -76,8 +76,8 @@ impl Drop for Array {
     }
 }
 
-/// The next of the sizes 4, 5, 6 and 7 times a power of two, so that a prompt's last step finds the
-/// buffers of those before, and at most a quarter lies idle.
+/// The next of the sizes 4, 5, 6 and 7 times a power of two.
+/// So a prompt's last step finds the buffers of those before, and at most a quarter lies idle.
 fn size_class(numbers: usize) -> usize {
     let unit = (numbers.max(64) / 4).next_power_of_two() / 2;
     numbers.max(64).div_ceil(unit) * unit

@@ -7,28 +7,28 @@ use alara_kernels::{self as kernels, Product};
 
 use super::{Array, Native, Stack};
 use crate::Result;
-use crate::backend::{Backend, ExpertStacks, Routes};
+use crate::backend::{Backend, ExpertStacks, RoutedExperts};
 
-/// The places in [`Routes`], those of one expert after those of another.
+/// The indices in [`RoutedExperts`], those of one expert after those of another.
 struct Grouped {
-    /// The places.
-    places: Vec<u32>,
-    /// Where each place is in `places`.
+    /// The indices.
+    indices: Vec<u32>,
+    /// Where each index is in `indices`.
     at: Vec<u32>,
-    /// The expert of each of `places`.
+    /// The expert of each of `indices`.
     experts: Vec<u32>,
-    /// Each expert that is used, and its range of `places`.
+    /// Each expert that is used, and its range of `indices`.
     groups: Vec<(usize, Range<usize>)>,
 }
 
 impl Grouped {
-    fn new(routes: &Routes) -> Self {
-        let mut places: Vec<u32> = (0..routes.experts.len() as u32).collect();
-        places.sort_unstable_by_key(|&place| (routes.experts[place as usize], place));
-        let experts: Vec<u32> = places.iter().map(|&place| routes.experts[place as usize]).collect();
-        let mut at = vec![0; places.len()];
-        for (i, &place) in places.iter().enumerate() {
-            at[place as usize] = i as u32;
+    fn new(routed: &RoutedExperts) -> Self {
+        let mut indices: Vec<u32> = (0..routed.experts.len() as u32).collect();
+        indices.sort_unstable_by_key(|&index| (routed.experts[index as usize], index));
+        let experts: Vec<u32> = indices.iter().map(|&index| routed.experts[index as usize]).collect();
+        let mut at = vec![0; indices.len()];
+        for (i, &index) in indices.iter().enumerate() {
+            at[index as usize] = i as u32;
         }
         let mut groups = Vec::new();
         let mut start = 0;
@@ -36,11 +36,11 @@ impl Grouped {
             groups.push((group[0] as usize, start..start + group.len()));
             start += group.len();
         }
-        Grouped { places, at, experts, groups }
+        Grouped { indices, at, experts, groups }
     }
 
-    /// The products of experts with the rows that are meant for them: row `rows[i]` for place `i`
-    /// of `places`.
+    /// The products of experts with the rows that are meant for them: row `rows[i]` for index `i`
+    /// of `indices`.
     fn products<'a>(&self, stack: &'a Stack, rows: &'a [u32], y: &'a mut Array) -> Vec<Product<'a>> {
         let mut rest = y.numbers_mut();
         let products = self.groups.iter().map(|(expert, range)| {
@@ -57,13 +57,13 @@ impl Native {
     pub(super) fn run_experts(
         &mut self,
         x: &Array,
-        routes: &Routes,
+        routed: &RoutedExperts,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
         let stack_of_up = stacks.up.expect("matrices are joined for backends that want it, and this doesn't");
-        let grouped = Grouped::new(routes);
-        let count = routes.experts.len();
-        let rows: Vec<u32> = grouped.places.iter().map(|&place| place / routes.used as u32).collect();
+        let grouped = Grouped::new(routed);
+        let count = routed.experts.len();
+        let rows: Vec<u32> = grouped.indices.iter().map(|&index| index / routed.used as u32).collect();
         let mut gate = self.arena.array(count, stacks.gate.out());
         let mut up = self.arena.array(count, stack_of_up.out());
         let mut products = grouped.products(stacks.gate, &rows, &mut gate);
@@ -79,10 +79,10 @@ impl Native {
         }
         drop(products);
         // To multiply what comes of a row, before there is a bias, is to multiply the row.
-        let mut weights = &routes.weights;
+        let mut weights = &routed.weights;
         let ones;
-        if routes.weigh_input {
-            let factors: Vec<f32> = grouped.places.iter().map(|&at| routes.weights[at as usize]).collect();
+        if routed.weigh_input {
+            let factors: Vec<f32> = grouped.indices.iter().map(|&at| routed.weights[at as usize]).collect();
             for y in [&mut gate, &mut up] {
                 let width = y.width();
                 kernels::scale_rows(&self.cpu, y.numbers_mut(), width, &factors);

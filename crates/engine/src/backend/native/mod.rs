@@ -1,24 +1,28 @@
 //! The fast backend for the CPU: weights are the file's bytes where they lie, activations are in
-//! memory that is used again, and the work is done by `alara_kernels`.
+//! memory that is used again, and `alara_kernels` computes.
 //! A row's result never depends on what else shares the step.
 
 mod array;
+mod cache;
 mod experts;
-mod kept;
 mod weights;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
+#[cfg(test)]
+use std::sync::{Arc, atomic::AtomicU64};
 use std::time::Duration;
 
 use alara_kernels::{
-    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, Threads,
+    self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, ThreadPool,
 };
 
 use smallvec::SmallVec;
 
+use super::profile::{Profile, Timer};
 use super::{
-    AttentionShape, Backend, Choice, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, KvType, Numbers,
-    Queries, ScanInput, ScanShape, ScanWeights, StackShape, StateShape, Step,
+    AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, HostNumbers, KvType,
+    Queries, Routing, ScanInput, ScanShape, ScanWeights, Span, StackShape, StateShape, Step,
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
@@ -27,7 +31,7 @@ use crate::{Error, Result};
 
 use array::Arena;
 pub use array::Array;
-pub use kept::{Kv, State};
+pub use cache::{Kv, RecurrentState};
 pub use weights::{Matrix, Stack};
 
 /// Computes on the CPU.
@@ -39,8 +43,13 @@ pub struct Native {
     activations: Activations,
     prepared: Option<(u64, usize)>,
     delta: DeltaForm,
-    /// What copies of state took, as [`Backend::saving`] tells.
-    saving: Duration,
+    /// What copies of state took, as [`Backend::snapshot_time`] tells.
+    snapshot_time: Duration,
+    /// Where what each op takes is recorded, if anywhere.
+    profile: Option<Profile>,
+    /// Most bytes of keys and values that attention may read, as on a device whose memory is full.
+    #[cfg(test)]
+    memory: Option<Arc<AtomicU64>>,
 }
 
 /// Cosines and sines, `[T, half]` each.
@@ -55,13 +64,16 @@ impl Native {
     /// Computes with `threads` threads and the instruction set `isa`.
     pub fn new(threads: usize, isa: Isa) -> Self {
         Native {
-            cpu: Cpu::new(isa, Threads::new(threads)),
+            cpu: Cpu::new(isa, ThreadPool::new(threads)),
             arena: Arena::default(),
             activations: Activations::default(),
             prepared: None,
             // On a CPU chunks are no faster, and rows have the same bits however they are fed.
             delta: DeltaForm::Recurrent,
-            saving: Duration::ZERO,
+            snapshot_time: Duration::ZERO,
+            profile: None,
+            #[cfg(test)]
+            memory: None,
         }
     }
 
@@ -70,7 +82,41 @@ impl Native {
         Self::new(threads, Isa::best())
     }
 
+    /// The same, recording in `profile` what each op takes.
+    #[must_use]
+    pub fn profiled(self, profile: Profile) -> Self {
+        Native { profile: Some(profile), ..self }
+    }
+
+    /// The same as a device whose memory is full when attention reads more than `memory` bytes of
+    /// keys and values.
+    #[cfg(test)]
+    pub fn with_memory(self, memory: &Arc<AtomicU64>) -> Self {
+        Native { memory: Some(memory.clone()), ..self }
+    }
+
+    /// The clock of an op, until it is dropped.
+    fn timed(&self, op: &str) -> Timer {
+        Timer::start(self.profile.as_ref(), op)
+    }
+
+    /// The clock of an op that reads and writes the states of a step's sequences.
+    fn timed_state(&self, op: &str, shape: StateShape, step: &Step) -> Timer {
+        self.timed(op).with(|| (String::new(), 2 * shape.bytes() * step.spans.len(), 0))
+    }
+
+    /// The error of attention to more keys and values than there is memory for.
+    #[cfg(test)]
+    fn check_memory(&self, bytes: usize) -> Result<()> {
+        let full = |most: &Arc<AtomicU64>| bytes as u64 > most.load(std::sync::atomic::Ordering::Relaxed);
+        match self.memory.as_ref().is_some_and(full) {
+            true => Err(crate::device::failed("attention", "CUDA_ERROR_OUT_OF_MEMORY")),
+            false => Ok(()),
+        }
+    }
+
     /// The same, but recurrent state advances in chunks of rows.
+    #[cfg(test)]
     pub fn chunked(mut self) -> Self {
         self.delta = DeltaForm::Chunked;
         self
@@ -85,6 +131,25 @@ impl Native {
             self.prepared = contents;
         }
     }
+
+    /// As [`Backend::gated`], with no clock of its own.
+    fn gate_rows(&self, gate: &Array, mut up: Array, activation: Activation) -> Result<Array> {
+        if gate.width() == 1 && up.width() != 1 {
+            if activation != Activation::Sigmoid {
+                return Err(Error::Backend {
+                    operation: "gate".into(),
+                    message: "only a sigmoid serves a whole row".into(),
+                });
+            }
+            let factors: Vec<f32> = gate.numbers().iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
+            let width = up.width();
+            kernels::scale_rows(&self.cpu, up.numbers_mut(), width, &factors);
+            return Ok(up);
+        }
+        let mut y = self.arena.array(up.rows(), up.width());
+        kernels::gated(&self.cpu, gate.numbers(), up.numbers_mut(), y.numbers_mut(), activation.into());
+        Ok(y)
+    }
 }
 
 impl Backend for Native {
@@ -94,7 +159,7 @@ impl Backend for Native {
     type Vector = Vec<f32>;
     type Angles = Angles;
     type Kv = Kv;
-    type State = State;
+    type Recurrent = RecurrentState;
 
     fn is_row_invariant(&self) -> bool {
         self.delta == DeltaForm::Recurrent
@@ -120,8 +185,8 @@ impl Backend for Native {
         Kv::new(layout, shape, kind)
     }
 
-    fn state(&self, slots: usize, shape: &StateShape) -> Result<State> {
-        Ok(State::new(slots, shape))
+    fn state(&self, slots: usize, shape: &StateShape) -> Result<RecurrentState> {
+        Ok(RecurrentState::new(slots, shape))
     }
 
     fn copy_block(&mut self, kv: &mut Kv, from: BlockId, to: BlockId) -> Result<()> {
@@ -129,7 +194,7 @@ impl Backend for Native {
         Ok(())
     }
 
-    fn copy_state(&mut self, state: &mut State, from: SlotId, to: SlotId) -> Result<()> {
+    fn copy_state(&mut self, state: &mut RecurrentState, from: SlotId, to: SlotId) -> Result<()> {
         state.copy(from, to);
         Ok(())
     }
@@ -144,21 +209,22 @@ impl Backend for Native {
         Ok(())
     }
 
-    fn save_state(&self, state: &State, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
+    fn save_state(&self, state: &RecurrentState, slot: SlotId, out: &mut Vec<u8>) -> Result<()> {
         state.save(slot, out);
         Ok(())
     }
 
-    fn load_state(&mut self, state: &mut State, slot: SlotId, bytes: &[u8]) -> Result<()> {
+    fn load_state(&mut self, state: &mut RecurrentState, slot: SlotId, bytes: &[u8]) -> Result<()> {
         state.load(slot, bytes);
         Ok(())
     }
 
-    fn saving(&mut self) -> Duration {
-        std::mem::take(&mut self.saving)
+    fn snapshot_time(&mut self) -> Duration {
+        std::mem::take(&mut self.snapshot_time)
     }
 
     fn embed(&mut self, table: &Matrix, tokens: &[u32]) -> Result<Array> {
+        let _timer = self.timed("embed");
         let mut x = self.arena.array(tokens.len(), table.width());
         for (row, &token) in x.numbers_mut().chunks_exact_mut(table.width()).zip(tokens) {
             table.read(token as usize, row);
@@ -167,6 +233,13 @@ impl Backend for Native {
     }
 
     fn matmuls<const N: usize>(&mut self, x: &Array, w: [&Matrix; N]) -> Result<[Array; N]> {
+        let _timer = self.timed("matmul").with(|| {
+            let mut formats = w.map(|w| w.rows().format.name()).to_vec();
+            formats.dedup();
+            let bytes = w.iter().map(|w| w.rows().bytes.len()).sum();
+            let operations = w.iter().map(|w| 2 * x.rows() * w.out() * w.width()).sum();
+            (formats.join(", "), bytes, operations)
+        });
         let mut all = w.map(|w| (w, self.arena.array(x.rows(), w.out())));
         let mut products = all.each_mut().map(|(w, y)| Product::new(w.rows(), y.numbers_mut()));
         let mut first = 0;
@@ -182,6 +255,10 @@ impl Backend for Native {
     }
 
     fn stacked(&mut self, x: &Array, w: &Stack) -> Result<Array> {
+        let _timer = self.timed("stacked").with(|| {
+            let bytes = (0..w.count()).map(|at| w.rows(at).bytes.len()).sum();
+            (w.format().name().to_owned(), bytes, 2 * x.rows() * w.count() * w.out() * w.width())
+        });
         let (rows, count, out) = (x.rows(), w.count(), w.out());
         self.prepare(x, w.format(), w.width());
         let parts: Vec<u32> =
@@ -207,61 +284,76 @@ impl Backend for Native {
         &mut self,
         x: &Array,
         logits: &Array,
-        choice: &Choice<&Vec<f32>>,
+        routing: &Routing<&Vec<f32>>,
         stacks: &ExpertStacks<&Stack, &Vec<f32>>,
     ) -> Result<Array> {
-        let [bias, scales] = [choice.bias, choice.scales].map(|of| of.map_or(&[][..], Vec::as_slice));
-        let routes = choice.routes(logits.numbers(), bias, scales);
-        self.run_experts(x, &routes, stacks)
+        let timer = self.timed("experts");
+        let [bias, scales] = [routing.bias, routing.scales].map(|of| of.map_or(&[][..], Vec::as_slice));
+        let routed = routing.route(logits.numbers(), bias, scales);
+        let _timer = timer.with(|| {
+            let chosen = routed.experts.iter().collect::<BTreeSet<_>>().len();
+            let all = || [stacks.gate, stacks.down].into_iter().chain(stacks.up);
+            let bytes = all().map(|w| w.rows(0).bytes.len() * chosen).sum();
+            let operations = all().map(|w| 2 * routed.experts.len() * w.out() * w.width()).sum();
+            (stacks.gate.format().name().to_owned(), bytes, operations)
+        });
+        self.run_experts(x, &routed, stacks)
     }
 
     fn bias(&mut self, mut x: Array, bias: &Vec<f32>) -> Result<Array> {
+        let _timer = self.timed("bias");
         kernels::add_row(&self.cpu, x.numbers_mut(), bias);
         Ok(x)
     }
 
     fn add(&mut self, mut x: Array, y: &Array) -> Result<Array> {
+        let _timer = self.timed("add");
         kernels::add(&self.cpu, x.numbers_mut(), y.numbers());
         Ok(x)
     }
 
     fn scale(&mut self, mut x: Array, factors: &[f32]) -> Result<Array> {
+        let _timer = self.timed("scale");
         // One factor for all is a factor for the only row.
         let row = if factors.len() == 1 { x.rows() * x.width() } else { x.width() };
         kernels::scale_rows(&self.cpu, x.numbers_mut(), row, factors);
         Ok(x)
     }
 
-    fn split(&mut self, x: &Array, run: usize, at: usize) -> Result<(Array, Array)> {
-        let runs = x.width() / run;
-        let mut first = self.arena.array(x.rows(), runs * at);
-        let mut second = self.arena.array(x.rows(), runs * (run - at));
+    fn split(&mut self, x: &Array, group: usize, at: usize) -> Result<(Array, Array)> {
+        let _timer = self.timed("split and join");
+        let groups = x.width() / group;
+        let mut first = self.arena.array(x.rows(), groups * at);
+        let mut second = self.arena.array(x.rows(), groups * (group - at));
         let parts =
-            first.numbers_mut().chunks_exact_mut(at).zip(second.numbers_mut().chunks_exact_mut(run - at));
-        for (run, (first, second)) in x.numbers().chunks_exact(run).zip(parts) {
-            first.copy_from_slice(&run[..at]);
-            second.copy_from_slice(&run[at..]);
+            first.numbers_mut().chunks_exact_mut(at).zip(second.numbers_mut().chunks_exact_mut(group - at));
+        for (group, (first, second)) in x.numbers().chunks_exact(group).zip(parts) {
+            first.copy_from_slice(&group[..at]);
+            second.copy_from_slice(&group[at..]);
         }
         Ok((first, second))
     }
 
-    fn join(&mut self, a: &Array, a_run: usize, b: &Array, b_run: usize) -> Result<Array> {
+    fn join(&mut self, a: &Array, a_group: usize, b: &Array, b_group: usize) -> Result<Array> {
+        let _timer = self.timed("split and join");
         let mut x = self.arena.array(a.rows(), a.width() + b.width());
-        let parts = a.numbers().chunks_exact(a_run).zip(b.numbers().chunks_exact(b_run));
-        for (run, (a, b)) in x.numbers_mut().chunks_exact_mut(a_run + b_run).zip(parts) {
-            run[..a_run].copy_from_slice(a);
-            run[a_run..].copy_from_slice(b);
+        let parts = a.numbers().chunks_exact(a_group).zip(b.numbers().chunks_exact(b_group));
+        for (group, (a, b)) in x.numbers_mut().chunks_exact_mut(a_group + b_group).zip(parts) {
+            group[..a_group].copy_from_slice(a);
+            group[a_group..].copy_from_slice(b);
         }
         Ok(x)
     }
 
     fn norm(&mut self, x: &Array, weight: &Vec<f32>, epsilon: f32) -> Result<Array> {
+        let _timer = self.timed("norm");
         let mut y = self.arena.array(x.rows(), x.width());
         kernels::rms_norm(&self.cpu, x.numbers(), weight, epsilon, y.numbers_mut());
         Ok(y)
     }
 
     fn centre(&mut self, x: &Array) -> Result<Array> {
+        let _timer = self.timed("norm");
         let mut y = self.arena.array(x.rows(), x.width());
         kernels::centre(&self.cpu, x.numbers(), x.width(), y.numbers_mut());
         Ok(y)
@@ -272,6 +364,7 @@ impl Backend for Native {
     }
 
     fn rope(&mut self, mut x: Array, width: usize, angles: &Angles, pairing: Pairing) -> Result<Array> {
+        let _timer = self.timed("rope");
         let Angles { cos, sin, half } = angles;
         let (row, adjacent) = (x.width(), pairing == Pairing::Adjacent);
         kernels::rope(&self.cpu, x.numbers_mut(), row, width, cos, sin, *half, adjacent);
@@ -285,6 +378,11 @@ impl Backend for Native {
         kv: &mut Kv,
         shape: &AttentionShape,
     ) -> Result<Array> {
+        let before = |span: &Span| shape.window.map_or(span.past, |window| window.min(span.past));
+        let bytes = kv.bytes_of(step.spans.iter().map(|span| span.rows + before(span)).sum());
+        #[cfg(test)]
+        self.check_memory(bytes)?;
+        let _timer = self.timed("attention").with(|| (String::new(), bytes, 0));
         let Queries { q, k, v, sinks } = queries;
         let mut row = 0;
         for span in &step.spans {
@@ -324,14 +422,15 @@ impl Backend for Native {
         input: DeltaInput<Array>,
         weights: &DeltaWeights<&Vec<f32>>,
         step: &Step,
-        state: &mut State,
+        state: &mut RecurrentState,
         shape: &DeltaShape,
     ) -> Result<Array> {
+        let _timer = self.timed_state("delta rule", StateShape::from(shape), step);
         let DeltaInput { qkv, beta, alpha } = input;
         let mut mixed = self.arena.array(qkv.rows(), qkv.width());
         let mut y = self.arena.array(qkv.rows(), shape.value_heads * shape.value_width);
         let (cpu, form) = (&self.cpu, self.delta);
-        self.saving += state.through(step, |rows, history, matrices| {
+        self.snapshot_time += state.through(step, |rows, history, matrices| {
             let [channels, heads, out] =
                 [qkv.width(), shape.value_heads, y.width()].map(|width| of(&rows, width));
             let (before, after) = (&qkv.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
@@ -357,13 +456,14 @@ impl Backend for Native {
         ScanInput { xbc, dt }: ScanInput<Array>,
         weights: &ScanWeights<&Vec<f32>>,
         step: &Step,
-        state: &mut State,
+        state: &mut RecurrentState,
         shape: &ScanShape,
     ) -> Result<Array> {
+        let _timer = self.timed_state("scan", StateShape::from(shape), step);
         let mut mixed = self.arena.array(xbc.rows(), xbc.width());
         let mut y = self.arena.array(xbc.rows(), shape.inner());
         let (cpu, bias) = (&self.cpu, weights.conv_bias.map(Vec::as_slice));
-        self.saving += state.through(step, |rows, history, matrices| {
+        self.snapshot_time += state.through(step, |rows, history, matrices| {
             let [channels, heads, out] = [xbc.width(), shape.heads, y.width()].map(|width| of(&rows, width));
             let (before, after) = (&xbc.numbers()[channels.clone()], &mut mixed.numbers_mut()[channels]);
             kernels::conv(cpu, weights.conv, bias, shape.kernel, xbc.width(), history, before, after);
@@ -387,13 +487,15 @@ impl Backend for Native {
         bcx: &Array,
         taps: &Vec<f32>,
         step: &Step,
-        state: &mut State,
+        state: &mut RecurrentState,
         kernel: usize,
     ) -> Result<Array> {
+        let _timer =
+            self.timed_state("short convolution", StateShape::convolved(kernel, bcx.width() / 3), step);
         let width = bcx.width() / 3;
         let mut y = self.arena.array(bcx.rows(), width);
         let cpu = &self.cpu;
-        self.saving += state.through(step, |rows, history, _| {
+        self.snapshot_time += state.through(step, |rows, history, _| {
             let (before, after) =
                 (&bcx.numbers()[of(&rows, bcx.width())], &mut y.numbers_mut()[of(&rows, width)]);
             kernels::short_conv(cpu, taps, kernel, width, history, before, after);
@@ -402,28 +504,19 @@ impl Backend for Native {
     }
 
     fn group_norm(&mut self, x: &Array, weight: &Vec<f32>, groups: usize, epsilon: f32) -> Result<Array> {
+        let _timer = self.timed("norm");
         let mut y = self.arena.array(x.rows(), x.width());
         kernels::group_norm(&self.cpu, x.numbers(), weight, groups, epsilon, y.numbers_mut());
         Ok(y)
     }
 
-    fn gated(&mut self, gate: &Array, mut up: Array, activation: Activation) -> Result<Array> {
-        if gate.width() == 1 && up.width() != 1 {
-            if activation != Activation::Sigmoid {
-                return Err(Error::Backend {
-                    operation: "gate".into(),
-                    message: "only a sigmoid serves a whole row".into(),
-                });
-            }
-            let factors: Vec<f32> = gate.numbers().iter().map(|x| 1.0 / (1.0 + (-x).exp())).collect();
-            return self.scale(up, &factors);
-        }
-        let mut y = self.arena.array(up.rows(), up.width());
-        kernels::gated(&self.cpu, gate.numbers(), up.numbers_mut(), y.numbers_mut(), activation.into());
-        Ok(y)
+    fn gated(&mut self, gate: &Array, up: Array, activation: Activation) -> Result<Array> {
+        let _timer = self.timed("gate");
+        self.gate_rows(gate, up, activation)
     }
 
     fn relu_squared(&mut self, mut x: Array) -> Result<Array> {
+        let _timer = self.timed("gate");
         kernels::relu_squared(&self.cpu, x.numbers_mut());
         Ok(x)
     }
@@ -436,11 +529,12 @@ impl Backend for Native {
         Ok(y)
     }
 
-    fn numbers_mut<'a>(&mut self, x: &'a mut Array) -> Result<Numbers<'a>> {
-        Ok(Numbers::Here(x.numbers_mut()))
+    fn numbers_mut<'a>(&mut self, x: &'a mut Array) -> Result<HostNumbers<'a>> {
+        Ok(HostNumbers::InPlace(x.numbers_mut()))
     }
 
     fn to_host(&mut self, x: &Array) -> Result<Vec<f32>> {
+        let _timer = self.timed("to host");
         Ok(x.numbers().to_vec())
     }
 

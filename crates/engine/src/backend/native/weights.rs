@@ -1,6 +1,6 @@
 //! Weights as bytes of the file, used where they lie.
 
-use alara_kernels::{Format, Rows};
+use alara_kernels::{Format, WeightMatrix};
 
 use crate::backend::{StackShape, format};
 use crate::gguf::{TensorData, TensorType};
@@ -14,7 +14,7 @@ pub struct Matrix {
     width: usize,
 }
 
-/// Equal weight matrices, of each of which a run of rows is meant.
+/// Equal weight matrices, of each of which a range of rows is meant.
 #[derive(Clone, Debug)]
 pub struct Stack {
     data: TensorData,
@@ -43,8 +43,8 @@ impl Matrix {
     }
 
     /// The rows as kernels take them.
-    pub fn rows(&self) -> Rows<'_> {
-        Rows { format: self.format, bytes: &self.data, width: self.width }
+    pub fn rows(&self) -> WeightMatrix<'_> {
+        WeightMatrix { format: self.format, bytes: &self.data, width: self.width }
     }
 
     /// The numbers of row `at`.
@@ -83,9 +83,9 @@ impl Stack {
     }
 
     /// The rows of matrix number `at`.
-    pub fn rows(&self, at: usize) -> Rows<'_> {
+    pub fn rows(&self, at: usize) -> WeightMatrix<'_> {
         let start = at * self.shape.out + self.shape.rows.start;
         let range = start * self.row..(start + self.out()) * self.row;
-        Rows { format: self.format, bytes: &self.data[range], width: self.shape.width }
+        WeightMatrix { format: self.format, bytes: &self.data[range], width: self.shape.width }
     }
 }

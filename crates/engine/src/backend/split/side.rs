@@ -1,7 +1,9 @@
-//! On which of the two sides something lies.
+//! The two sides of a split model, and how an op gets what it reads to one of them.
 
 use std::ops::Deref;
 
+use super::Split;
+use crate::backend::Backend;
 use crate::{Error, Result};
 
 /// What lies on one of the two sides.
@@ -31,26 +33,67 @@ impl<T> Deref for Carried<'_, T> {
     }
 }
 
-impl<D, H> Side<D, H> {
-    /// What lies on the device.
-    pub(super) fn device(&self) -> Result<&D> {
-        match self {
-            Side::Device(it) => Ok(it),
-            Side::Host(_) => Err(apart()),
-        }
-    }
+/// The functions by which an op runs on one side, once for each of the two.
+macro_rules! side {
+    ($side:ident, $variant:ident, $B:ident, $angles:tt; $other:ident, $other_variant:ident) => {
+        pub(super) mod $side {
+            use super::*;
 
-    /// What lies on the host.
-    pub(super) fn host(&self) -> Result<&H> {
-        match self {
-            Side::Host(it) => Ok(it),
-            Side::Device(_) => Err(apart()),
+            /// What the op gives lies here.
+            pub use super::Side::$variant as wrap;
+
+            /// Who computes here.
+            pub fn backend<D, H>(split: &mut Split<D, H>) -> &mut $B {
+                &mut split.$side
+            }
+
+            /// A weight, or what is cached, which must lie here.
+            pub fn weight<D, H>(it: &Side<D, H>) -> Result<&$B> {
+                match it {
+                    Side::$variant(it) => Ok(it),
+                    // All weights of a block lie on one side, so this is a mistake of the loader.
+                    Side::$other_variant(_) => Err(Error::Backend {
+                        operation: "compute".to_owned(),
+                        message: "its weights lie on both sides of a split model".to_owned(),
+                    }),
+                }
+            }
+
+            /// This side's cosines and sines.
+            pub fn angles<D, H>(both: &(D, H)) -> &$B {
+                &both.$angles
+            }
+
+            /// An activation, which is carried over if it lies on the other side.
+            pub fn array<'x, D: Backend, H: Backend>(
+                split: &mut Split<D, H>,
+                x: &'x Side<D::Array, H::Array>,
+            ) -> Result<Carried<'x, $B::Array>> {
+                Ok(match x {
+                    Side::$variant(x) => Carried::There(x),
+                    Side::$other_variant(x) => {
+                        let rows = split.$other.count(x);
+                        Carried::Over(split.$side.upload(split.$other.to_host(x)?, rows)?)
+                    }
+                })
+            }
+
+            /// The same, to be worked on.
+            pub fn owned<D: Backend, H: Backend>(
+                split: &mut Split<D, H>,
+                x: Side<D::Array, H::Array>,
+            ) -> Result<$B::Array> {
+                match x {
+                    Side::$variant(x) => Ok(x),
+                    Side::$other_variant(x) => {
+                        let rows = split.$other.count(&x);
+                        split.$side.upload(split.$other.to_host(&x)?, rows)
+                    }
+                }
+            }
         }
-    }
+    };
 }
 
-/// A block's weights lie on one side, all of them, so this is a mistake of the loader.
-pub(super) fn apart() -> Error {
-    let message = "its weights lie on both sides of a split model".to_owned();
-    Error::Backend { operation: "compute".to_owned(), message }
-}
+side!(device, Device, D, 0; host, Host);
+side!(host, Host, H, 1; device, Device);

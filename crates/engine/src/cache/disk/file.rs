@@ -1,8 +1,9 @@
 //! The form of a file.
 //!
 //! `alaraKV` and a byte for the version · length and CRC-32 of what follows up to the payload (u32
-//! each) · length of the header (u32) · the header, JSON · the tokens, u32 · the payload: pieces,
-//! each followed by its CRC-32.
+//! each).
+//! Then length of the header (u32) · the header, JSON · the tokens, u32.
+//! Then the payload: pieces, each followed by its CRC-32.
 //! Everything is little-endian.
 
 use std::fs::File;
@@ -22,7 +23,7 @@ const LONGEST: usize = 64 << 20;
 /// Bytes of a piece's checksum.
 pub(super) const CHECKSUM: usize = 4;
 
-/// What a file says of itself.
+/// The header of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The model, for people.
@@ -75,12 +76,12 @@ impl From<std::io::Error> for Fault {
 }
 
 /// An open file whose header and tokens are as they were written.
-/// It is read, not mapped: whoever cuts it off meanwhile makes reading fail, and nothing else.
+/// It is read, not mapped: where it is cut off meanwhile, reading fails, and nothing else.
 #[derive(Debug)]
 pub struct Stored {
     /// Where it lies.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Its header.
     pub header: Header,
     /// The tokens, from the beginning of the text.
     pub tokens: Vec<u32>,
@@ -97,7 +98,7 @@ impl Stored {
     /// # Errors
     /// It can't be read, or is not what was written.
     pub fn open(path: &Path) -> Result<Self, Fault> {
-        // Opening a pipe would wait for whoever writes to it.
+        // Opening a pipe would wait for a writer.
         if !path.symlink_metadata()?.is_file() {
             return Err(Fault::Damaged("it is no file"));
         }

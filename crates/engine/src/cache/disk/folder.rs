@@ -26,8 +26,8 @@ pub(super) fn unfinished(name: &str) -> String {
     format!("{name}.{}-{number}{UNFINISHED}", std::process::id())
 }
 
-/// Makes the folder, for the user alone, unless it is there; and checks that nobody else can put
-/// files into it, since what they say is believed.
+/// Makes the folder, for the user alone, unless it is there.
+/// Checks that no other user can put files into it, since their contents are believed.
 ///
 /// # Errors
 /// It can't be made, or others could write to it.
@@ -53,22 +53,22 @@ pub fn claim(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of all files that are kept in `folder`.
+/// Bytes of all cache files in `folder`.
 ///
 /// # Errors
 /// The folder can't be read.
-pub fn held(folder: &Path) -> io::Result<u64> {
+pub fn total_bytes(folder: &Path) -> io::Result<u64> {
     Ok(files(folder, ENDING)?.iter().map(|(_, bytes, _)| bytes).sum())
 }
 
-/// A file that is kept.
+/// A cache file.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Where it lies.
     pub path: PathBuf,
     /// The model that it is of; `None` if the file can't be read, and will be ignored.
     pub model: Option<String>,
-    /// Number of tokens before those that are kept in it, and up to their end.
+    /// Number of tokens before those that are cached in it, and up to their end.
     pub tokens: (usize, usize),
     /// Size.
     pub bytes: u64,
@@ -87,7 +87,7 @@ pub struct Cleared {
     pub left: usize,
 }
 
-/// All files that are kept in `folder`, the latest used first.
+/// All cache files in `folder`, the latest used first.
 /// None if there is no folder.
 ///
 /// # Errors
@@ -107,7 +107,7 @@ pub fn list(folder: &Path) -> io::Result<Vec<Entry>> {
 }
 
 /// Removes all files from `folder`, unfinished ones too.
-/// Who has one open keeps what it sees.
+/// A process that has one open goes on reading it.
 ///
 /// # Errors
 /// The folder can't be read.
@@ -127,22 +127,22 @@ pub fn clear(folder: &Path) -> io::Result<Cleared> {
     Ok(cleared)
 }
 
-/// Removes what was not used for the longest time until there is room for `bytes` within `limit`;
-/// and what writers left behind that are gone.
-pub(super) fn make_room(folder: &Path, bytes: u64, limit: u64) -> io::Result<()> {
+/// Evicts the least recently used files until `bytes` more fit within `limit`; and removes what
+/// writers left behind that are gone.
+pub(super) fn evict_until_fits(folder: &Path, bytes: u64, limit: u64) -> io::Result<()> {
     for (path, ..) in files(folder, UNFINISHED)? {
         // Whoever writes one holds its lock.
         if File::open(&path).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_file(&path);
         }
     }
-    let mut kept = files(folder, ENDING)?;
-    kept.sort_by_key(|(_, _, used)| std::cmp::Reverse(*used));
-    let mut held: u64 = kept.iter().map(|(_, bytes, _)| bytes).sum();
-    while held.saturating_add(bytes) > limit {
-        let Some((path, bytes, _)) = kept.pop() else { break };
+    let mut found = files(folder, ENDING)?;
+    found.sort_by_key(|(_, _, used)| std::cmp::Reverse(*used));
+    let mut total: u64 = found.iter().map(|(_, bytes, _)| bytes).sum();
+    while total.saturating_add(bytes) > limit {
+        let Some((path, bytes, _)) = found.pop() else { break };
         if fs::remove_file(path).is_ok() {
-            held -= bytes;
+            total -= bytes;
         }
     }
     Ok(())

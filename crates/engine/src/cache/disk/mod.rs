@@ -1,15 +1,16 @@
-//! The tier on disk: what static text left behind, kept across restarts.
+//! The tier on disk: the cache of static text, across restarts.
 //!
-//! A file is a node of the tree: a run of tokens, with all tokens before it, the keys and values of
-//! the run, and what going on from its end takes.
-//! Its name is a hash of the model's fingerprint and of its tokens, and it says both inside.
-//! It is written by a thread of its own under a temporary name and published by renaming, so that
-//! there is all of it or nothing, and checksummed, so that what was damaged later is not believed.
+//! A file is a node of the tree: a segment of tokens and all before it, the segment's keys and
+//! values, and a snapshot at its end.
+//! Its name is a hash of the model's fingerprint and of its tokens, and its header has both.
+//! A thread of its own writes it under a temporary name and publishes it by renaming, so that there
+//! is all of it or nothing.
+//! It is checksummed, so that what was damaged later is not believed.
 //! Whatever is wrong with a file or the folder costs a line in the log and the time to compute,
 //! never an answer.
-//! Owns files and names; where the numbers come from and go is said in `pool/disk.rs`.
+//! Owns files and names; `pool/disk.rs` knows where the numbers come from and go.
 //!
-//! Only text without a salt is kept: what separates tenants must not be undone by a file.
+//! Only text without a salt is cached: what separates tenants must not be undone by a file.
 
 mod file;
 mod folder;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 use sha2::{Digest, Sha256};
 
 pub use file::{Fault, Stored};
-pub use folder::{Cleared, Entry, claim, clear, held, list};
+pub use folder::{Cleared, Entry, claim, clear, list, total_bytes};
 use writer::Writer;
 pub use writer::{Message, Sent};
 
@@ -58,7 +59,7 @@ pub struct Options {
     /// computed.
     /// For tests.
     pub always: bool,
-    /// Who is told what went wrong, a line at a time.
+    /// Where lines go about what went wrong.
     pub log: Log,
     /// Where what became of it is noted.
     pub outcome: Arc<Outcome>,
@@ -129,7 +130,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-/// A static segment that is to be written: the end of a text, whose beginning is kept already.
+/// A static segment that is to be written: the end of a text, whose beginning is cached already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// From the first token of the text to the segment's end.
@@ -153,8 +154,8 @@ pub struct Disk {
     fingerprint: Fingerprint,
     writer: Writer,
     pending: Pending,
-    /// Whether was said that files are too large.
-    told: bool,
+    /// Whether it was logged that files are too large.
+    warned: bool,
     /// What is to be written.
     pub queue: VecDeque<Segment>,
     /// Bytes a second, as it was last measured.
@@ -178,13 +179,13 @@ impl Disk {
             model: model.to_owned(),
             fingerprint,
             pending,
-            told: false,
+            warned: false,
             queue: VecDeque::new(),
             speed: READ_SPEED,
         })
     }
 
-    /// The file that keeps the end of `tokens`, if there is one that can be believed.
+    /// The file that has the end of `tokens`, if there is one that can be believed.
     pub fn open(&self, tokens: &[u32]) -> Option<Stored> {
         let path = self.options.folder.join(self.name(tokens));
         match Stored::open(&path) {
@@ -239,7 +240,7 @@ impl Disk {
         }
     }
 
-    /// How long what is queued may take when nobody needs the model any more.
+    /// How long what is queued may take once there are no more requests.
     pub fn patience(&self) -> Duration {
         self.options.patience
     }
@@ -247,8 +248,8 @@ impl Disk {
     /// Queues a segment, unless it is there, is queued, would not fit, or nothing can be written.
     pub fn want(&mut self, segment: Segment) {
         let name = self.name(&segment.tokens);
-        let room = self.queue.len() < QUEUED || self.options.patience == Duration::MAX;
-        if room
+        let waits = self.queue.len() < QUEUED || self.options.patience == Duration::MAX;
+        if waits
             && !self.writer.is_off()
             && !names(&self.pending).contains(&name)
             && !self.options.folder.join(&name).exists()
@@ -275,7 +276,7 @@ impl Disk {
         if bytes <= limit {
             return Some(Message::Begin { name, header, payload });
         }
-        if !std::mem::replace(&mut self.told, true) {
+        if !std::mem::replace(&mut self.warned, true) {
             self.options.log.line(format_args!(
                 "{} tokens take {bytes} bytes, more than the limit of {limit}, and are not kept",
                 segment.tokens.len() - segment.start

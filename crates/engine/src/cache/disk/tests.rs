@@ -29,7 +29,7 @@ fn reading_must_pay() {
     assert!(disk.pays(500 << 20, 5000, slow), "35 s of computing against one of reading");
     assert!(!disk.pays(500 << 20, 100, slow));
     assert!(!disk.pays(0, 1000, Duration::from_micros(1)), "a file costs something to open");
-    // What costs little more than opening a file says nothing of the speed.
+    // What costs little more than opening a file is no measure of the speed.
     for _ in 0..8 {
         disk.read(1 << 20, Instant::now() - Duration::from_secs(1));
     }
@@ -90,7 +90,7 @@ fn only_what_is_damaged_is_removed() {
 
 #[cfg(unix)]
 #[test]
-fn opening_a_pipe_waits_for_nobody() {
+fn opening_a_pipe_does_not_wait() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("pipe");
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(2);
 /// How many names are tried for an unfinished file.
 const NAMES: usize = 16;
 
-/// What the thread is told.
+/// What the thread is sent.
 #[derive(Debug)]
 pub enum Message {
     /// A file begins.
@@ -159,7 +159,7 @@ impl Unfinished {
     ) -> io::Result<Self> {
         let Options { folder, limit, .. } = options;
         folder::claim(folder)?;
-        folder::make_room(folder, payload.saturating_add(header.len() as u64), *limit)?;
+        folder::evict_until_fits(folder, payload.saturating_add(header.len() as u64), *limit)?;
         let mut create = OpenOptions::new();
         create.write(true).create_new(true);
         #[cfg(unix)]

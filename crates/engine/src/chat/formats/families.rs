@@ -31,7 +31,7 @@ pub(super) const ALL: &[&Format] = &[
     &GLM_LINES,
     &HERMES,
     &LLAMA,
-    &HOUSE,
+    &GENERIC,
     &CODE,
     &BARE,
 ];
@@ -64,8 +64,8 @@ static HERMES: Format = Format {
 };
 
 /// Models that were trained on no format: the one of Hermes, which the prompt describes.
-pub(super) static HOUSE: Format = Format {
-    name: "house",
+pub(super) static GENERIC: Format = Format {
+    name: "generic",
     calls: Calls { open: "", separator: "\n", close: "" },
     call: &[Text("<tool_call>\n"), Object(NAME_AND_ARGUMENTS), Text("\n</tool_call>")],
     ..PLAIN

@@ -12,7 +12,7 @@ const DEPTH: usize = 128;
 
 /// The value that the whole text stands for, whitespace around it aside.
 pub(crate) fn value(text: &str) -> Option<Value> {
-    let mut reader = Reader { rest: text, depth: DEPTH };
+    let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let value = reader.value().ok()?;
     reader.space();
     reader.rest.is_empty().then_some(value)
@@ -20,7 +20,7 @@ pub(crate) fn value(text: &str) -> Option<Value> {
 
 /// Whether the text is the beginning of a JSON value in brackets or quotes, and not all of it.
 pub(super) fn unfinished(text: &str) -> bool {
-    let mut reader = Reader { rest: text, depth: DEPTH };
+    let mut reader = LiteralReader { rest: text, depth: DEPTH };
     text.trim_start().starts_with(['{', '[', '"']) && matches!(reader.value(), Err(Failure::Unfinished))
 }
 
@@ -35,7 +35,7 @@ pub(super) enum Failure {
 
 /// Reads the object `{…}` at the beginning of `text`; gives its length as well.
 pub(super) fn object(text: &str) -> Result<(Map<String, Value>, usize), Failure> {
-    let mut reader = Reader { rest: text, depth: DEPTH };
+    let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let object = reader.items('{', '}', ':')?;
     Ok((object, text.len() - reader.rest.len()))
 }
@@ -43,19 +43,19 @@ pub(super) fn object(text: &str) -> Result<(Map<String, Value>, usize), Failure>
 /// Reads Python's keyword arguments up to the parenthesis that closes them; gives their length
 /// without it.
 pub(super) fn keywords(text: &str) -> Result<(Map<String, Value>, usize), Failure> {
-    let mut reader = Reader { rest: text, depth: DEPTH };
+    let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let arguments = reader.items_until(')', '=')?;
     Ok((arguments, text.len() - reader.rest.len() - 1))
 }
 
-struct Reader<'a> {
+struct LiteralReader<'a> {
     rest: &'a str,
     depth: usize,
 }
 
 type Read<T> = Result<T, Failure>;
 
-impl<'a> Reader<'a> {
+impl<'a> LiteralReader<'a> {
     fn space(&mut self) {
         self.rest = self.rest.trim_start();
     }

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 use crate::request::{Request, Tool, ToolChoice};
 pub(crate) use literal::value as literal;
-pub use options::{ParseOptions, ReasoningFormat};
+pub use options::ParseOptions;
 pub use parser::{Parsed, Parser};
 pub(crate) use render::braces;
 pub use thinking::{Reasoning, Thinking};
@@ -113,8 +113,8 @@ pub(crate) enum Encoding {
 }
 
 /// How an argument is written between tags.
-/// A line feed at the end of what precedes a value, and one at the beginning of what follows it,
-/// belong to the tags and not to the value.
+/// A line feed belongs to the tags and not to the value where it ends what precedes a value, or
+/// begins what follows it.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Tagged {
     /// Before the key.
@@ -172,8 +172,8 @@ impl Format {
     }
 
     /// The format for models that were trained on none: it has to be described in the prompt.
-    pub fn house() -> &'static Format {
-        &families::HOUSE
+    pub fn generic() -> &'static Format {
+        &families::GENERIC
     }
 
     /// A call is a JSON object and nothing else, which has to be described too.
@@ -181,8 +181,9 @@ impl Format {
         &families::BARE
     }
 
-    /// The format of this name.
+    /// The format of this name; `house` is what the generic one was called up to 0.1.
     pub fn from_name(name: &str) -> Option<&'static Format> {
+        let name = if name == "house" { Format::generic().name } else { name };
         Format::all().iter().copied().find(|format| format.name == name)
     }
 

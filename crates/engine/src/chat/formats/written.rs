@@ -1,8 +1,9 @@
 //! Calls in an answer's text: what a model writes where nobody reads its calls, or reads them in
 //! another family's format.
 //!
-//! A call counts only at the end of the answer, complete, of a tool that is offered, and outside of
-//! code and quotation marks: a text that tells about calls makes none.
+//! A call counts only at the end of the answer, complete, of an offered tool, and outside of code
+//! and quotation marks.
+//! A text about calls makes none.
 
 use std::ops::Range;
 
@@ -40,23 +41,23 @@ pub enum Written {
 /// Looks for calls of `tools` in the text of a whole answer, in every format; `None` = it is an
 /// answer and nothing else.
 pub fn written(text: &str, tools: &[Tool]) -> Option<Written> {
-    let (before, said) = text.trim_end().split_at(reasoning(text.trim_end()));
+    let (before, answer) = text.trim_end().split_at(reasoning(text.trim_end()));
     if tools.is_empty() {
         return None;
     }
-    let aside = aside(said);
+    let aside = aside(answer);
     let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
     // Where the first one is that looks like a call, and of which tool: nothing before calls that
     // count may.
-    let attempt = attempts(said).filter(plain).filter_map(|at| Some((at, named(&said[at..], tools)?)));
+    let attempt = attempts(answer).filter(plain).filter_map(|at| Some((at, named(&answer[at..], tools)?)));
     let attempt = attempt.min_by_key(|(at, _)| *at);
-    let first = attempt.map_or(said.len(), |(at, _)| at);
+    let first = attempt.map_or(answer.len(), |(at, _)| at);
     // A block of code is a call only where the prompt says so.
     let formats = Format::all().iter().filter(|format| !format.in_fences());
     let calls = formats.into_iter().find_map(|format| {
-        starts(format, said).into_iter().filter(|at| *at <= first).filter(plain).find_map(|at| {
-            let calls = only_calls(format, &said[at..], tools)?;
-            let text = format!("{before}{}", &said[..at]).trim_end().to_owned();
+        starts(format, answer).into_iter().filter(|at| *at <= first).filter(plain).find_map(|at| {
+            let calls = only_calls(format, &answer[at..], tools)?;
+            let text = format!("{before}{}", &answer[..at]).trim_end().to_owned();
             Some(Written::Calls { format, text, calls })
         })
     });
@@ -136,8 +137,8 @@ fn attempts(text: &str) -> impl Iterator<Item = usize> {
     marked.chain(bare.map(|(at, _)| at))
 }
 
-/// The tool whose name stands near the beginning of a text as names stand in calls: behind a mark
-/// or on a line of its own.
+/// The tool whose name stands near the beginning of a text as in calls: behind a mark or on a line
+/// of its own.
 fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
     let text = near(text);
     let part = |character: char| character.is_alphanumeric() || "_-".contains(character);

@@ -22,7 +22,7 @@ fn call(id: &str) -> ToolCall {
 const HERMES: &str = "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\"}}\n</tool_call>";
 
 /// What is found in short: `format: text | name{arguments} …`, `tool?`, or nothing.
-fn told(text: &str) -> String {
+fn outcome(text: &str) -> String {
     match written(text, &tools()) {
         None => String::new(),
         Some(Written::Attempt { tool }) => format!("{tool}?"),
@@ -37,7 +37,7 @@ fn told(text: &str) -> String {
 
 #[test]
 fn calls_of_every_format_are_found_behind_a_text() {
-    let marked = |format: &&&'static Format| **format != Format::house() && !format.in_fences();
+    let marked = |format: &&&'static Format| **format != Format::generic() && !format.in_fences();
     for format in Format::all().iter().filter(marked) {
         let text = format.render_calls(&[call("call00001")]).unwrap();
         let bare = format.layout == Layout::TextOrObject;
@@ -60,7 +60,7 @@ fn calls_of_every_format_are_found_behind_a_text() {
 
 #[test]
 fn calls_as_models_leave_them_in_their_text() {
-    let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
+    let check = |text: &str, expected: &str| assert_eq!(outcome(text), expected, "{text}");
     let found = "hermes:  | shell{\"command\":\"ls\"}";
     check(HERMES, found);
     check(&HERMES.replace('\n', ""), found);
@@ -87,7 +87,7 @@ fn calls_as_models_leave_them_in_their_text() {
 
 #[test]
 fn what_can_not_be_made_as_it_stands_is_an_attempt() {
-    let check = |text: &str, expected: &str| assert_eq!(told(text), expected, "{text}");
+    let check = |text: &str, expected: &str| assert_eq!(outcome(text), expected, "{text}");
     // Something follows, or stands between.
     check(&format!("{HERMES}\nThis lists the files."), "shell?");
     check(&format!("{HERMES}\nand then\n{HERMES}"), "shell?");
@@ -107,7 +107,7 @@ fn what_can_not_be_made_as_it_stands_is_an_attempt() {
 
 #[test]
 fn text_about_calls_is_no_call() {
-    let check = |text: &str| assert_eq!(told(text), "", "{text}");
+    let check = |text: &str| assert_eq!(outcome(text), "", "{text}");
     check("The shell lists files.");
     check(&format!("Hermes writes:\n```\n{HERMES}\n```"));
     check(&format!("Hermes writes:\n~~~xml\n{HERMES}\n~~~\nThat is it."));

@@ -110,7 +110,8 @@ fn tojson(state: &mut State, value: &Value, options: Kwargs) -> Result<Value, Er
 }
 
 /// Replaces `{% generation %}` and `{% endgeneration %}`, which only mark the model's turns for
-/// training, by an `if` that is always true: whitespace control and line numbers stay as they are.
+/// training, by an `if` that is always true.
+/// So whitespace control and line numbers stay as they are.
 pub(super) fn without_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

@@ -1,7 +1,7 @@
 //! Example arguments of a tool, made from its JSON schema.
 //!
-//! What the schema itself offers comes first (`const`, `examples`, `default`, `enum`), else the
-//! smallest value that fits: required properties, one item, a number near 1, a text.
+//! What the schema itself offers comes first: `const`, `examples`, `default`, `enum`.
+//! Else the smallest value that fits: required properties, one item, a number near 1, a text.
 //! Always the same for the same schema, since it stands in the static part of a prompt.
 //! A schema that contradicts itself, or whose keywords are not looked at here (`not`, `if`,
 //! `dependentRequired`), may get an example that it does not admit.

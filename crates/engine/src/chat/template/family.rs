@@ -1,7 +1,7 @@
 //! Families of models: which template serves a file that brings none, and what ends a turn beside
 //! tokens.
 //!
-//! A family is told by facts, never guessed: a file that fits none has none.
+//! Facts of the file decide on its family: a file that fits none has none.
 //! The table is `models/templates/families.yaml`, embedded at build time like the templates beside
 //! it.
 //! Knows of a model only what [`Traits`] say.
@@ -71,7 +71,7 @@ impl Family {
     /// The family that fits; `None` if none does.
     ///
     /// # Errors
-    /// If the embedded table is broken: what the reader of YAML said.
+    /// If the embedded table is broken: the message of the YAML reader.
     pub fn of(model: &Traits) -> Result<Option<&'static Family>, String> {
         let families = FAMILIES.as_ref().map_err(Clone::clone)?;
         Ok(families.iter().find(|family| family.fits(model)))

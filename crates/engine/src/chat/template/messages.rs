@@ -72,7 +72,7 @@ impl Dialect {
         }
     }
 
-    /// The request's messages, the system text first.
+    /// The request's messages, the system prompt first.
     pub(super) fn messages(self, request: &Request) -> Vec<Value> {
         let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
         let system = (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")}));
@@ -158,8 +158,8 @@ fn one_call_each(messages: &[Message]) -> Vec<Message> {
         let mut results: Vec<&Message> = results.iter().collect();
         for (index, call) in message.tool_calls.iter().enumerate() {
             // What was said and thought belongs to the first.
-            let said = if index == 0 { message.clone() } else { Message::assistant("", Vec::new()) };
-            out.push(Message { tool_calls: vec![call.clone()], ..said });
+            let base = if index == 0 { message.clone() } else { Message::assistant("", Vec::new()) };
+            out.push(Message { tool_calls: vec![call.clone()], ..base });
             let mine = |result: &&Message| result.tool_call_id.as_deref() == Some(&call.id);
             if let Some(at) = results.iter().position(mine) {
                 out.push(results.remove(at).clone());
@@ -232,11 +232,11 @@ mod tests {
     #[test]
     fn harmony_has_thoughts_or_text() {
         let harmony = Dialect { thinking: true, harmony: true, ..PLAIN };
-        let said =
+        let answer =
             Message { reasoning_content: Some("hm".into()), ..Message::assistant("x", vec![call("a")]) };
-        let value = harmony.message(&said);
+        let value = harmony.message(&answer);
         assert_eq!((&value["thinking"], &value["content"]), (&json!("hm"), &json!("")));
-        let value = harmony.message(&Message { tool_calls: Vec::new(), ..said });
+        let value = harmony.message(&Message { tool_calls: Vec::new(), ..answer });
         assert_eq!((&value["thinking"], &value["content"]), (&json!("hm"), &json!("x")));
     }
 }

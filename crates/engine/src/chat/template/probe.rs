@@ -89,8 +89,9 @@ fn conversation(role: &str) -> Vec<Value> {
 }
 
 /// The first message whose text does not stand in the prompt: its role and its text.
-/// Templates may trim a text, escape it, take thoughts out of it or leave out what is said beside a
-/// call, so of a text that does not occur as it is, half the words must.
+/// Templates may trim a text, escape it, take thoughts out of it or leave out what stands beside a
+/// call.
+/// So of a text that does not occur as it is, half the words must.
 pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, &'a str)> {
     // Messages stand in their order, so that all are looked for in one pass.
     // Only the system's may stand anywhere.
@@ -109,12 +110,12 @@ pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, 
         for text in texts {
             let text = text.trim();
             // What stands before it may be thoughts.
-            let said = if assistant { text.lines().next_back().unwrap_or_default().trim() } else { text };
+            let shown = if assistant { text.lines().next_back().unwrap_or_default().trim() } else { text };
             let start = if role == "system" { 0 } else { from };
-            match prompt[start..].find(said) {
-                Some(at) if role != "system" => from = start + at + said.len(),
+            match prompt[start..].find(shown) {
+                Some(at) if role != "system" => from = start + at + shown.len(),
                 Some(_) => {}
-                None if prompt.contains(said) || mostly(said, prompt) => {}
+                None if prompt.contains(shown) || mostly(shown, prompt) => {}
                 None => return Some((role, text)),
             }
         }
@@ -142,17 +143,17 @@ mod tests {
             let messages: Vec<Value> = serde_json::from_value(messages).unwrap();
             assert_eq!(lost(&messages, prompt), expected, "{prompt}");
         };
-        let said = |role: &str, text: &str| json!({"role": role, "content": text});
-        check(json!([said("user", " Hi there\n")]), "<user>Hi there<end>", None);
-        check(json!([said("user", "Hi there")]), "<user><end>", Some(("user", "Hi there")));
-        check(json!([said("tool", "{\"a\": \"b\n\"}")]), r#"<tool>"{\"a\": \"b\n\"}""#, None);
-        check(json!([said("assistant", "<think>Hm.</think>\n\nYes.")]), "<assistant>Yes.", None);
-        check(json!([said("assistant", "No.")]), "<assistant>", Some(("assistant", "No.")));
+        let message = |role: &str, text: &str| json!({"role": role, "content": text});
+        check(json!([message("user", " Hi there\n")]), "<user>Hi there<end>", None);
+        check(json!([message("user", "Hi there")]), "<user><end>", Some(("user", "Hi there")));
+        check(json!([message("tool", "{\"a\": \"b\n\"}")]), r#"<tool>"{\"a\": \"b\n\"}""#, None);
+        check(json!([message("assistant", "<think>Hm.</think>\n\nYes.")]), "<assistant>Yes.", None);
+        check(json!([message("assistant", "No.")]), "<assistant>", Some(("assistant", "No.")));
         let call = json!({"role": "assistant", "content": "I look.", "tool_calls": [{}]});
         check(json!([call]), "<call>", None);
         // The same words again are looked for behind the first.
-        check(json!([said("user", "one two"), said("user", "one two")]), "<user>one two<end>", None);
-        check(json!([said("user", "u"), said("system", "S")]), "<system>S<user>u", None);
+        check(json!([message("user", "one two"), message("user", "one two")]), "<user>one two<end>", None);
+        check(json!([message("user", "u"), message("system", "S")]), "<system>S<user>u", None);
         let part = json!([{"type": "text", "text": "words"}]);
         check(json!([{"role": "user", "content": part}]), "<user>", Some(("user", "words")));
     }

@@ -131,9 +131,10 @@ const BUILT_IN: [(&str, &str); 8] = [
 fn may_differ(built_in: &str, record: &Value) -> bool {
     let has_system = record["messages"][0]["role"] == "system";
     match built_in {
-        // The released template has a page of its vendor's for conversations without a system text.
+        // The released template has a page of its vendor's for conversations without a system
+        // prompt.
         "mistral-small.jinja" => !has_system,
-        // Gemma 2 has no system text.
+        // Gemma 2 has no system prompt.
         "gemma3.jinja" => has_system,
         // The vendor's own tools, which nobody here can run.
         "gpt-oss.jinja" => !record["kwargs"]["extra"]["builtin_tools"].is_null(),
@@ -176,7 +177,7 @@ fn built_in_templates_render_what_released_ones_do() {
     }
 }
 
-/// A conversation with all that a family can have: system text, tools, reasoning, a call, its
+/// A conversation with all that a family can have: system prompt, tools, reasoning, a call, its
 /// result, a further question.
 fn whole() -> Request {
     let call = ToolCall {
@@ -279,8 +280,8 @@ fn conversations_without_alternating_turns_are_rendered() {
         for messages in &conversations {
             let prompt =
                 template.render(&Request { messages: messages.clone(), ..whole() }, &[], NOON).unwrap();
-            for said in messages.iter().filter(|message| message.tool_calls.is_empty()) {
-                assert!(prompt.text.contains(&said.content), "{name}: {said:?} in {}", prompt.text);
+            for message in messages.iter().filter(|message| message.tool_calls.is_empty()) {
+                assert!(prompt.text.contains(&message.content), "{name}: {message:?} in {}", prompt.text);
             }
         }
     }
@@ -318,14 +319,14 @@ const TEMPLATE: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.co
 fn templates_that_read_parts_get_parts() {
     let parts = "{% for m in messages %}<{{ m['role'] }}>{% for p in m['content'] %}{% if p['type'] == 'text' %}\
         {{ p['text'] }}{% endif %}{% endfor %}<end_of_utterance>{% endfor %}";
-    let said = Request {
+    let message = Request {
         system: vec![Segment { name: "s".into(), text: "Be brief.".into() }],
         messages: vec![Message::user("One"), Message::assistant("Two", Vec::new()), Message::user("Three")],
         ..Request::default()
     };
     let check = |source: &str, expected: &str| {
         let template = ChatTemplate::new(source, "", "").unwrap();
-        assert_eq!(template.render(&said, &[], NOON).unwrap().text, expected);
+        assert_eq!(template.render(&message, &[], NOON).unwrap().text, expected);
     };
     let expected = "<system>Be brief.<end_of_utterance><user>One<end_of_utterance><assistant>Two<end_of_utterance>\
         <user>Three<end_of_utterance>";
@@ -381,7 +382,7 @@ fn released_templates_lose_no_words() {
         let Ok(template) = ChatTemplate::new(&source, "<s>", "</s>") else { continue };
         let template = match template.format() {
             Some(format) => template.with_calls(format),
-            None => template.with_calls(Format::house()),
+            None => template.with_calls(Format::generic()),
         };
         for thinking in [None, Some(true), Some(false)] {
             let mut request = Request { thinking, ..whole() };
@@ -419,7 +420,7 @@ fn renders_a_request() {
          \"parameters\": {{\"type\": \"object\"}}}}}}]<|im_start|>assistant\n"
     );
     assert_eq!(prompt.text, expected);
-    assert_eq!(prompt.stand_ins, [(end, "<|im_end|>".to_owned()), (start, "<|im_start|>".to_owned())]);
+    assert_eq!(prompt.placeholders, [(end, "<|im_end|>".to_owned()), (start, "<|im_start|>".to_owned())]);
     assert_eq!(prompt.generation_prompt, "<|im_start|>assistant\n");
 }
 
@@ -492,9 +493,9 @@ fn long_chains_do_not_overflow_the_stack() {
     check(&format!("{{% if a %}}{}{{% endif %}}", "{% elif a %}".repeat(10_000)));
 }
 
-/// What comes from tools and their results can't forge a turn, nor the marks of the house format.
+/// What comes from tools and their results can't forge a turn, nor the marks of the generic format.
 #[test]
-fn the_house_format_keeps_texts_harmless() {
+fn the_generic_format_keeps_texts_harmless() {
     let source = "{% for m in messages %}<s>{{ m.role }}:{{ m.content }}{% endfor %}";
     let control = ["<s>".to_owned(), "</tool_response>".to_owned(), "<tool_call>".to_owned()];
     let call = ToolCall {
@@ -549,6 +550,6 @@ fn templates_get_tools_under_the_name_and_in_the_place_that_they_know() {
     // A format that has to be described takes no part of the template's own.
     let own =
         format!("{{% if tools %}}TOOLS{{% endif %}}{all}{{{{ m.tool_calls }}}}{{% endfor %}}{{# 'tool' #}}");
-    let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::house());
+    let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::generic());
     assert!(template.render(&request, &[], NOON).unwrap().text.starts_with("system S\n\n# Tools\n"));
 }

@@ -1,7 +1,7 @@
 //! Conversations for templates that refuse turns which don't alternate.
 //!
-//! A turn that was stopped, an empty answer, a client that says two things at once, one that lets
-//! the assistant greet: all of these leave turns out.
+//! Many things leave turns out: a turn that was stopped, an empty answer, a client with two
+//! messages at once, an assistant that greets first.
 //! Here turns are joined or filled in, so that the conversation goes on.
 //! Works on messages as templates read them.
 

@@ -1,18 +1,18 @@
 //! Counts of properties, as a choice of which properties are there.
 
 /// Into how many alternatives a count of properties, or of items that differ, may be resolved.
-pub const MOST_ALTERNATIVES: usize = 128;
+pub(super) const MOST_ALTERNATIVES: usize = 128;
 
 /// Whether a key is there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Presence {
+pub(super) enum Presence {
     Always,
     Maybe,
     Never,
 }
 
 /// The ways in which an object can have as many properties as its schema wants.
-pub struct Choices {
+pub(super) struct Choices {
     /// Whether there may be keys that are no properties.
     open: bool,
     max: Option<u64>,
@@ -21,13 +21,13 @@ pub struct Choices {
 }
 
 impl Choices {
-    pub fn new(open: bool, max: Option<u64>) -> Self {
+    pub(super) fn new(open: bool, max: Option<u64>) -> Self {
         Choices { open, max, made: Vec::new() }
     }
 
     /// Settles the properties of `rest` one by one until no count depends on them; `None` if there
     /// are too many ways.
-    pub fn resolve(&mut self, rest: &[Presence], settled: Vec<Presence>, min: u64) -> Option<()> {
+    pub(super) fn resolve(&mut self, rest: &[Presence], settled: Vec<Presence>, min: u64) -> Option<()> {
         let always =
             settled.iter().chain(rest).filter(|presence| **presence == Presence::Always).count() as u64;
         let maybe = rest.iter().filter(|presence| **presence == Presence::Maybe).count() as u64;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 /// A version of JSON schema.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
-pub enum Draft {
+pub(super) enum Draft {
     Draft4,
     Draft6,
     Draft7,
@@ -13,14 +13,14 @@ pub enum Draft {
 }
 
 /// A whole schema with its definitions.
-pub struct Document<'a> {
+pub(super) struct Document<'a> {
     pub root: &'a Value,
     pub draft: Draft,
 }
 
 impl<'a> Document<'a> {
     /// Without a known `$schema` the newest draft is taken; `None` for draft 3 and older.
-    pub fn new(root: &'a Value) -> Option<Self> {
+    pub(super) fn new(root: &'a Value) -> Option<Self> {
         let dialect = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
         let dialect = dialect.trim_end_matches('#').trim_end_matches("/schema");
         let draft = match dialect.rsplit_once("json-schema.org/").map_or("", |(_, draft)| draft) {
@@ -35,7 +35,7 @@ impl<'a> Document<'a> {
     }
 
     /// The pointer that a reference stands for, if it leads to a place in this document.
-    pub fn pointer(&self, reference: &str) -> Option<String> {
+    pub(super) fn pointer(&self, reference: &str) -> Option<String> {
         let (base, fragment) = reference.split_once('#').unwrap_or((reference, ""));
         let own = self.own_id(self.root).unwrap_or_default().trim_end_matches('#');
         if !base.is_empty() && base != own {
@@ -53,7 +53,7 @@ impl<'a> Document<'a> {
     }
 
     /// Whether a place lies in a subschema with an id of its own, against which references resolve.
-    pub fn is_embedded(&self, pointer: &str) -> bool {
+    pub(super) fn is_embedded(&self, pointer: &str) -> bool {
         let ends = pointer.char_indices().filter(|&(_, character)| character == '/').map(|(at, _)| at);
         let inside = ends.skip(1).chain([pointer.len()]).filter(|&end| end > 0);
         inside
@@ -90,7 +90,7 @@ impl<'a> Document<'a> {
 }
 
 /// The pointer to a key of what a pointer points at.
-pub fn child(at: &str, key: &str) -> String {
+pub(crate) fn child(at: &str, key: &str) -> String {
     format!("{at}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 

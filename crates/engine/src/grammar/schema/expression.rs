@@ -9,8 +9,8 @@ const MOST_REPEATS: u32 = 100_000;
 const MOST_NESTED: usize = 32;
 
 /// Reads a whole expression, or says what it has that is not supported.
-pub fn read(source: &str) -> Result<Node, String> {
-    let mut reader = Reader { rest: source.chars().peekable(), nested: 0 };
+pub(super) fn read(source: &str) -> Result<Expression, String> {
+    let mut reader = ExpressionReader { rest: source.chars().peekable(), nested: 0 };
     let node = reader.alternatives()?;
     match reader.rest.next() {
         None => Ok(node),
@@ -19,17 +19,17 @@ pub fn read(source: &str) -> Result<Node, String> {
 }
 
 #[derive(Debug)]
-pub enum Node {
+pub(super) enum Expression {
     Class(Class),
     Start,
     End,
-    Sequence(Vec<Node>),
-    Alternatives(Vec<Node>),
-    Repeat(Box<Node>, u32, Option<u32>),
+    Sequence(Vec<Expression>),
+    Alternatives(Vec<Expression>),
+    Repeat(Box<Expression>, u32, Option<u32>),
 }
 
 /// A character as it may stand in an expression and in a class.
-pub fn escaped(character: char) -> String {
+pub(super) fn escaped(character: char) -> String {
     if character.is_ascii_alphanumeric() {
         character.into()
     } else {
@@ -39,7 +39,7 @@ pub fn escaped(character: char) -> String {
 
 /// A class of characters: ranges and Unicode properties.
 #[derive(Debug, Default)]
-pub struct Class {
+pub(super) struct Class {
     negated: bool,
     ranges: Vec<(char, char)>,
     properties: String,
@@ -51,7 +51,7 @@ impl Class {
     }
 
     /// As llguidance reads it.
-    pub fn write(&self) -> String {
+    pub(super) fn write(&self) -> String {
         let mut text = String::from(if self.negated { "[^" } else { "[" });
         for &(first, last) in &self.ranges {
             text += &escaped(first);
@@ -108,7 +108,7 @@ impl Class {
     }
 
     /// The character, if there is only one.
-    pub fn single(&self) -> Option<char> {
+    pub(super) fn single(&self) -> Option<char> {
         match self.ranges[..] {
             [(first, last)] if first == last && self.properties.is_empty() && !self.negated => Some(first),
             _ => None,
@@ -117,12 +117,12 @@ impl Class {
 }
 
 /// Reads an expression of ECMA-262.
-struct Reader<'a> {
+struct ExpressionReader<'a> {
     rest: Peekable<Chars<'a>>,
     nested: usize,
 }
 
-impl Reader<'_> {
+impl ExpressionReader<'_> {
     fn eat(&mut self, text: &str) -> bool {
         let mut ahead = self.rest.clone();
         let found = text.chars().all(|character| ahead.next() == Some(character));
@@ -132,7 +132,7 @@ impl Reader<'_> {
         found
     }
 
-    fn alternatives(&mut self) -> Result<Node, String> {
+    fn alternatives(&mut self) -> Result<Expression, String> {
         self.nested += 1;
         if self.nested > MOST_NESTED {
             return Err("groups nest too deep".into());
@@ -142,39 +142,39 @@ impl Reader<'_> {
             options.push(self.sequence()?);
         }
         self.nested -= 1;
-        Ok(Node::Alternatives(options))
+        Ok(Expression::Alternatives(options))
     }
 
-    fn sequence(&mut self) -> Result<Node, String> {
+    fn sequence(&mut self) -> Result<Expression, String> {
         let mut nodes = Vec::new();
         while self.rest.peek().is_some_and(|&next| next != '|' && next != ')') {
             let node = self.atom()?;
             let node = match self.quantifier()? {
                 None => node,
-                Some(_) if matches!(node, Node::Start | Node::End) => {
+                Some(_) if matches!(node, Expression::Start | Expression::End) => {
                     return Err("an anchor is repeated".into());
                 }
-                Some((least, most)) => Node::Repeat(Box::new(node), least, most),
+                Some((least, most)) => Expression::Repeat(Box::new(node), least, most),
             };
             nodes.push(node);
         }
-        Ok(Node::Sequence(nodes))
+        Ok(Expression::Sequence(nodes))
     }
 
-    fn atom(&mut self) -> Result<Node, String> {
+    fn atom(&mut self) -> Result<Expression, String> {
         Ok(match self.rest.next().unwrap_or_default() {
-            '^' => Node::Start,
-            '$' => Node::End,
-            '.' => Node::Class(Class { negated: true, ..Class::new(LINE_END) }),
+            '^' => Expression::Start,
+            '$' => Expression::End,
+            '.' => Expression::Class(Class { negated: true, ..Class::new(LINE_END) }),
             '(' => self.group()?,
-            '[' => Node::Class(self.class()?),
-            '\\' => Node::Class(self.escape(false)?),
+            '[' => Expression::Class(self.class()?),
+            '\\' => Expression::Class(self.escape(false)?),
             '*' | '+' | '?' => return Err("there is nothing to repeat".into()),
-            character => Node::Class(Class::new(&[(character, character)])),
+            character => Expression::Class(Class::new(&[(character, character)])),
         })
     }
 
-    fn group(&mut self) -> Result<Node, String> {
+    fn group(&mut self) -> Result<Expression, String> {
         if self.eat("?") && !self.eat(":") {
             let named = (self.eat("P<") || self.eat("<")) && !matches!(self.rest.peek(), Some('=' | '!'));
             if !named {

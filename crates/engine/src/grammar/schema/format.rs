@@ -1,11 +1,11 @@
 //! The formats of strings, as patterns.
 //!
-//! Each permits only texts that every validator takes for the format, not all of them: years from
-//! 1000, no leap seconds, no brackets in the hosts of URIs.
+//! Each permits only texts that every validator takes for the format, not all of them.
+//! Years begin at 1000, there are no leap seconds, and no brackets in the hosts of URIs.
 //! Sources: RFC 3339, 3986, 4122, 5321, 6901, 1123.
 
 /// What a format demands.
-pub enum Format {
+pub(super) enum Format {
     /// Texts that match this in full, of at most so many characters.
     Known(String, Option<u64>),
     /// A format that can't be guaranteed.
@@ -30,7 +30,7 @@ const POINTER: &str = "(?:/(?:[^~/]|~[01])*)*";
 const UNRESERVED: &str = "-A-Za-z0-9._~!$&'()*+,;=";
 
 /// Looks a format up by its name in JSON schema.
-pub fn lookup(name: &str) -> Format {
+pub(super) fn lookup(name: &str) -> Format {
     let pattern = match name {
         "date" => DATE.into(),
         "time" => TIME.into(),

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::SchemaError;
 use super::document::child;
 use super::read::Reader;
 use super::shape::{Object, Property, Schema, Shape, Text};
@@ -32,12 +32,12 @@ const JOINING: [&str; 16] = [
 
 impl Reader<'_> {
     /// The part of `schema` that the joining keywords beside it permit too.
-    pub fn join(
+    pub(super) fn join(
         &mut self,
         mut schema: Schema,
         map: &Map<String, Value>,
         at: &str,
-    ) -> Result<Schema, Refusal> {
+    ) -> Result<Schema, SchemaError> {
         for keyword in JOINING {
             let Some(value) = map.get(keyword) else { continue };
             let place = child(at, keyword);
@@ -60,7 +60,7 @@ impl Reader<'_> {
                 }
                 "not" => match self.outside(&schema, value, &place)? {
                     Some(complement) => complement,
-                    None => return Err(Refusal::new(&place, "what it leaves out can't be guaranteed")),
+                    None => return Err(SchemaError::new(&place, "what it leaves out can't be guaranteed")),
                 },
                 "if" => self.conditional(&schema, map, at)?,
                 "oneOf" => {
@@ -77,34 +77,39 @@ impl Reader<'_> {
                 {
                     continue;
                 }
-                _ => return Err(Refusal::new(&place, "it is not supported")),
+                _ => return Err(SchemaError::new(&place, "it is not supported")),
             };
             schema = self.meet(&schema, &other, &place)?;
         }
         Ok(schema)
     }
 
-    pub fn reference(&mut self, value: &Value, at: &str) -> Result<Schema, Refusal> {
+    pub(super) fn reference(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaError> {
         let place = child(at, "$ref");
         let reference = value.as_str().ok_or_else(|| malformed(at, "$ref", "a string"))?;
         if self.document.is_embedded(at) {
-            return Err(Refusal::new(&place, "references below an id of their own are not supported"));
+            return Err(SchemaError::new(&place, "references below an id of their own are not supported"));
         }
         let pointer = self.document.pointer(reference).ok_or_else(|| {
-            Refusal::new(&place, format!("{reference} is not in the schema itself; copy it into $defs"))
+            SchemaError::new(&place, format!("{reference} is not in the schema itself; copy it into $defs"))
         })?;
         Ok(Schema::one(Shape::Reference(pointer)))
     }
 
-    fn options(&mut self, value: &Value, place: &str) -> Result<Vec<Schema>, Refusal> {
+    fn options(&mut self, value: &Value, place: &str) -> Result<Vec<Schema>, SchemaError> {
         let options =
-            value.as_array().ok_or_else(|| Refusal::new(place, "an array of schemas is expected"))?;
+            value.as_array().ok_or_else(|| SchemaError::new(place, "an array of schemas is expected"))?;
         let options = options.iter().enumerate();
         options.map(|(index, option)| self.read(option, &format!("{place}/{index}"))).collect()
     }
 
     /// All within a schema that another leaves out; `None` if that can't be said.
-    fn outside(&mut self, within: &Schema, value: &Value, place: &str) -> Result<Option<Schema>, Refusal> {
+    fn outside(
+        &mut self,
+        within: &Schema,
+        value: &Value,
+        place: &str,
+    ) -> Result<Option<Schema>, SchemaError> {
         self.negating(place, |reader| {
             let schema = reader.read(value, place)?;
             if reader.meet(within, &schema, place)?.is_never() {
@@ -121,13 +126,13 @@ impl Reader<'_> {
         within: &Schema,
         map: &Map<String, Value>,
         at: &str,
-    ) -> Result<Schema, Refusal> {
+    ) -> Result<Schema, SchemaError> {
         if !map.contains_key("then") && !map.contains_key("else") {
             return Ok(Schema::Any);
         }
         let place = child(at, "if");
         let Some(otherwise) = self.outside(within, &map["if"], &place)? else {
-            return Err(Refusal::new(&place, "what it leaves out can't be guaranteed"));
+            return Err(SchemaError::new(&place, "what it leaves out can't be guaranteed"));
         };
         let condition = self.read(&map["if"], &place)?;
         let mut branches = Vec::new();
@@ -145,7 +150,7 @@ impl Reader<'_> {
     }
 
     /// The options without what they share, within a schema.
-    fn one_of(&mut self, within: &Schema, value: &Value, place: &str) -> Result<Schema, Refusal> {
+    fn one_of(&mut self, within: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaError> {
         self.negating(place, |reader| {
             let options = reader.options(value, place)?;
             let parts: Result<Vec<Schema>, _> =
@@ -173,7 +178,7 @@ impl Reader<'_> {
     }
 
     /// All keys that the objects of a schema can have, if it closes them.
-    fn keys(&mut self, schema: &Schema, at: &str) -> Result<Option<Vec<String>>, Refusal> {
+    fn keys(&mut self, schema: &Schema, at: &str) -> Result<Option<Vec<String>>, SchemaError> {
         let Schema::Union(shapes) = schema else { return Ok(None) };
         let mut names = Vec::new();
         for shape in shapes {
@@ -205,7 +210,7 @@ impl Reader<'_> {
         map: &Map<String, Value>,
         keyword: &str,
         at: &str,
-    ) -> Result<Schema, Refusal> {
+    ) -> Result<Schema, SchemaError> {
         let place = child(at, keyword);
         for (name, value) in schemas(map, keyword, at)? {
             let demand = match value {
@@ -228,7 +233,7 @@ impl Reader<'_> {
     }
 
     /// Keys that no schema declares satisfy one more schema.
-    fn unevaluated(&mut self, schema: &Schema, value: &Value, place: &str) -> Result<Schema, Refusal> {
+    fn unevaluated(&mut self, schema: &Schema, value: &Value, place: &str) -> Result<Schema, SchemaError> {
         let others = self.read(value, place)?;
         let mut shapes = Vec::new();
         for shape in schema.shapes() {
@@ -256,8 +261,8 @@ impl Reader<'_> {
     }
 }
 
-fn overlap(place: &str, index: usize, other: usize) -> Refusal {
-    Refusal::new(place, format!("options {index} and {other} may both hold; exclude that, or use anyOf"))
+fn overlap(place: &str, index: usize, other: usize) -> SchemaError {
+    SchemaError::new(place, format!("options {index} and {other} may both hold; exclude that, or use anyOf"))
 }
 
 fn key(name: &str, schema: Schema, required: bool) -> Property {
@@ -275,14 +280,15 @@ fn union(schemas: &[Schema]) -> Schema {
     Schema::Union(schemas.iter().flat_map(Schema::shapes).collect())
 }
 
-fn constants(values: &[Value], place: &str) -> Result<Schema, Refusal> {
+fn constants(values: &[Value], place: &str) -> Result<Schema, SchemaError> {
     let strings = values.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let text = Text { only: Some(strings), ..Text::default() };
     let mut shapes: Vec<Shape> =
         Some(text).filter(|text| !text.is_empty()).map(Shape::Text).into_iter().collect();
     for value in values.iter().filter(|value| !value.is_string()) {
-        let constant = Schema::constant(value)
-            .ok_or_else(|| Refusal::new(place, format!("{value} has a number that can't be held exactly")))?;
+        let constant = Schema::constant(value).ok_or_else(|| {
+            SchemaError::new(place, format!("{value} has a number that can't be held exactly"))
+        })?;
         shapes.extend(constant.shapes());
     }
     Ok(Schema::Union(shapes))

@@ -12,7 +12,7 @@ const FREE: u64 = 8;
 /// A written schema whose strings have at most so many characters where it sets no limit itself;
 /// then lists, objects and free-form values end too.
 /// Only definitions that refer to themselves go on.
-pub fn limited(mut schema: Value, most: Option<usize>) -> Value {
+pub(super) fn limited(mut schema: Value, most: Option<usize>) -> Value {
     if let Some(most) = most {
         limit(&mut schema, most as u64);
         unfold(&mut schema);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Refusal, strict};
+use super::{SchemaError, strict};
 
 /// How many keywords may be left out.
 const MOST: usize = 32;
@@ -15,11 +15,11 @@ const MOST: usize = 32;
 /// # Errors
 /// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be
 /// checked.
-pub fn loosen<T>(
+pub(crate) fn loosen<T>(
     schema: &Value,
-    refusal: Refusal,
-    mut make: impl FnMut(&Value) -> Result<T, Refusal>,
-) -> Result<(T, Vec<Refusal>), Refusal> {
+    refusal: SchemaError,
+    mut make: impl FnMut(&Value) -> Result<T, SchemaError>,
+) -> Result<(T, Vec<SchemaError>), SchemaError> {
     if validator(schema).is_err() {
         return Err(refusal);
     }
@@ -40,8 +40,8 @@ pub fn loosen<T>(
 /// A schema without the keywords that can't be guaranteed, and these.
 ///
 /// # Errors
-/// [`Refusal`] if leaving keywords out doesn't help.
-pub fn loosened(schema: &Value) -> Result<(Value, Vec<Refusal>), Refusal> {
+/// [`SchemaError`] if leaving keywords out doesn't help.
+pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError> {
     match strict(schema) {
         Ok(_) => Ok((schema.clone(), Vec::new())),
         Err(refusal) => loosen(schema, refusal, |loose| strict(loose).map(|_| loose.clone())),

@@ -1,6 +1,6 @@
 //! What two schemas have in common, and what a schema leaves out.
 
-use super::Refusal;
+use super::SchemaError;
 use super::number::Number;
 use super::pattern::Pattern;
 use super::read::Reader;
@@ -9,7 +9,7 @@ use super::shape::{Array, Object, Property, Schema, Shape, Text, least};
 impl Reader<'_> {
     /// The values of both, exactly.
     /// Order of keys: those that the first declares, those that the second declares, the others.
-    pub fn meet(&mut self, a: &Schema, b: &Schema, at: &str) -> Result<Schema, Refusal> {
+    pub fn meet(&mut self, a: &Schema, b: &Schema, at: &str) -> Result<Schema, SchemaError> {
         let (a, b) = match (a, b) {
             (Schema::Any, other) | (other, Schema::Any) => return Ok(other.clone()),
             (Schema::Union(a), Schema::Union(b)) => (a, b),
@@ -30,7 +30,7 @@ impl Reader<'_> {
         Ok(Schema::Union(both))
     }
 
-    fn meet_shapes(&mut self, a: &Shape, b: &Shape, at: &str) -> Result<Vec<Shape>, Refusal> {
+    fn meet_shapes(&mut self, a: &Shape, b: &Shape, at: &str) -> Result<Vec<Shape>, SchemaError> {
         let shape = match (a, b) {
             (Shape::Reference(x), Shape::Reference(y)) if x == y => Some(a.clone()),
             (Shape::Reference(pointer), other) => {
@@ -45,7 +45,7 @@ impl Reader<'_> {
             (Shape::Boolean(x), Shape::Boolean(y)) => (x == y).then_some(Shape::Boolean(*x)),
             (Shape::Number(x), Shape::Number(y)) => {
                 let both = x.meet(y).ok_or_else(|| {
-                    Refusal::new(at, "the common multiple of two multipleOf can't be held exactly")
+                    SchemaError::new(at, "the common multiple of two multipleOf can't be held exactly")
                 })?;
                 (!both.is_empty()).then_some(Shape::Number(both))
             }
@@ -63,7 +63,7 @@ impl Reader<'_> {
         Ok(shape.into_iter().collect())
     }
 
-    fn meet_arrays(&mut self, a: &Array, b: &Array, at: &str) -> Result<Array, Refusal> {
+    fn meet_arrays(&mut self, a: &Array, b: &Array, at: &str) -> Result<Array, SchemaError> {
         let prefix = (0..a.prefix.len().max(b.prefix.len())).map(|index| {
             let item = |array: &Array| array.prefix.get(index).unwrap_or(&array.items).clone();
             self.meet(&item(a), &item(b), at)
@@ -77,7 +77,7 @@ impl Reader<'_> {
         })
     }
 
-    pub fn meet_objects(&mut self, a: &Object, b: &Object, at: &str) -> Result<Object, Refusal> {
+    pub fn meet_objects(&mut self, a: &Object, b: &Object, at: &str) -> Result<Object, SchemaError> {
         let mut properties: Vec<Property> = Vec::new();
         for (one, other) in [(a, b), (b, a)] {
             for property in &one.properties {
@@ -128,12 +128,14 @@ impl Reader<'_> {
     }
 
     /// What an object holds under a key that is no property of it.
-    pub fn key(&self, object: &Object, name: &str, at: &str) -> Result<Schema, Refusal> {
+    pub fn key(&self, object: &Object, name: &str, at: &str) -> Result<Schema, SchemaError> {
         for (pattern, schema) in &object.patterns {
             match pattern.matches(name) {
                 Some(true) => return Ok(schema.clone()),
                 Some(false) => {}
-                None => return Err(Refusal::new(at, "an expression of patternProperties is too complex")),
+                None => {
+                    return Err(SchemaError::new(at, "an expression of patternProperties is too complex"));
+                }
             }
         }
         Ok(object.rest().clone())
@@ -145,9 +147,9 @@ impl Reader<'_> {
         mut patterns: impl Iterator<Item = &'p Pattern>,
         pattern: &Pattern,
         at: &str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), SchemaError> {
         if patterns.any(|known| !Pattern::are_disjoint(&[known.clone(), pattern.clone()])) {
-            return Err(Refusal::new(at, "a key may match several expressions of patternProperties"));
+            return Err(SchemaError::new(at, "a key may match several expressions of patternProperties"));
         }
         Ok(())
     }
@@ -159,7 +161,7 @@ impl Reader<'_> {
         schema: &Schema,
         keys: Option<&[String]>,
         at: &str,
-    ) -> Result<Option<Schema>, Refusal> {
+    ) -> Result<Option<Schema>, SchemaError> {
         let Schema::Union(shapes) = schema else { return Ok(Some(Schema::NEVER)) };
         self.enter(at)?;
         let mut others = Some(Schema::Any);
@@ -179,7 +181,7 @@ impl Reader<'_> {
         shape: &Shape,
         keys: Option<&[String]>,
         at: &str,
-    ) -> Result<Option<Schema>, Refusal> {
+    ) -> Result<Option<Schema>, SchemaError> {
         let same_type: Option<Vec<Shape>> = match shape {
             Shape::Reference(pointer) => {
                 let schema = self.schema_at(pointer, at)?;
@@ -202,7 +204,7 @@ impl Reader<'_> {
         object: &Object,
         keys: Option<&[String]>,
         at: &str,
-    ) -> Result<Option<Vec<Shape>>, Refusal> {
+    ) -> Result<Option<Vec<Shape>>, SchemaError> {
         let others = match object.rest() {
             Schema::Any => &[],
             rest if rest.is_never() => keys.unwrap_or_default(),

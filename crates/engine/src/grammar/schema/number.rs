@@ -15,31 +15,31 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// An end of an interval; an open one is not itself in the interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bound {
+pub(super) struct Bound {
     pub value: f64,
     pub open: bool,
 }
 
 /// What numbers must be multiples of: `digits` divided by ten `places` times.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+pub(super) struct Multiple {
     digits: u64,
     places: u32,
 }
 
 /// A set of numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Number {
+pub(super) struct Number {
     pub low: Option<Bound>,
     pub high: Option<Bound>,
     pub whole: bool,
-    pub step: Option<Step>,
+    pub step: Option<Multiple>,
 }
 
-impl Step {
+impl Multiple {
     /// The step that a number in JSON stands for, if it is positive and llguidance arrives at the
     /// same one.
-    pub fn new(number: &serde_json::Number) -> Option<Self> {
+    pub(super) fn new(number: &serde_json::Number) -> Option<Self> {
         let text = number.to_string();
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((&text, "0"));
         let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
@@ -51,12 +51,13 @@ impl Step {
         while places < 0 {
             (digits, places) = (digits.checked_mul(10)?, places + 1);
         }
-        let step = Step { digits, places: places as u32 };
+        let step = Multiple { digits, places: places as u32 };
         (digits > 0 && step.is_kept()).then_some(step)
     }
 
-    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this
-    /// step, and can divide by it: its remainders have 32 bits, and room for one more digit.
+    /// Whether llguidance, which multiplies an `f64` by ten until it is whole, arrives at this step
+    /// and can divide by it.
+    /// Its remainders have 32 bits, which must hold one more digit.
     fn is_kept(self) -> bool {
         let (mut value, mut places) = (self.value(), 0);
         while value.fract() != 0.0 && places < 20 {
@@ -78,10 +79,10 @@ impl Step {
         fraction.len() <= places && units.is_ok_and(|units| units % i128::from(self.digits) == 0)
     }
 
-    /// The steps of those multiples of it that have all of its places, one fewer, and so on:
+    /// The steps of those multiples of it that have all of its places, one fewer, and so on.
     /// llguidance takes a multiple with all places of the step only.
-    fn by_places(self) -> impl Iterator<Item = Step> {
-        (0..=self.places).filter_map(move |places| self.meet(Step { digits: 1, places }))
+    fn by_places(self) -> impl Iterator<Item = Multiple> {
+        (0..=self.places).filter_map(move |places| self.meet(Multiple { digits: 1, places }))
     }
 
     fn value(self) -> f64 {
@@ -90,16 +91,16 @@ impl Step {
     }
 
     /// The step of the numbers that are multiples of both.
-    fn meet(self, other: Step) -> Option<Self> {
+    fn meet(self, other: Multiple) -> Option<Self> {
         let places = self.places.max(other.places);
-        let scaled = |step: Step| step.digits.checked_mul(10u64.checked_pow(places - step.places)?);
+        let scaled = |step: Multiple| step.digits.checked_mul(10u64.checked_pow(places - step.places)?);
         let (a, b) = (scaled(self)?, scaled(other)?);
         let mut digits = (a / divisor(a, b)).checked_mul(b)?;
         let mut places = places;
         while places > 0 && digits.is_multiple_of(10) {
             (digits, places) = (digits / 10, places - 1);
         }
-        let step = Step { digits, places };
+        let step = Multiple { digits, places };
         step.is_kept().then_some(step)
     }
 }
@@ -110,19 +111,19 @@ fn divisor(a: u64, b: u64) -> u64 {
 
 impl Number {
     /// One number alone; `None` if an `f64` can't hold it.
-    pub fn point(number: &serde_json::Number) -> Option<Self> {
+    pub(super) fn point(number: &serde_json::Number) -> Option<Self> {
         let bound = closed(exact(number)?);
         Some(Number { low: bound, high: bound, ..Number::default() })
     }
 
     /// The number, if it is the only one.
-    pub fn single(&self) -> Option<f64> {
+    pub(super) fn single(&self) -> Option<f64> {
         let (low, high) = (self.low?, self.high?);
         (low == high && !low.open && self.step.is_none()).then_some(low.value)
     }
 
     /// The numbers in both sets; `None` if their steps can't be joined.
-    pub fn meet(&self, other: &Number) -> Option<Self> {
+    pub(super) fn meet(&self, other: &Number) -> Option<Self> {
         let low = either(self.low, other.low, |a, b| {
             if a.value > b.value || (a.value == b.value && a.open) { a } else { b }
         });
@@ -137,7 +138,7 @@ impl Number {
     }
 
     /// Whether there is surely no such number.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let (Some(low), Some(high)) = (self.low, self.high) else { return false };
         if self.whole {
             return whole_above(low) > whole_below(high);
@@ -146,7 +147,7 @@ impl Number {
     }
 
     /// All other numbers; `None` if no sets of this kind hold them.
-    pub fn complement(&self) -> Option<Vec<Self>> {
+    pub(super) fn complement(&self) -> Option<Vec<Self>> {
         if self.whole || self.step.is_some() {
             return None;
         }
@@ -161,7 +162,7 @@ impl Number {
     /// 10^18 is drawn in.
     /// Multiples are only those that are exact in an `f64`.
     /// Left out are numbers nearer than 10^-15 to an open bound or below zero.
-    pub fn schemas(&self) -> Vec<Value> {
+    pub(super) fn schemas(&self) -> Vec<Value> {
         if let Some(value) = self.single() {
             return vec![json!({"const": number(value)})];
         }
@@ -228,7 +229,7 @@ fn either(a: Option<Bound>, b: Option<Bound>, choose: impl Fn(Bound, Bound) -> B
 
 /// A number as an `f64`, if that loses nothing.
 /// Beyond 10^18, where nothing is written, it may.
-pub fn exact(number: &serde_json::Number) -> Option<f64> {
+pub(super) fn exact(number: &serde_json::Number) -> Option<f64> {
     let value = number.as_f64().filter(|value| value.is_finite())?;
     let whole = number.as_i64().map(i128::from).or(number.as_u64().map(i128::from));
     (whole.is_none_or(|whole| whole == value as i128)).then_some(if value == 0.0 { 0.0 } else { value })
@@ -264,7 +265,7 @@ fn number(value: f64) -> Value {
 
 /// A bound of an interval as an `f64` that is inside of it; `None` if it would have to lie
 /// elsewhere and matters.
-pub fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
+pub(super) fn bound(number: &serde_json::Number, low: bool) -> Option<f64> {
     let near = || {
         let value = number.as_f64().filter(|value| value.abs() >= LIMIT)?;
         Some(if low { value.next_up() } else { value.next_down() })

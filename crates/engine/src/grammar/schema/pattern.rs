@@ -1,14 +1,15 @@
 //! Regular expressions of JSON schema (ECMA-262), as llguidance understands them.
 //!
 //! A pattern is read in full and written anew with plain classes and groups only, so that no
-//! construct means something else than it did: `.` leaves out all line ends, `\d` and `\w` are
-//! ASCII, a search becomes a match of the whole text.
+//! construct changes its meaning.
+//! `.` leaves out all line ends, `\d` and `\w` are ASCII, a search becomes a match of the whole
+//! text.
 //! What has no such form is refused: look-around, back references, word boundaries, anchors inside
 //! of an expression.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
 
-use super::expression::{self, Node, escaped};
+use super::expression::{self, Expression, escaped};
 
 /// How much work a question about expressions may take.
 const FUEL: u64 = 20_000;
@@ -17,7 +18,7 @@ const MOST_STRINGS: usize = 64;
 
 /// A set of strings.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pattern {
+pub(super) struct Pattern {
     /// An expression that matches the whole string.
     pub regex: String,
     /// Whether it is the whole set, rather than a part of it as with formats.
@@ -25,7 +26,7 @@ pub struct Pattern {
 }
 
 /// What an expression finds.
-pub enum Search {
+pub(super) enum Search {
     /// Nothing but these strings.
     Strings(Vec<String>),
     Pattern(Pattern),
@@ -33,7 +34,7 @@ pub enum Search {
 
 impl Pattern {
     /// The strings in which an expression finds a match.
-    pub fn search(source: &str) -> Result<Search, String> {
+    pub(super) fn search(source: &str) -> Result<Search, String> {
         let node = expression::read(source)?;
         if let Some(strings) = strings(&node, true) {
             return Ok(Search::Strings(strings));
@@ -44,20 +45,20 @@ impl Pattern {
     }
 
     /// All strings of so many characters.
-    pub fn length(least: u64, most: Option<u64>) -> Self {
+    pub(super) fn length(least: u64, most: Option<u64>) -> Self {
         let most = most.map_or(String::new(), |most| most.to_string());
         Pattern { regex: format!("(?s:.{{{least},{most}}})"), exact: true }
     }
 
     /// All strings but these.
-    pub fn except(strings: &[String]) -> Self {
+    pub(super) fn except(strings: &[String]) -> Self {
         let strings: Vec<Vec<char>> = strings.iter().map(|text| text.chars().collect()).collect();
         let strings: Vec<&[char]> = strings.iter().map(Vec::as_slice).collect();
         Pattern { regex: all_but(&strings), exact: true }
     }
 
     /// For the keyword `pattern`.
-    pub fn source(&self) -> String {
+    pub(super) fn source(&self) -> String {
         format!("^(?:{})$", self.regex)
     }
 
@@ -66,14 +67,14 @@ impl Pattern {
     }
 
     /// Whether a string is in the set; `None` if that is too much work to find out.
-    pub fn matches(&self, text: &str) -> Option<bool> {
+    pub(super) fn matches(&self, text: &str) -> Option<bool> {
         let mut builder = RegexBuilder::new();
         let regex = builder.mk_regex(&self.regex).ok()?;
         Some(builder.to_regex_limited(regex, FUEL).ok()?.is_match(text))
     }
 
     /// Whether no string is in all of these sets, as far as that can be found out.
-    pub fn are_disjoint(patterns: &[Pattern]) -> bool {
+    pub(super) fn are_disjoint(patterns: &[Pattern]) -> bool {
         let all = patterns.iter().map(|pattern| RegexAst::Regex(pattern.regex.clone())).collect();
         let mut builder = RegexBuilder::new();
         let Ok(regex) = builder.mk(&RegexAst::And(all)) else { return false };
@@ -102,19 +103,19 @@ fn all_but(strings: &[&[char]]) -> String {
 }
 
 /// Resolves anchors: they may stand first and last in an alternative.
-fn whole(node: &Node) -> Result<String, String> {
-    fn alternative(node: &Node, mut start: bool, mut end: bool) -> Result<String, String> {
+fn whole(node: &Expression) -> Result<String, String> {
+    fn alternative(node: &Expression, mut start: bool, mut end: bool) -> Result<String, String> {
         let mut nodes = match node {
-            Node::Sequence(nodes) => nodes.as_slice(),
+            Expression::Sequence(nodes) => nodes.as_slice(),
             node => std::slice::from_ref(node),
         };
-        while let [Node::Start, rest @ ..] = nodes {
+        while let [Expression::Start, rest @ ..] = nodes {
             (start, nodes) = (true, rest);
         }
-        while let [rest @ .., Node::End] = nodes {
+        while let [rest @ .., Expression::End] = nodes {
             (end, nodes) = (true, rest);
         }
-        if let [Node::Alternatives(options)] = nodes {
+        if let [Expression::Alternatives(options)] = nodes {
             let options: Result<Vec<_>, _> =
                 options.iter().map(|option| alternative(option, start, end)).collect();
             return Ok(format!("(?:{})", options?.join("|")));
@@ -127,16 +128,16 @@ fn whole(node: &Node) -> Result<String, String> {
 }
 
 /// The strings that a node matches, if they are few; a search has to be anchored.
-fn strings(node: &Node, search: bool) -> Option<Vec<String>> {
+fn strings(node: &Expression, search: bool) -> Option<Vec<String>> {
     let found = match node {
-        Node::Class(class) => vec![class.single()?.to_string()],
-        Node::Alternatives(options) => {
+        Expression::Class(class) => vec![class.single()?.to_string()],
+        Expression::Alternatives(options) => {
             let options: Option<Vec<_>> = options.iter().map(|option| strings(option, search)).collect();
             options?.concat()
         }
-        Node::Sequence(nodes) => {
+        Expression::Sequence(nodes) => {
             let nodes = match nodes.as_slice() {
-                [Node::Start, nodes @ .., Node::End] if search => nodes,
+                [Expression::Start, nodes @ .., Expression::End] if search => nodes,
                 nodes if !search => nodes,
                 _ => return None,
             };
@@ -153,21 +154,21 @@ fn strings(node: &Node, search: bool) -> Option<Vec<String>> {
             }
             all
         }
-        Node::Start | Node::End | Node::Repeat(..) => return None,
+        Expression::Start | Expression::End | Expression::Repeat(..) => return None,
     };
     (found.len() <= MOST_STRINGS).then_some(found)
 }
 
-fn inner(node: &Node) -> Result<String, String> {
+fn inner(node: &Expression) -> Result<String, String> {
     Ok(match node {
-        Node::Class(class) => class.write(),
-        Node::Start | Node::End => return Err("an anchor stands inside of the expression".into()),
-        Node::Sequence(nodes) => nodes.iter().map(inner).collect::<Result<_, _>>()?,
-        Node::Alternatives(options) => {
+        Expression::Class(class) => class.write(),
+        Expression::Start | Expression::End => return Err("an anchor stands inside of the expression".into()),
+        Expression::Sequence(nodes) => nodes.iter().map(inner).collect::<Result<_, _>>()?,
+        Expression::Alternatives(options) => {
             let options: Result<Vec<_>, _> = options.iter().map(inner).collect();
             format!("(?:{})", options?.join("|"))
         }
-        Node::Repeat(node, least, most) => {
+        Expression::Repeat(node, least, most) => {
             let most = most.map_or(String::new(), |most| most.to_string());
             format!("(?:{}){{{least},{most}}}", inner(node)?)
         }

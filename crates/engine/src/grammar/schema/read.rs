@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::SchemaError;
 use super::document::{Document, Draft, child};
 use super::pattern::{Pattern, Search};
 use super::shape::{Array, Object, Property, Schema, Shape};
@@ -65,7 +65,7 @@ const SINCE: [(&str, Draft); 14] = [
 ];
 
 /// Reads the schemas of a document.
-pub struct Reader<'a> {
+pub(super) struct Reader<'a> {
     pub document: Document<'a>,
     known: HashMap<String, Schema>,
     depth: usize,
@@ -76,17 +76,17 @@ pub struct Reader<'a> {
     negated: Vec<String>,
     /// Keywords that the document's draft does not have.
     /// They are honoured, which is safe only outside of negations.
-    foreign: Vec<Refusal>,
+    foreign: Vec<SchemaError>,
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(document: Document<'a>) -> Self {
+    pub(super) fn new(document: Document<'a>) -> Self {
         let (known, negated, foreign) = (HashMap::new(), Vec::new(), Vec::new());
         Reader { document, known, depth: 0, steps: 0, negating: 0, negated, foreign }
     }
 
     /// What the schema at a pointer means.
-    pub fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, Refusal> {
+    pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, SchemaError> {
         if self.negating > 0 {
             self.negated.push(pointer.to_owned());
         }
@@ -94,15 +94,15 @@ impl<'a> Reader<'a> {
             return Ok(schema.clone());
         }
         let root = self.document.root;
-        let value = root.pointer(pointer).ok_or_else(|| Refusal::new(at, "it leads nowhere"))?;
+        let value = root.pointer(pointer).ok_or_else(|| SchemaError::new(at, "it leads nowhere"))?;
         let schema = self.read(value, pointer)?;
         self.known.insert(pointer.to_owned(), schema.clone());
         Ok(schema)
     }
 
     /// Refuses what could only be told once all is read.
-    pub fn finish(&self) -> Result<(), Refusal> {
-        let is_negated = |refusal: &&Refusal| {
+    pub(super) fn finish(&self) -> Result<(), SchemaError> {
+        let is_negated = |refusal: &&SchemaError| {
             let mut above =
                 self.negated.iter().filter_map(|pointer| refusal.pointer.strip_prefix(pointer.as_str()));
             above.any(|rest| rest.starts_with('/'))
@@ -111,7 +111,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Does what depends on what the schema at a pointer leaves out.
-    pub fn negating<T>(&mut self, at: &str, action: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn negating<T>(&mut self, at: &str, action: impl FnOnce(&mut Self) -> T) -> T {
         self.negated.push(at.to_owned());
         self.negating += 1;
         let outcome = action(self);
@@ -119,12 +119,12 @@ impl<'a> Reader<'a> {
         outcome
     }
 
-    pub fn read(&mut self, value: &Value, at: &str) -> Result<Schema, Refusal> {
+    pub(super) fn read(&mut self, value: &Value, at: &str) -> Result<Schema, SchemaError> {
         let map = match value {
             Value::Bool(true) => return Ok(Schema::Any),
             Value::Bool(false) => return Ok(Schema::NEVER),
             Value::Object(map) => map,
-            _ => return Err(Refusal::new(at, "a schema is an object, true or false")),
+            _ => return Err(SchemaError::new(at, "a schema is an object, true or false")),
         };
         self.enter(at)?;
         self.step(at)?;
@@ -141,10 +141,10 @@ impl<'a> Reader<'a> {
         Ok(schema)
     }
 
-    pub fn enter(&mut self, at: &str) -> Result<(), Refusal> {
+    pub(super) fn enter(&mut self, at: &str) -> Result<(), SchemaError> {
         self.depth += 1;
         if self.depth > DEEPEST {
-            return Err(Refusal::new(
+            return Err(SchemaError::new(
                 at,
                 format!("schemas nest more than {DEEPEST} deep, or recurse for ever"),
             ));
@@ -152,14 +152,14 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    pub fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         self.depth -= 1;
     }
 
-    pub fn step(&mut self, at: &str) -> Result<(), Refusal> {
+    pub(super) fn step(&mut self, at: &str) -> Result<(), SchemaError> {
         self.steps += 1;
         if self.steps > MOST_STEPS {
-            return Err(Refusal::new(at, "the schema has too many combinations"));
+            return Err(SchemaError::new(at, "the schema has too many combinations"));
         }
         Ok(())
     }
@@ -172,16 +172,16 @@ impl<'a> Reader<'a> {
         };
         if let Some((keyword, _)) = SINCE.iter().find(is_foreign) {
             let reason = "the draft in $schema does not have it, which makes a negation ambiguous";
-            self.foreign.push(Refusal::new(&child(at, keyword), reason));
+            self.foreign.push(SchemaError::new(&child(at, keyword), reason));
         }
     }
 
-    fn own(&mut self, map: &Map<String, Value>, at: &str) -> Result<Schema, Refusal> {
+    fn own(&mut self, map: &Map<String, Value>, at: &str) -> Result<Schema, SchemaError> {
         if !TYPED.iter().any(|keyword| map.contains_key(*keyword)) {
             return Ok(Schema::Any);
         }
         let types = types(map).ok_or_else(|| {
-            Refusal::new(
+            SchemaError::new(
                 &child(at, "type"),
                 "a type is null, boolean, number, integer, string, array or object",
             )
@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
         Ok(Schema::Union(shapes))
     }
 
-    fn arrays(&mut self, map: &Map<String, Value>, at: &str) -> Result<Array, Refusal> {
+    fn arrays(&mut self, map: &Map<String, Value>, at: &str) -> Result<Array, SchemaError> {
         // Older drafts have tuples in `items`, and in `additionalItems` what follows.
         let (tuple, rest) = match map.get("items") {
             Some(Value::Array(_)) => ("items", "additionalItems"),
@@ -238,7 +238,7 @@ impl<'a> Reader<'a> {
         Ok(Array { prefix, items, min, max: counted(map, "maxItems", at)?, unique })
     }
 
-    fn objects(&mut self, map: &Map<String, Value>, at: &str) -> Result<Object, Refusal> {
+    fn objects(&mut self, map: &Map<String, Value>, at: &str) -> Result<Object, SchemaError> {
         let counter = if map.contains_key("minProperties") { "minProperties" } else { "maxProperties" };
         let mut object = Object {
             declares: map.get("properties").and_then(Value::as_object).is_some_and(|map| !map.is_empty()),
@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
         for (source, value) in schemas(map, "patternProperties", at)? {
             let here = child(&place, source);
             let schema = self.read(value, &here)?;
-            match Pattern::search(source).map_err(|message| Refusal::new(&here, message))? {
+            match Pattern::search(source).map_err(|message| SchemaError::new(&here, message))? {
                 Search::Strings(strings) => {
                     matched.extend(strings.into_iter().map(|name| (name, schema.clone())));
                 }

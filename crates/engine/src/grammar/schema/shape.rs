@@ -10,7 +10,7 @@ use super::pattern::Pattern;
 
 /// A set of JSON values.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Schema {
+pub(super) enum Schema {
     /// All values.
     Any,
     /// The values of all these shapes; none, if there are none.
@@ -19,7 +19,7 @@ pub enum Schema {
 
 /// A set of values of one type, or what a schema elsewhere in the document means.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Shape {
+pub(super) enum Shape {
     Null,
     Boolean(bool),
     Number(Number),
@@ -32,7 +32,7 @@ pub enum Shape {
 
 /// A set of strings.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Text {
+pub(super) struct Text {
     pub min: u64,
     pub max: Option<u64>,
     pub patterns: Vec<Pattern>,
@@ -45,7 +45,7 @@ pub struct Text {
 
 /// A set of arrays.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Array {
+pub(super) struct Array {
     pub prefix: Vec<Schema>,
     /// Of the items after the prefix.
     pub items: Schema,
@@ -57,7 +57,7 @@ pub struct Array {
 
 /// A set of objects.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Object {
+pub(super) struct Object {
     pub properties: Vec<Property>,
     /// Of keys that are no properties; no two of them match the same key.
     pub patterns: Vec<(Pattern, Schema)>,
@@ -75,7 +75,7 @@ pub struct Object {
 /// A key of an object.
 /// One that may not be there has the schema that nothing satisfies.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Property {
+pub(super) struct Property {
     pub name: String,
     pub schema: Schema,
     pub required: bool,
@@ -85,18 +85,18 @@ pub struct Property {
 
 impl Schema {
     /// The set without values.
-    pub const NEVER: Schema = Schema::Union(Vec::new());
+    pub(super) const NEVER: Schema = Schema::Union(Vec::new());
 
-    pub fn one(shape: Shape) -> Self {
+    pub(super) fn one(shape: Shape) -> Self {
         Schema::Union(vec![shape])
     }
 
-    pub fn is_never(&self) -> bool {
+    pub(super) fn is_never(&self) -> bool {
         matches!(self, Schema::Union(shapes) if shapes.is_empty())
     }
 
     /// The shapes, all types for [`Schema::Any`].
-    pub fn shapes(&self) -> Vec<Shape> {
+    pub(super) fn shapes(&self) -> Vec<Shape> {
         match self {
             Schema::Any => Shape::all(),
             Schema::Union(shapes) => shapes.clone(),
@@ -104,7 +104,7 @@ impl Schema {
     }
 
     /// One value alone; `None` if it has a number that can't be held.
-    pub fn constant(value: &Value) -> Option<Self> {
+    pub(super) fn constant(value: &Value) -> Option<Self> {
         Some(Schema::one(match value {
             Value::Null => Shape::Null,
             Value::Bool(value) => Shape::Boolean(*value),
@@ -130,7 +130,7 @@ impl Schema {
 
 impl Shape {
     /// One of each type, without limits.
-    pub fn all() -> Vec<Self> {
+    pub(super) fn all() -> Vec<Self> {
         vec![
             Shape::Null,
             Shape::Boolean(false),
@@ -143,7 +143,7 @@ impl Shape {
     }
 
     /// All values of other types.
-    pub fn other_types(&self) -> Vec<Self> {
+    pub(super) fn other_types(&self) -> Vec<Self> {
         let same = |other: &Shape| {
             std::mem::discriminant(self) == std::mem::discriminant(other)
                 && !matches!((self, other), (Shape::Boolean(a), Shape::Boolean(b)) if a != b)
@@ -160,38 +160,38 @@ impl Default for Array {
 
 impl Array {
     /// How many items there may be at most.
-    pub fn most(&self) -> Option<u64> {
+    pub(super) fn most(&self) -> Option<u64> {
         let declared = self.items.is_never().then_some(self.prefix.len() as u64);
         least(self.max, declared)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.most().is_some_and(|most| most < self.min)
             || self.prefix.iter().take(self.min as usize).any(Schema::is_never)
     }
 }
 
 impl Object {
-    pub fn property(&self, name: &str) -> Option<&Property> {
+    pub(super) fn property(&self, name: &str) -> Option<&Property> {
         self.properties.iter().find(|property| property.name == name)
     }
 
     /// What keys may hold that are neither properties nor match a pattern.
-    pub fn rest(&self) -> &Schema {
+    pub(super) fn rest(&self) -> &Schema {
         self.rest.as_ref().unwrap_or(&Schema::Any)
     }
 
     /// As [`Object::rest`], once keys of which the schema says nothing are left out.
-    pub fn written_rest(&self) -> &Schema {
+    pub(super) fn written_rest(&self) -> &Schema {
         static NOTHING: Schema = Schema::NEVER;
         if self.rest.is_none() && self.declares { &NOTHING } else { self.rest() }
     }
 
-    pub fn required(&self) -> u64 {
+    pub(super) fn required(&self) -> u64 {
         self.properties.iter().filter(|property| property.required).count() as u64
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.properties.iter().any(|property| property.required && property.schema.is_never())
             || self.max.is_some_and(|max| max < self.min.max(self.required()))
     }
@@ -199,7 +199,7 @@ impl Object {
 
 impl Text {
     /// The strings in both sets.
-    pub fn meet(&self, other: &Text) -> Text {
+    pub(super) fn meet(&self, other: &Text) -> Text {
         let mut both = self.clone();
         both.min = both.min.max(other.min);
         both.max = least(both.max, other.max);
@@ -220,7 +220,7 @@ impl Text {
     }
 
     /// Lets a finite set hold only what the other limits permit, as far as that is known.
-    pub fn settled(mut self) -> Text {
+    pub(super) fn settled(mut self) -> Text {
         let Some(mut only) = self.only.take() else { return self };
         let (min, max) = (self.min, self.max.unwrap_or(u64::MAX));
         let except: std::collections::HashSet<String> = self.except.drain(..).collect();
@@ -235,7 +235,7 @@ impl Text {
         Text { only: Some(only), patterns: self.patterns, limited_at: self.limited_at, ..Text::default() }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         let mut exact: Vec<Pattern> = self.patterns.iter().filter(|pattern| pattern.exact).cloned().collect();
         if self.min > 0 || self.max.is_some() {
             exact.push(Pattern::length(self.min, self.max));
@@ -246,7 +246,7 @@ impl Text {
     }
 
     /// All other strings; `None` if no sets of this kind hold them.
-    pub fn complement(&self) -> Option<Vec<Text>> {
+    pub(super) fn complement(&self) -> Option<Vec<Text>> {
         if !self.patterns.is_empty() {
             return None;
         }
@@ -268,7 +268,7 @@ impl Text {
 }
 
 /// The smaller of two limits, of which each may be missing.
-pub fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),
         (a, b) => a.or(b),
@@ -276,7 +276,7 @@ pub fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
 }
 
 /// A count as keywords write it, also as `2.0`.
-pub fn count(value: &Value) -> Option<u64> {
+pub(super) fn count(value: &Value) -> Option<u64> {
     let float = || value.as_f64().filter(|number| *number >= 0.0 && number.fract() == 0.0);
     value.as_u64().or_else(|| float().map(|number| number as u64))
 }

@@ -2,15 +2,15 @@
 
 use serde_json::{Map, Value};
 
-use super::Refusal;
+use super::SchemaError;
 use super::document::child;
 use super::format::{self, Format};
-use super::number::{self, Bound, Number, Step};
+use super::number::{self, Bound, Multiple, Number};
 use super::pattern::{Pattern, Search};
 use super::shape::{Object, Property, Schema, Shape, Text, count, least};
 
 /// All types where the schema names none; `None` if it names one that does not exist.
-pub fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
+pub(super) fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
     const ALL: [&str; 7] = ["null", "boolean", "number", "integer", "string", "array", "object"];
     let types = match map.get("type") {
         None => return Some(ALL.to_vec()),
@@ -21,7 +21,7 @@ pub fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
     types.iter().all(|name| ALL.contains(name)).then_some(types)
 }
 
-pub fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, Refusal> {
+pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaError> {
     let mut set = Number { whole, ..Number::default() };
     let mut add = |limit: Number| {
         // Without steps, sets of numbers always meet.
@@ -50,12 +50,12 @@ pub fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number
     }
     if let Some(step) = map.get("multipleOf") {
         let number = step.as_number().ok_or_else(|| malformed(at, "multipleOf", "a number"))?;
-        set.step = Some(Step::new(number).ok_or_else(|| too_exact(at, "multipleOf"))?);
+        set.step = Some(Multiple::new(number).ok_or_else(|| too_exact(at, "multipleOf"))?);
     }
     Ok(set)
 }
 
-pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, Refusal> {
+pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaError> {
     let mut set = Text {
         min: counted(map, "minLength", at)?.unwrap_or(0),
         max: counted(map, "maxLength", at)?,
@@ -66,7 +66,7 @@ pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, Refusal> {
     }
     if let Some(pattern) = map.get("pattern") {
         let source = pattern.as_str().ok_or_else(|| malformed(at, "pattern", "a string"))?;
-        match Pattern::search(source).map_err(|message| Refusal::new(&child(at, "pattern"), message))? {
+        match Pattern::search(source).map_err(|message| SchemaError::new(&child(at, "pattern"), message))? {
             Search::Pattern(pattern) => set.patterns.push(pattern),
             Search::Strings(strings) => set.only = Some(strings),
         }
@@ -81,7 +81,7 @@ pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, Refusal> {
             }
             Format::Unsupported => {
                 let reason = format!("strings of format {name} can't be guaranteed");
-                return Err(Refusal::new(&child(at, "format"), reason));
+                return Err(SchemaError::new(&child(at, "format"), reason));
             }
         }
     }
@@ -89,7 +89,7 @@ pub fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, Refusal> {
 }
 
 /// The objects whose keys a schema permits; `None` if that is all of them.
-pub fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, Refusal> {
+pub(super) fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, SchemaError> {
     let Schema::Union(shapes) = schema else { return Ok(None) };
     let texts: Vec<&Text> = shapes
         .iter()
@@ -100,7 +100,7 @@ pub fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, Refusal> {
     let simple = |text: &Text| text.min == 0 && text.max.is_none() && text.except.is_empty();
     match texts[..] {
         _ if shapes.iter().any(|shape| matches!(shape, Shape::Reference(_))) => {
-            return Err(Refusal::new(at, "names by reference are not supported"));
+            return Err(SchemaError::new(at, "names by reference are not supported"));
         }
         [] => {}
         [text] if unlimited(text) => return Ok(None),
@@ -122,22 +122,22 @@ pub fn keys(schema: &Schema, at: &str) -> Result<Option<Object>, Refusal> {
         [text] if text.patterns.is_empty() && text.min == 0 && text.max.is_none() => {
             object.patterns.push((Pattern::except(&text.except), Schema::Any));
         }
-        _ => return Err(Refusal::new(at, "names are limited in more than one way")),
+        _ => return Err(SchemaError::new(at, "names are limited in more than one way")),
     }
     Ok(Some(object))
 }
 
-pub fn counted(map: &Map<String, Value>, keyword: &str, at: &str) -> Result<Option<u64>, Refusal> {
+pub(super) fn counted(map: &Map<String, Value>, keyword: &str, at: &str) -> Result<Option<u64>, SchemaError> {
     let value = map.get(keyword).map(|value| count(value).ok_or_else(|| malformed(at, keyword, "a count")));
     value.transpose()
 }
 
 /// The schemas under a keyword that maps names to them.
-pub fn schemas<'m>(
+pub(super) fn schemas<'m>(
     map: &'m Map<String, Value>,
     keyword: &str,
     at: &str,
-) -> Result<impl Iterator<Item = (&'m String, &'m Value)>, Refusal> {
+) -> Result<impl Iterator<Item = (&'m String, &'m Value)>, SchemaError> {
     let schemas = match map.get(keyword) {
         None => None,
         Some(value) => Some(value.as_object().ok_or_else(|| malformed(at, keyword, "an object of schemas"))?),
@@ -146,16 +146,20 @@ pub fn schemas<'m>(
 }
 
 /// The strings under a keyword that lists names.
-pub fn names<'m>(map: &'m Map<String, Value>, keyword: &str, at: &str) -> Result<Vec<&'m str>, Refusal> {
+pub(super) fn names<'m>(
+    map: &'m Map<String, Value>,
+    keyword: &str,
+    at: &str,
+) -> Result<Vec<&'m str>, SchemaError> {
     let Some(value) = map.get(keyword) else { return Ok(Vec::new()) };
     let names = value.as_array().and_then(|names| names.iter().map(Value::as_str).collect());
     names.ok_or_else(|| malformed(at, keyword, "an array of names"))
 }
 
-pub fn malformed(at: &str, keyword: &str, expected: &str) -> Refusal {
-    Refusal::new(&child(at, keyword), format!("{expected} is expected"))
+pub(super) fn malformed(at: &str, keyword: &str, expected: &str) -> SchemaError {
+    SchemaError::new(&child(at, keyword), format!("{expected} is expected"))
 }
 
-fn too_exact(at: &str, keyword: &str) -> Refusal {
-    Refusal::new(&child(at, keyword), "the number can't be held exactly")
+fn too_exact(at: &str, keyword: &str) -> SchemaError {
+    SchemaError::new(&child(at, keyword), "the number can't be held exactly")
 }

@@ -1,11 +1,12 @@
-//! Writes what a schema means in the plain part of JSON schema that llguidance honours literally:
-//! types, bounds, patterns, closed objects, `anyOf`, and references without anything beside them.
+//! Writes what a schema means in the plain part of JSON schema that llguidance honours literally.
+//! That is types, bounds, patterns, closed objects, `anyOf`, and references without anything beside
+//! them.
 
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
-use super::Refusal;
+use super::SchemaError;
 use super::choices::{Choices, MOST_ALTERNATIVES, Presence};
 use super::document::child;
 use super::pattern::Pattern;
@@ -20,7 +21,7 @@ const LONGEST: u64 = 65_536;
 const MOST_WRITTEN: usize = 200_000;
 
 /// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
-pub fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, Refusal> {
+pub(super) fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, SchemaError> {
     let mut writer = Writer {
         names: Vec::new(),
         meaning: HashMap::new(),
@@ -63,7 +64,7 @@ struct Writer {
 
 impl Writer {
     /// Reads all that is referred to.
-    fn collect(&mut self, reader: &mut Reader, schema: &Schema) -> Result<(), Refusal> {
+    fn collect(&mut self, reader: &mut Reader, schema: &Schema) -> Result<(), SchemaError> {
         let mut open = vec![schema.clone()];
         while let Some(schema) = open.pop() {
             reader.step("/$ref")?;
@@ -90,14 +91,14 @@ impl Writer {
     }
 
     /// Refuses schemas that stand for themselves.
-    fn check_loops(&self) -> Result<(), Refusal> {
+    fn check_loops(&self) -> Result<(), SchemaError> {
         for start in &self.names {
             let (mut seen, mut open) = (HashSet::new(), vec![start]);
             while let Some(pointer) = open.pop() {
                 for shape in self.meaning[pointer].shapes() {
                     let Shape::Reference(next) = shape else { continue };
                     if next == *start {
-                        return Err(Refusal::new(start, "it refers to itself without end"));
+                        return Err(SchemaError::new(start, "it refers to itself without end"));
                     }
                     if let Some((next, _)) = self.meaning.get_key_value(&next)
                         && seen.insert(next)
@@ -143,14 +144,14 @@ impl Writer {
         })
     }
 
-    fn spend(&mut self, schemas: usize, at: &str) -> Result<(), Refusal> {
+    fn spend(&mut self, schemas: usize, at: &str) -> Result<(), SchemaError> {
         self.left = self.left.checked_sub(schemas).ok_or_else(|| {
-            Refusal::new(at, "there are too many alternatives to write them all out; name what repeats in $defs, or permit less")
+            SchemaError::new(at, "there are too many alternatives to write them all out; name what repeats in $defs, or permit less")
         })?;
         Ok(())
     }
 
-    fn schema(&mut self, schema: &Schema) -> Result<Value, Refusal> {
+    fn schema(&mut self, schema: &Schema) -> Result<Value, SchemaError> {
         let Schema::Union(shapes) = schema else {
             self.any = true;
             return Ok(json!({"$ref": "#/$defs/any"}));
@@ -197,7 +198,7 @@ impl Writer {
         })
     }
 
-    fn arrays(&mut self, array: &Array) -> Result<Vec<Value>, Refusal> {
+    fn arrays(&mut self, array: &Array) -> Result<Vec<Value>, SchemaError> {
         let impossible = |item: &Schema| !self.is_possible(item);
         let mut prefix: &[Schema] = &array.prefix;
         let mut most = array.max.unwrap_or(u64::MAX);
@@ -214,7 +215,10 @@ impl Writer {
             && most > 1
         {
             return differing(array, most).ok_or_else(|| {
-                Refusal::new(place, "items that differ can't be guaranteed, unless few values are permitted")
+                SchemaError::new(
+                    place,
+                    "items that differ can't be guaranteed, unless few values are permitted",
+                )
             });
         }
         let mut schema = json!({"type": "array"});
@@ -232,7 +236,7 @@ impl Writer {
         Ok(vec![schema])
     }
 
-    fn objects(&mut self, object: &Object) -> Result<Vec<Value>, Refusal> {
+    fn objects(&mut self, object: &Object) -> Result<Vec<Value>, SchemaError> {
         let mut needed = object.properties.iter().filter(|property| property.required);
         if needed.any(|property| !self.is_possible(&property.schema)) {
             return Ok(Vec::new());
@@ -244,7 +248,7 @@ impl Writer {
         let mut choices = Choices::new(open, object.max);
         let kinds: Vec<Presence> = object.properties.iter().map(|property| self.presence(property)).collect();
         choices.resolve(&kinds, Vec::new(), object.min).ok_or_else(|| {
-            Refusal::new(&object.counted_at, "the number of properties can't be guaranteed among so many")
+            SchemaError::new(&object.counted_at, "the number of properties can't be guaranteed among so many")
         })?;
 
         let values: Vec<Value> = (object.properties.iter().zip(&kinds))

@@ -87,12 +87,12 @@ fn a_block_is_a_call_of_the_tool_that_runs_it() {
     assert_eq!(calls(&free, "```bash\n\n\n```"), shell("\n"));
     assert_eq!(calls(&free, "```bash\n```"), shell(""));
     assert_eq!(calls(&one, "```python\nprint(1)\n```"), [], "a block that nobody runs is text");
-    let text = |turn: &Turn, said: &str| {
-        let pieces = parse(turn, said).into_iter().map(|piece| match piece {
+    let text = |turn: &Turn, answer: &str| {
+        let pieces = parse(turn, answer).into_iter().map(|piece| match piece {
             Parsed::Text(text) => text,
             other => panic!("{other:?}"),
         });
-        assert_eq!(pieces.collect::<String>(), said);
+        assert_eq!(pieces.collect::<String>(), answer);
     };
     text(&one, "```python\nprint(1)\n```");
     text(&free, "```json\n{}\n```");

@@ -157,8 +157,8 @@ fn one_keyword_does_not_take_a_request_down() {
         for place in
             ["uniqueItems at /properties/tags/uniqueItems: ", "pattern at /properties/mail/pattern: "]
         {
-            let told = format!("tool get_weather: {place}");
-            assert!(loosened.iter().any(|what| what.starts_with(&told)), "{loosened:?}");
+            let beginning = format!("tool get_weather: {place}");
+            assert!(loosened.iter().any(|what| what.starts_with(&beginning)), "{loosened:?}");
         }
         // From the cache too.
         let again = Vocabulary::get(Kind::Control).constraint(&turn).unwrap().unwrap();

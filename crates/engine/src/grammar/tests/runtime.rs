@@ -35,7 +35,7 @@ fn walk(start: Constraint, seed: u64, most: usize, look: &mut dyn FnMut(&mut Con
         }
         look(&mut constraint);
         let mut logits: Vec<f32> = (0..size).map(|token| (token * (step + 3) % 11) as f32 / 2.0).collect();
-        let token = constraint.draw(&mut sampler, &mut logits, &[]).unwrap().unwrap();
+        let token = constraint.sample(&mut sampler, &mut logits, &[]).unwrap().unwrap();
         constraint.accept(token).unwrap();
     }
 }
@@ -240,7 +240,7 @@ fn time_of_text(vocabulary: &Vocabulary, tokenizer: &Tokenizer, options: &Sampli
             (0..vocabulary.size()).map(|token| (token % 1000) as f32 / 100.0).collect();
         logits[token as usize] = 30.0;
         assert!(constraint.forced().unwrap().is_empty());
-        assert_eq!(constraint.draw(&mut sampler, &mut logits, &[]).unwrap(), Some(token));
+        assert_eq!(constraint.sample(&mut sampler, &mut logits, &[]).unwrap(), Some(token));
         constraint.accept(token).unwrap();
     }
     constraint.usage().step_time / text.len() as u32

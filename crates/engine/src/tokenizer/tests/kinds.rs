@@ -133,10 +133,10 @@ fn unigram_models() {
             }
         }
         // A grammar's text comes out as it was told, whatever the model would do to it.
-        let told = "a  b";
+        let text = "a  b";
         let tokens: Vec<u8> =
-            t.env().tokenize(told).iter().flat_map(|&id| t.token_bytes(id).to_vec()).collect();
-        assert_eq!(String::from_utf8(tokens).unwrap(), told);
+            t.env().tokenize(text).iter().flat_map(|&id| t.token_bytes(id).to_vec()).collect();
+        assert_eq!(String::from_utf8(tokens).unwrap(), text);
         // No text becomes a control token.
         assert!(!t.encode("</s><s>", false).unwrap().iter().any(|&id| t.kind(id) == TokenKind::Control));
     }

@@ -106,8 +106,8 @@ fn prompts_begin_with_bos_once() {
 #[test]
 fn content_cannot_forge_control_tokens() {
     let t = load(&tiny()).unwrap();
-    let stand_ins = [('\u{e000}', "<|im_end|>".to_owned()), ('\u{e001}', "<|im_start|>".to_owned())];
-    let ids = t.encode_prompt("<|im_start|>a\u{e000}\u{e001}b<|im_end|>", &stand_ins).unwrap();
+    let placeholders = [('\u{e000}', "<|im_end|>".to_owned()), ('\u{e001}', "<|im_start|>".to_owned())];
+    let ids = t.encode_prompt("<|im_start|>a\u{e000}\u{e001}b<|im_end|>", &placeholders).unwrap();
     assert_eq!(t.decode(&ids, true), "<|im_start|>a<|im_end|><|im_start|>b<|im_end|>");
     let control: Vec<usize> = (0..ids.len()).filter(|&i| t.kind(ids[i]) == TokenKind::Control).collect();
     assert_eq!(control, [0, ids.len() - 1]);
@@ -167,11 +167,11 @@ fn tokens_and_rows() {
     let t = load(&embedding(300)).unwrap();
     for endless in [false, true] {
         t.mask(&mut logits, endless);
-        let drawable: Vec<usize> = (0..300).filter(|&id| logits[id] == 0.0).collect();
+        let candidates: Vec<usize> = (0..300).filter(|&id| logits[id] == 0.0).collect();
         let end = |id: &usize| endless && t.is_end_of_turn(*id as u32);
-        assert_eq!(drawable, (0..266).chain([267]).filter(|id| !end(id)).collect::<Vec<_>>());
-        let bit = |id: &usize| t.drawable(endless)[id / 32] >> (id % 32) & 1 == 1;
-        assert_eq!(drawable, (0..t.len()).filter(bit).collect::<Vec<_>>());
+        assert_eq!(candidates, (0..266).chain([267]).filter(|id| !end(id)).collect::<Vec<_>>());
+        let bit = |id: &usize| t.candidates(endless)[id / 32] >> (id % 32) & 1 == 1;
+        assert_eq!(candidates, (0..t.len()).filter(bit).collect::<Vec<_>>());
     }
 
     // Lists are cut to the rows of the embedding.
@@ -281,11 +281,11 @@ proptest! {
         texts in prop::collection::vec(prop::sample::select(vec![
             "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<unused>", "<|im_", "end|>", "<", "|>", "a", " ", "<think>",
         ]), 0..12),
-        stand_in: bool,
+        placeholder: bool,
     ) {
         let control = |id: &u32| matches!(EVERY_RULE[0].kind(*id), TokenKind::Control | TokenKind::Unused);
         for t in EVERY_RULE.iter() {
-            let ids = if stand_in {
+            let ids = if placeholder {
                 t.encode_prompt("\u{e000}", &[('\u{e000}', texts.concat())]).unwrap().split_off(usize::from(t.add_bos()))
             } else {
                 t.encode(&texts.concat(), false).unwrap()

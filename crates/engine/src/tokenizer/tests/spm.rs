@@ -93,8 +93,8 @@ fn special_tokens() {
     assert_eq!((t.token_bytes(BYTES + 0xff), t.token_bytes(LINES)), (&b"\xff"[..], &b"\n\n"[..]));
     assert!(t.control_texts().eq(["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "<end_of_turn>"]));
 
-    let stand_ins = [('\u{e000}', "<end_of_turn>".to_owned())];
-    let ids = t.encode_prompt("<start_of_turn>a\u{e000}<end_of_turn>", &stand_ins).unwrap();
+    let placeholders = [('\u{e000}', "<end_of_turn>".to_owned())];
+    let ids = t.encode_prompt("<start_of_turn>a\u{e000}<end_of_turn>", &placeholders).unwrap();
     assert_eq!(t.decode(&ids, true), "<bos><start_of_turn>a<end_of_turn><end_of_turn>");
     let control: Vec<usize> = (0..ids.len()).filter(|&i| t.kind(ids[i]) == TokenKind::Control).collect();
     assert_eq!(control, [0, 1, ids.len() - 1]);

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::{Known, Report, hint};
 use crate::jinx::template::single;
 use crate::jinx::{Choices, Input, Jinx, Kind, Llm, Offer, Step, Tools};
-use crate::source::Severity;
+use crate::types::Severity;
 
 /// The types of JSON schema.
 const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "array", "object", "null"];
@@ -14,7 +14,7 @@ const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "array", "ob
 pub fn call(step: &Step, name: &str, with: &Map<String, Value>, known: &Known, report: &mut Report) {
     let Some(jinx) = known.get(name) else {
         let message = format!("there is no jinx `{name}`{}", known.hint(name));
-        return report.name(Severity::Error, step.place, name, name, message);
+        return report.name(Severity::Error, step.location, name, name, message);
     };
     let inputs = || jinx.inputs.iter().map(|input| input.name.as_str());
     // What is null is not given.
@@ -28,12 +28,12 @@ pub fn call(step: &Step, name: &str, with: &Map<String, Value>, known: &Known, r
                     inputs().collect::<Vec<_>>().join(", ")
                 };
                 let message = format!("`{name}` has no argument `{argument}`{hint} (it takes {takes})");
-                report.name(Severity::Error, step.place, argument, argument, message);
+                report.name(Severity::Error, step.location, argument, argument, message);
             }
             Some(input) => {
                 if let Err(message) = fits(input, value) {
                     let message = format!("call of `{name}`: {message}");
-                    report.name(Severity::Error, step.place, argument, argument, message);
+                    report.name(Severity::Error, step.location, argument, argument, message);
                 }
             }
         }
@@ -51,7 +51,7 @@ fn missing<'a>(jinx: &'a Jinx, with: &Map<String, Value>) -> Vec<&'a str> {
     needed.map(|input| input.name.as_str()).collect()
 }
 
-/// Whether a value may be given, as far as it can be told before its placeholders are filled in.
+/// Whether a value may be given, as far as it is known before its placeholders are filled in.
 fn fits(input: &Input, value: &Value) -> Result<(), String> {
     if let Value::String(text) = value {
         match input.kind {
@@ -87,11 +87,11 @@ pub fn llm(step: &Step, llm: &Llm, known: &Known, report: &mut Report) {
     if let Tools::Some(names) = &llm.tools {
         for name in names.iter().filter(|name| known.get(name).is_none()) {
             let message = format!("there is no jinx `{name}`{}", known.hint(name));
-            report.name(Severity::Error, step.place, name, name, message);
+            report.name(Severity::Error, step.location, name, name, message);
         }
     }
     if let Some(message) = llm.schema.as_ref().and_then(wrong_schema) {
-        report.name(Severity::Error, step.place, "schema", "schema", message);
+        report.name(Severity::Error, step.location, "schema", "schema", message);
     }
 }
 

@@ -7,21 +7,21 @@ use std::path::Path;
 use super::names::blocks;
 use super::{Known, Report};
 use crate::jinx::{Action, Jinx, Step};
-use crate::source::Diagnostic;
+use crate::types::Diagnostic;
 
 /// Reports each cycle once, at the call with which it begins.
 pub fn check(
     jinxes: &[Jinx],
     known: &Known,
     text_of: &dyn Fn(&Path) -> Option<String>,
-    said: &mut Vec<Diagnostic>,
+    diagnostics: &mut Vec<Diagnostic>,
 ) {
     let mut done = Vec::new();
     for jinx in jinxes {
         let mut walk = Walk { known, path: Vec::new(), done: &mut done, found: Vec::new() };
         walk.jinx(jinx);
         for (jinx, step, cycle) in walk.found {
-            let mut report = Report { jinx, text_of, text: OnceCell::new(), said };
+            let mut report = Report { jinx, text_of, text: OnceCell::new(), diagnostics };
             report.error(step, format!("a jinx can't call itself: {cycle}"));
         }
     }

@@ -1,12 +1,14 @@
-//! What steps do to the world, as far as it can be told without running them.
+//! What steps do to the world, as far as it is known without running them.
 
 use super::Known;
 use super::names::blocks;
-use crate::jinx::{Action, Effect, Jinx, Step, Tools};
+use crate::jinx::{Action, Jinx, Step, Tools};
+use crate::types::Effect;
 
 /// The effect of a step of `jinx`.
-/// A program's and a model's with tools are the jinx's own, whoever sets a key of the store writes;
-/// a call's is what the called jinx says.
+/// That of a program, and of a model with tools, is the jinx's own.
+/// Whoever sets a key of the store writes.
+/// That of a call is the called jinx's.
 pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     match &step.action {
         Action::Bash { .. } | Action::Python { .. } => jinx.effect,

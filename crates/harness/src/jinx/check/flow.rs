@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::names::{self, Text, constant, root, texts};
 use super::{Known, Report, calls, effect, hint};
 use crate::jinx::template::quoted_placeholder;
-use crate::jinx::{Action, Effect, Jinx, Place, Step};
-use crate::source::Severity;
+use crate::jinx::{Action, Jinx, Step};
+use crate::types::{Effect, Location, Severity};
 
 /// Names that are given everywhere.
 const GIVEN: [&str; 5] = ["ctx", "npc", "team", "store", "skills"];
@@ -28,7 +28,7 @@ pub fn check(jinx: &Jinx, known: &Known, store: &[&str], report: &mut Report) {
         let mut scope = scope.clone();
         scope.insert("out".to_owned(), true);
         Flow { jinx, known, store, report, lost: BTreeSet::new(), outside: None }.text(
-            Place { line: 1, column: 1 },
+            Location { line: 1, column: 1 },
             Text::Expression(ok),
             &scope,
         );
@@ -87,13 +87,13 @@ impl Flow<'_, '_> {
             for (path, value) in set {
                 let mut texts = Vec::new();
                 names::add(value, &mut texts);
-                texts.into_iter().for_each(|text| self.text(step.place, text, scope));
+                texts.into_iter().for_each(|text| self.text(step.location, text, scope));
                 self.set(step, path, scope);
             }
             return false;
         }
         for text in texts(step) {
-            self.text(step.place, text, scope);
+            self.text(step.location, text, scope);
         }
         if self.outside.is_some() || step.cache.is_some() {
             self.writes(step);
@@ -107,7 +107,6 @@ impl Flow<'_, '_> {
                 self.each(step, variable, *parallel, until.as_deref(), steps, scope);
             }
             Action::Try { steps, catch, finally } => ended = self.attempt(steps, catch, finally, scope),
-            Action::Together { steps } => ended = self.block(steps, scope),
             Action::Return { .. } => ended = true,
             Action::Bash { .. }
             | Action::Python { .. }
@@ -134,7 +133,7 @@ impl Flow<'_, '_> {
     }
 
     /// Checks the names that a text uses, and the text itself.
-    fn text(&mut self, step: Place, text: Text, scope: &Scope) {
+    fn text(&mut self, step: Location, text: Text, scope: &Scope) {
         if let Text::Code(language, code) = text
             && !is_one_placeholder(code)
             && let Some(quoted) = quoted_placeholder(language, code)
@@ -184,7 +183,7 @@ impl Flow<'_, '_> {
     }
 
     /// Warns of a key that the team's store doesn't have, if the team says which ones it has.
-    fn store_key(&mut self, step: Place, text: &str, path: &str) {
+    fn store_key(&mut self, step: Location, text: &str, path: &str) {
         let Some(key) = path.split('.').nth(1).filter(|_| !self.store.is_empty()) else { return };
         if !self.store.contains(&key) {
             let hint = hint(key, self.store.iter().copied());
@@ -196,7 +195,7 @@ impl Flow<'_, '_> {
     fn set(&mut self, step: &Step, path: &str, scope: &mut Scope) {
         let name = root(path);
         if name == "store" {
-            self.store_key(step.place, path, path);
+            self.store_key(step.location, path, path);
             self.writes(step);
             return;
         }
@@ -204,7 +203,7 @@ impl Flow<'_, '_> {
             let message = format!(
                 "a parallel `for` can't set `{name}`, which is defined outside of it: use the loop's result, or leave out `parallel`"
             );
-            self.report.name(Severity::Error, step.place, path, name, message);
+            self.report.name(Severity::Error, step.location, path, name, message);
         }
         scope.insert(name.to_owned(), true);
     }
@@ -281,7 +280,7 @@ impl Flow<'_, '_> {
         inner.insert("loop".to_owned(), true);
         self.block(steps, &mut inner);
         if let Some(until) = until {
-            self.text(step.place, Text::Expression(until), &inner);
+            self.text(step.location, Text::Expression(until), &inner);
         }
         self.outside = before;
         self.lost.extend(inner.into_keys().filter(|name| !scope.contains_key(name)));

@@ -1,5 +1,5 @@
-//! What can be told about jinxes without running them: names that nothing defines, steps that never
-//! run, calls that can't work, cycles.
+//! Static checks of jinxes: names that nothing defines, steps that never run, calls that can't
+//! work, cycles.
 //!
 //! This module looks at whole sets of jinxes.
 //! It must not know how files are read or how steps are run.
@@ -8,19 +8,20 @@ mod calls;
 mod cycles;
 mod effects;
 mod flow;
+mod locations;
 mod names;
-mod places;
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{Jinx, Place, Step};
-use crate::source::{Diagnostic, Severity};
-use crate::team::nearest;
+use alara_engine::nearest;
 
-pub(super) use effects::{effect, reaches};
-pub(super) use names::{Text, blocks, constant, root, texts, words};
+use super::{Jinx, Step};
+use crate::types::{Diagnostic, Location, Severity};
+
+use effects::effect;
+pub(crate) use effects::reaches;
 
 /// Jinxes by name and by reference.
 pub struct Known<'a>(BTreeMap<&'a str, &'a Jinx>);
@@ -47,32 +48,33 @@ impl<'a> Known<'a> {
 
 /// Checks a set of jinxes, which may call each other and nothing else.
 /// `store` gives the keys of the team's store that a jinx should know, if the team declares any and
-/// the jinx is its own: one from elsewhere may bring keys of its own.
-/// `text_of` gives the text of a file, in which the exact places are looked up; without it they are
-/// those of the steps.
+/// the jinx is its own.
+/// One from elsewhere may bring keys of its own.
+/// `text_of` gives the text of a file, in which the exact locations are looked up; without it they
+/// are those of the steps.
 pub fn check<'a>(
     jinxes: &[Jinx],
     store: &dyn Fn(&Jinx) -> &'a [&'a str],
     text_of: &dyn Fn(&Path) -> Option<String>,
 ) -> Vec<Diagnostic> {
     let known = Known::new(jinxes);
-    let mut said = Vec::new();
+    let mut diagnostics = Vec::new();
     for jinx in jinxes {
-        let mut report = Report { jinx, text_of, text: OnceCell::new(), said: &mut said };
+        let mut report = Report { jinx, text_of, text: OnceCell::new(), diagnostics: &mut diagnostics };
         flow::check(jinx, &known, store(jinx), &mut report);
     }
-    cycles::check(jinxes, &known, text_of, &mut said);
-    said.sort_by(|left, right| (&left.path, left.place).cmp(&(&right.path, right.place)));
-    said.dedup();
-    said
+    cycles::check(jinxes, &known, text_of, &mut diagnostics);
+    diagnostics.sort_by(|left, right| (&left.path, left.location).cmp(&(&right.path, right.location)));
+    diagnostics.dedup();
+    diagnostics
 }
 
-/// What is said about one jinx.
+/// The diagnostics of one jinx.
 struct Report<'a> {
     jinx: &'a Jinx,
     text_of: &'a dyn Fn(&Path) -> Option<String>,
     text: OnceCell<Option<String>>,
-    said: &'a mut Vec<Diagnostic>,
+    diagnostics: &'a mut Vec<Diagnostic>,
 }
 
 impl Report<'_> {
@@ -80,30 +82,30 @@ impl Report<'_> {
         self.text.get_or_init(|| (self.text_of)(&self.jinx.path)).as_deref()
     }
 
-    fn say(&mut self, severity: Severity, place: Place, message: String) {
-        self.said.push(Diagnostic { path: self.jinx.path.clone(), place, severity, message });
+    fn say(&mut self, severity: Severity, location: Location, message: String) {
+        self.diagnostics.push(Diagnostic { path: self.jinx.path.clone(), location, severity, message });
     }
 
     /// About a step as a whole.
     fn error(&mut self, step: &Step, message: String) {
-        self.say(Severity::Error, step.place, message);
+        self.say(Severity::Error, step.location, message);
     }
 
     /// About a step as a whole.
     fn warning(&mut self, step: &Step, message: String) {
-        self.say(Severity::Warning, step.place, message);
+        self.say(Severity::Warning, step.location, message);
     }
 
     /// About a name in one of a step's texts.
-    fn name(&mut self, severity: Severity, step: Place, text: &str, name: &str, message: String) {
-        let place = self.file().map_or(step, |file| places::of_name(file, step, text, name));
-        self.say(severity, place, message);
+    fn name(&mut self, severity: Severity, step: Location, text: &str, name: &str, message: String) {
+        let location = self.file().map_or(step, |file| locations::of_name(file, step, text, name));
+        self.say(severity, location, message);
     }
 
     /// About a piece of one of a step's texts.
-    fn piece(&mut self, step: Place, piece: &str, message: String) {
-        let place = self.file().map_or(step, |file| places::of_piece(file, step, piece));
-        self.say(Severity::Error, place, message);
+    fn piece(&mut self, step: Location, piece: &str, message: String) {
+        let location = self.file().map_or(step, |file| locations::of_piece(file, step, piece));
+        self.say(Severity::Error, location, message);
     }
 }
 

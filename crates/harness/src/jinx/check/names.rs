@@ -74,8 +74,8 @@ impl<'a> Text<'a> {
                 let mut left = String::new();
                 for part in &parts {
                     match part {
-                        Piece::Text(place) => left.extend(text[place.clone()].chars().filter(|c| *c == '\n')),
-                        Piece::Expression(place, _) | Piece::Tag(place, _) => left += &text[place.clone()],
+                        Piece::Text(range) => left.extend(text[range.clone()].chars().filter(|c| *c == '\n')),
+                        Piece::Expression(range, _) | Piece::Tag(range, _) => left += &text[range.clone()],
                     }
                 }
                 if !left.contains('{') {
@@ -108,9 +108,9 @@ impl<'a> Text<'a> {
         let whole = [Piece::Expression(0..text.len(), 0..text.len())];
         let parts = if matches!(self, Text::Expression(_)) { whole.into() } else { pieces(text) };
         parts.into_iter().find_map(|part| {
-            let (Piece::Expression(_, place) | Piece::Tag(_, place)) = part else { return None };
-            let line = text[..place.start].matches('\n').count();
-            unknown(&text[place]).map(|wrong| Wrong { line: line + wrong.line, ..wrong })
+            let (Piece::Expression(_, range) | Piece::Tag(_, range)) = part else { return None };
+            let line = text[..range.start].matches('\n').count();
+            unknown(&text[range]).map(|wrong| Wrong { line: line + wrong.line, ..wrong })
         })
     }
 }
@@ -153,7 +153,7 @@ fn unknown(expression: &str) -> Option<Wrong> {
         let named = || {
             let (_, argument, what) =
                 NAMING.iter().find(|(filter, ..)| what == "filter" && *filter == name)?;
-            // Strings are told in full by the text that is not bare.
+            // Strings are whole only in the text that is not bare.
             let open = bare.len() - rest.len() + name.len();
             let text = literal(expression.get(open..)?.trim_start().strip_prefix('(')?, *argument)?;
             (word(text) == text && !exists(what, text)).then_some((*what, text))
@@ -221,7 +221,7 @@ pub fn texts(step: &Step) -> Vec<Text<'_>> {
         Action::Set { set } => set.values().for_each(|value| add(value, &mut texts)),
         Action::Emit { emit } => add(emit, &mut texts),
         Action::Return { value } => add(value, &mut texts),
-        Action::Try { .. } | Action::Together { .. } => {}
+        Action::Try { .. } => {}
     }
     texts
 }
@@ -230,7 +230,7 @@ pub fn texts(step: &Step) -> Vec<Text<'_>> {
 pub fn blocks(action: &Action) -> Vec<&[Step]> {
     match action {
         Action::When { then, otherwise, .. } => vec![then, otherwise],
-        Action::For { steps, .. } | Action::Together { steps } => vec![steps],
+        Action::For { steps, .. } => vec![steps],
         Action::Try { steps, catch, finally } => vec![steps, catch, finally],
         _ => Vec::new(),
     }
@@ -246,7 +246,7 @@ pub fn add<'a>(value: &'a Value, texts: &mut Vec<Text<'a>>) {
     }
 }
 
-/// The places of a word in a text, by its bytes.
+/// The offsets of a word in a text, in bytes.
 pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let inner = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(word).map(|(at, _)| at).filter(move |at| {

@@ -1,8 +1,8 @@
 use super::*;
 use crate::source::Source;
 
-/// What is said about a team's jinxes, each with the path `NAME.jinx`; `store` are its keys.
-fn said(files: &[(&str, &str)], store: &[&str]) -> Vec<String> {
+/// The diagnostics of a team's jinxes, each with the path `NAME.jinx`; `store` are its keys.
+fn diagnostics(files: &[(&str, &str)], store: &[&str]) -> Vec<String> {
     let mut diagnostics = Vec::new();
     let read = |(name, text): &(&str, &str)| {
         let source = Source { path: format!("{name}.jinx").into(), text: (*text).to_owned() };
@@ -19,7 +19,7 @@ fn said(files: &[(&str, &str)], store: &[&str]) -> Vec<String> {
 
 /// Checks one jinx `j` beside a few others.
 fn expect(text: &str, expected: &[&str]) {
-    let found = said(
+    let found = diagnostics(
         &[
             ("j", text),
             (
@@ -224,13 +224,14 @@ fn keys_of_the_store() {
             "j.jinx:1:67: warning: the team's store has no key `pln`, did you mean `plan`?",
         ],
     );
-    assert_eq!(said(&[("j", "steps: [{set: {store.x: '{{ store.y }}'}}]")], &[]), [] as [&str; 0]);
+    assert_eq!(diagnostics(&[("j", "steps: [{set: {store.x: '{{ store.y }}'}}]")], &[]), [] as [&str; 0]);
 }
 
 #[test]
 fn cycles() {
     let call = |name: &str| format!("steps: [{{when: npc, then: [{{engine: {name}}}]}}]");
-    let found = said(&[("a", &call("b")), ("b", &call("c")), ("c", &call("b")), ("d", &call("d"))], &[]);
+    let found =
+        diagnostics(&[("a", &call("b")), ("b", &call("c")), ("c", &call("b")), ("d", &call("d"))], &[]);
     assert_eq!(
         found,
         [
@@ -240,5 +241,5 @@ fn cycles() {
     );
     // Through a model, whose run has limits of its own, it may.
     let asks = "steps: [{engine: llm, npc: x, prompt: p, tools: [a]}]";
-    assert_eq!(said(&[("a", asks)], &[]), [] as [&str; 0]);
+    assert_eq!(diagnostics(&[("a", asks)], &[]), [] as [&str; 0]);
 }

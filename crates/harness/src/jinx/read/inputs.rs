@@ -5,7 +5,7 @@
 //!   - path                                              # required text
 //!   - lines: 10                                         # optional, typed by its default
 //!   - note: null                                        # optional, without a value
-//!   - mode: {type: string, enum: [a, b], default: a}    # everything said
+//!   - mode: {type: string, enum: [a, b], default: a}    # all keys
 //!   - name: pattern                                     # the same with the name as a key
 //!     description: what to look for
 //! ```
@@ -14,10 +14,11 @@
 use serde_json::Value;
 
 use super::Reader;
-use crate::jinx::{Choices, Input, Kind, Offer, Place};
+use crate::jinx::{Choices, Input, Kind, Offer};
+use crate::types::Location;
 use crate::yaml::{Entry, Kind as Shape, Node};
 
-/// What may be said about an input.
+/// The keys of an input.
 const KEYS: [&str; 5] = ["type", "description", "default", "enum", "required"];
 
 /// The names of types: those of JSON schema and of Python.
@@ -44,54 +45,62 @@ impl Reader<'_> {
             Shape::List(items) => items.as_slice(),
             Shape::Map(_) => std::slice::from_ref(node),
             Shape::Scalar(_) => {
-                self.error(node.place, format!("`inputs` is a list or a mapping, not {}", node.describe()));
+                self.error(
+                    node.location,
+                    format!("`inputs` is a list or a mapping, not {}", node.describe()),
+                );
                 &[]
             }
         };
         let mut inputs: Vec<Input> = Vec::new();
-        let mut add = |reader: &mut Self, place, input: Option<Input>| {
+        let mut add = |reader: &mut Self, location, input: Option<Input>| {
             let Some(input) = input else { return };
             match inputs.iter().any(|other| other.name == input.name) {
-                true => reader.error(place, format!("the input `{}` occurs twice", input.name)),
+                true => reader.error(location, format!("the input `{}` occurs twice", input.name)),
                 false => inputs.push(input),
             }
         };
         for item in items {
             match &item.kind {
                 Shape::Scalar(Value::String(name)) => {
-                    let input = self.input(item.place, name, &[]);
-                    add(self, item.place, input);
+                    let input = self.input(item.location, name, &[]);
+                    add(self, item.location, input);
                 }
                 Shape::Map(entries) if names_itself(entries) => {
                     let name = item.get("name").and_then(Node::text).unwrap_or_default();
-                    let said: Vec<Entry> =
+                    let entries: Vec<Entry> =
                         entries.iter().filter(|entry| entry.key != "name").cloned().collect();
-                    let input = self.input(item.place, name, &said);
-                    add(self, item.place, input);
+                    let input = self.input(item.location, name, &entries);
+                    add(self, item.location, input);
                 }
                 Shape::Map(entries) => {
-                    for Entry { place, key, value } in entries {
+                    for Entry { location, key, value } in entries {
                         let input = match &value.kind {
-                            Shape::Map(said) => self.input(*place, key, said),
+                            Shape::Map(entries) => self.input(*location, key, entries),
                             _ => {
-                                let default =
-                                    Entry { place: *place, key: "default".to_owned(), value: value.clone() };
-                                self.input(*place, key, &[default])
+                                let default = Entry {
+                                    location: *location,
+                                    key: "default".to_owned(),
+                                    value: value.clone(),
+                                };
+                                self.input(*location, key, &[default])
                             }
                         };
-                        add(self, *place, input);
+                        add(self, *location, input);
                     }
                 }
-                _ => self
-                    .error(item.place, format!("an input is a name or a mapping, not {}", item.describe())),
+                _ => self.error(
+                    item.location,
+                    format!("an input is a name or a mapping, not {}", item.describe()),
+                ),
             }
         }
         inputs
     }
 
-    fn input(&mut self, place: Place, name: &str, said: &[Entry]) -> Option<Input> {
+    fn input(&mut self, location: Location, name: &str, entries: &[Entry]) -> Option<Input> {
         if !is_name(name) {
-            self.error(place, format!("the input `{name}`: a name is made of letters, digits and `_`"));
+            self.error(location, format!("the input `{name}`: a name is made of letters, digits and `_`"));
             return None;
         }
         let mut input = Input {
@@ -101,8 +110,8 @@ impl Reader<'_> {
             default: None,
             choices: Choices::Any,
         };
-        let (mut kind, mut required, mut at) = (None, None, place);
-        for Entry { place, key, value } in said {
+        let (mut kind, mut required, mut at) = (None, None, location);
+        for Entry { location, key, value } in entries {
             match key.as_str() {
                 "type" => kind = self.word(value, "type", &TYPES),
                 "description" if value.is_null() => {}
@@ -110,17 +119,17 @@ impl Reader<'_> {
                     let text = self.text(value, "description").unwrap_or_default();
                     input.description = text.trim().to_owned();
                 }
-                "default" => (input.default, at) = (Some(value.value()), value.place),
+                "default" => (input.default, at) = (Some(value.value()), value.location),
                 "enum" => input.choices = self.choices(value)?,
                 "required" => required = self.flag(value, "required"),
-                _ => self.known(*place, key, &KEYS),
+                _ => self.known(*location, key, &KEYS),
             }
         }
         match (&input.default, required) {
             (None, Some(false)) => input.default = Some(Value::Null),
             (Some(Value::Null), Some(true)) => input.default = None,
             (Some(_), Some(true)) => {
-                self.warning(place, format!("the input `{name}` has a default, so it is not required"));
+                self.warning(location, format!("the input `{name}` has a default, so it is not required"));
             }
             _ => {}
         }
@@ -148,7 +157,7 @@ impl Reader<'_> {
             Shape::Scalar(Value::String(word)) if word == "members" => Some(Choices::Members),
             Shape::Scalar(Value::String(word)) if word == "skills" => Some(Choices::Skills),
             _ => {
-                self.error(node.place, "`enum` is a list of values, `members` or `skills`");
+                self.error(node.location, "`enum` is a list of values, `members` or `skills`");
                 None
             }
         }

@@ -1,31 +1,31 @@
-//! Values of one kind from a node, or a diagnostic with its place.
+//! Values of one kind from a node, or a diagnostic with its location.
 
 use std::time::Duration;
 
+use alara_engine::nearest;
 use serde_json::Value;
 
 use super::Reader;
-use crate::jinx::Place;
-use crate::team::nearest;
+use crate::types::Location;
 use crate::yaml::{Kind, Node};
 
 /// The units of durations, in seconds.
 const UNITS: [(&str, f64); 5] = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0)];
 
 impl Reader<'_> {
-    pub(super) fn error(&mut self, place: Place, message: impl Into<String>) {
-        self.diagnostics.push(self.source.error(place, message));
+    pub(super) fn error(&mut self, location: Location, message: impl Into<String>) {
+        self.diagnostics.push(self.source.error(location, message));
     }
 
-    pub(super) fn warning(&mut self, place: Place, message: impl Into<String>) {
-        self.diagnostics.push(self.source.warning(place, message));
+    pub(super) fn warning(&mut self, location: Location, message: impl Into<String>) {
+        self.diagnostics.push(self.source.warning(location, message));
     }
 
     /// Warns of a key that is not among the `known` ones.
-    pub(super) fn known(&mut self, place: Place, key: &str, known: &[&str]) {
+    pub(super) fn known(&mut self, location: Location, key: &str, known: &[&str]) {
         if !known.contains(&key) {
             let hint = hint(key, known.iter().copied());
-            self.warning(place, format!("unknown key `{key}`{hint}"));
+            self.warning(location, format!("unknown key `{key}`{hint}"));
         }
     }
 
@@ -35,7 +35,7 @@ impl Reader<'_> {
             Kind::Scalar(Value::String(text)) => Some(text.clone()),
             Kind::Scalar(value @ (Value::Number(_) | Value::Bool(_))) => Some(value.to_string()),
             _ => {
-                self.error(node.place, format!("`{key}` is a text, not {}", node.describe()));
+                self.error(node.location, format!("`{key}` is a text, not {}", node.describe()));
                 None
             }
         }
@@ -45,7 +45,7 @@ impl Reader<'_> {
         match &node.kind {
             Kind::Scalar(Value::Bool(flag)) => Some(*flag),
             _ => {
-                self.error(node.place, format!("`{key}` is true or false, not {}", node.describe()));
+                self.error(node.location, format!("`{key}` is true or false, not {}", node.describe()));
                 None
             }
         }
@@ -58,8 +58,8 @@ impl Reader<'_> {
         if found.is_none() {
             let known = names().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
             let hint = node.text().map(|text| hint(text, names())).unwrap_or_default();
-            let said = node.text().map_or_else(|| node.describe().to_owned(), |text| format!("`{text}`"));
-            self.error(node.place, format!("`{key}` is one of {known}, not {said}{hint}"));
+            let found = node.text().map_or_else(|| node.describe().to_owned(), |text| format!("`{text}`"));
+            self.error(node.location, format!("`{key}` is one of {known}, not {found}{hint}"));
         }
         found.map(|(_, value)| *value)
     }
@@ -71,7 +71,7 @@ impl Reader<'_> {
             Kind::Scalar(Value::Null) => Vec::new(),
             Kind::Scalar(_) => self.text(node, key).into_iter().collect(),
             Kind::Map(_) => {
-                self.error(node.place, format!("`{key}` is a list of names, not {}", node.describe()));
+                self.error(node.location, format!("`{key}` is a list of names, not {}", node.describe()));
                 Vec::new()
             }
         }
@@ -99,7 +99,7 @@ impl Reader<'_> {
             let message = format!(
                 "`{key}` is a time above 0: a number of seconds, or `500ms`, `30s`, `5m`, `2h`, `1d`"
             );
-            self.error(node.place, message);
+            self.error(node.location, message);
         }
         duration
     }
@@ -110,7 +110,7 @@ impl Reader<'_> {
     pub(super) fn expression(&mut self, node: &Node, key: &str) -> Option<String> {
         match &node.kind {
             Kind::Scalar(Value::Null) => {
-                self.error(node.place, format!("`{key}` is an expression, not nothing"));
+                self.error(node.location, format!("`{key}` is an expression, not nothing"));
                 None
             }
             Kind::Scalar(Value::String(text)) => {

@@ -2,8 +2,8 @@
 //! each, by line and column.
 //!
 //! One bad key or step doesn't hide the others.
-//! This module looks at one file alone; what can only be told from other jinxes or from what
-//! expressions mean is the business of `check`.
+//! This module looks at one file alone; what only shows from other jinxes or from what expressions
+//! mean is the business of `check`.
 
 mod inputs;
 mod keys;
@@ -17,8 +17,9 @@ use alara_engine::jinja::{self, MARKS};
 use minijinja::UndefinedBehavior;
 use serde_json::{Map, Value};
 
-use super::{Action, Effect, Jinx, Place, Skill, Step, Tools, Verdict};
-use crate::source::{Diagnostic, Severity, Source};
+use super::{Action, Jinx, Skill, Step, Tools};
+use crate::source::Source;
+use crate::types::{Diagnostic, Effect, Location, Severity, Verdict};
 use crate::yaml::{Entry, Node};
 
 /// The keys of a file that mean something.
@@ -50,8 +51,8 @@ const WITHOUT_EFFECT: [&str; 3] = ["file_context", "npc", "aliases"];
 const FUEL: u64 = 1_000_000;
 
 /// Reads a jinx.
-/// What is odd or wrong in its file is added to `diagnostics`, in the order of the file; `None` =
-/// something is wrong enough that the jinx can't be used.
+/// What is odd or wrong in its file is added to `diagnostics`, in the order of the file.
+/// `None` = something is wrong enough that the jinx can't be used.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let mut found = Vec::new();
     let jinx = match parse(source, &mut found) {
@@ -62,7 +63,7 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> 
         }
     };
     let usable = found.iter().all(|problem| problem.severity < Severity::Error);
-    found.sort_by_key(|problem| problem.place);
+    found.sort_by_key(|problem| problem.location);
     diagnostics.append(&mut found);
     jinx.filter(|_| usable)
 }
@@ -78,7 +79,7 @@ fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Dia
             let rendered = Source { path: source.path.clone(), text };
             let node = Node::parse(&rendered, diagnostics).map_err(|_| problem)?;
             let message = "the file is YAML only after rendering; places are those of the rendered text";
-            diagnostics.push(source.warning(Place::default(), message));
+            diagnostics.push(source.warning(Location::default(), message));
             Ok(node)
         }
         other => other,
@@ -110,66 +111,65 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn file(&mut self, node: &Node) -> Option<Jinx> {
         let Some(entries) = node.entries() else {
-            self.error(node.place, format!("a jinx is a mapping, not {}", node.describe()));
+            self.error(node.location, format!("a jinx is a mapping, not {}", node.describe()));
             return None;
         };
-        for Entry { place, key, .. } in entries {
+        for Entry { location, key, .. } in entries {
             if WITHOUT_EFFECT.contains(&key.as_str()) {
-                self.warning(*place, format!("the key `{key}` has no effect"));
+                self.warning(*location, format!("the key `{key}` has no effect"));
             } else {
-                self.known(*place, key, &KEYS);
+                self.known(*location, key, &KEYS);
             }
         }
-        let said = |key: &str| node.get(key).filter(|node| !node.is_null());
+        let key = |key: &str| node.get(key).filter(|node| !node.is_null());
         let mut jinx = Jinx {
             name: self.name(node),
             timeout: Duration::from_secs(60),
             path: self.source.path.clone(),
             ..Jinx::default()
         };
-        if let Some(text) = said("description").or_else(|| said("skill_description")) {
+        if let Some(text) = key("description").or_else(|| key("skill_description")) {
             jinx.description = self.text(text, "description").unwrap_or_default().trim().to_owned();
         }
-        if let Some(inputs) = said("inputs") {
+        if let Some(inputs) = key("inputs") {
             jinx.inputs = self.inputs(inputs);
         }
-        if let Some(flag) = said("network") {
+        if let Some(flag) = key("network") {
             jinx.network = self.flag(flag, "network").unwrap_or_default();
         }
-        if let Some(names) = said("env") {
+        if let Some(names) = key("env") {
             jinx.env = self.names(names, "env");
         }
-        if let Some(timeout) = said("timeout").and_then(|node| self.duration(node, "timeout")) {
+        if let Some(timeout) = key("timeout").and_then(|node| self.duration(node, "timeout")) {
             jinx.timeout = timeout;
         }
-        jinx.ok = said("ok").and_then(|node| self.expression(node, "ok"));
-        if let Some(flag) = said("final") {
+        jinx.ok = key("ok").and_then(|node| self.expression(node, "ok"));
+        if let Some(flag) = key("final") {
             jinx.last = self.flag(flag, "final").unwrap_or_default();
         }
         jinx.permission = self.permission(node);
-        if let Some(tests) = said("tests") {
+        if let Some(tests) = key("tests") {
             jinx.tests = self.tests(tests);
         }
-        if let Some(sections) = said("sections") {
+        if let Some(sections) = key("sections") {
             self.skill = self.skill_of(sections, node);
         }
-        if let Some(steps) = said("steps") {
+        if let Some(steps) = key("steps") {
             jinx.steps = self.steps(steps);
         }
         jinx.skill = self.skill.take();
         if jinx.skill.is_some() && jinx.steps.is_empty() {
-            jinx.steps.push(skill::serve(skill::SECTION, node.place));
+            jinx.steps.push(skill::serve(skill::SECTION, node.location));
         }
         if jinx.skill.is_some() {
             skill::add_input(&mut jinx);
         }
-        if jinx.steps.is_empty()
-            && said("steps").is_none_or(|steps| steps.items().is_none_or(<[_]>::is_empty))
+        if jinx.steps.is_empty() && key("steps").is_none_or(|steps| steps.items().is_none_or(<[_]>::is_empty))
         {
-            let place = said("steps").map_or(Place { line: 1, column: 1 }, |steps| steps.place);
-            self.error(place, format!("the jinx `{}` has no steps", jinx.name));
+            let location = key("steps").map_or(Location { line: 1, column: 1 }, |steps| steps.location);
+            self.error(location, format!("the jinx `{}` has no steps", jinx.name));
         }
-        jinx.effect = match said("effect") {
+        jinx.effect = match key("effect") {
             Some(effect) => self.effect(effect).unwrap_or_default(),
             None if jinx.steps.iter().all(computes) => Effect::None,
             None => Effect::default(),
@@ -178,13 +178,13 @@ impl Reader<'_> {
     }
 
     fn name(&mut self, node: &Node) -> String {
-        let said = ["jinx_name", "name", "skill_name"].iter().find_map(|key| node.get(key));
-        let (name, place) = match said {
-            Some(node) => (self.text(node, "jinx_name").unwrap_or_default(), node.place),
-            None => (self.source.stem(), Place { line: 1, column: 1 }),
+        let named = ["jinx_name", "name", "skill_name"].iter().find_map(|key| node.get(key));
+        let (name, location) = match named {
+            Some(node) => (self.text(node, "jinx_name").unwrap_or_default(), node.location),
+            None => (self.source.stem(), Location { line: 1, column: 1 }),
         };
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-') {
-            self.error(place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
+            self.error(location, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
         }
         name
     }
@@ -197,14 +197,14 @@ impl Reader<'_> {
     /// `permission: ask`, or in the form of files in the wild `permissions: {default: ask}`.
     fn permission(&mut self, node: &Node) -> Option<Verdict> {
         let words = [("allow", Verdict::Allow), ("ask", Verdict::Ask), ("deny", Verdict::Deny)];
-        let said = node.get("permission").or_else(|| node.get("permissions"))?;
-        let verdict = match said.entries() {
-            None => said,
+        let rules = node.get("permission").or_else(|| node.get("permissions"))?;
+        let verdict = match rules.entries() {
+            None => rules,
             Some(entries) => {
-                for Entry { place, key, .. } in entries {
-                    self.known(*place, key, &["default"]);
+                for Entry { location, key, .. } in entries {
+                    self.known(*location, key, &["default"]);
                 }
-                said.get("default")?
+                rules.get("default")?
             }
         };
         if verdict.is_null() {
@@ -223,7 +223,7 @@ fn computes(step: &Step) -> bool {
         Action::Llm(llm) => llm.tools == Tools::None,
         Action::Set { set } => set.keys().all(|path| !path.starts_with("store.")),
         Action::When { then, otherwise, .. } => all(then) && all(otherwise),
-        Action::For { steps, .. } | Action::Together { steps } => all(steps),
+        Action::For { steps, .. } => all(steps),
         Action::Try { steps, catch, finally } => all(steps) && all(catch) && all(finally),
     }
 }

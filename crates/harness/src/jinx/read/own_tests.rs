@@ -5,10 +5,10 @@ use crate::jinx::test::{Expected, Test};
 use crate::yaml::{self, Node};
 
 impl Reader<'_> {
-    /// The tests; one that can't be read is told and left out.
+    /// The tests; one that can't be read is reported and left out.
     pub(super) fn tests(&mut self, node: &Node) -> Vec<Test> {
         let Some(items) = node.items() else {
-            self.warning(node.place, format!("`tests` is a list, not {}", node.describe()));
+            self.warning(node.location, format!("`tests` is a list, not {}", node.describe()));
             return Vec::new();
         };
         items.iter().enumerate().filter_map(|(index, item)| self.test(index, item)).collect()
@@ -16,27 +16,33 @@ impl Reader<'_> {
 
     fn test(&mut self, index: usize, node: &Node) -> Option<Test> {
         let Some(entries) = node.entries() else {
-            self.warning(node.place, format!("a test is a mapping, not {}", node.describe()));
+            self.warning(node.location, format!("a test is a mapping, not {}", node.describe()));
             return None;
         };
         for entry in entries {
-            self.known(entry.place, &entry.key, &["id", "name", "type", "description", "inputs", "expected"]);
+            self.known(
+                entry.location,
+                &entry.key,
+                &["id", "name", "type", "description", "inputs", "expected"],
+            );
         }
         let id = node.get("id").or_else(|| node.get("name")).and_then(|id| self.text(id, "id"));
         let inputs = node.get("inputs").and_then(Node::entries).map(yaml::map).unwrap_or_default();
         let expected = node.get("expected").and_then(Node::entries).unwrap_or_default();
         let expected = expected.iter().filter_map(|entry| {
-            let said = &entry.value;
+            let value = &entry.value;
             Some(match entry.key.as_str() {
-                "success" => Expected::Success(self.flag(said, "success")?),
-                "output_contains" => Expected::OutputContains(self.text(said, "output_contains")?),
-                "output_not_contains" => Expected::OutputNotContains(self.text(said, "output_not_contains")?),
-                "output_equals" => Expected::OutputEquals(self.text(said, "output_equals")?),
-                "output_regex" => Expected::OutputRegex(self.text(said, "output_regex")?),
-                "max_duration_ms" => match said.value().as_u64() {
+                "success" => Expected::Success(self.flag(value, "success")?),
+                "output_contains" => Expected::OutputContains(self.text(value, "output_contains")?),
+                "output_not_contains" => {
+                    Expected::OutputNotContains(self.text(value, "output_not_contains")?)
+                }
+                "output_equals" => Expected::OutputEquals(self.text(value, "output_equals")?),
+                "output_regex" => Expected::OutputRegex(self.text(value, "output_regex")?),
+                "max_duration_ms" => match value.value().as_u64() {
                     Some(most) => Expected::MaxDurationMs(most),
                     None => {
-                        self.warning(said.place, "`max_duration_ms` is a whole number");
+                        self.warning(value.location, "`max_duration_ms` is a whole number");
                         return None;
                     }
                 },
@@ -49,7 +55,7 @@ impl Reader<'_> {
                         "output_regex",
                         "max_duration_ms",
                     ];
-                    self.known(entry.place, key, &known);
+                    self.known(entry.location, key, &known);
                     return None;
                 }
             })

@@ -3,7 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::Reader;
-use crate::jinx::{Action, Choices, Input, Jinx, Kind, Place, Skill, Step};
+use crate::jinx::{Action, Choices, Input, Jinx, Kind, Skill, Step};
+use crate::types::Location;
 use crate::yaml::{Entry, Kind as Shape, Node};
 
 /// The expression of the section that is asked for, unless a step says otherwise.
@@ -21,7 +22,7 @@ pub(super) const KEYS: [&str; 7] = [
 ];
 
 /// A step that gives a section of the jinx's own texts.
-pub(super) fn serve(section: &str, place: Place) -> Step {
+pub(super) fn serve(section: &str, location: Location) -> Step {
     let text = Value::from(format!("{{{{ skill | section({section}) }}}}"));
     Step {
         name: "step_1".to_owned(),
@@ -29,7 +30,7 @@ pub(super) fn serve(section: &str, place: Place) -> Step {
         retry: None,
         cache: None,
         timeout: None,
-        place,
+        location,
     }
 }
 
@@ -62,7 +63,7 @@ impl Reader<'_> {
     /// A step `engine: skill` with literal sections.
     pub(super) fn skill_step(&mut self, node: &Node, sections: &Node) -> Option<Action> {
         if self.skill.is_some() {
-            self.error(node.place, "a jinx serves the sections of one skill, this is another one");
+            self.error(node.location, "a jinx serves the sections of one skill, this is another one");
             return None;
         }
         self.skill = Some(self.skill_of(sections, node)?);
@@ -74,7 +75,7 @@ impl Reader<'_> {
                 inner.map_or_else(|| Value::from(text.as_str()).to_string(), |inner| inner.trim().to_owned())
             }
         };
-        Some(serve(&section, node.place).action)
+        Some(serve(&section, node.location).action)
     }
 
     /// Title and text of each section: a mapping, or one as JSON, or as JSON in base64.
@@ -93,7 +94,7 @@ impl Reader<'_> {
                 let map: Option<Map<String, Value>> = serde_json::from_str(text).ok().or_else(decoded);
                 if map.is_none() {
                     self.error(
-                        node.place,
+                        node.location,
                         "`sections` is a mapping of titles to texts, or one as JSON or base64",
                     );
                 }
@@ -102,7 +103,7 @@ impl Reader<'_> {
             }
             _ => {
                 self.error(
-                    node.place,
+                    node.location,
                     format!("`sections` is a mapping of titles to texts, not {}", node.describe()),
                 );
                 None

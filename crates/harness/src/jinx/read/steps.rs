@@ -44,7 +44,7 @@ impl Reader<'_> {
             Kind::Map(_) => std::slice::from_ref(node),
             Kind::Scalar(Value::Null) => &[],
             Kind::Scalar(_) => {
-                self.error(node.place, format!("steps are a list, not {}", node.describe()));
+                self.error(node.location, format!("steps are a list, not {}", node.describe()));
                 &[]
             }
         };
@@ -53,10 +53,10 @@ impl Reader<'_> {
 
     fn step(&mut self, node: &Node, position: usize) -> Option<Step> {
         let Some(entries) = node.entries() else {
-            self.error(node.place, format!("a step is a mapping, not {}", node.describe()));
+            self.error(node.location, format!("a step is a mapping, not {}", node.describe()));
             return None;
         };
-        // All that can be said about a step is said, also if it can't be used.
+        // All problems of a step are reported, also if it can't be used.
         let name = self.step_name(node);
         let get = |key: &str| node.get(key).filter(|node| !node.is_null());
         let retry = get("retry").and_then(|node| self.retry(node));
@@ -77,16 +77,16 @@ impl Reader<'_> {
         };
         let name =
             if name.is_empty() && node.get("engine").is_some() { format!("step_{position}") } else { name };
-        Some(Step { name, action, retry, cache, timeout, place: node.place })
+        Some(Step { name, action, retry, cache, timeout, location: node.location })
     }
 
     fn step_name(&mut self, node: &Node) -> String {
-        let Some(said) = node.get("name").filter(|node| !node.is_null()) else { return String::new() };
-        let name = self.text(said, "name").unwrap_or_default();
+        let Some(given) = node.get("name").filter(|node| !node.is_null()) else { return String::new() };
+        let name = self.text(given, "name").unwrap_or_default();
         if !name.is_empty() && !is_name(&name) {
             let message =
                 format!("`{name}` is not made of letters, digits and `_`, so no step can use its result");
-            self.warning(said.place, message);
+            self.warning(given.location, message);
         }
         name
     }
@@ -101,12 +101,12 @@ impl Reader<'_> {
             let hint =
                 entries.iter().map(|entry| hint(&entry.key, names.clone())).find(|hint| !hint.is_empty());
             let hint = hint.unwrap_or_default();
-            self.error(node.place, format!("a step has one of the keys {known}; this has none{hint}"));
+            self.error(node.location, format!("a step has one of the keys {known}; this has none{hint}"));
             return None;
         };
         if let Some((other, _)) = forms.next() {
             let message = format!("a step does one thing, but this has both `{form}` and `{other}`");
-            self.error(node.place, message);
+            self.error(node.location, message);
             return None;
         }
         if *form != "engine" {
@@ -117,7 +117,7 @@ impl Reader<'_> {
 
     /// Reports keys that mean nothing for this kind of step.
     fn belong(&mut self, entries: &[Entry], form: &str, keys: &[&str], what: &str) {
-        for Entry { place, key, .. } in entries {
+        for Entry { location, key, .. } in entries {
             let key = key.as_str();
             if key == form || COMMON.contains(&key) || keys.contains(&key) {
                 continue;
@@ -126,17 +126,17 @@ impl Reader<'_> {
             match owner {
                 // In the wild a name that does nothing.
                 Some(_) if key == "npc" => {
-                    self.warning(*place, format!("`npc` has no effect on {what}: no model answers there"));
+                    self.warning(*location, format!("`npc` has no effect on {what}: no model answers there"));
                 }
                 Some((owner, _)) => {
-                    self.error(*place, format!("the key `{key}` belongs to `{owner}`, not to {what}"));
+                    self.error(*location, format!("the key `{key}` belongs to `{owner}`, not to {what}"));
                 }
                 None if key == "with" => {
-                    self.error(*place, format!("`with` gives a jinx its arguments, but this is {what}"));
+                    self.error(*location, format!("`with` gives a jinx its arguments, but this is {what}"));
                 }
                 None => {
                     let known: Vec<&str> = COMMON.iter().chain(keys).copied().collect();
-                    self.known(*place, key, &known);
+                    self.known(*location, key, &known);
                 }
             }
         }
@@ -166,7 +166,7 @@ impl Reader<'_> {
         match node.get("code") {
             Some(code) => self.text(code, "code"),
             None => {
-                self.error(node.place, "this step has no `code`");
+                self.error(node.location, "this step has no `code`");
                 None
             }
         }
@@ -177,13 +177,13 @@ impl Reader<'_> {
         match (node.get(key), node.get(other)) {
             (Some(_), Some(extra)) => {
                 self.error(
-                    extra.place,
+                    extra.location,
                     format!("this step has both `{key}` and `{other}`, which mean the same"),
                 );
                 None
             }
             (None, None) => {
-                self.error(node.place, format!("this step has no `{key}`"));
+                self.error(node.location, format!("this step has no `{key}`"));
                 None
             }
             (one, another) => one.or(another),
@@ -203,7 +203,7 @@ impl Reader<'_> {
         let system = get("system").and_then(|node| self.flag(node, "system"));
         let prompt = self.either(node, "prompt", "code")?;
         if prompt.is_null() {
-            self.error(prompt.place, "the prompt is empty");
+            self.error(prompt.location, "the prompt is empty");
             return None;
         }
         let npc = get("npc").map(Node::value);
@@ -219,19 +219,22 @@ impl Reader<'_> {
     /// A step whose engine is a jinx: `with`, and any key that is no step's, are its arguments.
     fn call(&mut self, jinx: String, node: &Node, entries: &[Entry]) -> Option<Action> {
         let mut with = Map::new();
-        if let Some(said) = node.get("with").filter(|node| !node.is_null()) {
-            let Some(entries) = said.entries() else {
-                self.error(said.place, format!("`with` is a mapping of arguments, not {}", said.describe()));
+        if let Some(given) = node.get("with").filter(|node| !node.is_null()) {
+            let Some(entries) = given.entries() else {
+                self.error(
+                    given.location,
+                    format!("`with` is a mapping of arguments, not {}", given.describe()),
+                );
                 return None;
             };
             with = yaml::map(entries);
         }
-        for Entry { place, key, value } in entries {
+        for Entry { location, key, value } in entries {
             if COMMON.contains(&key.as_str()) || key == "engine" || key == "with" {
                 continue;
             }
             if with.insert(key.clone(), value.value()).is_some() {
-                self.error(*place, format!("the argument `{key}` is given twice: here and in `with`"));
+                self.error(*location, format!("the argument `{key}` is given twice: here and in `with`"));
             }
         }
         Some(Action::Call { jinx, with })
@@ -242,7 +245,7 @@ impl Reader<'_> {
         let then = node.get("then").map(|steps| self.steps(steps)).unwrap_or_default();
         let otherwise = node.get("else").map(|steps| self.steps(steps)).unwrap_or_default();
         if node.get("then").is_none() && node.get("else").is_none() {
-            self.error(node.place, "`when` needs `then` with steps, or `else`");
+            self.error(node.location, "`when` needs `then` with steps, or `else`");
             return None;
         }
         Some(Action::When { when: when?, then, otherwise })
@@ -253,12 +256,12 @@ impl Reader<'_> {
         if let Some(variable) = variable.as_ref().filter(|variable| !is_name(variable)) {
             let message =
                 format!("`for` names the item: `{variable}` is not made of letters, digits and `_`");
-            self.error(node.at("/for").place, message);
+            self.error(node.at("/for").location, message);
         }
         let items = match node.get("in") {
             Some(items) => self.expression(items, "in"),
             None => {
-                self.error(node.place, "`for` needs `in`: an expression that gives a list");
+                self.error(node.location, "`for` needs `in`: an expression that gives a list");
                 None
             }
         };
@@ -266,7 +269,7 @@ impl Reader<'_> {
         let parallel = get("parallel").and_then(|node| self.flag(node, "parallel")).unwrap_or_default();
         let until = get("until").and_then(|node| self.expression(node, "until"));
         let Some(steps) = node.get("do") else {
-            self.error(node.place, "`for` needs `do` with steps");
+            self.error(node.location, "`for` needs `do` with steps");
             return None;
         };
         let steps = self.steps(steps);
@@ -275,21 +278,24 @@ impl Reader<'_> {
 
     fn set(&mut self, node: &Node) -> Option<Action> {
         let Some(entries) = node.entries() else {
-            self.error(node.place, format!("`set` is a mapping of names to values, not {}", node.describe()));
+            self.error(
+                node.location,
+                format!("`set` is a mapping of names to values, not {}", node.describe()),
+            );
             return None;
         };
-        for Entry { place, key, .. } in entries {
+        for Entry { location, key, .. } in entries {
             let mut parts = key.split('.');
             let root = parts.next().unwrap_or_default();
             if !is_name(root) || parts.any(str::is_empty) {
                 self.error(
-                    *place,
+                    *location,
                     format!("`{key}` can't be set: a name, or names with dots between them, can"),
                 );
             } else if FIXED.contains(&root) {
-                self.error(*place, format!("`{key}` can't be set: `{root}` is given"));
+                self.error(*location, format!("`{key}` can't be set: `{root}` is given"));
             } else if key == "store" {
-                self.error(*place, "the store as a whole can't be set; a key of it can: `store.plan`");
+                self.error(*location, "the store as a whole can't be set; a key of it can: `store.plan`");
             }
         }
         Some(Action::Set { set: yaml::map(entries) })
@@ -298,7 +304,7 @@ impl Reader<'_> {
     fn emit(&mut self, node: &Node) -> Option<Value> {
         if node.is_null() || node.items().is_some() {
             let message = format!("`emit` is a mapping `{{type, id, content}}`, not {}", node.describe());
-            self.error(node.place, message);
+            self.error(node.location, message);
             return None;
         }
         Some(node.value())
@@ -307,15 +313,15 @@ impl Reader<'_> {
     /// `{max: 3, backoff: 0.2}`, or the number alone.
     fn retry(&mut self, node: &Node) -> Option<Retry> {
         let count = |node: &Node| node.value().as_u64().and_then(|count| u32::try_from(count).ok());
-        for Entry { place, key, .. } in node.entries().unwrap_or_default() {
-            self.known(*place, key, &["max", "backoff"]);
+        for Entry { location, key, .. } in node.entries().unwrap_or_default() {
+            self.known(*location, key, &["max", "backoff"]);
         }
         let max = match node.entries() {
             Some(_) => node.get("max").and_then(count),
             None => count(node),
         };
         if max.is_none() {
-            self.error(node.place, "`retry` is a number of further attempts, or `{max: 3, backoff: 0.2}`");
+            self.error(node.location, "`retry` is a number of further attempts, or `{max: 3, backoff: 0.2}`");
         }
         let backoff = match node.get("backoff").map(|node| (node, node.value())) {
             None | Some((_, Value::Null)) => 0.0,

@@ -14,8 +14,8 @@ fn load(path: &str, text: &str) -> (Option<Jinx>, Vec<String>) {
 
 /// A jinx without anything to say about its file.
 fn good(text: &str) -> Jinx {
-    let (jinx, said) = load("j.jinx", text);
-    assert_eq!(said, [] as [&str; 0], "{text}");
+    let (jinx, diagnostics) = load("j.jinx", text);
+    assert_eq!(diagnostics, [] as [&str; 0], "{text}");
     jinx.unwrap()
 }
 
@@ -40,8 +40,8 @@ fn a_file_with_every_key() {
         })
     );
     assert_eq!(
-        (jinx.path.as_path(), jinx.steps[0].place),
-        (Path::new("j.jinx"), Place { line: 14, column: 3 })
+        (jinx.path.as_path(), jinx.steps[0].location),
+        (Path::new("j.jinx"), Location { line: 14, column: 3 })
     );
     assert_eq!(good("steps: [{return: 1}]").name, "j");
     assert_eq!(good("name: x\npermission: deny\nsteps: [{return: 1}]").permission, Some(Verdict::Deny));
@@ -182,13 +182,13 @@ fn skills_in_three_forms() {
 #[test]
 fn steps_that_templates_write() {
     let text = "jinx_name: j\ninputs: [q]\nsteps:\n{% for i in [1, 2] %}\n- {name: s{{ i }}, engine: text, text: '{{ q }}'}\n{% endfor %}\n";
-    let (jinx, said) = load("j.jinx", text);
+    let (jinx, diagnostics) = load("j.jinx", text);
     let jinx = jinx.unwrap();
     let names: Vec<&str> = jinx.steps.iter().map(|step| step.name.as_str()).collect();
     assert_eq!(names, ["s1", "s2"]);
     assert_eq!(jinx.steps[1].action, Action::Text { text: "{{ q }}".into() });
     assert_eq!(
-        said,
+        diagnostics,
         ["j.jinx: warning: the file is YAML only after rendering; places are those of the rendered text"]
     );
     // Control flow inside of code stays for the run.
@@ -199,9 +199,9 @@ fn steps_that_templates_write() {
 #[test]
 fn mistakes_are_told_with_their_place_and_all_at_once() {
     let check = |text: &str, expected: &[&str]| {
-        let (jinx, said) = load("j.jinx", text);
-        assert_eq!(said, expected, "{text}");
-        assert_eq!(jinx.is_some(), !said.iter().any(|line| line.contains(": error: ")), "{text}");
+        let (jinx, diagnostics) = load("j.jinx", text);
+        assert_eq!(diagnostics, expected, "{text}");
+        assert_eq!(jinx.is_some(), !diagnostics.iter().any(|line| line.contains(": error: ")), "{text}");
     };
     check("- a", &["j.jinx:1:1: error: a jinx is a mapping, not a list"]);
     check(

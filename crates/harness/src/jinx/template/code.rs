@@ -113,15 +113,15 @@ fn referring(reference: impl Fn(usize) -> String + Send + Sync + 'static) -> Env
 }
 
 /// A program with its placeholders replaced by references.
-/// A program that is one placeholder of a name is the text that the name stands for: that is what a
-/// tool is that runs programs.
+/// A program that is one placeholder of a name is the text that the name stands for.
+/// Tools that run programs are made so.
 ///
 /// # Errors
 /// A placeholder stands in quotes, names something that is not defined, or can't be computed.
 pub fn code(language: Language, text: &str, scope: &Scope) -> Result<Code, String> {
     let pieces = pieces(text);
     if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) {
-        let text = pieces.iter().map(|piece| &text[piece.place()]).collect();
+        let text = pieces.iter().map(|piece| &text[piece.range()]).collect();
         return Ok(Code { text, values: Vec::new() });
     }
     if let Some(name) = program(text, &pieces) {
@@ -152,15 +152,15 @@ pub fn code(language: Language, text: &str, scope: &Scope) -> Result<Code, Strin
 
 impl Piece {
     /// Where it stands.
-    pub fn place(&self) -> Range<usize> {
-        let (Piece::Text(place) | Piece::Expression(place, _) | Piece::Tag(place, _)) = self;
-        place.clone()
+    pub fn range(&self) -> Range<usize> {
+        let (Piece::Text(range) | Piece::Expression(range, _) | Piece::Tag(range, _)) = self;
+        range.clone()
     }
 }
 
 /// The name, if a program is one placeholder of a name.
 fn program<'a>(text: &'a str, pieces: &[Piece]) -> Option<&'a str> {
-    let mut pieces = pieces.iter().filter(|piece| !text[piece.place()].trim().is_empty());
+    let mut pieces = pieces.iter().filter(|piece| !text[piece.range()].trim().is_empty());
     let (Some(Piece::Expression(_, inside)), None) = (pieces.next(), pieces.next()) else { return None };
     let name = typed(&text[inside.clone()]);
     name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).then_some(name)
@@ -178,14 +178,14 @@ fn marked(text: &str, pieces: &[Piece]) -> String {
     let mut out = String::new();
     for piece in pieces {
         match piece {
-            Piece::Text(place) => out.extend(text[place.clone()].chars().filter(|c| *c != MARK)),
-            Piece::Expression(place, inside) => {
-                let (open, close) = trims(&text[place.clone()]);
+            Piece::Text(range) => out.extend(text[range.clone()].chars().filter(|c| *c != MARK)),
+            Piece::Expression(range, inside) => {
+                let (open, close) = trims(&text[range.clone()]);
                 let expression = typed(&text[inside.clone()]);
                 out += &format!("{MARK}{{{open} {expression} {close}}}{MARK}");
             }
-            Piece::Tag(place, inside) => {
-                let (open, close) = trims(&text[place.clone()]);
+            Piece::Tag(range, inside) => {
+                let (open, close) = trims(&text[range.clone()]);
                 out += &format!("{MARK}%{open} {} {close}%{MARK}", &text[inside.clone()]);
             }
         }
@@ -224,7 +224,7 @@ pub fn pieces(text: &str) -> Vec<Piece> {
         });
         let raw = end.filter(|_| !expression).and_then(|end| verbatim(text, start, end + 2));
         let (next, piece) = match (piece, raw) {
-            (Some(piece), _) => (piece.place().end, Some(piece)),
+            (Some(piece), _) => (piece.range().end, Some(piece)),
             (None, Some((inside, end))) => (end, Some(Piece::Text(inside))),
             (None, None) => {
                 at = start + 1;
@@ -281,11 +281,11 @@ fn expression_end(text: &str, from: usize) -> Option<usize> {
 }
 
 /// Without white space and the signs for it.
-fn trimmed(text: &str, place: Range<usize>) -> Range<usize> {
-    let inside = &text[place.clone()];
+fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
+    let inside = &text[range.clone()];
     let cut = inside.strip_prefix(['-', '+']).unwrap_or(inside);
     let cut = cut.strip_suffix(['-', '+']).unwrap_or(cut);
-    let start = place.start + (inside.len() - inside.strip_prefix(['-', '+']).unwrap_or(inside).len());
+    let start = range.start + (inside.len() - inside.strip_prefix(['-', '+']).unwrap_or(inside).len());
     let start = start + (cut.len() - cut.trim_start().len());
     start..start + cut.trim().len()
 }

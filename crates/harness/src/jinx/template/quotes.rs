@@ -6,13 +6,13 @@
 use std::fmt;
 
 use super::code::{Language, Piece, pieces};
-use crate::jinx::Place;
+use crate::types::Location;
 
 /// A placeholder in quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quoted {
     /// Where it stands in the program: line and column, from 1.
-    pub place: Place,
+    pub location: Location,
     /// What stands there.
     pub found: String,
     /// What should.
@@ -21,14 +21,14 @@ pub struct Quoted {
 
 impl fmt::Display for Quoted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Quoted { place, found, rewrite } = self;
-        write!(f, "`{found}` in line {} of the code stands in quotes: write {rewrite}", place.line)
+        let Quoted { location, found, rewrite } = self;
+        write!(f, "`{found}` in line {} of the code stands in quotes: write {rewrite}", location.line)
     }
 }
 
 /// What a position of a program is part of.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum Context {
     /// Code.
     /// In bash: what ends it, if it is nested in something.
     Code(Option<char>),
@@ -49,7 +49,7 @@ enum Part {
 /// The first placeholder of a program that stands in quotes, in a here-document or in arithmetic.
 pub fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
     let mut reader =
-        Reader { text, at: 0, parts: vec![Part::Code(None)], documents: Vec::new(), begun: Vec::new() };
+        Reader { text, at: 0, contexts: vec![Context::Code(None)], documents: Vec::new(), begun: Vec::new() };
     for piece in pieces(text) {
         match piece {
             Piece::Text(range) => {
@@ -76,22 +76,22 @@ struct Reader<'a> {
     text: &'a str,
     at: usize,
     /// The innermost comes last.
-    parts: Vec<Part>,
+    contexts: Vec<Context>,
     /// Here-documents that begin after the line: the end, and whether tabs before it don't count.
     documents: Vec<(String, bool)>,
-    /// Where commands of bash begin: how many parts were open, and the place.
+    /// Where commands of bash begin: how many contexts were open, and the offset.
     begun: Vec<(usize, usize)>,
 }
 
 impl Reader<'_> {
     fn quoted(&self, language: Language, range: std::ops::Range<usize>, inside: &str) -> Option<Quoted> {
         let placeholder = &self.text[range.clone()];
-        let (found, rewrite) = match self.parts.last()? {
-            Part::Code(_)
+        let (found, rewrite) = match self.contexts.last()? {
+            Context::Code(_)
                 if language == Language::Bash
                     && computed(
                         &self.text[..range.start],
-                        self.command(self.parts.len(), range.start),
+                        self.command(self.contexts.len(), range.start),
                         &self.text[range.end..],
                     ) =>
             {
@@ -102,17 +102,20 @@ impl Reader<'_> {
                     ),
                 )
             }
-            Part::Code(_)
+            Context::Code(_)
                 if language == Language::Bash
-                    && interpreted(self.command(self.parts.len(), range.start), &self.text[range.end..]) =>
+                    && interpreted(
+                        self.command(self.contexts.len(), range.start),
+                        &self.text[range.end..],
+                    ) =>
             {
                 (placeholder, argument(placeholder))
             }
-            Part::Code(_) | Part::Comment => return None,
-            Part::Expansion(..) => {
+            Context::Code(_) | Context::Comment => return None,
+            Context::Expansion(..) => {
                 (placeholder, format!("the whole computation into the placeholder: `{{{{ {inside} + 1 }}}}`"))
             }
-            Part::Quotes(quotes, begun) => {
+            Context::Quotes(quotes, begun) => {
                 let close = quotes.trim_start_matches('$');
                 let whole = *begun == range.start && self.text[range.end..].starts_with(close);
                 let end = if whole { range.end + close.len() } else { range.end };
@@ -121,7 +124,7 @@ impl Reader<'_> {
                     _ if whole => format!("`{placeholder}`"),
                     // Without the quotes it would be a part of another program's text.
                     Language::Bash
-                        if INTERPRETERS.contains(&words(self.command(self.parts.len() - 1, start)).0) =>
+                        if INTERPRETERS.contains(&words(self.command(self.contexts.len() - 1, start)).0) =>
                     {
                         argument(placeholder)
                     }
@@ -130,23 +133,23 @@ impl Reader<'_> {
                 };
                 (&self.text[start..end], rewrite)
             }
-            Part::Arithmetic(_) => {
+            Context::Arithmetic(_) => {
                 (placeholder, format!("the whole sum into the placeholder: `{{{{ {inside} + 1 }}}}`"))
             }
-            Part::Document(..) => {
+            Context::Document(..) => {
                 (placeholder, format!("`value={placeholder}` before the here-document, and `$value` in it"))
             }
         };
         let before = &self.text[..range.start];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let place = Place {
+        let location = Location {
             line: before.matches('\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
         };
-        Some(Quoted { place, found: found.to_owned(), rewrite })
+        Some(Quoted { location, found: found.to_owned(), rewrite })
     }
 
-    /// The character at the place and the one before it.
+    /// The character at the offset and the one before it.
     fn here(&self) -> (char, char) {
         let before = self.text[..self.at].chars().next_back().unwrap_or('\n');
         (before, self.text[self.at..].chars().next().unwrap_or('\n'))
@@ -156,28 +159,28 @@ impl Reader<'_> {
         self.text[self.at..].starts_with(with)
     }
 
-    fn skip(&mut self, bytes: usize, part: Option<Part>) {
+    fn skip(&mut self, bytes: usize, part: Option<Context>) {
         self.at += bytes;
-        let code = matches!(part, Some(Part::Code(_)));
-        self.parts.extend(part);
+        let code = matches!(part, Some(Context::Code(_)));
+        self.contexts.extend(part);
         if code {
-            self.begun.push((self.parts.len(), self.at));
+            self.begun.push((self.contexts.len(), self.at));
         }
     }
 
     fn leave(&mut self, bytes: usize) {
         self.at += bytes;
-        if self.parts.len() > 1 {
-            self.parts.pop();
+        if self.contexts.len() > 1 {
+            self.contexts.pop();
         }
-        let open = self.parts.len();
-        self.begun.retain(|(parts, _)| *parts <= open);
+        let open = self.contexts.len();
+        self.begun.retain(|(contexts, _)| *contexts <= open);
     }
 
-    /// The text of the command of bash that goes on at a place, up to there, where so many parts
-    /// were open.
-    fn command(&self, parts: usize, end: usize) -> &str {
-        let begun = self.begun.iter().rev().find(|(open, _)| *open == parts).map_or(0, |(_, at)| *at);
+    /// The text of the command of bash that goes on at an offset, up to there, where so many
+    /// contexts were open.
+    fn command(&self, contexts: usize, end: usize) -> &str {
+        let begun = self.begun.iter().rev().find(|(open, _)| *open == contexts).map_or(0, |(_, at)| *at);
         &self.text[begun.min(end)..end]
     }
 
@@ -185,8 +188,8 @@ impl Reader<'_> {
     fn python(&mut self, end: usize) {
         let (_, here) = self.here();
         let width = here.len_utf8();
-        match self.parts.last().cloned() {
-            Some(Part::Quotes(quotes, _)) => {
+        match self.contexts.last().cloned() {
+            Some(Context::Quotes(quotes, _)) => {
                 if here == '\\' {
                     self.at =
                         (self.at + 1 + self.text[self.at + 1..].chars().next().map_or(0, char::len_utf8))
@@ -199,15 +202,15 @@ impl Reader<'_> {
                     self.at += width;
                 }
             }
-            Some(Part::Comment) if here == '\n' => self.leave(width),
-            Some(Part::Comment) => self.at += width,
+            Some(Context::Comment) if here == '\n' => self.leave(width),
+            Some(Context::Comment) => self.at += width,
             _ => {
                 let quotes = ["\"\"\"", "'''", "\"", "'"].into_iter().find(|quotes| self.starts(quotes));
                 match quotes {
                     Some(quotes) => {
-                        self.skip(quotes.len(), Some(Part::Quotes(quotes, self.at + quotes.len())));
+                        self.skip(quotes.len(), Some(Context::Quotes(quotes, self.at + quotes.len())));
                     }
-                    None if here == '#' => self.skip(1, Some(Part::Comment)),
+                    None if here == '#' => self.skip(1, Some(Context::Comment)),
                     None => self.at += width,
                 }
             }
@@ -220,32 +223,32 @@ impl Reader<'_> {
         let width = here.len_utf8();
         let escaped =
             |reader: &Self| 1 + reader.text[reader.at + 1..].chars().next().map_or(0, char::len_utf8);
-        match self.parts.last().cloned().unwrap_or(Part::Code(None)) {
-            Part::Comment if here == '\n' => {
-                self.parts.pop();
+        match self.contexts.last().cloned().unwrap_or(Context::Code(None)) {
+            Context::Comment if here == '\n' => {
+                self.contexts.pop();
             }
-            Part::Comment => self.at += width,
-            Part::Quotes("'", _) if here == '\'' => self.leave(1),
-            Part::Quotes("'", _) => self.at += width,
-            Part::Quotes(quotes, _) => match here {
+            Context::Comment => self.at += width,
+            Context::Quotes("'", _) if here == '\'' => self.leave(1),
+            Context::Quotes("'", _) => self.at += width,
+            Context::Quotes(quotes, _) => match here {
                 '\\' => self.at = (self.at + escaped(self)).min(end),
                 _ if quotes == "$'" && here == '\'' => self.leave(1),
                 '"' if quotes == "\"" => self.leave(1),
                 '$' if quotes == "\"" && self.nested() => {}
-                '`' if quotes == "\"" => self.skip(1, Some(Part::Code(Some('`')))),
+                '`' if quotes == "\"" => self.skip(1, Some(Context::Code(Some('`')))),
                 _ => self.at += width,
             },
-            Part::Expansion(close, single) => match here {
+            Context::Expansion(close, single) => match here {
                 '\\' => self.at = (self.at + escaped(self)).min(end),
                 _ if here == close => self.leave(1),
-                '\'' if single => self.skip(1, Some(Part::Quotes("'", self.at + 1))),
-                '"' => self.skip(1, Some(Part::Quotes("\"", self.at + 1))),
-                '`' => self.skip(1, Some(Part::Code(Some('`')))),
+                '\'' if single => self.skip(1, Some(Context::Quotes("'", self.at + 1))),
+                '"' => self.skip(1, Some(Context::Quotes("\"", self.at + 1))),
+                '`' => self.skip(1, Some(Context::Code(Some('`')))),
                 '$' if self.nested() => {}
                 _ => self.at += width,
             },
-            Part::Arithmetic(open) => {
-                let last = self.parts.len() - 1;
+            Context::Arithmetic(open) => {
+                let last = self.contexts.len() - 1;
                 match here {
                     ')' if open == 0 => self.leave(if self.starts("))") { 2 } else { 1 }),
                     ')' => self.skip(1, None),
@@ -253,40 +256,40 @@ impl Reader<'_> {
                     _ => self.at += width,
                 }
                 match here {
-                    '(' => self.parts[last] = Part::Arithmetic(open + 1),
-                    ')' if open > 0 => self.parts[last] = Part::Arithmetic(open - 1),
+                    '(' => self.contexts[last] = Context::Arithmetic(open + 1),
+                    ')' if open > 0 => self.contexts[last] = Context::Arithmetic(open - 1),
                     _ => {}
                 }
             }
-            Part::Document(word, tabs) => {
+            Context::Document(word, tabs) => {
                 let line = self.text[self.at..].split('\n').next().unwrap_or_default();
                 let ended =
                     before == '\n' && (if tabs { line.trim_start_matches('\t') } else { line }) == word;
                 if ended {
                     self.at += line.len();
-                    self.parts.pop();
+                    self.contexts.pop();
                     self.open_document();
                 } else {
                     // A placeholder may end the piece in the middle of a line.
                     self.at = (self.at + line.len() + 1).min(end);
                 }
             }
-            Part::Code(close) => {
+            Context::Code(close) => {
                 if matches!(here, ';' | '|' | '&' | '\n') {
-                    self.begun.push((self.parts.len(), self.at + width));
+                    self.begun.push((self.contexts.len(), self.at + width));
                 }
                 match here {
                     '\\' => self.at = (self.at + escaped(self)).min(end),
                     _ if Some(here) == close => self.leave(1),
-                    '\'' => self.skip(1, Some(Part::Quotes("'", self.at + 1))),
-                    '"' => self.skip(1, Some(Part::Quotes("\"", self.at + 1))),
-                    '`' => self.skip(1, Some(Part::Code(Some('`')))),
-                    '$' if self.starts("$'") => self.skip(2, Some(Part::Quotes("$'", self.at + 2))),
+                    '\'' => self.skip(1, Some(Context::Quotes("'", self.at + 1))),
+                    '"' => self.skip(1, Some(Context::Quotes("\"", self.at + 1))),
+                    '`' => self.skip(1, Some(Context::Code(Some('`')))),
+                    '$' if self.starts("$'") => self.skip(2, Some(Context::Quotes("$'", self.at + 2))),
                     '$' if self.nested() => {}
-                    '(' if self.starts("((") => self.skip(2, Some(Part::Arithmetic(0))),
-                    '(' => self.skip(1, Some(Part::Code(Some(')')))),
+                    '(' if self.starts("((") => self.skip(2, Some(Context::Arithmetic(0))),
+                    '(' => self.skip(1, Some(Context::Code(Some(')')))),
                     '#' if before.is_whitespace() || matches!(before, ';' | '(' | '|' | '&') => {
-                        self.skip(1, Some(Part::Comment));
+                        self.skip(1, Some(Context::Comment));
                     }
                     '<' if self.starts("<<<") => self.at += 3,
                     '<' if self.starts("<<") => self.announce(),
@@ -303,13 +306,14 @@ impl Reader<'_> {
     /// Goes into `$(`, `$((`, `$[` or `${`.
     fn nested(&mut self) -> bool {
         if self.starts("$((") {
-            self.skip(3, Some(Part::Arithmetic(0)));
+            self.skip(3, Some(Context::Arithmetic(0)));
         } else if self.starts("$(") {
-            self.skip(2, Some(Part::Code(Some(')'))));
+            self.skip(2, Some(Context::Code(Some(')'))));
         } else if self.starts("$[") || self.starts("${") {
             let close = if self.starts("$[") { ']' } else { '}' };
-            let single = !matches!(self.parts.last(), Some(Part::Quotes(..) | Part::Expansion(_, false)));
-            self.skip(2, Some(Part::Expansion(close, single)));
+            let single =
+                !matches!(self.contexts.last(), Some(Context::Quotes(..) | Context::Expansion(_, false)));
+            self.skip(2, Some(Context::Expansion(close, single)));
         } else {
             return false;
         }
@@ -333,7 +337,7 @@ impl Reader<'_> {
     fn open_document(&mut self) {
         if !self.documents.is_empty() {
             let (word, tabs) = self.documents.remove(0);
-            self.parts.push(Part::Document(word, tabs));
+            self.contexts.push(Context::Document(word, tabs));
         }
     }
 }
@@ -351,16 +355,16 @@ fn argument(placeholder: &str) -> String {
     )
 }
 
-/// Whether a value would become a part of the text of a program that a command runs: it is glued to
-/// a quoted piece, or evaluated.
+/// Whether a value would become a part of the text of a program that a command runs.
+/// It would if it is glued to a quoted piece, or evaluated.
 fn interpreted(command: &str, after: &str) -> bool {
     let (name, _, _) = words(command);
     let quote = |c: char| c == '\'' || c == '"';
     INTERPRETERS.contains(&name) && (name == "eval" || command.ends_with(quote) || after.starts_with(quote))
 }
 
-/// A command up to a place: its name without folders, its words so far, and the beginning of the
-/// word at the place.
+/// A command up to an offset: its name without folders, its words so far, and the beginning of the
+/// word there.
 fn words(command: &str) -> (&str, Vec<&str>, &str) {
     let glued = !command.ends_with(char::is_whitespace);
     let mut words: Vec<&str> = command.split_whitespace().collect();
@@ -517,7 +521,7 @@ mod tests {
     #[test]
     fn the_place_is_told() {
         let quoted = quoted_placeholder(Language::Bash, "echo é\necho é '{{ q }}'").unwrap();
-        assert_eq!(quoted.place, Place { line: 2, column: 9 });
+        assert_eq!(quoted.location, Location { line: 2, column: 9 });
         let expected = "`'{{ q }}'` in line 2 of the code stands in quotes: write `{{ q }}`";
         assert_eq!(quoted.to_string(), expected);
     }

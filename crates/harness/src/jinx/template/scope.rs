@@ -64,8 +64,8 @@ impl Scope {
     pub fn set(&mut self, path: &str, value: Value) -> Result<(), String> {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         let innermost = self.frames.len() - 1;
-        let place = (self.floor..innermost).rev().find(|place| self.frames[*place].contains_key(name));
-        let place = place.filter(|_| !self.frames[innermost].contains_key(name)).unwrap_or(innermost);
+        let frame = (self.floor..innermost).rev().find(|frame| self.frames[*frame].contains_key(name));
+        let frame = frame.filter(|_| !self.frames[innermost].contains_key(name)).unwrap_or(innermost);
         let value = if rest.is_empty() {
             value
         } else {
@@ -73,7 +73,7 @@ impl Scope {
             put(&mut whole, rest, value).map_err(|reason| format!("`{path}` can't be set: {reason}"))?;
             whole
         };
-        Arc::make_mut(&mut self.frames[place]).insert(name.to_owned(), dynamic(&value));
+        Arc::make_mut(&mut self.frames[frame]).insert(name.to_owned(), dynamic(&value));
         Ok(())
     }
 
@@ -94,13 +94,6 @@ impl Scope {
         branch.enter();
         branch.floor = branch.frames.len() - 1;
         branch
-    }
-
-    /// Takes over what a [branch](Self::branch) has bound and set.
-    pub fn absorb(&mut self, mut branch: Scope) {
-        let innermost = self.frames.len() - 1;
-        let names = branch.frames.pop().unwrap_or_default();
-        Arc::make_mut(&mut self.frames[innermost]).extend(Arc::unwrap_or_clone(names));
     }
 
     /// The value of a name.
@@ -198,14 +191,13 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_keeps_to_itself_until_it_is_absorbed() {
-        let mut scope = Scope::new(json!({"a": 1}).as_object().unwrap());
+    fn a_branch_keeps_to_itself() {
+        let scope = Scope::new(json!({"a": 1}).as_object().unwrap());
         let mut branch = scope.branch();
         branch.set("a", json!(2)).unwrap();
         branch.bind("x", &json!(3));
         assert_eq!(Value::Object(scope.all()), json!({"a": 1}));
-        scope.absorb(branch);
-        assert_eq!(Value::Object(scope.all()), json!({"a": 2, "x": 3}));
+        assert_eq!(Value::Object(branch.all()), json!({"a": 2, "x": 3}));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `skill | section(name)`: a part of a skill's text.
 //! A skill is `{name, description, introduction, sections: {title: text}, files}`.
 
+use alara_engine::nearest;
 use minijinja::value::{Rest, Value as Dynamic};
 use minijinja::{Error, ErrorKind};
 
-use crate::team::nearest;
-
-/// The text of a section: by its title, exactly, without regard to case, by a part of it, or by a
-/// title that is like it.
+/// The text of a section.
+/// It is found by its title, exactly, without regard to case, by a part of it, or by a title that
+/// is like it.
 /// `all` is everything, `list` the titles, `meta` what the skill is.
 /// The default is `all`.
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]

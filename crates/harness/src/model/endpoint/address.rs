@@ -1,4 +1,4 @@
-//! Where an endpoint is, and what may be told to whom: addresses and keys.
+//! Where an endpoint is, and who may get which key: addresses and keys.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -37,8 +37,7 @@ impl Address {
         rest.split('/').next().unwrap_or(rest)
     }
 
-    /// Whether nobody on the way can read what is said: it is encrypted, or does not leave this
-    /// machine.
+    /// Whether nobody on the way can read along: it is encrypted, or does not leave this machine.
     pub fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
     }
@@ -120,9 +119,9 @@ impl Key {
         format!("Bearer {}", self.0)
     }
 
-    /// What a server said, without the key: some repeat what they were told.
-    pub(super) fn hidden_in(&self, said: &str) -> String {
-        said.replace(&self.0, "***")
+    /// A message of a server, without the key: some repeat what was sent.
+    pub(super) fn hidden_in(&self, message: &str) -> String {
+        message.replace(&self.0, "***")
     }
 }
 

@@ -2,18 +2,18 @@
 //! amount to at the end.
 //!
 //! Knows nothing of connections.
-//! A call that can't be read, or of a tool that was not offered, is a call all the same, so that
-//! whoever runs tools can refuse it on the record; only one that a limit cut off is none.
+//! A call that can't be read, or of a tool that was not offered, is a call all the same.
+//! So whoever runs tools can refuse it on the record.
+//! Only one that a limit cut off is none.
 
 use std::collections::HashSet;
 use std::mem;
 use std::time::Instant;
 
-use alara_engine::chat::{Format, Parsed, Parser, Reasoning, Turn};
-use alara_engine::{Event, Finish, Request, ToolCall, Usage};
+use alara_engine::{Event, Finish, Format, Parsed, Parser, Reasoning, Request, ToolCall, Turn, Usage};
 use serde_json::Value;
 
-use super::chunk::{CallDelta, Chunk, Delta, Told, words};
+use super::chunk::{CallDelta, Chunk, Delta, ReportedUsage, words};
 use super::name::offered;
 use crate::model::arguments;
 
@@ -56,7 +56,7 @@ pub(super) struct Answer {
     ids: HashSet<String>,
     next_id: usize,
     finish: Option<String>,
-    told: Option<Told>,
+    reported: Option<ReportedUsage>,
     started: Instant,
     first: Option<Instant>,
     last: Instant,
@@ -86,14 +86,14 @@ impl Answer {
             ids: calls().map(|call| call.id.clone()).collect(),
             next_id: calls().count(),
             finish: None,
-            told: None,
+            reported: None,
             started,
             first: None,
             last: started,
         }
     }
 
-    /// Whether the endpoint has said why it ended.
+    /// Whether the endpoint has sent a finish reason.
     pub(super) fn is_ended(&self) -> bool {
         self.finish.is_some()
     }
@@ -107,7 +107,7 @@ impl Answer {
         if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
             return Err(Flaw::Failed(words(&error)));
         }
-        self.told = chunk.usage.or(self.told);
+        self.reported = chunk.usage.or(self.reported);
         let mut out = Vec::new();
         for choice in chunk.choices.into_iter().flatten().take(1) {
             let whole = choice.delta.is_none();
@@ -123,11 +123,11 @@ impl Answer {
 
     /// Takes a piece of an answer, or a `whole` one, in which nothing goes on.
     fn delta(&mut self, delta: Delta, whole: bool, out: &mut Vec<Event>) {
-        let said = |text: Option<String>| text.filter(|text| !text.is_empty());
-        if let Some(text) = said(delta.reasoning_content).or(said(delta.reasoning)) {
+        let nonempty = |text: Option<String>| text.filter(|text| !text.is_empty());
+        if let Some(text) = nonempty(delta.reasoning_content).or(nonempty(delta.reasoning)) {
             out.push(Event::Reasoning { text });
         }
-        for text in [delta.content, delta.refusal].into_iter().filter_map(said) {
+        for text in [delta.content, delta.refusal].into_iter().filter_map(nonempty) {
             match &mut self.parser {
                 Some(parser) => {
                     let parsed = parser.push(&text);
@@ -251,11 +251,11 @@ impl Answer {
             decode_time: self.last - first,
             ..Usage::default()
         };
-        if let Some(told) = self.told {
-            usage.prompt_tokens = told.prompt_tokens.unwrap_or(0);
-            usage.completion_tokens = told.completion_tokens.unwrap_or(0);
+        if let Some(reported) = self.reported {
+            usage.prompt_tokens = reported.prompt_tokens.unwrap_or(0);
+            usage.completion_tokens = reported.completion_tokens.unwrap_or(0);
             usage.cached_tokens =
-                told.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
+                reported.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
         }
         out.push(Event::Done { finish, usage });
         Ok(out)

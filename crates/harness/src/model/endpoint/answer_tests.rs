@@ -13,16 +13,16 @@ fn request(tools: &[&str]) -> Request {
     Request { tools: tools.iter().map(tool).collect(), parallel_tool_calls: true, ..Request::default() }
 }
 
-/// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`, `!id
-/// name{arguments}`, `?name piece`, `=finish`.
-fn told(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -> Result<String, Flaw> {
+/// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`,
+/// `!id name{arguments}`, `?name piece`, `=finish`.
+fn texts(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -> Result<String, Flaw> {
     let mut answer = Answer::new(request, format, Instant::now());
     let mut events = Vec::new();
     for chunk in chunks {
         events.extend(answer.push(&chunk.to_string())?);
     }
     events.extend(answer.finish()?);
-    let told = events.into_iter().map(|event| match event {
+    let texts = events.into_iter().map(|event| match event {
         Event::Text { text } => text,
         Event::Reasoning { text } => format!("({text})"),
         Event::ToolCallDelta { index, name, arguments } => {
@@ -32,11 +32,11 @@ fn told(request: &Request, format: Option<&'static Format>, chunks: &[Value]) ->
         Event::Incomplete { name, arguments } => format!("?{name} {arguments}"),
         Event::Done { finish, .. } => format!("={finish:?}"),
     });
-    Ok(told.collect::<Vec<_>>().join(" "))
+    Ok(texts.collect::<Vec<_>>().join(" "))
 }
 
 fn check(chunks: &[Value], expected: &str) {
-    assert_eq!(told(&request(&["f", "g"]), None, chunks).as_deref(), Ok(expected), "{chunks:?}");
+    assert_eq!(texts(&request(&["f", "g"]), None, chunks).as_deref(), Ok(expected), "{chunks:?}");
 }
 
 fn delta(delta: Value) -> Value {
@@ -191,18 +191,18 @@ fn ids_and_types_that_are_missing_or_the_same() {
     );
     let mut same = [f(json!("{}")), f(json!("{\"a\": 1}"))];
     same.iter_mut().for_each(|call| call["id"] = json!("x"));
-    let told = "f#0+{} f#1+{\"a\": 1} !x f{} !call_0 f{\"a\":1} =ToolCalls";
-    check(&[whole(json!(same))], told);
+    let texts = "f#0+{} f#1+{\"a\": 1} !x f{} !call_0 f{\"a\":1} =ToolCalls";
+    check(&[whole(json!(same))], texts);
     // Streamed, without numbers.
     let pieces = same.map(|call| delta(json!({"tool_calls": [call]})));
-    check(&[&pieces[..], &[end("tool_calls")]].concat(), told);
+    check(&[&pieces[..], &[end("tool_calls")]].concat(), texts);
 }
 
 #[test]
 fn pieces_of_calls_that_are_mixed() {
     let piece = |index, id, text: &str| call(index, id, None, Some(json!(text)));
     let begin = |index, id| call(index, id, Some("f"), Some(json!("")));
-    let told = "f#0+ f#1+ #0+{\"a\": #1+{\"a\": #0+1} #1+2} !x f{\"a\":1} !y f{\"a\":2} =ToolCalls";
+    let texts = "f#0+ f#1+ #0+{\"a\": #1+{\"a\": #0+1} #1+2} !x f{\"a\":1} !y f{\"a\":2} =ToolCalls";
     let mixed = |indexes: [Option<usize>; 2], ids: [Option<&'static str>; 2]| {
         check(
             &[
@@ -214,7 +214,7 @@ fn pieces_of_calls_that_are_mixed() {
                 piece(indexes[1], ids[1], "2}"),
                 end("tool_calls"),
             ],
-            told,
+            texts,
         );
     };
     mixed([Some(0), Some(1)], [None, None]);
@@ -229,8 +229,8 @@ fn ids_are_unique_in_the_conversation() {
     let messages = vec![Message::assistant("", vec![before("call_2"), before("x")])];
     let request = Request { messages, ..request(&["f"]) };
     let f = |id| call(None, id, Some("f"), Some(json!("{}")));
-    let told = told(&request, None, &[f(Some("x")), f(Some("y")), f(None)]).unwrap();
-    assert_eq!(told, "f#0+{} f#1+{} f#2+{} !call_3 f{} !y f{} !call_4 f{} =ToolCalls");
+    let texts = texts(&request, None, &[f(Some("x")), f(Some("y")), f(None)]).unwrap();
+    assert_eq!(texts, "f#0+{} f#1+{} f#2+{} !call_3 f{} !y f{} !call_4 f{} =ToolCalls");
 }
 
 #[test]
@@ -238,28 +238,28 @@ fn calls_in_the_house_format() {
     let check = |tools: &[&str], pieces: &[&str], expected: &str| {
         let chunks: Vec<Value> = pieces.iter().map(|piece| delta(json!({"content": piece}))).collect();
         assert_eq!(
-            told(&request(tools), Some(Format::house()), &chunks).as_deref(),
+            texts(&request(tools), Some(Format::generic()), &chunks).as_deref(),
             Ok(expected),
             "{pieces:?}"
         );
     };
     let call = ["I look.\n<tool", "_call>\n{\"name\": \"f\", \"arguments\": {\"a\"", ": 1}}\n</tool_call>"];
-    let told = "I look. f#0+ #0+{\"a\" #0+: 1} !call_0 f{\"a\":1} =ToolCalls";
-    check(&["f"], &call, told);
+    let texts = "I look. f#0+ #0+{\"a\" #0+: 1} !call_0 f{\"a\":1} =ToolCalls";
+    check(&["f"], &call, texts);
     check(&["f"], &["<think>hm</think>Hi"], "(hm) Hi =Stop");
     // Only a limit cuts a call off.
     let begun = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ";
     let chunks = |reason| [delta(json!({"content": begun})), end(reason)];
-    let cut = self::told(&request(&["f"]), Some(Format::house()), &chunks("length"));
+    let cut = self::texts(&request(&["f"]), Some(Format::generic()), &chunks("length"));
     assert_eq!(cut.as_deref(), Ok("f#0+ #0+{\"a\":  ?f {\"a\":  =Length"));
-    let ended = self::told(&request(&["f"]), Some(Format::house()), &chunks("stop"));
+    let ended = self::texts(&request(&["f"]), Some(Format::generic()), &chunks("stop"));
     let unread = json!({"unreadable arguments": "{\"a\": "});
     assert_eq!(ended, Ok(format!("f#0+ #0+{{\"a\":  !call_0 f{unread} =ToolCalls")));
 }
 
 #[test]
 fn what_ends_a_turn_badly() {
-    let check = |chunks: &[Value], flaw: Flaw| assert_eq!(told(&request(&[]), None, chunks), Err(flaw));
+    let check = |chunks: &[Value], flaw: Flaw| assert_eq!(texts(&request(&[]), None, chunks), Err(flaw));
     let text = delta(json!({"content": "a"}));
     check(&[text.clone(), end("content_filter")], Flaw::Filtered);
     check(
@@ -276,7 +276,7 @@ fn what_ends_a_turn_badly() {
     );
     let json = Request { schema: Some(json!({})), ..request(&[]) };
     let answer =
-        |text: &str, reason: &str| told(&json, None, &[delta(json!({"content": text})), end(reason)]);
+        |text: &str, reason: &str| texts(&json, None, &[delta(json!({"content": text})), end(reason)]);
     assert_eq!(answer("{\"a\": 1}", "stop").as_deref(), Ok("{\"a\": 1} =Stop"));
     assert!(matches!(answer("It is 1.", "stop"), Err(Flaw::NotJson(_))));
     assert_eq!(answer("{\"a\":", "length").as_deref(), Ok("{\"a\": =Length"));

@@ -2,8 +2,7 @@
 //!
 //! What only some servers know is sent only where it says something: the others refuse it.
 
-use alara_engine::chat::{Format, house_messages};
-use alara_engine::{Message, Request, Sampling, ToolChoice};
+use alara_engine::{Format, Message, Request, Sampling, ToolChoice, generic_messages};
 use serde_json::{Map, Value, json};
 
 use super::EndpointError;
@@ -14,7 +13,7 @@ use crate::calls::rebase;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect<'a> {
     pub(super) model: &'a str,
-    /// Tools are described in the system text, calls and results told in texts, as this format
+    /// Tools are described in the system prompt, calls and results written as texts, as this format
     /// writes them.
     pub(super) format: Option<&'static Format>,
     /// Whether to reason, for requests that don't say.
@@ -30,7 +29,7 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         return Err(EndpointError::SchemaBesideTools);
     }
     let messages = match dialect.format {
-        Some(format) => house_messages(request, format)?,
+        Some(format) => generic_messages(request, format)?,
         None => messages(request),
     };
     let mut body = json!({
@@ -99,7 +98,7 @@ fn call_schema(request: &Request) -> Value {
     json!({"anyOf": calls.collect::<Vec<_>>()})
 }
 
-/// The conversation, the system text first.
+/// The conversation, the system prompt first.
 fn messages(request: &Request) -> Vec<Value> {
     let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
     let system = (!system.is_empty()).then(|| json!({"role": "system", "content": system.join("\n\n")}));
@@ -221,7 +220,7 @@ mod tests {
     #[test]
     fn conversations_in_the_house_format() {
         let request = Request { tools: vec![tool()], ..conversation() };
-        let body = body(&request, Dialect { format: Some(Format::house()), ..PLAIN }).unwrap();
+        let body = body(&request, Dialect { format: Some(Format::generic()), ..PLAIN }).unwrap();
         let messages = &body["messages"];
         let system = messages[0]["content"].as_str().unwrap();
         assert!(system.starts_with("One.\n\nTwo.\n\n# Tools\n\n"), "{system}");
@@ -236,7 +235,7 @@ mod tests {
         assert_eq!((&body["tools"], &body["tool_choice"]), (&Value::Null, &Value::Null));
         let both = Request { schema: Some(json!({})), ..request };
         assert!(matches!(
-            super::body(&both, Dialect { format: Some(Format::house()), ..PLAIN }),
+            super::body(&both, Dialect { format: Some(Format::generic()), ..PLAIN }),
             Err(EndpointError::SchemaBesideTools)
         ));
     }
@@ -254,9 +253,9 @@ mod tests {
             ..conversation()
         };
         let body = body(&request, Dialect { format: Some(Format::bare()), ..PLAIN }).unwrap();
-        let told = &body["response_format"]["json_schema"];
-        assert_eq!((&told["name"], &told["strict"]), (&json!("call"), &json!(true)));
-        let calls = &told["schema"]["anyOf"];
+        let schema = &body["response_format"]["json_schema"];
+        assert_eq!((&schema["name"], &schema["strict"]), (&json!("call"), &json!(true)));
+        let calls = &schema["schema"]["anyOf"];
         assert_eq!(calls[0]["properties"]["name"]["const"], "f");
         let reference = &calls[1]["properties"]["arguments"]["properties"]["b"]["$ref"];
         assert_eq!(reference, "#/anyOf/1/properties/arguments/$defs/b");

@@ -8,7 +8,7 @@ use serde_json::Value;
 #[derive(Debug, Deserialize)]
 pub(super) struct Chunk {
     pub(super) choices: Option<Vec<Choice>>,
-    pub(super) usage: Option<Told>,
+    pub(super) usage: Option<ReportedUsage>,
     pub(super) error: Option<Value>,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct FunctionDelta {
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Told {
+pub(super) struct ReportedUsage {
     pub(super) prompt_tokens: Option<usize>,
     pub(super) completion_tokens: Option<usize>,
     pub(super) prompt_tokens_details: Option<Details>,

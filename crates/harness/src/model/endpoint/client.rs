@@ -121,13 +121,13 @@ impl Client {
     }
 
     pub(super) fn nonsense(&self, reason: &str) -> EndpointError {
-        EndpointError::Nonsense { url: self.url(), reason: self.said(reason) }
+        EndpointError::Nonsense { url: self.url(), reason: self.shown(reason) }
     }
 
     /// What a connection that fails means.
     pub(super) fn trouble(&self, error: ureq::Error) -> Trouble {
         let url = self.url();
-        let reason = self.said(&error.to_string());
+        let reason = self.shown(&error.to_string());
         match error {
             ureq::Error::Timeout(Timeout::RecvResponse | Timeout::PerRead) => {
                 Trouble::Final(EndpointError::Silent { url, seconds: self.options.first_byte.as_secs() })
@@ -157,45 +157,45 @@ impl Client {
     ) -> Trouble {
         let status = response.status().as_u16();
         let wait = retry_after(response.headers());
-        let (told, code) = complaint(&mut response);
-        let plain = told.to_lowercase();
-        let said = match self.said(&told) {
-            said if said.is_empty() => said,
-            said => format!(": {said}"),
+        let (words, code) = complaint(&mut response);
+        let plain = words.to_lowercase();
+        let message = match self.shown(&words) {
+            message if message.is_empty() => message,
+            message => format!(": {message}"),
         };
         let url = self.url();
         let error = match (status, asked) {
-            (429, _) if code == "insufficient_quota" => EndpointError::Refused { url, status, said },
-            (400, _) if code == "context_length_exceeded" => EndpointError::TooLong { said },
+            (429, _) if code == "insufficient_quota" => EndpointError::Refused { url, status, message },
+            (400, _) if code == "context_length_exceeded" => EndpointError::TooLong { message },
             (400 | 413 | 422 | 500, _) if OVERFLOW.iter().any(|words| plain.contains(words)) => {
-                EndpointError::TooLong { said }
+                EndpointError::TooLong { message }
             }
             (408 | 429 | 500 | 502..=504 | 520..=599, _) => {
                 match wait.filter(|wait| *wait > self.options.longest_wait) {
-                    Some(wait) => EndpointError::Busy { url, status, seconds: wait.as_secs(), said },
+                    Some(wait) => EndpointError::Busy { url, status, seconds: wait.as_secs(), message },
                     None => {
-                        let error = EndpointError::Refused { url, status, said };
+                        let error = EndpointError::Refused { url, status, message };
                         return Trouble::Passing { error, wait };
                     }
                 }
             }
-            (401 | 403, _) => EndpointError::Unauthorized { url, keyed: self.options.key.is_some(), said },
+            (401 | 403, _) => EndpointError::Unauthorized { url, keyed: self.options.key.is_some(), message },
             (404, Some(Asked { model, .. })) => match self.models(agent) {
                 Ok(known) if !known.iter().any(|name| name == model) => {
                     EndpointError::NoModel { url, model: model.to_owned(), known }
                 }
-                _ => EndpointError::Refused { url, status, said },
+                _ => EndpointError::Refused { url, status, message },
             },
             (400 | 422 | 501, Some(Asked { with_tools: true, .. })) if plain.contains("tool") => {
-                EndpointError::Tools { url, said }
+                EndpointError::Tools { url, message }
             }
-            _ => EndpointError::Refused { url, status, said },
+            _ => EndpointError::Refused { url, status, message },
         };
         Trouble::Final(error)
     }
 
     /// What a server says, as a message may show it: on one line, short, and without the key.
-    pub(super) fn said(&self, text: &str) -> String {
+    pub(super) fn shown(&self, text: &str) -> String {
         let text = self.options.key.as_ref().map_or_else(|| text.to_owned(), |key| key.hidden_in(text));
         let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
         clean.take(300).collect::<String>().trim().to_owned()
@@ -210,8 +210,8 @@ fn complaint(response: &mut Response<Body>) -> (String, String) {
     let text = text.unwrap_or_default();
     let json: Value = serde_json::from_str(&text).unwrap_or_default();
     let code = json["error"]["code"].as_str().unwrap_or_default().to_owned();
-    let told = if json.is_null() { text } else { words(&json) };
-    (to.unwrap_or(told), code)
+    let words = if json.is_null() { text } else { words(&json) };
+    (to.unwrap_or(words), code)
 }
 
 /// Whether a connection that was there has ended.

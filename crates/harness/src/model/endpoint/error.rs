@@ -1,6 +1,6 @@
 //! Everything that can go wrong with an endpoint, by cause.
 
-use alara_engine::chat::TemplateError;
+use alara_engine::TemplateError;
 
 /// Why an endpoint can't be used, or did not answer.
 /// Never contains a key.
@@ -27,14 +27,14 @@ pub enum EndpointError {
         reason: String,
     },
     /// The endpoint refuses the key, or wants one.
-    #[error("{url} {}{said}", if *keyed { "refuses the API key" } else { "wants an API key" })]
+    #[error("{url} {}{message}", if *keyed { "refuses the API key" } else { "wants an API key" })]
     Unauthorized {
         /// The address.
         url: String,
         /// Whether a key was sent.
         keyed: bool,
         /// The endpoint's words, after a colon.
-        said: String,
+        message: String,
     },
     /// The endpoint does not know the model.
     #[error("there is no model {model} at {url} (known: {})", known.join(", "))]
@@ -55,31 +55,31 @@ pub enum EndpointError {
         known: Vec<String>,
     },
     /// The conversation is longer than the model's context.
-    #[error("the conversation does not fit the model's context{said}")]
+    #[error("the conversation does not fit the model's context{message}")]
     TooLong {
         /// The endpoint's words, after a colon.
-        said: String,
+        message: String,
     },
     /// The endpoint refuses tools.
-    #[error("{url} can't serve tools{said}")]
+    #[error("{url} can't serve tools{message}")]
     Tools {
         /// The address.
         url: String,
         /// The endpoint's words, after a colon.
-        said: String,
+        message: String,
     },
     /// Any other refusal.
-    #[error("{url} answers {status}{said}")]
+    #[error("{url} answers {status}{message}")]
     Refused {
         /// The address.
         url: String,
         /// The HTTP status.
         status: u16,
         /// The endpoint's words, after a colon.
-        said: String,
+        message: String,
     },
     /// The endpoint wants to be left alone for longer than anyone should wait.
-    #[error("{url} answers {status} and wants to be asked again in {seconds} s{said}")]
+    #[error("{url} answers {status} and wants to be asked again in {seconds} s{message}")]
     Busy {
         /// The address.
         url: String,
@@ -88,7 +88,7 @@ pub enum EndpointError {
         /// How long it wants to be left alone.
         seconds: u64,
         /// The endpoint's words, after a colon.
-        said: String,
+        message: String,
     },
     /// What came is not what the API prescribes.
     #[error("{url} does not answer as an OpenAI-compatible API does: {reason}")]
@@ -115,12 +115,12 @@ pub enum EndpointError {
         reason: String,
     },
     /// The endpoint reports an error in the middle of its answer.
-    #[error("{url} failed while it answered{said}")]
+    #[error("{url} failed while it answered{message}")]
     Failed {
         /// The address.
         url: String,
         /// The endpoint's words, after a colon.
-        said: String,
+        message: String,
     },
     /// The endpoint has cut off its answer because of what it says.
     #[error("the content filter of {url} ended the answer")]
@@ -140,7 +140,7 @@ pub enum EndpointError {
     SchemaBesideTools,
     /// The tools can't be described.
     #[error(transparent)]
-    House(#[from] TemplateError),
+    ToolFormat(#[from] TemplateError),
     /// There is no thread for the turn.
     #[error("can't start a thread for the endpoint")]
     Thread(#[source] std::io::Error),
@@ -155,7 +155,7 @@ impl EndpointError {
                 | EndpointError::Filtered { .. }
                 | EndpointError::NotJson { .. }
                 | EndpointError::SchemaBesideTools
-                | EndpointError::House(_)
+                | EndpointError::ToolFormat(_)
         )
     }
 
@@ -172,7 +172,7 @@ impl EndpointError {
             }
             EndpointError::TooLong { .. } => "shorten the task, or serve the model with more context".into(),
             EndpointError::Tools { .. } => {
-                "any model can call in the format that the prompt describes: --tool-format house".into()
+                "any model can call in the format that the prompt describes: --tool-format generic".into()
             }
             EndpointError::SchemaBesideTools => "leave out --tool-format or the tools, or take --calls forced".into(),
             _ => return None,

@@ -2,7 +2,7 @@
 //!
 //! Speaks `POST /chat/completions` with server-sent events
 //! (<https://platform.openai.com/docs/api-reference/chat>).
-//! Reads no environment: keys and addresses are told.
+//! Reads no environment: keys and addresses are passed in.
 
 mod address;
 mod answer;
@@ -17,8 +17,7 @@ mod turn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::chat::Format;
-use alara_engine::{Request, ToolChoice};
+use alara_engine::{Format, Request, ToolChoice};
 
 pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
@@ -34,8 +33,9 @@ pub struct Options {
     /// What the endpoint lets one in with.
     /// Default: nothing.
     pub key: Option<Key>,
-    /// Describe the tools in the system text, with calls in this format, and read calls from the
-    /// answer's text: for models that are served without tool calls.
+    /// Describe the tools in the system prompt, with calls in this format, and read calls from the
+    /// answer's text.
+    /// For models that are served without tool calls.
     /// Default: the endpoint does both.
     pub format: Option<&'static Format>,
     /// Most tokens of a conversation, which an endpoint does not say by itself.
@@ -83,10 +83,11 @@ impl Default for Options {
 
 /// A model at an endpoint.
 ///
-/// What an endpoint answers is not held to anything by this machine: calls may be invalid for their
-/// tool's schema or no JSON at all, name tools that were not offered, or be several where one was
-/// wanted, and an answer by a schema is only known to be JSON.
-/// A limit on reasoning tokens is not told to it.
+/// What an endpoint answers is not constrained by this machine.
+/// Calls may be invalid for their tool's schema or no JSON at all.
+/// They may name tools that were not offered, or be several where one was wanted.
+/// An answer by a schema is only known to be JSON.
+/// It does not get a limit on reasoning tokens.
 #[derive(Debug)]
 pub struct Endpoint {
     name: String,
@@ -138,7 +139,7 @@ impl ChatModel for Endpoint {
         let must = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
         // A JSON schema can hold an answer to a call that is nothing but JSON.
         let format =
-            format.map(|format| if must && format == Format::house() { Format::bare() } else { format });
+            format.map(|format| if must && format == Format::generic() { Format::bare() } else { format });
         let completion_tokens = self.client.address.host() == "api.openai.com";
         let dialect = body::Dialect { model: &self.model, format, thinking, completion_tokens };
         let body = body::body(&request, dialect).map_err(ModelError::new)?.to_string();

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
-use alara_engine::chat::Format;
-use alara_engine::{Event, Request};
+use alara_engine::{Event, Format, Request};
 
 use super::answer::{Answer, Flaw};
 use super::client::{Asked, Client, Trouble};
@@ -204,7 +203,9 @@ impl Worker {
         let (client, url) = (&self.client, self.client.url());
         Trouble::Final(match flaw {
             Flaw::Nonsense(reason) => client.nonsense(&reason),
-            Flaw::Failed(said) => EndpointError::Failed { url, said: format!(": {}", client.said(&said)) },
+            Flaw::Failed(message) => {
+                EndpointError::Failed { url, message: format!(": {}", client.shown(&message)) }
+            }
             Flaw::Filtered => EndpointError::Filtered { url },
             Flaw::NotJson(reason) => EndpointError::NotJson { reason },
         })

@@ -12,8 +12,8 @@ use rustix::fs::Stat;
 use super::{DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
 use crate::sandbox::change::{Change, Kind};
 
-/// Everything that the layer in `upper` changes in `lower`, in the order of the paths; what is in a
-/// directory that is gone as a whole counts with it.
+/// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
+/// What is in a directory that is gone as a whole counts with it.
 /// What only has other permissions or times is left out.
 /// `made` is what no question is needed for.
 ///
@@ -123,29 +123,29 @@ impl Look<'_> {
         after: Option<Kind>,
     ) {
         let before = Some(kind(below));
-        let kept = match (before, after) {
+        let compare = match (before, after) {
             (Some(Kind::File), Some(Kind::File)) => {
                 let files = open_upper(upper, name, above, FILE)
                     .and_then(|above| Ok((open(lower, name, FILE)?, above)));
-                files.and_then(|(below, above)| kept(below.into(), above.into())).unwrap_or(Kept::Not)
+                files.and_then(|(below, above)| compare(below.into(), above.into())).unwrap_or(Content::Lost)
             }
             (Some(Kind::Link), Some(Kind::Link)) => {
                 let target = |directory| rustix::fs::readlinkat(directory, name, Vec::new());
                 match (target(lower), target(upper)) {
-                    (Ok(below), Ok(above)) if below == above => Kept::As,
-                    _ => Kept::Not,
+                    (Ok(below), Ok(above)) if below == above => Content::Same,
+                    _ => Content::Lost,
                 }
             }
-            (before, after) if before == after => Kept::As,
-            _ => Kept::Not,
+            (before, after) if before == after => Content::Same,
+            _ => Content::Lost,
         };
-        match kept {
-            Kept::As => {}
-            Kept::Within => {
+        match compare {
+            Content::Same => {}
+            Content::Extended => {
                 let own = self.made.has(&path, below);
                 self.changes.push(Change { path, before, after, files: 0, moved: None, own, loses: false });
             }
-            Kept::Not => self.gone(lower, below, name, path, after),
+            Content::Lost => self.gone(lower, below, name, path, after),
         }
     }
 
@@ -177,7 +177,7 @@ impl Look<'_> {
         for change in self.changes.iter_mut().filter(|change| is_gone(change)) {
             let same = |place: &&PathBuf| {
                 let files = read(lower, &change.path).zip(read(upper, place));
-                files.is_some_and(|(below, above)| matches!(kept(below, above), Ok(Kept::As)))
+                files.is_some_and(|(below, above)| matches!(compare(below, above), Ok(Content::Same)))
             };
             let size = read(lower, &change.path).and_then(|file| Some(file.metadata().ok()?.len()));
             change.moved = size.and_then(|size| by_size.get(&size)?.iter().find(same).cloned());
@@ -187,30 +187,30 @@ impl Look<'_> {
 
 /// What is left of a file's content in what took its place.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum Content {
     /// It is the same.
-    As,
+    Same,
     /// It is the beginning of what is there now.
-    Within,
+    Extended,
     /// Not all of it is there.
-    Not,
+    Lost,
 }
 
 /// Compares what was in a file with what is.
-pub fn kept(mut below: File, mut above: File) -> io::Result<Kept> {
+pub fn compare(mut below: File, mut above: File) -> io::Result<Content> {
     let (old, new) = (below.metadata()?.len(), above.metadata()?.len());
     if new < old {
-        return Ok(Kept::Not);
+        return Ok(Content::Lost);
     }
     let (mut one, mut other) = (vec![0; 64 << 10], vec![0; 64 << 10]);
     loop {
         let length = below.read(&mut one)?;
         if length == 0 {
-            return Ok(if new == old { Kept::As } else { Kept::Within });
+            return Ok(if new == old { Content::Same } else { Content::Extended });
         }
         above.read_exact(&mut other[..length])?;
         if one[..length] != other[..length] {
-            return Ok(Kept::Not);
+            return Ok(Content::Lost);
         }
     }
 }

@@ -3,8 +3,9 @@
 //!
 //! Both walk from open directories and follow no link, so that nothing outside of the two trees is
 //! read or written, whoever changes them meanwhile.
-//! What the kernel writes: a removed path is a character device 0/0, a directory that hides the one
-//! below has the attribute `user.overlay.opaque`; see the kernel's `filesystems/overlayfs`.
+//! What the kernel writes: a removed path is a character device 0/0.
+//! A directory that hides the one below has the attribute `user.overlay.opaque`.
+//! See the kernel's `filesystems/overlayfs`.
 
 mod look;
 mod put;
@@ -140,14 +141,15 @@ fn attributes(of: &impl AsFd) -> Vec<(CString, Vec<u8>)> {
     let mut list = vec![0; 64 << 10];
     let length = rustix::fs::flistxattr(of, &mut list).unwrap_or(0);
     let names = list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty());
-    let kept = names.filter(|name| {
+    let compare = names.filter(|name| {
         !["security.", "trusted.", RESERVED].iter().any(|prefix| name.starts_with(prefix.as_bytes()))
     });
     let mut value = vec![0; 64 << 10];
-    kept.filter_map(|name| {
-        let name = CString::new(name).ok()?;
-        let length = rustix::fs::fgetxattr(of, name.as_c_str(), &mut value).ok()?;
-        Some((name, value[..length].to_vec()))
-    })
-    .collect()
+    compare
+        .filter_map(|name| {
+            let name = CString::new(name).ok()?;
+            let length = rustix::fs::fgetxattr(of, name.as_c_str(), &mut value).ok()?;
+            Some((name, value[..length].to_vec()))
+        })
+        .collect()
 }

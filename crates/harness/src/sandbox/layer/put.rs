@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
 
-use super::look::{Kept, kept};
+use super::look::{Content, compare};
 use super::{
     DIRECTORY, FILE, Made, attributes, directory, is_opaque, is_whiteout, kind, mode, names, open,
     open_upper, stat,
@@ -87,7 +87,9 @@ fn same_file(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat) -> bo
         return false;
     }
     let files = open_upper(upper, name, above, FILE).and_then(|above| Ok((open(lower, name, FILE)?, above)));
-    files.and_then(|(below, above)| kept(below.into(), above.into())).is_ok_and(|kept| kept == Kept::As)
+    files
+        .and_then(|(below, above)| compare(below.into(), above.into()))
+        .is_ok_and(|compare| compare == Content::Same)
 }
 
 /// A name that nothing has.

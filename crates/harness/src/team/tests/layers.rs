@@ -1,12 +1,12 @@
 //! What lies below and around a team: sub-teams, rules, what is built in, the user's own, changes.
 
 use super::*;
-use crate::jinx::Verdict;
+use crate::types::Verdict;
 
 /// Compatibility: "Sub-teams".
 #[test]
 fn sub_teams() {
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         (
             "team.ctx",
             "forenpc: boss\ncontext: Secret of the parent.\nmodel: big\nplace: here\nlimits: {turns: 7}\n\
@@ -23,7 +23,7 @@ fn sub_teams() {
              permissions:\n  shell: allow\n  shell:git push origin: allow\n  shell:ls: deny\n",
         ),
         ("code/corca.npc", "directive: Code.\njinxes: [ours, both, shell]\nprovider: p\n"),
-        ("code/helper.npc", "directive: Help {{ ctx.place }}.\nlimits: {depth: 1}\n"),
+        ("code/helper.npc", "directive: Help {{ ctx.dir }}.\nlimits: {depth: 1}\n"),
         ("code/jinxes/both.jinx", &format!("description: below\n{STEPS}")),
         ("code/deep/team.ctx", "description: Deep.\n"),
         ("code/deep/d.npc", "directive: d\n"),
@@ -31,8 +31,8 @@ fn sub_teams() {
         ("notes/readme.txt", "no team\n"),
     ]);
     #[cfg(unix)]
-    std::os::unix::fs::symlink(place.0.path(), place.path("code/up")).unwrap();
-    let team = Team::load(place.0.path()).unwrap();
+    std::os::unix::fs::symlink(dir.0.path(), dir.path("code/up")).unwrap();
+    let team = Team::load(dir.0.path()).unwrap();
     let names = |teams: &[Team]| teams.iter().map(|team| team.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(&team.teams), ["code"]);
     assert_eq!(team.npcs.len(), 1);
@@ -75,16 +75,19 @@ fn sub_teams() {
         rules(code),
         [rule("shell", Verdict::Ask), rule("shell:git push", Verdict::Deny), rule("shell:ls", Verdict::Deny)]
     );
-    let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
+    let diagnostics: Vec<String> = team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
     let expected = [
         "code/up: error: this link leads back to a team that it is in",
         "code/team.ctx:4:3: warning: the rule for `shell` has no effect: team.ctx:8 forbids more, for the whole team",
         "code/team.ctx:5:3: warning: the rule for `shell:git push origin` has no effect: team.ctx:8 forbids more, for the whole team",
     ];
     for line in expected {
-        assert!(said.iter().any(|other| other == line), "{line}: {said:#?}");
+        assert!(diagnostics.iter().any(|other| other == line), "{line}: {diagnostics:#?}");
     }
-    assert!(said.iter().any(|line| line.contains("nobody leads the team in broken")), "{said:#?}");
+    assert!(
+        diagnostics.iter().any(|line| line.contains("nobody leads the team in broken")),
+        "{diagnostics:#?}"
+    );
 }
 
 /// Compatibility: "permissions / `permissions.yaml`".
@@ -93,9 +96,9 @@ fn permissions_and_permissions_yaml() {
     let rules = |files: &[(&str, &str)]| -> (Vec<String>, Vec<String>) {
         let mut files = files.to_vec();
         files.push(("w.npc", NPC));
-        let (team, said) = load(&files);
+        let (team, diagnostics) = load(&files);
         let show = |rule: &Rule| format!("{} {:?} {}", rule.pattern, rule.verdict, rule.by);
-        (team.rules.iter().map(show).collect(), said)
+        (team.rules.iter().map(show).collect(), diagnostics)
     };
     assert_eq!(
         rules(&[
@@ -115,18 +118,18 @@ fn permissions_and_permissions_yaml() {
         )
     );
     // What can't be read does not permit anything.
-    let (found, said) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
+    let (found, diagnostics) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
     assert_eq!(found, ["shell Deny permissions.yaml:1", "shel Ask permissions.yaml:2"]);
     assert_eq!(
-        said,
+        diagnostics,
         [
             "permissions.yaml:1:8: error: a verdict is allow, ask or deny, not \"dney\"; this counts as deny",
             "permissions.yaml:2:1: warning: there is no jinx `shel`, did you mean `shell`?",
         ]
     );
     for file in ["permissions.yaml", "team.ctx"] {
-        let (found, said) = rules(&[(file, "shell: [\n")]);
-        assert_eq!(said.len(), 1, "{said:?}");
+        let (found, diagnostics) = rules(&[(file, "shell: [\n")]);
+        assert_eq!(diagnostics.len(), 1, "{diagnostics:?}");
         let asks = format!("shell Ask {file}, which can't be read");
         assert!(found.contains(&asks) && found.len() >= 5, "{found:?}");
     }
@@ -138,7 +141,7 @@ fn permissions_and_permissions_yaml() {
 #[test]
 fn what_needs_a_foreign_package_is_replaced() {
     let foreign = "permissions: {default: ask}\nsteps:\n  - engine: python\n    code: |\n      from npcpy.llm import x\n      output = 1\n";
-    let (team, said) = load(&[
+    let (team, diagnostics) = load(&[
         ("w.npc", "directive: d\njinxes: [lib/core/shell, other]\n"),
         ("jinxes/lib/core/shell.jinx", foreign),
         ("jinxes/other.jinx", foreign),
@@ -147,13 +150,13 @@ fn what_needs_a_foreign_package_is_replaced() {
     assert_eq!(Library::stock().get("shell").unwrap().steps, shell.steps);
     assert_eq!(npc(&team, "w").jinxes, ["shell", "other"]);
     assert!(matches!(&team.jinx("other").unwrap().steps[0].action, Action::Python { .. }));
-    let last = said.last().unwrap();
-    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{said:?}");
+    let last = diagnostics.last().unwrap();
+    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{diagnostics:?}");
 }
 
 #[test]
 fn where_teams_are_looked_for() {
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("work/npc_team/w.npc", NPC),
         ("work/teams/mine/team.ctx", "description: in teams\nforenpc: w\n"),
         ("work/teams/mine/w.npc", NPC),
@@ -164,13 +167,13 @@ fn where_teams_are_looked_for() {
         ("home/.npcsh/npc_team/w.npc", NPC),
     ]);
     let search = Search {
-        work: place.path("work"),
-        config_home: Some(place.path("config")),
-        home: Some(place.path("home")),
+        work: dir.path("work"),
+        config_home: Some(dir.path("config")),
+        home: Some(dir.path("home")),
     };
     let check = |name: Option<&str>, directory: Option<&str>| {
         let team = search.team(name).unwrap();
-        assert_eq!(team.directory, directory.map(|path| place.path(path)), "{name:?}");
+        assert_eq!(team.directory, directory.map(|path| dir.path(path)), "{name:?}");
         assert_eq!(team.jinx("shell").unwrap().description, "the user's", "{name:?}");
     };
     check(None, Some("work/npc_team"));
@@ -184,11 +187,11 @@ fn where_teams_are_looked_for() {
         error.starts_with("there is no team `mien`, did you mean `mine`? (known: alara, mine, "),
         "{error}"
     );
-    let nowhere = Search { work: place.path("home"), ..Search::default() };
+    let nowhere = Search { work: dir.path("home"), ..Search::default() };
     assert_eq!(nowhere.team(None).unwrap().name, "alara");
     let found = |name: Option<&str>| search.team(name).unwrap().found;
-    place.write("work/teams/review/w.npc", NPC);
-    place.write("work/yours/w.npc", NPC);
+    dir.write("work/teams/review/w.npc", NPC);
+    dir.write("work/yours/w.npc", NPC);
     assert!(found(None) && found(Some("review")) && found(Some("yours")));
     assert!(
         ![Some("mine"), Some("teams/review"), Some("./npc_team"), Some("npcsh"), Some("alara")]
@@ -196,28 +199,28 @@ fn where_teams_are_looked_for() {
             .any(found)
     );
     // A team may do without the user's own.
-    place.write("work/npc_team/team.ctx", "use_global_jinxes: false\n");
+    dir.write("work/npc_team/team.ctx", "use_global_jinxes: false\n");
     assert!(search.team(None).unwrap().jinx("greet").is_none());
 }
 
 #[test]
 fn a_fingerprint_is_of_what_files_say() {
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("CLAUDE.md", "## a\nx\n"),
         ("t/team.ctx", "forenpc: w\nagents: [CLAUDE.md]\n"),
         ("t/w.npc", NPC),
         ("t/sub/v.npc", "directive: d\n"),
         ("user/own.jinx", STEPS),
     ]);
-    let load = || Team::load_with(&place.path("t"), Some(&place.path("user"))).unwrap().fingerprint();
+    let load = || Team::load_with(&dir.path("t"), Some(&dir.path("user"))).unwrap().fingerprint();
     let first = load();
     let check = |path: &str, text: &str, differs: bool| {
-        let before = std::fs::read(place.path(path)).ok();
-        place.write(path, text);
+        let before = std::fs::read(dir.path(path)).ok();
+        dir.write(path, text);
         assert_eq!(load() != first, differs, "{path}");
         match before {
-            Some(before) => std::fs::write(place.path(path), before).unwrap(),
-            None => std::fs::remove_file(place.path(path)).unwrap(),
+            Some(before) => std::fs::write(dir.path(path), before).unwrap(),
+            None => std::fs::remove_file(dir.path(path)).unwrap(),
         }
         assert_eq!(load(), first, "{path}");
     };
@@ -232,26 +235,26 @@ fn a_fingerprint_is_of_what_files_say() {
 
 #[test]
 fn changes_are_seen() {
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         ("CLAUDE.md", "## a\nx\n"),
         ("t/team.ctx", "forenpc: w\nagents: [CLAUDE.md]\n"),
         ("t/w.npc", NPC),
         ("t/sub/v.npc", "directive: d\n"),
     ]);
-    let load = || Team::load(&place.path("t")).unwrap();
+    let load = || Team::load(&dir.path("t")).unwrap();
     let check = |change: &dyn Fn()| {
         let team = load();
         assert!(!team.changed());
         change();
         assert!(team.changed());
     };
-    check(&|| place.write("t/w.npc", "name: w\ndirective: Longer than before, by far.\n"));
-    check(&|| place.write("t/jinxes/new.jinx", STEPS));
-    check(&|| place.write("t/sub/v.npc", "directive: another\n"));
-    check(&|| place.write("CLAUDE.md", "## a\nlonger\n"));
-    check(&|| std::fs::remove_file(place.path("t/jinxes/new.jinx")).unwrap());
+    check(&|| dir.write("t/w.npc", "name: w\ndirective: Longer than before, by far.\n"));
+    check(&|| dir.write("t/jinxes/new.jinx", STEPS));
+    check(&|| dir.write("t/sub/v.npc", "directive: another\n"));
+    check(&|| dir.write("CLAUDE.md", "## a\nlonger\n"));
+    check(&|| std::fs::remove_file(dir.path("t/jinxes/new.jinx")).unwrap());
     let team = load();
-    place.write("t/notes.txt", "nothing of a team");
+    dir.write("t/notes.txt", "nothing of a team");
     assert!(!team.changed() && !Team::stock("alara").unwrap().changed());
 }
 
@@ -279,7 +282,7 @@ fn stores_of_teams_with_one_name() {
 #[test]
 fn rules_in_other_words() {
     let check = |above: &str, below: &str| {
-        let (team, said) = load(&[
+        let (team, diagnostics) = load(&[
             ("permissions.yaml", &format!("{above}: deny\n")),
             ("w.npc", NPC),
             ("sub/team.ctx", "description: d\n"),
@@ -288,7 +291,7 @@ fn rules_in_other_words() {
         ]);
         let allows = |rule: &&Rule| rule.verdict == Verdict::Allow;
         assert_eq!(team.teams[0].rules.iter().find(allows), None, "{below}");
-        assert!(said.iter().any(|line| line.contains("has no effect")), "{below}: {said:?}");
+        assert!(diagnostics.iter().any(|line| line.contains("has no effect")), "{below}: {diagnostics:?}");
     };
     check("shell:git push", "shell:git  push: allow\n");
     check("shell:git push", "'shell: git push': allow\n");
@@ -315,7 +318,7 @@ fn a_providers_key_stays_with_its_address() {
 #[test]
 fn nothing_is_read_outside_of_a_team() {
     use std::os::unix::fs::symlink;
-    let place = Place::new(&[
+    let dir = TeamDir::new(&[
         (".env", "## key\nSECRET\n"),
         ("notes.txt", "## key\nSECRET\n"),
         ("CLAUDE.md", "## build\nRun make.\n"),
@@ -328,24 +331,25 @@ fn nothing_is_read_outside_of_a_team() {
         ("t/agents/good.md", "Good."),
         ("t/agents/large.md", &"x".repeat((1 << 20) + 1)),
     ]);
-    let link = |to: &str, at: &str| symlink(place.path(to), place.path(at)).unwrap();
+    let link = |to: &str, at: &str| symlink(dir.path(to), dir.path(at)).unwrap();
     link("far/agents/spy.md", "t/agents/lead.md");
     link("t/.env", "t/agents/other.md");
     link("notes.txt", "LINK.md");
     link("far/team", "t/outside");
-    symlink("/proc/self/environ", place.path("t/agents/proc.md")).unwrap();
-    symlink("/dev/zero", place.path("t/agents/zero.md")).unwrap();
-    symlink("good.md", place.path("t/agents/alias.md")).unwrap();
-    let pipe = std::process::Command::new("mkfifo").arg(place.path("t/agents/pipe.md")).status().unwrap();
+    symlink("/proc/self/environ", dir.path("t/agents/proc.md")).unwrap();
+    symlink("/dev/zero", dir.path("t/agents/zero.md")).unwrap();
+    symlink("good.md", dir.path("t/agents/alias.md")).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(dir.path("t/agents/pipe.md")).status().unwrap();
     assert!(pipe.success());
     let read = |ctx: &str| {
-        place.write("t/team.ctx", &format!("forenpc: w\n{ctx}\n"));
-        let team = Team::load(&place.path("t")).unwrap();
+        dir.write("t/team.ctx", &format!("forenpc: w\n{ctx}\n"));
+        let team = Team::load(&dir.path("t")).unwrap();
         assert!(!serde_json::to_string(&team).unwrap().contains("SECRET"), "{ctx}");
-        let said: Vec<String> = team.diagnostics.iter().map(|odd| place.shown(&odd.to_string())).collect();
-        (team, said.join("\n"))
+        let diagnostics: Vec<String> =
+            team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
+        (team, diagnostics.join("\n"))
     };
-    let (team, said) = read("agents: [.env, LINK.md, CLAUDE.md, ../.env, /etc/passwd]");
+    let (team, diagnostics) = read("agents: [.env, LINK.md, CLAUDE.md, ../.env, /etc/passwd]");
     let names: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
     assert_eq!(names, ["alias", "build", "good", "w"]);
     for expected in [
@@ -361,18 +365,21 @@ fn nothing_is_read_outside_of_a_team() {
         "there is no Markdown file \"../.env\"",
         "there is no Markdown file \"/etc/passwd\"",
     ] {
-        assert!(said.contains(expected), "{expected}: {said}");
+        assert!(diagnostics.contains(expected), "{expected}: {diagnostics}");
     }
     assert!(read("SKILLS_DIRECTORY: ../skills").0.jinx("s").is_some());
-    let far = place.path("skills").display().to_string();
+    let far = dir.path("skills").display().to_string();
     link("far/skills", "t/more");
     assert!(read("SKILLS_DIRECTORY: more").0.jinx("s").is_some(), "it is beside the team");
     for path in ["..", "../..", "/", &far] {
-        let (team, said) = read(&format!("SKILLS_DIRECTORY: '{path}'"));
-        assert!(team.jinx("s").is_none() && said.contains("is not used: copy it"), "{path}: {said}");
+        let (team, diagnostics) = read(&format!("SKILLS_DIRECTORY: '{path}'"));
+        assert!(
+            team.jinx("s").is_none() && diagnostics.contains("is not used: copy it"),
+            "{path}: {diagnostics}"
+        );
     }
     // Rules that can't be read permit nothing.
-    place.write("rules.yaml", "shell: allow\n");
+    dir.write("rules.yaml", "shell: allow\n");
     link("rules.yaml", "t/permissions.yaml");
     let (team, _) = read("");
     assert!(team.rules.iter().any(|rule| rule.pattern == "shell" && rule.verdict == Verdict::Ask));

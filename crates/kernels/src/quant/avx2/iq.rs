@@ -1,5 +1,5 @@
 //! How the patterns of the IQ formats become vectors.
-//! The layouts are told beside the scalar twins.
+//! The layouts are described at the scalar twins.
 //!
 //! Patterns are looked up one by one: as many loads as a gather would make, and on most CPUs
 //! faster.
@@ -7,13 +7,13 @@
 
 use std::arch::x86_64::*;
 
-use super::unpack::{bytes, half, load, set_bits};
-use super::{Bias, SuperBits};
-use crate::quant::Super;
+use super::unpack::{bytes, load, set_bits};
+use super::{Encoding, SimdSuperBlock};
+use crate::quant::SuperBlock;
 use crate::quant::grids;
 use crate::quant::iq::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, nibble, short};
 
-/// A run's four patterns of eight, of those that `at` names.
+/// A sub-block's four patterns of eight, of those that `at` names.
 ///
 /// # Safety
 /// They are there.
@@ -21,9 +21,9 @@ use crate::quant::iq::{IQ1_M, IQ1_S, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS, nib
 unsafe fn eights<const N: usize, I: Copy + Into<usize>>(
     patterns: &[u64; N],
     at: &[I; 32],
-    run: usize,
+    sub_block: usize,
 ) -> __m256i {
-    let pattern = |i: usize| *patterns.get_unchecked(at[4 * run + i].into()) as i64;
+    let pattern = |i: usize| *patterns.get_unchecked(at[4 * sub_block + i].into()) as i64;
     _mm256_setr_epi64x(pattern(0), pattern(1), pattern(2), pattern(3))
 }
 
@@ -32,9 +32,9 @@ unsafe fn eights<const N: usize, I: Copy + Into<usize>>(
 unsafe fn fours<const N: usize, I: Copy + Into<usize>>(
     patterns: &[u32; N],
     at: &[I; 64],
-    run: usize,
+    sub_block: usize,
 ) -> __m256i {
-    let pattern = |i: usize| *patterns.get_unchecked(at[8 * run + i].into()) as i32;
+    let pattern = |i: usize| *patterns.get_unchecked(at[8 * sub_block + i].into()) as i32;
     _mm256_setr_epi32(
         pattern(0),
         pattern(1),
@@ -47,19 +47,19 @@ unsafe fn fours<const N: usize, I: Copy + Into<usize>>(
     )
 }
 
-/// Magnitudes with their signs, a bit each, plus a bias.
+/// Magnitudes with their signs, a bit each, plus a zero point.
 #[inline(always)]
-unsafe fn signed(magnitudes: __m256i, signs: u32, bias: i16) -> __m256i {
+unsafe fn signed(magnitudes: __m256i, signs: u32, zero_point: i16) -> __m256i {
     let below = set_bits(signs);
-    let turned = _mm256_xor_si256(magnitudes, below);
-    _mm256_add_epi8(_mm256_sub_epi8(turned, below), bytes(bias as u8))
+    let flipped = _mm256_xor_si256(magnitudes, below);
+    _mm256_add_epi8(_mm256_sub_epi8(flipped, below), bytes(zero_point as u8))
 }
 
-/// The bias of a format.
-const fn bias<F: SuperBits>() -> i16 {
-    match F::BIAS {
-        Bias::Unsigned(bias) => bias,
-        Bias::Signed => 0,
+/// The zero point of a format.
+const fn zero_point<F: SimdSuperBlock>() -> i16 {
+    match F::ENCODING {
+        Encoding::Unsigned(zero_point) => zero_point,
+        Encoding::Signed => 0,
     }
 }
 
@@ -88,17 +88,16 @@ unsafe fn signs_of_words(words: __m256i) -> [u32; 8] {
     signs
 }
 
-/// Sixteen bytes widened, with what is in `upper` above them.
+/// SubBlock bytes widened, with what is in `upper` above them.
 #[inline(always)]
 unsafe fn with_upper(lower: *const u8, upper: __m256i) -> __m256i {
     _mm256_or_si256(_mm256_cvtepu8_epi16(_mm_loadu_si128(lower.cast())), upper)
 }
 
-impl SuperBits for IQ2_XXS {
-    const BIAS: Bias = Bias::Unsigned(43);
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 86;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for IQ2_XXS {
+    const ENCODING: Encoding = Encoding::Unsigned(43);
+    const MAX_QUANT: u8 = 86;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -106,27 +105,21 @@ impl SuperBits for IQ2_XXS {
         // Words 0, 2, 1, 3 of each half: patterns, then signs.
         let parted = |v: __m256i| _mm256_shuffle_epi32::<0b11_01_10_00>(v);
         let (first, last) = (parted(first), parted(last));
-        // Runs 0, 1, 4, 5, 2, 3, 6, 7.
+        // Blocks 0, 1, 4, 5, 2, 3, 6, 7.
         let mut at = [0u8; 32];
         _mm256_storeu_si256(at.as_mut_ptr().cast(), _mm256_unpacklo_epi64(first, last));
         let signs = signs_of_words(_mm256_unpackhi_epi64(first, last));
-        each!(run => {
-            let place = [0, 1, 4, 5, 2, 3, 6, 7][run];
-            signed(eights(&grids::IQ2_XXS, &at, place), signs[place], bias::<Self>())
+        each!(sub_block => {
+            let place = [0, 1, 4, 5, 2, 3, 6, 7][sub_block];
+            signed(eights(&grids::IQ2_XXS, &at, place), signs[place], zero_point::<Self>())
         })
-    }
-
-    #[inline(always)]
-    unsafe fn factors(block: *const u8) -> (f32, f32) {
-        (half(block) * 0.125, 0.0)
     }
 }
 
-impl SuperBits for IQ2_XS {
-    const BIAS: Bias = Bias::Unsigned(43);
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 86;
-    const SIXTEENS: bool = true;
+impl SimdSuperBlock for IQ2_XS {
+    const ENCODING: Encoding = Encoding::Unsigned(43);
+    const MAX_QUANT: u8 = 86;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -135,27 +128,21 @@ impl SuperBits for IQ2_XS {
         let nine = _mm256_set1_epi16(511);
         _mm256_storeu_si256(at.as_mut_ptr().cast(), _mm256_and_si256(first, nine));
         _mm256_storeu_si256(at.as_mut_ptr().add(16).cast(), _mm256_and_si256(last, nine));
-        // Packed half by half: words of runs 0, 1, 4, 5, then 2, 3, 6, 7.
+        // Packed half by half: words of sub-blocks 0, 1, 4, 5, then 2, 3, 6, 7.
         let sevens = _mm256_packus_epi16(_mm256_srli_epi16::<9>(first), _mm256_srli_epi16::<9>(last));
         let mut signs = [0u32; 8];
         _mm256_storeu_si256(signs.as_mut_ptr().cast(), even(sevens));
-        each!(run => {
-            let place = [0, 1, 4, 5, 2, 3, 6, 7][run];
-            signed(eights(&grids::IQ2_XS, &at, run), signs[place], bias::<Self>())
+        each!(sub_block => {
+            let place = [0, 1, 4, 5, 2, 3, 6, 7][sub_block];
+            signed(eights(&grids::IQ2_XS, &at, sub_block), signs[place], zero_point::<Self>())
         })
-    }
-
-    #[inline(always)]
-    unsafe fn factors(block: *const u8) -> (f32, f32) {
-        (half(block) * 0.125, 0.0)
     }
 }
 
-impl SuperBits for IQ2_S {
-    const BIAS: Bias = Bias::Unsigned(43);
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 86;
-    const SIXTEENS: bool = true;
+impl SimdSuperBlock for IQ2_S {
+    const ENCODING: Encoding = Encoding::Unsigned(43);
+    const MAX_QUANT: u8 = 86;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -178,42 +165,30 @@ impl SuperBits for IQ2_S {
             let all = with_upper(block.add(2 + 16 * half), upper);
             _mm256_storeu_si256(at.as_mut_ptr().add(16 * half).cast(), all);
         }; 0 1);
-        each!(run => {
-            let signs = block.add(34 + 4 * run).cast::<u32>().read_unaligned();
-            signed(eights(&grids::IQ2_S, &at, run), signs, bias::<Self>())
+        each!(sub_block => {
+            let signs = block.add(34 + 4 * sub_block).cast::<u32>().read_unaligned();
+            signed(eights(&grids::IQ2_S, &at, sub_block), signs, zero_point::<Self>())
         })
-    }
-
-    #[inline(always)]
-    unsafe fn factors(block: *const u8) -> (f32, f32) {
-        (half(block) * 0.125, 0.0)
     }
 }
 
-impl SuperBits for IQ3_XXS {
-    const BIAS: Bias = Bias::Unsigned(62);
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 124;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for IQ3_XXS {
+    const ENCODING: Encoding = Encoding::Unsigned(62);
+    const MAX_QUANT: u8 = 124;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
         let at = &*block.add(2).cast::<[u8; 64]>();
         let signs = signs_of_words(load(block.add(66)));
-        each!(run => signed(fours(&grids::IQ3_XXS, at, run), signs[run], bias::<Self>()))
-    }
-
-    #[inline(always)]
-    unsafe fn factors(block: *const u8) -> (f32, f32) {
-        (half(block) * 0.25, 0.0)
+        each!(sub_block => signed(fours(&grids::IQ3_XXS, at, sub_block), signs[sub_block], zero_point::<Self>()))
     }
 }
 
-impl SuperBits for IQ3_S {
-    const BIAS: Bias = Bias::Unsigned(15);
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 30;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for IQ3_S {
+    const ENCODING: Encoding = Encoding::Unsigned(15);
+    const MAX_QUANT: u8 = 30;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -238,52 +213,45 @@ impl SuperBits for IQ3_S {
             let all = with_upper(block.add(2 + 16 * quarter), ninth);
             _mm256_storeu_si256(at.as_mut_ptr().add(16 * quarter).cast(), all);
         }; 0 1 2 3);
-        each!(run => {
-            let signs = block.add(74 + 4 * run).cast::<u32>().read_unaligned();
-            signed(fours(&grids::IQ3_S, &at, run), signs, bias::<Self>())
+        each!(sub_block => {
+            let signs = block.add(74 + 4 * sub_block).cast::<u32>().read_unaligned();
+            signed(fours(&grids::IQ3_S, &at, sub_block), signs, zero_point::<Self>())
         })
     }
 }
 
-impl SuperBits for IQ1_S {
-    const BIAS: Bias = Bias::Unsigned(9);
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 18;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for IQ1_S {
+    const ENCODING: Encoding = Encoding::Unsigned(9);
+    const MAX_QUANT: u8 = 18;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
         let block = &*block.cast::<[u8; 50]>();
-        each!(run => {
-            let upper = short(block, 34 + 2 * run);
+        each!(sub_block => {
+            let upper = short(block, 34 + 2 * sub_block);
             let pattern = |i: usize| {
                 let upper = usize::from(upper >> (3 * i) & 7) << 8;
-                grids::IQ1[usize::from(block[2 + 4 * run + i]) | upper] as i64
+                grids::IQ1[usize::from(block[2 + 4 * sub_block + i]) | upper] as i64
             };
             let patterns = _mm256_setr_epi64x(pattern(0), pattern(1), pattern(2), pattern(3));
             _mm256_add_epi8(patterns, bytes(if upper & 0x8000 == 0 { 2 } else { 0 }))
         })
     }
-
-    #[inline(always)]
-    unsafe fn factors(block: *const u8) -> (f32, f32) {
-        (half(block) * 0.125, 0.0)
-    }
 }
 
-impl SuperBits for IQ1_M {
-    const BIAS: Bias = Bias::Unsigned(9);
-    const SCALE_AT: usize = 48;
-    const MOST: u8 = 18;
-    const SIXTEENS: bool = true;
+impl SimdSuperBlock for IQ1_M {
+    const ENCODING: Encoding = Encoding::Unsigned(9);
+    const MAX_QUANT: u8 = 18;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
         let block = &*block.cast::<[u8; 56]>();
-        each!(run => {
+        each!(sub_block => {
             let pattern = |i: usize| {
-                let upper = nibble(&block[32..48], 4 * run + i);
-                let pattern = grids::IQ1[usize::from(block[4 * run + i]) | usize::from(upper & 7) << 8];
+                let upper = nibble(&block[32..48], 4 * sub_block + i);
+                let pattern = grids::IQ1[usize::from(block[4 * sub_block + i]) | usize::from(upper & 7) << 8];
                 // No byte is more than 16.
                 (pattern + if upper & 8 == 0 { 0x0202_0202_0202_0202 } else { 0 }) as i64
             };

@@ -24,43 +24,44 @@ macro_rules! each {
 pub(crate) use each;
 
 mod iq;
-mod sixteens;
+mod sub_blocks;
 mod unpack;
 
 use std::arch::x86_64::*;
 use std::marker::PhantomData;
 
-pub(crate) use self::sixteens::Sixteens;
-use self::unpack::FloatBits;
-pub(crate) use self::unpack::{Bias, RunBits, SuperBits, in_a_row};
-use super::{Codec, FLOATS, PANEL};
+pub(crate) use self::sub_blocks::SubBlocks;
+use self::unpack::SimdFloat;
+pub(crate) use self::unpack::{Encoding, SimdBlock, SimdSuperBlock, in_a_row};
+use super::Codec;
 use crate::activations::Activations;
+use crate::format::{FLOAT_CHUNK, SUPER_BLOCK};
 use crate::lanes::LANES;
 
-/// Runs of a format.
-pub(crate) struct Runs<F>(PhantomData<F>);
+/// Blocks of a format.
+pub(crate) struct Blocks<F>(PhantomData<F>);
 
-/// Eight runs, unpacked.
-pub(crate) struct Run8 {
-    codes: [__m256i; LANES],
+/// Eight blocks, unpacked.
+pub(crate) struct UnpackedBlocks {
+    quants: [__m256i; LANES],
     scales: __m256,
     offsets: __m256,
 }
 
-impl<F: RunBits> Codec for Runs<F> {
-    const LEN: usize = PANEL;
+impl<F: SimdBlock> Codec for Blocks<F> {
+    const LEN: usize = SUPER_BLOCK;
     const BYTES: usize = LANES * F::FORMAT.block_bytes();
-    type Panel = Run8;
+    type Chunk = UnpackedBlocks;
 
     #[inline(always)]
-    unsafe fn unpack(bytes: &[u8]) -> Run8 {
+    unsafe fn unpack(bytes: &[u8]) -> UnpackedBlocks {
         assert!(bytes.len() == Self::BYTES);
-        let panel = bytes.as_ptr();
-        Run8 {
-            codes: each!(lane => F::vector(panel.add(lane * F::FORMAT.block_bytes()))),
-            scales: F::scales(in_a_row(panel, F::FORMAT.block_bytes())),
+        let chunk = bytes.as_ptr();
+        UnpackedBlocks {
+            quants: each!(lane => F::vector(chunk.add(lane * F::FORMAT.block_bytes()))),
+            scales: F::scales(in_a_row(chunk, F::FORMAT.block_bytes())),
             offsets: if F::OFFSET {
-                F::offsets(in_a_row(panel, F::FORMAT.block_bytes()))
+                F::offsets(in_a_row(chunk, F::FORMAT.block_bytes()))
             } else {
                 _mm256_setzero_ps()
             },
@@ -68,35 +69,41 @@ impl<F: RunBits> Codec for Runs<F> {
     }
 
     #[inline(always)]
-    unsafe fn dot(panel: &Run8, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
-        let (codes, sums, scales) = x.runs(row, index);
+    unsafe fn dot(
+        chunk: &UnpackedBlocks,
+        x: &Activations,
+        row: usize,
+        index: usize,
+        lanes: &mut [f32; LANES],
+    ) {
+        let (quants, sums, scales) = x.blocks(row, index);
         let ones = _mm256_set1_epi16(1);
         let products = each!(lane => {
-            let x = _mm256_loadu_si256(codes[32 * lane..][..32].as_ptr().cast());
-            _mm256_madd_epi16(pairs(panel.codes[lane], x, F::BIAS), ones)
+            let x = _mm256_loadu_si256(quants[32 * lane..][..32].as_ptr().cast());
+            _mm256_madd_epi16(pairs(chunk.quants[lane], x, F::ENCODING), ones)
         });
         let scales = _mm256_loadu_ps(scales[..LANES].as_ptr());
         let mut sum = _mm256_loadu_ps(lanes.as_ptr());
         let sums = _mm256_loadu_si256(sums[..16].as_ptr().cast());
         let mut total = totals(products);
-        if let Bias::Unsigned(bias @ 1..) = F::BIAS {
-            total = _mm256_sub_epi32(total, _mm256_madd_epi16(sums, _mm256_set1_epi16(bias)));
+        if let Encoding::Unsigned(zero_point @ 1..) = F::ENCODING {
+            total = _mm256_sub_epi32(total, _mm256_madd_epi16(sums, _mm256_set1_epi16(zero_point)));
         }
-        sum = _mm256_fmadd_ps(_mm256_mul_ps(panel.scales, scales), _mm256_cvtepi32_ps(total), sum);
+        sum = _mm256_fmadd_ps(_mm256_mul_ps(chunk.scales, scales), _mm256_cvtepi32_ps(total), sum);
         if F::OFFSET {
             let total = _mm256_cvtepi32_ps(_mm256_madd_epi16(sums, ones));
-            sum = _mm256_fmadd_ps(_mm256_mul_ps(panel.offsets, scales), total, sum);
+            sum = _mm256_fmadd_ps(_mm256_mul_ps(chunk.offsets, scales), total, sum);
         }
         _mm256_storeu_ps(lanes.as_mut_ptr(), sum);
     }
 }
 
-/// Superblocks of a format.
-pub(crate) struct Supers<F>(PhantomData<F>);
+/// Super-blocks of a format.
+pub(crate) struct SuperBlocks<F>(PhantomData<F>);
 
-/// One superblock, unpacked.
-pub(crate) struct Super1 {
-    codes: [__m256i; PANEL / 32],
+/// One super-block, unpacked.
+pub(crate) struct UnpackedSuperBlock {
+    quants: [__m256i; SUPER_BLOCK / 32],
     /// Sixteen bytes in each half.
     scales: __m256i,
     /// Sixteen words.
@@ -105,18 +112,18 @@ pub(crate) struct Super1 {
     minimum: f32,
 }
 
-impl<F: SuperBits> Codec for Supers<F> {
-    const LEN: usize = PANEL;
+impl<F: SimdSuperBlock> Codec for SuperBlocks<F> {
+    const LEN: usize = SUPER_BLOCK;
     const BYTES: usize = F::FORMAT.block_bytes();
-    type Panel = Super1;
+    type Chunk = UnpackedSuperBlock;
 
     #[inline(always)]
-    unsafe fn unpack(bytes: &[u8]) -> Super1 {
+    unsafe fn unpack(bytes: &[u8]) -> UnpackedSuperBlock {
         assert!(bytes.len() == Self::BYTES);
         let (scales, minima) = F::scales(bytes);
         let (scale, minimum) = F::factors(bytes.as_ptr());
-        Super1 {
-            codes: F::vectors(bytes.as_ptr()),
+        UnpackedSuperBlock {
+            quants: F::vectors(bytes.as_ptr()),
             scales: _mm256_broadcastsi128_si256(_mm_loadu_si128(scales.as_ptr().cast())),
             minima: _mm256_cvtepu8_epi16(_mm_loadu_si128(minima.as_ptr().cast())),
             scale,
@@ -125,34 +132,43 @@ impl<F: SuperBits> Codec for Supers<F> {
     }
 
     #[inline(always)]
-    unsafe fn dot(panel: &Super1, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
-        let (codes, sums, scale) = x.supers(row, index);
+    unsafe fn dot(
+        chunk: &UnpackedSuperBlock,
+        x: &Activations,
+        row: usize,
+        index: usize,
+        lanes: &mut [f32; LANES],
+    ) {
+        let (quants, sums, scale) = x.super_block(row, index);
         let mut total = _mm256_setzero_si256();
-        for (run, &w) in panel.codes.iter().enumerate() {
-            let x = _mm256_loadu_si256(codes[32 * run..][..32].as_ptr().cast());
-            // Bytes 2 run and 2 run + 1, each in the upper halves of eight words: shifted down,
-            // they keep their sign.
-            let place = _mm256_loadu_si256(SCALE_PLACES[run].as_ptr().cast());
-            let scales = _mm256_srai_epi16(_mm256_shuffle_epi8(panel.scales, place), 8);
-            total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w, x, F::BIAS), scales));
+        for (sub_block, &w) in chunk.quants.iter().enumerate() {
+            let x = _mm256_loadu_si256(quants[32 * sub_block..][..32].as_ptr().cast());
+            // Scales 2i and 2i + 1, each in the upper halves of eight words: shifted down, they
+            // keep their sign.
+            let place = _mm256_loadu_si256(SCALE_PLACES[sub_block].as_ptr().cast());
+            let scales = _mm256_srai_epi16(_mm256_shuffle_epi8(chunk.scales, place), 8);
+            total = _mm256_add_epi32(total, _mm256_madd_epi16(pairs(w, x, F::ENCODING), scales));
         }
         let sums = _mm256_loadu_si256(sums[..16].as_ptr().cast());
-        if let Bias::Unsigned(bias @ 1..) = F::BIAS {
-            let scales = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(panel.scales));
-            let excess = _mm256_madd_epi16(sums, scales);
-            total = _mm256_sub_epi32(total, _mm256_mullo_epi32(excess, _mm256_set1_epi32(i32::from(bias))));
+        if let Encoding::Unsigned(zero_point @ 1..) = F::ENCODING {
+            let scales = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(chunk.scales));
+            let correction = _mm256_madd_epi16(sums, scales);
+            total = _mm256_sub_epi32(
+                total,
+                _mm256_mullo_epi32(correction, _mm256_set1_epi32(i32::from(zero_point))),
+            );
         }
         let lane = &mut lanes[index % LANES];
-        *lane = (panel.scale * scale).mul_add(all(total) as f32, *lane);
+        *lane = (chunk.scale * scale).mul_add(all(total) as f32, *lane);
         if F::MINIMA {
-            let total = all(_mm256_madd_epi16(panel.minima, sums));
-            *lane = (-panel.minimum * scale).mul_add(total as f32, *lane);
+            let total = all(_mm256_madd_epi16(chunk.minima, sums));
+            *lane = (-chunk.minimum * scale).mul_add(total as f32, *lane);
         }
     }
 }
 
-/// Shuffles that put scale `2 run` into the upper bytes of eight words and `2 run + 1` into those
-/// of eight more.
+/// For sub-block i a shuffle that puts scale `2i` into the upper bytes of eight words, and `2i + 1`
+/// into those of eight more.
 static SCALE_PLACES: [[u8; 32]; 8] = {
     let mut places = [[0x80; 32]; 8];
     let mut i = 0;
@@ -166,19 +182,19 @@ static SCALE_PLACES: [[u8; 32]; 8] = {
 /// Floats of a format.
 pub(crate) struct Floats<F>(PhantomData<F>);
 
-impl<F: FloatBits> Codec for Floats<F> {
-    const LEN: usize = FLOATS;
-    const BYTES: usize = FLOATS * F::BYTES;
-    type Panel = [__m256; FLOATS / LANES];
+impl<F: SimdFloat> Codec for Floats<F> {
+    const LEN: usize = FLOAT_CHUNK;
+    const BYTES: usize = FLOAT_CHUNK * F::BYTES;
+    type Chunk = [__m256; FLOAT_CHUNK / LANES];
 
     #[inline(always)]
-    unsafe fn unpack(bytes: &[u8]) -> Self::Panel {
+    unsafe fn unpack(bytes: &[u8]) -> Self::Chunk {
         assert!(bytes.len() == Self::BYTES);
         each!(i => F::widen_eight(bytes.as_ptr().add(i * LANES * F::BYTES)))
     }
 
     #[inline(always)]
-    unsafe fn dot(w: &Self::Panel, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
+    unsafe fn dot(w: &Self::Chunk, x: &Activations, row: usize, index: usize, lanes: &mut [f32; LANES]) {
         let x = x.floats(row, index);
         let mut sum = _mm256_loadu_ps(lanes.as_ptr());
         for (i, &w) in w.iter().enumerate() {
@@ -188,15 +204,15 @@ impl<F: FloatBits> Codec for Floats<F> {
     }
 }
 
-/// Sixteen sums of two products.
-/// They can't saturate: activations are within -127..=127, so that even with a weight of -128 a sum
-/// is at most 2 * 128 * 127 = 32512.
+/// Sixteen sums of two products (vpmaddubsw: unsigned bytes times signed ones, saturated to words).
+/// They can't saturate: activations are within -127..=127, so that a sum is at most
+/// 2 · 128 · 127 = 32512.
 #[inline(always)]
-pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, bias: Bias) -> __m256i {
-    match bias {
-        Bias::Unsigned(_) => _mm256_maddubs_epi16(w, x),
+pub(crate) unsafe fn pairs(w: __m256i, x: __m256i, encoding: Encoding) -> __m256i {
+    match encoding {
+        Encoding::Unsigned(_) => _mm256_maddubs_epi16(w, x),
         // |w| * (x with w's sign).
-        Bias::Signed => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
+        Encoding::Signed => _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)),
     }
 }
 

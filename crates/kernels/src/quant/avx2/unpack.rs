@@ -1,5 +1,5 @@
-//! How each format's codes and scales become vectors.
-//! The layouts are told beside the scalar twins.
+//! How each format's quants and scales become vectors.
+//! The layouts are described at the scalar twins.
 
 use std::arch::x86_64::*;
 
@@ -8,44 +8,44 @@ use crate::quant::float::{BF16, F16, F32};
 use crate::quant::k::{Q2_K, Q3_K, Q4_K, Q5_K, Q6_K};
 use crate::quant::legacy::{Q4_0, Q4_1, Q5_0, Q5_1, Q8_0};
 use crate::quant::ternary::{TQ1_0, TQ2_0};
-use crate::quant::{Float, Run, Super};
+use crate::quant::{Block, Float, SuperBlock};
 
-/// How bytes stand for codes.
-/// The instruction that multiplies bytes wants one factor without a sign, so the offset of codes
-/// around zero is taken off the whole sum.
+/// How bytes stand for quants.
+/// The instruction that multiplies bytes (vpmaddubsw, vpdpbusd) wants one factor without a sign, so
+/// the zero point is taken off the whole sum.
 #[derive(Clone, Copy)]
-pub(crate) enum Bias {
-    /// The codes with this added, so that none is negative.
+pub(crate) enum Encoding {
+    /// The quants with this zero point added, so that none is negative.
     /// With at most 129 times 127 no sum of two products saturates.
     Unsigned(i16),
-    /// The codes as they are.
+    /// The quants as they are.
     Signed,
 }
 
-/// [`Run`] in vectors.
+/// [`Block`] in vectors.
 /// Pointers are to whole blocks.
-pub(crate) trait RunBits: Run {
-    /// What is to be subtracted from what [`RunBits::vector`] gives.
-    const BIAS: Bias = Bias::Unsigned(0);
-    /// The greatest magnitude of what [`RunBits::vector`] gives.
-    const MOST: u8;
-    /// Whether a block ends in sixteen bytes of nibbles, and no code is made of anything else.
+pub(crate) trait SimdBlock: Block {
+    /// How quants are in what [`SimdBlock::vector`] gives.
+    const ENCODING: Encoding = Encoding::Unsigned(0);
+    /// The greatest magnitude of what [`SimdBlock::vector`] gives.
+    const MAX_QUANT: u8;
+    /// Whether a block ends in sixteen bytes of nibbles, and no quant is made of anything else.
     const NIBBLES: bool = true;
 
-    /// The codes that nibbles stand for, one in each byte; biased.
+    /// The quants that nibbles stand for, one in each byte, with the zero point.
     #[inline(always)]
     unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
         nibbles
     }
 
-    /// The codes of a block, biased.
+    /// The quants of a block, with the zero point.
     #[inline(always)]
     unsafe fn vector(block: *const u8) -> __m256i {
         const { assert!(Self::NIBBLES) };
         Self::of_nibbles(nibbles(block.add(Self::FORMAT.block_bytes() - 16)))
     }
 
-    /// The codes of eight blocks, biased, their scales and offsets.
+    /// The quants of eight blocks, with the zero point, their scales and offsets.
     #[inline(always)]
     unsafe fn eight(bytes: &[u8]) -> ([__m256i; 8], [f32; 8], [f32; 8]) {
         let size = Self::FORMAT.block_bytes();
@@ -56,7 +56,7 @@ pub(crate) trait RunBits: Run {
         if Self::OFFSET {
             _mm256_storeu_ps(offsets.as_mut_ptr(), Self::offsets(blocks));
         }
-        (each!(run => Self::vector(blocks[run])), scales, offsets)
+        (each!(i => Self::vector(blocks[i])), scales, offsets)
     }
 
     /// The scales of eight blocks: half-precision numbers at their start, unless otherwise defined.
@@ -72,31 +72,29 @@ pub(crate) trait RunBits: Run {
     }
 }
 
-/// [`Super`] in vectors.
+/// [`SuperBlock`] in vectors.
 /// Pointers are to whole blocks.
-pub(crate) trait SuperBits: Super {
-    /// What is to be subtracted from what [`SuperBits::vectors`] gives.
-    const BIAS: Bias = Bias::Unsigned(0);
-    /// Where the scale of scales is; that of the minima follows.
-    const SCALE_AT: usize;
-    /// The greatest magnitude of what [`SuperBits::vectors`] gives.
-    const MOST: u8;
-    /// Whether sixteen codes share a scale, not 32.
-    const SIXTEENS: bool;
+pub(crate) trait SimdSuperBlock: SuperBlock {
+    /// How quants are in what [`SimdSuperBlock::vectors`] gives.
+    const ENCODING: Encoding = Encoding::Unsigned(0);
+    /// The greatest magnitude of what [`SimdSuperBlock::vectors`] gives.
+    const MAX_QUANT: u8;
+    /// Whether sixteen quants share a scale, not 32.
+    const SUB_BLOCKS_OF_16: bool;
 
-    /// The codes of a block, biased.
+    /// The quants of a block, with the zero point.
     unsafe fn vectors(block: *const u8) -> [__m256i; 8];
 
     /// The scale of scales, and the scale of minima.
     #[inline(always)]
     unsafe fn factors(block: *const u8) -> (f32, f32) {
         let minimum = if Self::MINIMA { half(block.add(Self::SCALE_AT + 2)) } else { 0.0 };
-        (half(block.add(Self::SCALE_AT)), minimum)
+        (half(block.add(Self::SCALE_AT)) * Self::SCALE_FACTOR, minimum)
     }
 }
 
 /// [`Float`] in vectors.
-pub(crate) trait FloatBits: Float {
+pub(crate) trait SimdFloat: Float {
     /// Eight numbers.
     unsafe fn widen_eight(bytes: *const u8) -> __m256;
 }
@@ -179,18 +177,18 @@ pub(super) unsafe fn look_up(table: &[i8; 16], places: __m256i) -> __m256i {
     _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast())), places)
 }
 
-impl RunBits for Q4_0 {
-    const BIAS: Bias = Bias::Unsigned(8);
-    const MOST: u8 = 15;
+impl SimdBlock for Q4_0 {
+    const ENCODING: Encoding = Encoding::Unsigned(8);
+    const MAX_QUANT: u8 = 15;
 }
 
-impl RunBits for Q4_1 {
-    const MOST: u8 = 15;
+impl SimdBlock for Q4_1 {
+    const MAX_QUANT: u8 = 15;
 }
 
-impl RunBits for Q5_0 {
-    const BIAS: Bias = Bias::Unsigned(16);
-    const MOST: u8 = 31;
+impl SimdBlock for Q5_0 {
+    const ENCODING: Encoding = Encoding::Unsigned(16);
+    const MAX_QUANT: u8 = 31;
     const NIBBLES: bool = false;
 
     #[inline(always)]
@@ -199,8 +197,8 @@ impl RunBits for Q5_0 {
     }
 }
 
-impl RunBits for Q5_1 {
-    const MOST: u8 = 31;
+impl SimdBlock for Q5_1 {
+    const MAX_QUANT: u8 = 31;
     const NIBBLES: bool = false;
 
     #[inline(always)]
@@ -209,9 +207,9 @@ impl RunBits for Q5_1 {
     }
 }
 
-impl RunBits for Q8_0 {
-    const BIAS: Bias = Bias::Signed;
-    const MOST: u8 = 128;
+impl SimdBlock for Q8_0 {
+    const ENCODING: Encoding = Encoding::Signed;
+    const MAX_QUANT: u8 = 128;
     const NIBBLES: bool = false;
 
     #[inline(always)]
@@ -220,9 +218,9 @@ impl RunBits for Q8_0 {
     }
 }
 
-impl RunBits for IQ4_NL {
-    const BIAS: Bias = Bias::Signed;
-    const MOST: u8 = 127;
+impl SimdBlock for IQ4_NL {
+    const ENCODING: Encoding = Encoding::Signed;
+    const MAX_QUANT: u8 = 127;
 
     #[inline(always)]
     unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
@@ -230,9 +228,9 @@ impl RunBits for IQ4_NL {
     }
 }
 
-impl RunBits for MXFP4 {
-    const BIAS: Bias = Bias::Unsigned(12);
-    const MOST: u8 = 24;
+impl SimdBlock for MXFP4 {
+    const ENCODING: Encoding = Encoding::Unsigned(12);
+    const MAX_QUANT: u8 = 24;
 
     #[inline(always)]
     unsafe fn of_nibbles(nibbles: __m256i) -> __m256i {
@@ -257,82 +255,76 @@ impl RunBits for MXFP4 {
     }
 }
 
-impl SuperBits for IQ4_XS {
-    const BIAS: Bias = Bias::Signed;
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 127;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for IQ4_XS {
+    const ENCODING: Encoding = Encoding::Signed;
+    const MAX_QUANT: u8 = 127;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
-        each!(run => look_up(&UNEVEN, nibbles(block.add(8 + 16 * run))))
+        each!(sub_block => look_up(&UNEVEN, nibbles(block.add(8 + 16 * sub_block))))
     }
 }
 
-impl SuperBits for Q2_K {
-    const SCALE_AT: usize = 80;
-    const MOST: u8 = 3;
-    const SIXTEENS: bool = true;
+impl SimdSuperBlock for Q2_K {
+    const MAX_QUANT: u8 = 3;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
-        each!(run => field(load(block.add(16 + run / 4 * 32)), run % 4 * 2, 3))
+        each!(sub_block => field(load(block.add(16 + sub_block / 4 * 32)), sub_block % 4 * 2, 3))
     }
 }
 
-impl SuperBits for Q3_K {
-    const BIAS: Bias = Bias::Unsigned(4);
-    const SCALE_AT: usize = 108;
-    const MOST: u8 = 7;
-    const SIXTEENS: bool = true;
+impl SimdSuperBlock for Q3_K {
+    const ENCODING: Encoding = Encoding::Unsigned(4);
+    const MAX_QUANT: u8 = 7;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
         let third = load(block);
-        each!(run => {
-            let low = field(load(block.add(32 + run / 4 * 32)), run % 4 * 2, 3);
-            _mm256_or_si256(low, flag(third, run, 4))
+        each!(sub_block => {
+            let low = field(load(block.add(32 + sub_block / 4 * 32)), sub_block % 4 * 2, 3);
+            _mm256_or_si256(low, flag(third, sub_block, 4))
         })
     }
 }
 
-impl SuperBits for Q4_K {
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 15;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for Q4_K {
+    const MAX_QUANT: u8 = 15;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
-        each!(run => field(load(block.add(16 + run / 2 * 32)), run % 2 * 4, 15))
+        each!(sub_block => field(load(block.add(16 + sub_block / 2 * 32)), sub_block % 2 * 4, 15))
     }
 }
 
-impl SuperBits for Q5_K {
-    const SCALE_AT: usize = 0;
-    const MOST: u8 = 31;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for Q5_K {
+    const MAX_QUANT: u8 = 31;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
         let fifth = load(block.add(16));
-        each!(run => {
-            let low = field(load(block.add(48 + run / 2 * 32)), run % 2 * 4, 15);
-            _mm256_or_si256(low, flag(fifth, run, 16))
+        each!(sub_block => {
+            let low = field(load(block.add(48 + sub_block / 2 * 32)), sub_block % 2 * 4, 15);
+            _mm256_or_si256(low, flag(fifth, sub_block, 16))
         })
     }
 }
 
-impl SuperBits for Q6_K {
-    const BIAS: Bias = Bias::Unsigned(32);
-    const SCALE_AT: usize = 208;
-    const MOST: u8 = 63;
-    const SIXTEENS: bool = true;
+impl SimdSuperBlock for Q6_K {
+    const ENCODING: Encoding = Encoding::Unsigned(32);
+    const MAX_QUANT: u8 = 63;
+    const SUB_BLOCKS_OF_16: bool = true;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
-        each!(run => {
-            let low = field(load(block.add(run / 4 * 64 + run % 2 * 32)), run % 4 / 2 * 4, 15);
-            let high = field(load(block.add(128 + run / 4 * 32)), run % 4 * 2, 3);
+        each!(sub_block => {
+            let low = field(load(block.add(sub_block / 4 * 64 + sub_block % 2 * 32)), sub_block % 4 / 2 * 4, 15);
+            let high = field(load(block.add(128 + sub_block / 4 * 32)), sub_block % 4 * 2, 3);
             _mm256_or_si256(low, _mm256_slli_epi16(high, 4))
         })
     }
@@ -352,11 +344,10 @@ unsafe fn digits(v: __m256i, powers: __m256i) -> __m256i {
     _mm256_or_si256(even, odd)
 }
 
-impl SuperBits for TQ1_0 {
-    const BIAS: Bias = Bias::Unsigned(1);
-    const SCALE_AT: usize = 52;
-    const MOST: u8 = 2;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for TQ1_0 {
+    const ENCODING: Encoding = Encoding::Unsigned(1);
+    const MAX_QUANT: u8 = 2;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
@@ -380,33 +371,32 @@ impl SuperBits for TQ1_0 {
     }
 }
 
-impl SuperBits for TQ2_0 {
-    const BIAS: Bias = Bias::Unsigned(1);
-    const SCALE_AT: usize = 64;
-    const MOST: u8 = 3;
-    const SIXTEENS: bool = false;
+impl SimdSuperBlock for TQ2_0 {
+    const ENCODING: Encoding = Encoding::Unsigned(1);
+    const MAX_QUANT: u8 = 3;
+    const SUB_BLOCKS_OF_16: bool = false;
 
     #[inline(always)]
     unsafe fn vectors(block: *const u8) -> [__m256i; 8] {
-        each!(run => field(load(block.add(run / 4 * 32)), run % 4 * 2, 3))
+        each!(sub_block => field(load(block.add(sub_block / 4 * 32)), sub_block % 4 * 2, 3))
     }
 }
 
-impl FloatBits for F32 {
+impl SimdFloat for F32 {
     #[inline(always)]
     unsafe fn widen_eight(bytes: *const u8) -> __m256 {
         _mm256_loadu_ps(bytes.cast())
     }
 }
 
-impl FloatBits for F16 {
+impl SimdFloat for F16 {
     #[inline(always)]
     unsafe fn widen_eight(bytes: *const u8) -> __m256 {
         _mm256_cvtph_ps(_mm_loadu_si128(bytes.cast()))
     }
 }
 
-impl FloatBits for BF16 {
+impl SimdFloat for BF16 {
     #[inline(always)]
     unsafe fn widen_eight(bytes: *const u8) -> __m256 {
         _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(bytes.cast())), 16))

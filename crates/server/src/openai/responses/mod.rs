@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use super::messages::{History, content, parsed, tell_call};
 use super::parameters;
-use crate::asked::Asked;
 use crate::dispatch::{Shared, answer, blocking};
 use crate::fields::Fields;
+use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::routes::{self, json_of};
 use writer::Responses;
@@ -39,7 +39,7 @@ const ECHOED: [&str; 12] = [
 /// What is asked for.
 #[derive(Debug, PartialEq)]
 struct Read {
-    asked: Asked,
+    asked: InnerRequest,
     /// What the answer repeats of the request.
     echoed: Value,
     /// Whether the answer is kept for a later request.

@@ -1,5 +1,5 @@
-//! Writes the answer to `POST /v1/responses`: a list of items, and in a stream an event for whatever
-//! is added to it.
+//! Writes the answer to `POST /v1/responses`: a list of items, and in a stream an event for
+//! whatever is added to it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use alara_engine::{Finish, Message, ToolCall, Usage};
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, End, Piece, Writer, named_event, now};
-use crate::asked::id;
+use crate::inner::id;
 use crate::openai::arguments;
 use crate::openai::store::{Store, Stored};
 use crate::refusal::Refusal;

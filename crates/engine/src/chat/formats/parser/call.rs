@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::object::ObjectScan;
 use super::tagged::TaggedScan;
-use super::{Block, Parsed};
+use super::{Parsed, TextBlock};
 use crate::chat::formats::literal::{self, Failure};
 use crate::chat::formats::{Encoding, Format, Piece, fences, is_bare, next_mark};
 use crate::request::Tool;
@@ -14,7 +14,7 @@ use crate::request::Tool;
 #[derive(Debug)]
 pub(super) struct Call {
     /// What the opener would be if no call followed.
-    pub within: Block,
+    pub within: TextBlock,
     /// Whether the opener of the section of all calls comes first.
     section: bool,
     piece: usize,
@@ -42,7 +42,7 @@ enum Scan {
 
 /// What became of an attempt to go on.
 #[derive(Debug)]
-pub(super) enum Step {
+pub(super) enum CallProgress {
     /// Whether it is a call depends on what follows.
     More,
     /// It can't become one.
@@ -54,7 +54,7 @@ pub(super) enum Step {
 }
 
 /// Whether a piece could be read.
-pub(super) enum Reading {
+pub(super) enum PieceMatch {
     More,
     Wrong,
     /// It ends here.
@@ -63,7 +63,7 @@ pub(super) enum Reading {
 
 impl Call {
     /// A call whose text begins with piece number `piece`.
-    pub(super) fn new(within: Block, piece: usize) -> Self {
+    pub(super) fn new(within: TextBlock, piece: usize) -> Self {
         Call {
             within,
             section: false,
@@ -79,7 +79,7 @@ impl Call {
     }
 
     /// The first call of a section whose opener comes first.
-    pub(super) fn in_section(within: Block) -> Self {
+    pub(super) fn in_section(within: TextBlock) -> Self {
         Call { section: true, ..Call::new(within, 0) }
     }
 
@@ -97,7 +97,7 @@ impl Call {
         text: &str,
         end: bool,
         out: &mut Vec<Parsed>,
-    ) -> Step {
+    ) -> CallProgress {
         loop {
             let reading = if self.section {
                 literal_text(text, self.at, format.calls.open)
@@ -108,27 +108,27 @@ impl Call {
                 }
             };
             match reading {
-                Reading::To(at) => {
+                PieceMatch::To(at) => {
                     self.at = at;
                     self.piece += usize::from(!self.section);
                     self.section = false;
                 }
                 // What closes a call may be missing: all that matters is there.
-                Reading::Wrong if self.over(format) => return self.complete(),
-                Reading::More if end && self.over(format) => {
+                PieceMatch::Wrong if self.over(format) => return self.complete(),
+                PieceMatch::More if end && self.over(format) => {
                     self.at = text.len();
                     return self.complete();
                 }
-                Reading::Wrong => return Step::NotACall,
-                Reading::More if !end => return Step::More,
-                Reading::More => {
+                PieceMatch::Wrong => return CallProgress::NotACall,
+                PieceMatch::More if !end => return CallProgress::More,
+                PieceMatch::More => {
                     return match self.name.take() {
-                        Some(name) => Step::CutOff {
+                        Some(name) => CallProgress::CutOff {
                             id: std::mem::take(&mut self.id),
                             name,
                             arguments: std::mem::take(&mut self.reported),
                         },
-                        None => Step::NotACall,
+                        None => CallProgress::NotACall,
                     };
                 }
             }
@@ -142,49 +142,57 @@ impl Call {
         self.arguments.is_some() && !matches!(before, Some(Piece::Arguments(Encoding::Tagged(_))))
     }
 
-    fn complete(&mut self) -> Step {
+    fn complete(&mut self) -> CallProgress {
         match (self.name.take(), self.arguments.take()) {
             (Some(name), Some(arguments)) => {
-                Step::Complete { length: self.at, id: std::mem::take(&mut self.id), name, arguments }
+                CallProgress::Complete { length: self.at, id: std::mem::take(&mut self.id), name, arguments }
             }
-            _ => Step::NotACall,
+            _ => CallProgress::NotACall,
         }
     }
 
-    fn piece(&mut self, piece: &'static Piece, tools: &[Tool], text: &str, out: &mut Vec<Parsed>) -> Reading {
+    fn piece(
+        &mut self,
+        piece: &'static Piece,
+        tools: &[Tool],
+        text: &str,
+        out: &mut Vec<Parsed>,
+    ) -> PieceMatch {
         let rest = &text[self.at..];
         match piece {
             Piece::Text(literal) => literal_text(text, self.at, literal),
             Piece::Name => {
                 let name = rest.trim_start();
-                let Some(length) = name.find(|character| !is_bare(character)) else { return Reading::More };
+                let Some(length) = name.find(|character| !is_bare(character)) else {
+                    return PieceMatch::More;
+                };
                 let at = text.len() - name.len() + length;
-                self.named(&name[..length], tools, out).map_or(Reading::Wrong, |()| Reading::To(at))
+                self.named(&name[..length], tools, out).map_or(PieceMatch::Wrong, |()| PieceMatch::To(at))
             }
             Piece::Language => {
                 let Some(length) = rest.find('\n') else {
-                    return if rest.len() > LONGEST_LINE { Reading::Wrong } else { Reading::More };
+                    return if rest.len() > LONGEST_LINE { PieceMatch::Wrong } else { PieceMatch::More };
                 };
                 let tool = fences::tool(&rest[..length], tools).map(|tool| tool.name.clone());
                 let named = tool.and_then(|tool| self.named(&tool, tools, out));
-                named.map_or(Reading::Wrong, |()| Reading::To(self.at + length + 1))
+                named.map_or(PieceMatch::Wrong, |()| PieceMatch::To(self.at + length + 1))
             }
             Piece::Id { .. } | Piece::Number => {
                 let Some(length) = rest.find(|character: char| !character.is_ascii_alphanumeric()) else {
-                    return Reading::More;
+                    return PieceMatch::More;
                 };
                 if matches!(piece, Piece::Id { .. }) {
                     self.id = rest[..length].to_owned();
                 }
-                Reading::To(self.at + length)
+                PieceMatch::To(self.at + length)
             }
             Piece::NumberedId => {
-                let Some(length) = rest.find('<') else { return Reading::More };
+                let Some(length) = rest.find('<') else { return PieceMatch::More };
                 let id = rest[..length].trim();
                 let name = id.strip_prefix("functions.").unwrap_or(id);
                 let name = name.rsplit_once(':').map_or(name, |(name, _)| name);
                 self.id = id.to_owned();
-                self.named(name, tools, out).map_or(Reading::Wrong, |()| Reading::To(self.at + length))
+                self.named(name, tools, out).map_or(PieceMatch::Wrong, |()| PieceMatch::To(self.at + length))
             }
             Piece::Object(keys) => {
                 let mut scan = match self.state.take() {
@@ -196,14 +204,16 @@ impl Call {
                     && let Some(name) = scan.name(text)
                     && self.named(&name, tools, out).is_none()
                 {
-                    return Reading::Wrong;
+                    return PieceMatch::Wrong;
                 }
                 if let (Some(name), Some(more)) = (&self.name, scan.arguments(text, self.reported.len())) {
                     out.push(Parsed::Delta { name: name.clone(), arguments: more.to_owned() });
                     self.reported.push_str(more);
                 }
-                if let Reading::To(at) = reading {
-                    let Some((id, arguments)) = scan.read(&text[..at], keys) else { return Reading::Wrong };
+                if let PieceMatch::To(at) = reading {
+                    let Some((id, arguments)) = scan.read(&text[..at], keys) else {
+                        return PieceMatch::Wrong;
+                    };
                     self.id = id;
                     self.report_rest(&arguments, out);
                     self.arguments = Some(arguments);
@@ -221,7 +231,7 @@ impl Call {
         tools: &[Tool],
         text: &str,
         out: &mut Vec<Parsed>,
-    ) -> Reading {
+    ) -> PieceMatch {
         match encoding {
             Encoding::Json => {
                 let mut scan = match self.state.take() {
@@ -231,9 +241,9 @@ impl Call {
                 let reading = scan.whole(text);
                 let more = scan.seen(text, self.reported.len()).to_owned();
                 self.report(&more, out);
-                if let Reading::To(at) = reading {
+                if let PieceMatch::To(at) = reading {
                     let object = crate::chat::formats::value::object(text[self.at..at].trim());
-                    let Some(object) = object else { return Reading::Wrong };
+                    let Some(object) = object else { return PieceMatch::Wrong };
                     self.arguments = Some(object);
                 }
                 self.state = Some(Scan::Object(scan));
@@ -250,7 +260,7 @@ impl Call {
                 let mut json = String::new();
                 let reading = scan.advance(text, tagged, parameters, &mut json);
                 self.report(&json, out);
-                if let Reading::To(_) = reading {
+                if let PieceMatch::To(_) = reading {
                     self.arguments = Some(std::mem::take(&mut scan.arguments));
                 }
                 self.state = Some(Scan::Tagged(scan));
@@ -266,19 +276,19 @@ impl Call {
                     while !text.is_char_boundary(self.searched) {
                         self.searched -= 1;
                     }
-                    return Reading::More;
+                    return PieceMatch::More;
                 };
                 let tool = tools.iter().find(|tool| Some(&tool.name) == self.name.as_ref());
-                let Some((name, _)) = tool.and_then(fences::argument) else { return Reading::Wrong };
+                let Some((name, _)) = tool.and_then(fences::argument) else { return PieceMatch::Wrong };
                 let code = &text[self.at.min(end)..end];
                 let arguments = Map::from_iter([(name.to_owned(), Value::from(code))]);
                 self.report_rest(&arguments, out);
                 self.arguments = Some(arguments);
-                Reading::To(end + fences::CLOSE.len())
+                PieceMatch::To(end + fences::CLOSE.len())
             }
             // Nothing to read before what closes them may have come.
-            Encoding::Keywords if !self.comes(text, ')') => Reading::More,
-            Encoding::Braces if !self.comes(text, '}') => Reading::More,
+            Encoding::Keywords if !self.comes(text, ')') => PieceMatch::More,
+            Encoding::Braces if !self.comes(text, '}') => PieceMatch::More,
             Encoding::Keywords => self.literal(literal::keywords(&text[self.at..]), out),
             Encoding::Braces => self.literal(literal::object(&text[self.at..]), out),
         }
@@ -295,14 +305,14 @@ impl Call {
         &mut self,
         read: Result<(Map<String, Value>, usize), Failure>,
         out: &mut Vec<Parsed>,
-    ) -> Reading {
+    ) -> PieceMatch {
         match read {
-            Err(Failure::Unfinished) => Reading::More,
-            Err(Failure::Wrong) => Reading::Wrong,
+            Err(Failure::Unfinished) => PieceMatch::More,
+            Err(Failure::Wrong) => PieceMatch::Wrong,
             Ok((arguments, length)) => {
                 self.report_rest(&arguments, out);
                 self.arguments = Some(arguments);
-                Reading::To(self.at + length)
+                PieceMatch::To(self.at + length)
             }
         }
     }
@@ -333,7 +343,7 @@ impl Call {
 
 /// Reads `literal` from `at` on; where either has whitespace, or one mark follows another, the
 /// other may have other whitespace or none.
-pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> Reading {
+pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> PieceMatch {
     let mut rest = text[at..].trim_start();
     for mut words in literal.split_whitespace() {
         while !words.is_empty() {
@@ -342,10 +352,10 @@ pub(super) fn literal_text(text: &str, at: usize, literal: &str) -> Reading {
             rest = rest.trim_start();
             match rest.strip_prefix(word) {
                 Some(after) => rest = after,
-                None if word.starts_with(rest) => return Reading::More,
-                None => return Reading::Wrong,
+                None if word.starts_with(rest) => return PieceMatch::More,
+                None => return PieceMatch::Wrong,
             }
         }
     }
-    Reading::To(text.len() - rest.len())
+    PieceMatch::To(text.len() - rest.len())
 }

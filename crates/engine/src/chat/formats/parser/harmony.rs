@@ -5,7 +5,7 @@
 //! Recipient and channel may change places; the answer's first header begins behind the role.
 //! Models leave out `functions.`.
 
-use super::{Block, Call, Ends, Parsed, Parser, State};
+use super::{Call, Ends, Parsed, Parser, ParserState, TextBlock};
 use crate::chat::formats::Piece;
 
 /// What ends a message.
@@ -21,7 +21,7 @@ impl Parser {
         let Some(length) = self.pending.find(BODY) else {
             // Without one, it is all there is.
             if end {
-                self.print(Block::Text, self.pending.len(), Ends::Turn, out);
+                self.print(TextBlock::Text, self.pending.len(), Ends::Turn, out);
             }
             return false;
         };
@@ -36,21 +36,21 @@ impl Parser {
         let name = recipient.strip_prefix(FUNCTIONS).unwrap_or(&recipient);
         if self.tools.iter().any(|tool| tool.name == name) {
             let arguments = self.format.call.iter().position(|piece| matches!(piece, Piece::Arguments(_)));
-            let mut call = Call::new(Block::Text, arguments.unwrap_or_default());
+            let mut call = Call::new(TextBlock::Text, arguments.unwrap_or_default());
             call.begin(name, out);
-            return self.enter(State::Call(Box::new(call)), body);
+            return self.enter(ParserState::Call(Box::new(call)), body);
         }
         let elsewhere = !recipient.is_empty() && recipient != "assistant" && recipient != "user";
         let block = match channel.as_str() {
-            "analysis" if self.thinking.is_some() => Block::Reasoning,
+            "analysis" if self.thinking.is_some() => TextBlock::Reasoning,
             "analysis" => {
                 let at = header.find(CHANNEL).unwrap_or_default();
                 out.push(Parsed::Text(self.pending[at..body].to_owned()));
-                Block::Verbatim
+                TextBlock::Verbatim
             }
-            _ if elsewhere => Block::Dropped,
-            _ => Block::Text,
+            _ if elsewhere => TextBlock::Dropped,
+            _ => TextBlock::Text,
         };
-        self.enter(State::Block(block), body)
+        self.enter(ParserState::TextBlock(block), body)
     }
 }

@@ -1,8 +1,9 @@
 //! The streaming parser: generated text to reasoning, text and calls.
 //!
 //! What comes out depends on the text alone, never on how it was cut.
-//! A call is complete when its arguments are; whatever can't become a complete call of a permitted
-//! tool stays text, so nothing that the model said is lost.
+//! A call is complete when its arguments are.
+//! Whatever can't become a complete call of a permitted tool stays text, so that nothing of the
+//! answer is lost.
 //! Whitespace that stands at a mark, or begins the text, is dropped; what ends the text of the turn
 //! is kept.
 
@@ -15,7 +16,7 @@ use serde_json::{Map, Value};
 
 use super::{Format, Layout, Piece, Reasoning, Thinking, Turn};
 use crate::request::Tool;
-use call::{Call, Reading, Step, literal_text};
+use call::{Call, CallProgress, PieceMatch, literal_text};
 pub(super) use harmony::ENDS as MESSAGE_ENDS;
 
 /// A piece of an answer.
@@ -65,7 +66,7 @@ pub struct Parser {
     parallel: bool,
     /// Whether the text is JSON to the end of the turn, in which no marker means anything.
     json: bool,
-    state: State,
+    state: ParserState,
     /// Received and not yet decided.
     pending: String,
     /// Whether the current block has printed anything, that is, whether whitespace is inside it.
@@ -73,10 +74,10 @@ pub struct Parser {
 }
 
 #[derive(Debug)]
-enum State {
+enum ParserState {
     /// At the start of a turn that may begin with reasoning.
     Start,
-    Block(Block),
+    TextBlock(TextBlock),
     /// At what may be a call; its opener is still in `pending`.
     Call(Box<Call>),
     /// Behind a call, where another one or the end of all calls may follow.
@@ -87,7 +88,7 @@ enum State {
 
 /// What running text is.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Block {
+enum TextBlock {
     Text,
     Reasoning,
     /// Reasoning that stays in the text, with its marks.
@@ -127,10 +128,10 @@ impl Parser {
             parallel: turn.parallel_tool_calls,
             json: turn.schema.is_some() && turn.format.answer.1.is_empty(),
             state: match turn.reasoning {
-                _ if messages => State::Header,
-                Reasoning::Never => State::Block(Block::Text),
-                Reasoning::Optional => State::Start,
-                Reasoning::Open => State::Block(Block::Reasoning),
+                _ if messages => ParserState::Header,
+                Reasoning::Never => ParserState::TextBlock(TextBlock::Text),
+                Reasoning::Optional => ParserState::Start,
+                Reasoning::Open => ParserState::TextBlock(TextBlock::Reasoning),
             },
             pending: String::new(),
             begun: false,
@@ -154,23 +155,25 @@ impl Parser {
 
     /// Whether what has come so far ends inside a reasoning block.
     pub fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Block(Block::Reasoning))
+        matches!(self.state, ParserState::TextBlock(TextBlock::Reasoning))
     }
 
     /// Decides as much as one state can; false if nothing more can be decided.
     fn step(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         match self.state {
-            State::Start => self.start(end),
-            State::Block(block) => self.block(block, out, end),
-            State::Call(_) => self.call(out, end),
-            State::BetweenCalls => self.between_calls(end),
-            State::Header => self.header(out, end),
+            ParserState::Start => self.start(end),
+            ParserState::TextBlock(block) => self.block(block, out, end),
+            ParserState::Call(_) => self.call(out, end),
+            ParserState::BetweenCalls => self.between_calls(end),
+            ParserState::Header => self.header(out, end),
         }
     }
 
     fn start(&mut self, end: bool) -> bool {
         let text = self.pending.trim_start();
-        let Some(thinking) = self.thinking else { return self.enter(State::Block(Block::Text), 0) };
+        let Some(thinking) = self.thinking else {
+            return self.enter(ParserState::TextBlock(TextBlock::Text), 0);
+        };
         let (open, close) = (thinking.open.trim_end(), thinking.close.trim_end());
         let undecided = |marker: &str| marker.starts_with(text) && text.len() < marker.len();
         if !end && (undecided(open) || undecided(close)) {
@@ -178,19 +181,19 @@ impl Parser {
         }
         let space = self.pending.len() - text.len();
         if text.starts_with(open) {
-            self.enter(State::Block(Block::Reasoning), space + open.len())
+            self.enter(ParserState::TextBlock(TextBlock::Reasoning), space + open.len())
         } else if text.starts_with(close) {
             // The prompt has opened the block, or the model skips it.
-            self.enter(State::Block(Block::Text), space + close.len())
+            self.enter(ParserState::TextBlock(TextBlock::Text), space + close.len())
         } else {
-            self.enter(State::Block(Block::Text), 0)
+            self.enter(ParserState::TextBlock(TextBlock::Text), 0)
         }
     }
 
     /// Running text up to the next mark.
-    fn block(&mut self, block: Block, out: &mut Vec<Parsed>, end: bool) -> bool {
-        if block == Block::Text && self.format.layout == Layout::TextOrObject && self.at_object() {
-            self.state = State::Call(Box::new(Call::new(block, 0)));
+    fn block(&mut self, block: TextBlock, out: &mut Vec<Parsed>, end: bool) -> bool {
+        if block == TextBlock::Text && self.format.layout == Layout::TextOrObject && self.at_object() {
+            self.state = ParserState::Call(Box::new(Call::new(block, 0)));
             return true;
         }
         let marks = self.marks(block);
@@ -205,12 +208,12 @@ impl Parser {
         self.print(block, length, ends, out);
         let Some((mark, marker)) = found else { return false };
         match mark {
-            Mark::EndOfReasoning => self.enter(State::Block(Block::Text), marker),
+            Mark::EndOfReasoning => self.enter(ParserState::TextBlock(TextBlock::Text), marker),
             Mark::EndOfMessage => {
-                if block == Block::Verbatim {
+                if block == TextBlock::Verbatim {
                     out.push(Parsed::Text(self.pending[..marker].to_owned()));
                 }
-                self.enter(State::Header, marker)
+                self.enter(ParserState::Header, marker)
             }
             Mark::Dropped => {
                 let at = self.pending.len() - self.pending.trim_start().len();
@@ -222,7 +225,7 @@ impl Parser {
                     Some(piece) => Call::new(block, piece),
                     None => Call::in_section(block),
                 };
-                self.state = State::Call(Box::new(call));
+                self.state = ParserState::Call(Box::new(call));
                 true
             }
         }
@@ -233,25 +236,25 @@ impl Parser {
         !self.begun && !self.tools.is_empty() && self.pending.trim_start().starts_with('{')
     }
 
-    fn marks(&self, block: Block) -> Vec<(&'static str, Mark)> {
+    fn marks(&self, block: TextBlock) -> Vec<(&'static str, Mark)> {
         let mut marks = Vec::new();
-        if self.json && block == Block::Text {
+        if self.json && block == TextBlock::Text {
             return marks;
         }
         if self.format.layout == Layout::Messages {
             marks.extend(MESSAGE_ENDS.map(|text| (text, Mark::EndOfMessage)));
             return marks;
         }
-        if block == Block::Reasoning
+        if block == TextBlock::Reasoning
             && let Some(thinking) = self.thinking
         {
             marks.push((thinking.close, Mark::EndOfReasoning));
         }
-        let opens = block == Block::Text || self.format.ends_reasoning;
+        let opens = block == TextBlock::Text || self.format.ends_reasoning;
         if opens && !self.tools.is_empty() && self.format.layout != Layout::TextOrObject {
             marks.extend(self.format.openers().map(|(text, piece)| (text, Mark::Opener(piece))));
         }
-        if block == Block::Text {
+        if block == TextBlock::Text {
             let reasons = self.thinking.is_some();
             let drops =
                 self.format.drops.iter().filter(|text| reasons || !text.contains(self.format.thinking.close));
@@ -261,32 +264,32 @@ impl Parser {
     }
 
     fn call(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
-        let State::Call(call) = &mut self.state else { return false };
+        let ParserState::Call(call) = &mut self.state else { return false };
         // Whitespace before the opener was held back.
         let space = self.pending.len() - self.pending.trim_start().len();
         let step = call.advance(self.format, &self.tools, &self.pending[space..], end, out);
         match step {
-            Step::More => false,
-            Step::Complete { length, id, name, arguments } => {
+            CallProgress::More => false,
+            CallProgress::Complete { length, id, name, arguments } => {
                 out.push(Parsed::ToolCall { id, name, arguments });
                 if !self.parallel {
                     self.tools.clear();
                 }
-                self.enter(State::BetweenCalls, space + length)
+                self.enter(ParserState::BetweenCalls, space + length)
             }
-            Step::CutOff { id, name, arguments } => {
+            CallProgress::CutOff { id, name, arguments } => {
                 out.push(Parsed::Incomplete { id, name, arguments });
                 self.pending.clear();
-                self.enter(State::Block(Block::Text), 0)
+                self.enter(ParserState::TextBlock(TextBlock::Text), 0)
             }
-            Step::NotACall => {
+            CallProgress::NotACall => {
                 // The opener was only text; what follows it may still hold a call.
                 let block = call.within;
                 let openers = self.format.openers().map(|(text, _)| text);
                 let opener =
                     openers.filter(|text| self.pending[space..].starts_with(text)).map(str::len).max();
                 let first = self.pending[space..].chars().next().map_or(0, char::len_utf8);
-                self.state = State::Block(block);
+                self.state = ParserState::TextBlock(block);
                 self.print(block, space + opener.unwrap_or(first), Ends::Not, out);
                 true
             }
@@ -310,24 +313,28 @@ impl Parser {
         }
         match literal_text(text, 0, close) {
             _ if close.is_empty() => {}
-            Reading::To(length) => return self.enter(State::Block(Block::Text), space + length),
-            Reading::More if !end => return false,
+            PieceMatch::To(length) => {
+                return self.enter(ParserState::TextBlock(TextBlock::Text), space + length);
+            }
+            PieceMatch::More if !end => return false,
             // The turn ends before all of what closes the calls has come.
-            Reading::More => return self.enter(State::Block(Block::Text), self.pending.len()),
-            Reading::Wrong => {}
+            PieceMatch::More => {
+                return self.enter(ParserState::TextBlock(TextBlock::Text), self.pending.len());
+            }
+            PieceMatch::Wrong => {}
         }
         let follows = |mark: &str| !mark.is_empty() && text.starts_with(mark);
         if !self.tools.is_empty() && (follows(separator) || follows(another)) {
             let skipped = if follows(separator) { separator.len() } else { 0 };
-            return self.enter(State::Call(Box::new(Call::new(Block::Text, 0))), space + skipped);
+            return self.enter(ParserState::Call(Box::new(Call::new(TextBlock::Text, 0))), space + skipped);
         }
         match self.format.layout {
-            Layout::Messages => self.enter(State::Block(Block::Dropped), 0),
-            _ => self.enter(State::Block(Block::Text), 0),
+            Layout::Messages => self.enter(ParserState::TextBlock(TextBlock::Dropped), 0),
+            _ => self.enter(ParserState::TextBlock(TextBlock::Text), 0),
         }
     }
 
-    fn enter(&mut self, state: State, consumed: usize) -> bool {
+    fn enter(&mut self, state: ParserState, consumed: usize) -> bool {
         self.pending.drain(..consumed);
         self.begun = false;
         self.state = state;
@@ -337,10 +344,10 @@ impl Parser {
     /// Emits the first `length` bytes of what is pending, without whitespace at the block's start.
     /// Whitespace at their end stays pending, or is dropped where the block ends at a mark; where
     /// the turn ends, a text keeps it.
-    fn print(&mut self, block: Block, length: usize, ends: Ends, out: &mut Vec<Parsed>) {
+    fn print(&mut self, block: TextBlock, length: usize, ends: Ends, out: &mut Vec<Parsed>) {
         let text = &self.pending[..length];
         let kept = match (ends, block) {
-            (Ends::Turn, Block::Text | Block::Verbatim) => length,
+            (Ends::Turn, TextBlock::Text | TextBlock::Verbatim) => length,
             _ => text.trim_end().len(),
         };
         let piece = &text[..kept];
@@ -349,9 +356,9 @@ impl Parser {
         self.begun |= !piece.is_empty();
         match block {
             _ if piece.is_empty() => {}
-            Block::Text | Block::Verbatim => out.push(Parsed::Text(piece)),
-            Block::Reasoning => out.push(Parsed::Reasoning(piece)),
-            Block::Dropped => {}
+            TextBlock::Text | TextBlock::Verbatim => out.push(Parsed::Text(piece)),
+            TextBlock::Reasoning => out.push(Parsed::Reasoning(piece)),
+            TextBlock::Dropped => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::call::Reading;
+use super::call::PieceMatch;
 use crate::chat::formats::Keys;
 
 /// How far an object has been looked at.
@@ -49,12 +49,12 @@ impl ObjectScan {
     }
 
     /// Looks for the object's end; brackets and strings only.
-    pub(super) fn whole(&mut self, text: &str) -> Reading {
+    pub(super) fn whole(&mut self, text: &str) -> PieceMatch {
         self.scan(text, |_, _| Role::Other)
     }
 
     /// As [`ObjectScan::whole`], and notes where name and arguments stand.
-    pub(super) fn advance(&mut self, text: &str, keys: &Keys) -> Reading {
+    pub(super) fn advance(&mut self, text: &str, keys: &Keys) -> PieceMatch {
         self.scan(text, |from, to| match text.get(from + 1..to - 1) {
             Some(key) if key == keys.name => Role::Name,
             Some(key) if is_arguments(key, keys) => Role::Arguments,
@@ -62,15 +62,15 @@ impl ObjectScan {
         })
     }
 
-    fn scan(&mut self, text: &str, role: impl Fn(usize, usize) -> Role) -> Reading {
+    fn scan(&mut self, text: &str, role: impl Fn(usize, usize) -> Role) -> PieceMatch {
         if self.at == self.start {
             // More whitespace may have come.
             self.start = text.len() - text[self.start..].trim_start().len();
             self.at = self.start;
             match text.as_bytes().get(self.at) {
-                None => return Reading::More,
+                None => return PieceMatch::More,
                 Some(b'{') => {}
-                Some(_) => return Reading::Wrong,
+                Some(_) => return PieceMatch::Wrong,
             }
         }
         while let Some(&byte) = text.as_bytes().get(self.at) {
@@ -106,13 +106,13 @@ impl ObjectScan {
                     }
                     self.depth -= 1;
                     if self.depth == 0 {
-                        return Reading::To(self.at);
+                        return PieceMatch::To(self.at);
                     }
                 }
                 _ => {}
             }
         }
-        Reading::More
+        PieceMatch::More
     }
 
     fn value_ends(&mut self) {
@@ -145,7 +145,7 @@ impl ObjectScan {
 
     /// The id and the arguments of a complete object.
     /// Accepts what models make of a format when no grammar holds them: keys in any order, no
-    /// arguments at all, and arguments as JSON in a string.
+    /// arguments, and arguments as JSON in a string.
     pub(super) fn read(&self, text: &str, keys: &Keys) -> Option<(String, Map<String, Value>)> {
         let mut object: Map<String, Value> = serde_json::from_str(&text[self.start..]).ok()?;
         object.get(keys.name)?.as_str()?;

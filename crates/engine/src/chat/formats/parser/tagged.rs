@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::call::{Reading, literal_text};
+use super::call::{PieceMatch, literal_text};
 use crate::chat::formats::value::{Types, read};
 use crate::chat::formats::{Tagged, literal};
 use crate::chat::json::dumps;
@@ -40,33 +40,33 @@ impl TaggedScan {
         tagged: &'static Tagged,
         parameters: &Value,
         json: &mut String,
-    ) -> Reading {
+    ) -> PieceMatch {
         loop {
             if let Some(mut open) = self.value.take() {
                 match open.advance(text, tagged, json) {
-                    Some((None, _)) => return Reading::Wrong,
+                    Some((None, _)) => return PieceMatch::Wrong,
                     Some((Some(value), end)) => {
                         self.arguments.insert(open.key, value);
                         self.at = end;
                     }
                     None => {
                         self.value = Some(open);
-                        return Reading::More;
+                        return PieceMatch::More;
                     }
                 }
                 continue;
             }
             let begin = match literal_text(text, self.at, tagged.open) {
-                Reading::To(begin) => begin,
-                Reading::More => return Reading::More,
-                Reading::Wrong => {
+                PieceMatch::To(begin) => begin,
+                PieceMatch::More => return PieceMatch::More,
+                PieceMatch::Wrong => {
                     json.push_str(if self.arguments.is_empty() { "{}" } else { "}" });
-                    return Reading::To(self.at);
+                    return PieceMatch::To(self.at);
                 }
             };
             let (key, types, start) = match key(&text[begin..], tagged) {
-                Key::More => return Reading::More,
-                Key::Wrong => return Reading::Wrong,
+                Key::More => return PieceMatch::More,
+                Key::Wrong => return PieceMatch::Wrong,
                 Key::Read { key, string, length } => {
                     let types = match string {
                         Some(true) => Types::of(&serde_json::json!({"type": "string"}), &Value::Null),
@@ -103,7 +103,7 @@ fn key(text: &str, tagged: &Tagged) -> Key {
     if key.is_empty() || key.contains('\n') {
         return Key::Wrong;
     }
-    let told = tagged.string != tagged.other;
+    let distinct = tagged.string != tagged.other;
     let variants: Vec<(bool, String)> = match tagged.other.contains("{type}") {
         true => ["string", "number", "boolean", "null", "object", "array", "integer"]
             .map(|name| (name == "string", tagged.other.replace("{type}", name)))
@@ -113,17 +113,17 @@ fn key(text: &str, tagged: &Tagged) -> Key {
     let mut more = false;
     for (string, variant) in variants {
         match literal_text(text, length, &variant) {
-            Reading::To(end) => {
+            PieceMatch::To(end) => {
                 // The line feed that belongs to the tag may not have come yet.
                 let line = variant.ends_with('\n');
                 if line && end == text.len() {
                     return Key::More;
                 }
                 let end = end + usize::from(line && text[end..].starts_with('\n'));
-                return Key::Read { key: key.to_owned(), string: told.then_some(string), length: end };
+                return Key::Read { key: key.to_owned(), string: distinct.then_some(string), length: end };
             }
-            Reading::More => more = true,
-            Reading::Wrong => {}
+            PieceMatch::More => more = true,
+            PieceMatch::Wrong => {}
         }
     }
     if more { Key::More } else { Key::Wrong }

@@ -119,8 +119,8 @@ const VALUES: [(&[&str], &str); 32] = [
 /// is looked at.
 const LONGEST: usize = 256;
 
-/// A text that matches the regular expression `pattern` and whose length is in `lengths`; `None` if
-/// that takes more than sequences, alternatives, classes, groups and repetitions.
+/// A text that matches the regular expression `pattern` and whose length is in `lengths`.
+/// `None` if that takes more than sequences, alternatives, classes, groups and repetitions.
 pub(super) fn matching(pattern: &str, lengths: Range<usize>) -> Option<String> {
     if pattern.len() > LONGEST {
         return None;
@@ -137,20 +137,20 @@ pub(super) fn matching(pattern: &str, lengths: Range<usize>) -> Option<String> {
     })
 }
 
-enum Node {
+enum Expression {
     One(char),
-    All(Vec<Node>),
+    All(Vec<Expression>),
     /// At least, and at most, so many times.
-    Times(Box<Node>, usize, usize),
+    Times(Box<Expression>, usize, usize),
 }
 
-impl Node {
+impl Expression {
     /// Appends a text that matches, with `more` repetitions than needed where they may be.
     fn write(&self, more: usize, out: &mut String) {
         match self {
-            Node::One(character) => out.push(*character),
-            Node::All(nodes) => nodes.iter().for_each(|node| node.write(more, out)),
-            Node::Times(node, least, most) => {
+            Expression::One(character) => out.push(*character),
+            Expression::All(nodes) => nodes.iter().for_each(|node| node.write(more, out)),
+            Expression::Times(node, least, most) => {
                 let times = least.saturating_add(more).min(*most).min(LONGEST);
                 // Repetitions of repetitions multiply.
                 for _ in 0..times {
@@ -167,7 +167,7 @@ impl Node {
 type Rest<'a> = Peekable<Chars<'a>>;
 
 /// The first of the alternatives up to a closing parenthesis or the end.
-fn alternatives(rest: &mut Rest) -> Option<Node> {
+fn alternatives(rest: &mut Rest) -> Option<Expression> {
     let first = sequence(rest)?;
     while rest.next_if_eq(&'|').is_some() {
         sequence(rest)?;
@@ -175,26 +175,26 @@ fn alternatives(rest: &mut Rest) -> Option<Node> {
     Some(first)
 }
 
-fn sequence(rest: &mut Rest) -> Option<Node> {
+fn sequence(rest: &mut Rest) -> Option<Expression> {
     let mut nodes = Vec::new();
     while let Some(next) = rest.next_if(|next| !"|)".contains(*next)) {
         let node = match next {
             '^' | '$' => continue,
             '(' => group(rest)?,
-            '[' => Node::One(class(rest)?),
-            '.' => Node::One('a'),
+            '[' => Expression::One(class(rest)?),
+            '.' => Expression::One('a'),
             '\\' => match escaped(rest)? {
                 Escape::Boundary => continue,
-                Escape::One(character) => Node::One(character),
+                Escape::One(character) => Expression::One(character),
             },
-            character => Node::One(character),
+            character => Expression::One(character),
         };
         nodes.push(repeated(node, rest)?);
     }
-    Some(Node::All(nodes))
+    Some(Expression::All(nodes))
 }
 
-fn group(rest: &mut Rest) -> Option<Node> {
+fn group(rest: &mut Rest) -> Option<Expression> {
     if rest.next_if_eq(&'?').is_some() {
         // Anything else looks around or has a name.
         rest.next_if_eq(&':')?;
@@ -204,7 +204,7 @@ fn group(rest: &mut Rest) -> Option<Node> {
     Some(node)
 }
 
-fn repeated(node: Node, rest: &mut Rest) -> Option<Node> {
+fn repeated(node: Expression, rest: &mut Rest) -> Option<Expression> {
     let (least, most) = match rest.peek() {
         Some('?') => (0, 1),
         Some('*') => (0, usize::MAX),
@@ -230,7 +230,7 @@ fn repeated(node: Node, rest: &mut Rest) -> Option<Node> {
     rest.next();
     // Lazy or not, the same texts match.
     rest.next_if_eq(&'?');
-    Some(Node::Times(Box::new(node), least, most))
+    Some(Expression::Times(Box::new(node), least, most))
 }
 
 enum Escape {

@@ -210,6 +210,6 @@ fn keywords_that_can_not_be_guaranteed_are_left_out() {
     }
     let arguments = |value: Value| value.as_object().cloned().unwrap();
     assert_eq!(violation(&of(&set), &arguments(json!({"a": ["x", "y"]}))), None);
-    let said = violation(&of(&set), &arguments(json!({"a": ["x", "x"]}))).unwrap();
-    assert!(said.starts_with("/a: "), "{said}");
+    let message = violation(&of(&set), &arguments(json!({"a": ["x", "x"]}))).unwrap();
+    assert!(message.starts_with("/a: "), "{message}");
 }

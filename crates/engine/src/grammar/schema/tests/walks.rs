@@ -9,7 +9,8 @@ use proptest::test_runner::TestRunner;
 use super::*;
 
 /// A text that the grammar of a schema permits, from random bytes that rather end things than go
-/// on; `None` if it has no end after some hundred bytes, or if llguidance refuses to build it.
+/// on.
+/// `None` if it has no end after some hundred bytes, or if llguidance refuses to build it.
 fn walk(grammar: &Grammar, schema: &Value, seed: u64) -> Option<String> {
     let mut matcher = grammar.compile_schema(schema).map(|parser| Matcher::new(Ok(parser))).ok()?;
     let mut state = seed | 1;

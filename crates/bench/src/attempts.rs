@@ -1,0 +1,380 @@
+//! One task from its setup to its end: attempts, each followed by the verification, and what lies
+//! between them.
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use alara_engine::{Format, Request};
+use alara_harness::Outcome;
+use alara_harness::agent::Agent;
+use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
+use alara_harness::session::Session;
+use alara_harness::team::Npc;
+use alara_harness::trace::{Entry, Record, Trace};
+use sha2::{Digest, Sha256};
+
+use crate::options::{Options, Progress, Solver};
+use crate::policy::{FEEDBACK_BYTES, Retry, cut};
+use crate::record::{Attempt, Cost, Finished, Named, TurnRecord, Verdict};
+use crate::scripts::{Infrastructure, ScriptOutcome, prepare, set_up, verify};
+use crate::task::Solution;
+use crate::task_dir::TaskDir;
+use crate::{Error, Task};
+
+/// The deadline of a task whose limit is beyond all clocks.
+const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What an agent did in one attempt.
+#[derive(Default)]
+struct AttemptLog {
+    /// What stopped it before it thought itself ready; empty if nothing did.
+    note: String,
+    messages: Vec<TurnRecord>,
+    /// Whether a further attempt would be the same in vain.
+    give_up: bool,
+}
+
+/// Works on the task once, given what to say to the agent.
+type Worker<'a> = Box<dyn FnMut(&str) -> Result<AttemptLog, Infrastructure> + 'a>;
+
+/// Runs `task` in `dir`.
+/// Its conversations are written to the folder `traces`; `record` gets each attempt at its end.
+/// `None` if the run was cancelled meanwhile.
+///
+/// # Errors
+/// Those of `record`.
+/// Whatever else goes wrong is a verdict.
+pub fn run(
+    task: &Task,
+    solver: &Solver,
+    options: &Options,
+    dir: Result<TaskDir, Error>,
+    traces: &Path,
+    mut record: impl FnMut(Attempt) -> Result<(), Error>,
+) -> Result<Option<Finished>, Error> {
+    let begun = Instant::now();
+    let limit = task.timeout.map_or(options.timeout, |seconds| Duration::from_secs(seconds.get()));
+    let deadline = begun.checked_add(limit).unwrap_or(begun + YEAR);
+    let cancelled = || options.cancel.load(Ordering::Relaxed);
+    let finished = |verdict, reason, attempts| match cancelled() {
+        true => Ok(None),
+        false => Ok(Some(Finished::new(task, verdict, reason, attempts, begun.elapsed().as_secs_f64()))),
+    };
+    let ready = dir.map_err(Infrastructure::from).and_then(|dir| {
+        let npc = equip(task, solver)?;
+        remove_traces(traces, &task.id)?;
+        let sandbox = prepare(task, options, &dir)?;
+        Ok((dir, npc, sandbox))
+    });
+    let (dir, npc, sandbox) = match ready {
+        Ok(ready) => ready,
+        Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
+    };
+    let rule = options.policy.of(&task.category);
+    let attempts = rule.attempts.get();
+    let gold = task.gold.as_ref().map(Solution::turns).unwrap_or_default();
+    let gold = Scripted::new((0..attempts).flat_map(|_| gold.clone()));
+    let model = solver.model.unwrap_or(&gold);
+    let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: Mutex::default() };
+    let source = Single(&attempt_model);
+    let instruction = task.instruction.trim();
+    let mut message = instruction.to_owned();
+    let mut number = 0;
+    // One round, one conversation.
+    loop {
+        let trace = traces.join(trace_name(&task.id, number + 1));
+        let session = match Trace::create(&trace) {
+            Ok(trace) => Session::new(&source, &sandbox)
+                .sampled(solver.sampling.clone())
+                .calling(solver.calls)
+                .traced(trace),
+            Err(error) => return finished(Verdict::Error, Infrastructure::from(error).0, number),
+        };
+        let mut work = match worker(solver, &npc, &session, deadline) {
+            Ok(work) => work,
+            Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, number),
+        };
+        // One round, one attempt.
+        loop {
+            number += 1;
+            (options.observer)(Progress::Attempt { task, number });
+            let started = Instant::now();
+            let seed = seed(options.seed, &task.id, number);
+            let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
+            *attempt_model.sampling.lock().unwrap_or_else(PoisonError::into_inner) =
+                AttemptSampling { seed, temperature };
+            let before = session.trace.len();
+            let done = work(&message);
+            if cancelled() {
+                return Ok(None);
+            }
+            // Whatever stopped the solver: what counts is what lies there now.
+            let checked = verify(task, &sandbox, &dir).map(|check| match check {
+                ScriptOutcome::Passed => {
+                    // Where the files are as at the beginning, so is what the team has done.
+                    let entries = session.trace.entries();
+                    let since = if rule.retry == Retry::Feedback { 0 } else { before };
+                    delegated(task, solver, &entries[since..])
+                }
+                failed => failed,
+            });
+            if cancelled() {
+                return Ok(None);
+            }
+            let broken = dir.probe_disk().err().map(|error| format!("the disk can't be written: {error}"));
+            let (log, broken) = match done {
+                Ok(log) => (log, broken),
+                Err(Infrastructure(reason)) => (AttemptLog::default(), Some(reason)),
+            };
+            let mut output = String::new();
+            let (verdict, reason) = match (checked, broken) {
+                (Ok(ScriptOutcome::Passed), _) => (Verdict::Solved, String::new()),
+                (Ok(ScriptOutcome::Failed(_)), Some(reason)) | (Err(Infrastructure(reason)), _) => {
+                    (Verdict::Error, reason)
+                }
+                (Ok(ScriptOutcome::Failed(text)), None) => {
+                    let parts = [log.note.as_str(), cut(&text, FEEDBACK_BYTES)];
+                    let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+                    let reason = parts.join("; ");
+                    output = text;
+                    (Verdict::Failed, reason)
+                }
+            };
+            let cost = Cost::of(&log.messages);
+            record(Attempt {
+                task: task.id.clone(),
+                attempt: number,
+                seed,
+                verdict,
+                reason: reason.clone(),
+                seconds: started.elapsed().as_secs_f64(),
+                cost,
+                ttft: log.messages.first().map(|message| message.ttft),
+                tokens_per_second: cost.tokens_per_second(),
+                trace: relative(&trace),
+                messages: log.messages,
+            })?;
+            let stuck = log.give_up && rule.retry != Retry::Fresh;
+            let over = stuck || number >= attempts || Instant::now() >= deadline;
+            if verdict != Verdict::Failed || over {
+                return finished(verdict, reason, number);
+            }
+            message = rule.retry.message(instruction, &output, &session.trace.entries());
+            if rule.retry == Retry::Feedback {
+                continue;
+            }
+            let cleared = dir.clear().map_err(Infrastructure::from);
+            if let Err(Infrastructure(reason)) = cleared.and_then(|()| set_up(task, &sandbox, &dir)) {
+                return finished(Verdict::Error, reason, number);
+            }
+            if rule.retry == Retry::Fresh {
+                break;
+            }
+        }
+    }
+}
+
+/// The seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed, the
+/// task and the number.
+pub fn seed(run: u64, task: &str, number: u32) -> u64 {
+    let hash = Sha256::digest(format!("{run}\n{task}\n{number}"));
+    hash.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
+}
+
+/// The file of the conversation that begins with this attempt.
+fn trace_name(id: &str, attempt: u32) -> String {
+    if attempt == 1 { format!("{id}.jsonl") } else { format!("{id}@{attempt}.jsonl") }
+}
+
+/// Removes the conversations of a task that a killed run has left.
+fn remove_traces(traces: &Path, id: &str) -> std::io::Result<()> {
+    let Ok(entries) = traces.read_dir() else { return Ok(()) };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let rest = name.strip_prefix(id).unwrap_or_default();
+        if rest.starts_with('@') || rest == ".jsonl" {
+            std::fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// A trace as the run file beside its folder names it.
+fn relative(trace: &Path) -> String {
+    let names = trace.parent().and_then(Path::file_name).zip(trace.file_name());
+    names.map_or_else(String::new, |(folder, file)| {
+        Path::new(folder).join(file).to_string_lossy().into_owned()
+    })
+}
+
+/// The agent's NPC, with the jinxes of the task beside its own.
+/// That the team lacks whom or what the task needs is not the agent's fault.
+fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
+    let team = solver.team;
+    if let Some(name) = task.jinxes.iter().find(|name| team.jinx(name).is_none()) {
+        return Err(Infrastructure(format!("the team {} has no jinx `{name}`", team.name)));
+    }
+    if let Some(name) = task.delegates.iter().find(|name| team.member(name).is_none()) {
+        return Err(Infrastructure(format!("the team {} has no member `{name}`", team.name)));
+    }
+    let mut npc = solver.npc.clone();
+    let new = task.jinxes.iter().filter(|name| !solver.npc.jinxes.contains(name));
+    npc.jinxes.extend(new.cloned());
+    Ok(npc)
+}
+
+/// Whether each member that the task names has worked: in a conversation that was begun for it, one
+/// of its calls succeeded.
+fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> ScriptOutcome {
+    let has_worked = |name: &str| {
+        let meant = |record: &Record| match record {
+            Record::Start(start) if start.team == solver.team.name => start.npc == name,
+            Record::Start(start) => start.team == name,
+            _ => false,
+        };
+        let begun = entries.iter().filter(|entry| !entry.scope.is_empty() && meant(&entry.record));
+        let done = |scope: &str| {
+            entries.iter().any(|entry| {
+                entry.scope == scope
+                    && matches!(&*entry.record, Record::ToolResult { result, .. } if result.ok)
+            })
+        };
+        begun.into_iter().any(|entry| done(&entry.scope))
+    };
+    match task.delegates.iter().find(|name| !has_worked(name)) {
+        Some(name) => ScriptOutcome::Failed(format!("The result is right, but {name} has not worked on it.")),
+        None => ScriptOutcome::Passed,
+    }
+}
+
+/// Who works on the task in the conversation of `session`.
+fn worker<'a, 's: 'a>(
+    solver: &'a Solver,
+    npc: &'a Npc,
+    session: &'a Session<'s>,
+    deadline: Instant,
+) -> Result<Worker<'a>, Infrastructure> {
+    let mut agent = Agent::new(session, solver.team, npc, None)?.until(deadline);
+    Ok(Box::new(move |message| {
+        let before = session.trace.entries().len();
+        let outcome = agent.run(message);
+        let entries = session.trace.entries();
+        let mut log = log(&entries, before, &solver.named);
+        log.note = match outcome {
+            Ok(Outcome::Answer { .. } | Outcome::Cancelled) => String::new(),
+            Ok(Outcome::TurnLimit { turns }) => format!("it used all {turns} turns"),
+            Ok(Outcome::Length) => "a turn reached the limit on tokens".to_owned(),
+            Ok(Outcome::Deadline) => "the time was up".to_owned(),
+            Ok(Outcome::Repetition { call: Some(call) }) => format!("it called {call} again and again"),
+            Ok(Outcome::Repetition { call: None }) => "it repeated itself".to_owned(),
+            Ok(Outcome::Failed { error }) => error,
+            // A model that has worked so far and does not go on: most likely the conversation
+            // outgrew its context.
+            Err(alara_harness::Error::Model(error)) if error.is_outage() => {
+                return Err(alara_harness::Error::Model(error).into());
+            }
+            Err(error @ alara_harness::Error::Model(_))
+                if agent.records().any(|record| matches!(record, Record::Assistant { .. })) =>
+            {
+                log.give_up = true;
+                Infrastructure::from(error).0
+            }
+            Err(error) => return Err(error.into()),
+        };
+        Ok(log)
+    }))
+}
+
+/// The turns of models in an attempt, which begins after `before` of the entries.
+/// Each with its NPC, its cost and the model that its conversation had then.
+fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
+    let mut messages = Vec::new();
+    for (index, entry) in entries.iter().enumerate().skip(before) {
+        let Record::Assistant { message, usage, .. } = &*entry.record else { continue };
+        let start = entries[..index].iter().rev().find_map(|earlier| match &*earlier.record {
+            Record::Start(start) if earlier.scope == entry.scope => Some(start),
+            _ => None,
+        });
+        let (npc, model) = start.map_or(("", ""), |start| (&start.npc, &start.model));
+        let hash = if model == named.name { named.hash.clone() } else { String::new() };
+        messages.push(TurnRecord {
+            npc: npc.to_owned(),
+            model: Named { name: model.to_owned(), hash },
+            tool_calls: message.tool_calls.len() as u64,
+            tokens_in: usage.prompt_tokens as u64,
+            tokens_cached: usage.cached_tokens as u64,
+            tokens_out: usage.completion_tokens as u64,
+            ttft: usage.time_to_first_token.as_secs_f64(),
+            decode_seconds: usage.decode_time.as_secs_f64(),
+            tokens_drafted: usage.drafts.drafted as u64,
+            tokens_accepted: usage.drafts.accepted as u64,
+        });
+    }
+    AttemptLog { messages, ..AttemptLog::default() }
+}
+
+/// A model that samples with the seed and temperature of the attempt under way.
+struct AttemptModel<'a> {
+    model: &'a dyn ChatModel,
+    thinking: Option<bool>,
+    sampling: Mutex<AttemptSampling>,
+}
+
+/// How an attempt differs from the run's sampling.
+#[derive(Clone, Copy, Default)]
+struct AttemptSampling {
+    seed: u64,
+    /// The temperature is at least this.
+    temperature: f32,
+}
+
+impl ChatModel for AttemptModel<'_> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn chat(&self, mut request: Request) -> Result<Events<'_>, ModelError> {
+        let AttemptSampling { seed, temperature } =
+            *self.sampling.lock().unwrap_or_else(PoisonError::into_inner);
+        request.sampling.seed = seed;
+        request.sampling.temperature = request.sampling.temperature.max(temperature);
+        request.thinking = self.thinking.or(request.thinking);
+        self.model.chat(request)
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.model.context()
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        self.model.format()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_differ_by_run_task_and_attempt() {
+        let seeds = [seed(0, "a", 1), seed(1, "a", 1), seed(0, "b", 1), seed(0, "a", 2), seed(0, "a1", 1)];
+        for (index, one) in seeds.iter().enumerate() {
+            assert!(seeds[..index].iter().all(|other| other != one));
+        }
+        assert_eq!(seeds[0], seed(0, "a", 1));
+    }
+
+    #[test]
+    fn only_the_traces_of_the_task_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = ["a-1.jsonl", "a-1@2.jsonl", "a-1.b.jsonl", "a-10.jsonl"];
+        names.iter().for_each(|name| std::fs::write(folder.path().join(name), "").unwrap());
+        remove_traces(folder.path(), "a-1").unwrap();
+        let left = names.map(|name| folder.path().join(name).exists());
+        assert_eq!(left, [false, false, true, true]);
+    }
+}

@@ -1,0 +1,105 @@
+//! The scripts of a task, setup and verification.
+//! They run in the sandbox, within a time limit, whatever the agent did.
+
+use std::time::Duration;
+
+use alara_harness::error::chain;
+use alara_harness::sandbox::{Policy, Sandbox, Script};
+
+use crate::Task;
+use crate::options::Options;
+use crate::task_dir::TaskDir;
+
+/// Longest time of the setup.
+const SETUP: Duration = Duration::from_secs(60);
+/// Longest time of a verification, which does not count as the task's.
+const VERIFY: Duration = Duration::from_secs(30);
+/// Most bytes that are kept of what a script prints.
+const OUTPUT_BYTES: usize = 16 * 1024;
+/// Git's identity and default branch; what it writes need not outlive the machine.
+/// `HOME` is the task's own, so nobody's own settings come in.
+const GIT_CONFIG: &str = "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n[core]\n\tfsync = none\n";
+
+/// Something that is not the agent's fault, as a person should read it.
+pub struct Infrastructure(pub String);
+
+impl<E: std::error::Error> From<E> for Infrastructure {
+    fn from(error: E) -> Self {
+        Infrastructure(chain(&error))
+    }
+}
+
+/// How a script of the task ended, and what it printed.
+pub enum ScriptOutcome {
+    Passed,
+    Failed(String),
+}
+
+/// The sandbox of a task, with the setup done.
+pub fn prepare(task: &Task, options: &Options, dir: &TaskDir) -> Result<Sandbox, Infrastructure> {
+    if let Some(name) = task.programs().into_iter().find(|name| !options.programs.contains_key(*name)) {
+        return Err(Infrastructure(format!("{name} is not installed")));
+    }
+    let policy = Policy {
+        network: false,
+        home: Some(dir.home.clone()),
+        private_tmp: Some(dir.tmp.clone()),
+        isolation: options.isolation,
+        ..Policy::default()
+    };
+    let sandbox = match Sandbox::new(&dir.work, policy.clone()) {
+        // A task that does not name `/tmp` gets by without a private one.
+        Err(alara_harness::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
+            Sandbox::new(&dir.work, Policy { private_tmp: None, ..policy })?
+        }
+        other => other?,
+    };
+    let sandbox = sandbox.with_cancel(options.cancel.clone());
+    set_up(task, &sandbox, dir)?;
+    Ok(sandbox)
+}
+
+/// Makes of empty folders what the task begins with.
+pub fn set_up(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<(), Infrastructure> {
+    dir.open()?;
+    std::fs::write(dir.home.join(".gitconfig"), GIT_CONFIG)?;
+    match script(sandbox, &task.setup, SETUP)? {
+        ScriptOutcome::Passed => Ok(()),
+        ScriptOutcome::Failed(output) => Err(Infrastructure(format!("the setup failed: {output}"))),
+    }
+}
+
+/// Runs the verification.
+/// That its folders are gone is the agent's fault.
+pub fn verify(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<ScriptOutcome, Infrastructure> {
+    if let Err(error) = dir.open() {
+        return Ok(ScriptOutcome::Failed(error.to_string()));
+    }
+    script(sandbox, &task.verify, VERIFY)
+}
+
+/// Runs bash.
+/// Its output is what it printed on stdout, or else on stderr.
+fn script(sandbox: &Sandbox, code: &str, timeout: Duration) -> Result<ScriptOutcome, Infrastructure> {
+    if code.trim().is_empty() {
+        return Ok(ScriptOutcome::Passed);
+    }
+    let output = sandbox.run(&Script {
+        program: &["bash", "-c", code],
+        env: &[],
+        stdin: None,
+        timeout,
+        network: false,
+        output_limit: OUTPUT_BYTES,
+    })?;
+    if output.timed_out {
+        let seconds = timeout.as_secs();
+        return Err(Infrastructure(format!("a script of the task did not end within {seconds} seconds")));
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(match output.exit {
+        Some(0) => ScriptOutcome::Passed,
+        _ if text(&output.stdout).is_empty() => ScriptOutcome::Failed(text(&output.stderr)),
+        _ => ScriptOutcome::Failed(text(&output.stdout)),
+    })
+}

@@ -1,0 +1,224 @@
+//! What commands that put an agent to work have in common: who works, with which model, where, and
+//! under which rules.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use alara_engine::{SamplingOverrides, disk};
+use alara_harness::calls::Calls;
+use alara_harness::permission::Answer;
+use alara_harness::sandbox::enforced;
+use alara_harness::team::Search;
+use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team, Trace};
+use anyhow::{Context, bail};
+
+use crate::progress::count;
+use crate::{ask, cache, consent, model, state, ui};
+
+/// The exit code of a program that an interrupt ended, as shells count.
+pub const INTERRUPTED: u8 = 130;
+
+/// Who works, and how.
+#[derive(clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team
+    /// alara]
+    #[arg(short, long)]
+    pub team: Option<String>,
+    /// The NPC [default: the team's forenpc]
+    #[arg(short, long)]
+    pub npc: Option<String>,
+    #[command(flatten)]
+    pub model: model::Args,
+    /// The only directory in which files may be changed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub workdir: PathBuf,
+    /// Seed of the sampler
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Sampling temperature; 0 takes the most likely token [default: what the model's file
+    /// recommends, else 0]
+    #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
+    temperature: Option<f32>,
+    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool, or
+    /// `finish`, which answers.
+    /// `thought` lets it think in one sentence first [default: the NPC's, else forced where the
+    /// prompt tells the tools, free otherwise]
+    #[arg(long, value_name = "free|forced|thought")]
+    pub calls: Option<Calls>,
+    /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
+    #[arg(long)]
+    pub yes: bool,
+    /// Where to write the trace [default: a new file in the user's state directory]
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+fn temperature(text: &str) -> Result<f32, String> {
+    match text.parse() {
+        Ok(number) if f32::is_finite(number) && number >= 0.0 => Ok(number),
+        _ => Err("a temperature is a number from 0 up".to_owned()),
+    }
+}
+
+impl Args {
+    /// The team; what is odd in its files is told.
+    pub fn team(&self) -> anyhow::Result<Team> {
+        find(self.team.as_deref(), self.yes)
+    }
+
+    /// Where its agents get their models from.
+    pub fn models(&self) -> model::Source {
+        self.model.source(1, self.yes)
+    }
+
+    /// The sandbox of the work, in which the team's files can be read, with a warning if it is
+    /// incomplete here.
+    pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
+        let sandbox = sandbox(team, &self.workdir, self.model.cache.folder(), self.yes)?;
+        warn_of_sandbox();
+        Ok(sandbox)
+    }
+
+    /// A session with what was asked for: sampling, rules, threads, trace, and a person to be asked
+    /// if there is one.
+    pub fn equip<'a>(
+        &self,
+        session: Session<'a>,
+        end_line: impl Fn() + Send + Sync + 'a,
+    ) -> anyhow::Result<Session<'a>> {
+        let sampling = SamplingOverrides {
+            seed: Some(self.seed),
+            temperature: self.temperature,
+            ..SamplingOverrides::default()
+        };
+        let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
+        let mut session =
+            session.sampled(sampling).calling(self.calls).permitted(consent::answers()?).traced(trace);
+        session.threads = self.model.threads();
+        if self.yes {
+            return Ok(session.asking(|_| Answer::Yes));
+        }
+        if ask::is_possible() {
+            return Ok(session.asking(move |question| {
+                end_line();
+                ask::person(question)
+            }));
+        }
+        Ok(session)
+    }
+}
+
+/// A sandbox in the directory `work`, in which the team's files can be read.
+/// What lies in the folder `cache` can't be changed there, and what lies in `work` is guarded
+/// unless all is said `yes` to beforehand.
+pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, yes: bool) -> Result<Sandbox, Error> {
+    // Only what is there can be protected.
+    // If it can't be made or is not fit, the model says so and goes without.
+    let _ = cache.as_deref().map(disk::claim);
+    let readable = team.directory.iter().cloned().collect();
+    let protected = protected(team.directory.as_deref(), work, cache);
+    Sandbox::new(work, Policy { readable, protected, guard: !yes, ..Policy::default() })
+}
+
+/// Tells what the sandbox can't enforce on this machine.
+pub fn warn_of_sandbox() {
+    if let Some(warning) = enforced().warning() {
+        ui::note(&format!("warning: {warning}"));
+    }
+}
+
+/// What an agent must not change, since it says what the agent may do.
+/// That is its team, the user's answers and settings, and the prefix cache.
+/// Of a team around the work directory, only its own files.
+fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) -> Vec<PathBuf> {
+    let config = search().config_home.map(|config| config.join("alara"));
+    let own = [state::directory(), config, cache::default(), prefix_cache];
+    let mut protected: Vec<PathBuf> = own.into_iter().flatten().collect();
+    let Some(team) = team else { return protected };
+    let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));
+    if !team.canonicalize().is_ok_and(around) {
+        protected.push(team.to_owned());
+        return protected;
+    }
+    let own = |path: &PathBuf| {
+        let named = path.file_name().is_some_and(|name| {
+            ["permissions.yaml", "agents.md", "jinxes", "jinxs", "agents"].iter().any(|own| name == *own)
+        });
+        named || path.extension().is_some_and(|extension| extension == "ctx" || extension == "npc")
+    };
+    let entries = team.read_dir().into_iter().flatten().flatten();
+    protected.extend(entries.map(|entry| entry.path()).filter(own));
+    protected
+}
+
+/// The team with this name, or the one that is meant without; what is odd in its files is told.
+/// One that was found rather than named needs a yes, which `yes` is.
+pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
+    let team = search().team(name)?;
+    consent::team(&team, yes)?;
+    tell(&team.diagnostics, name.unwrap_or("npc_team"));
+    Ok(team)
+}
+
+/// The built-in team, whatever lies here, without the user's own jinxes.
+pub fn built_in() -> anyhow::Result<Team> {
+    Ok(Team::stock("alara")?)
+}
+
+/// The team in whose folder of jinxes a file lies, the innermost one.
+pub fn team_around(file: &Path) -> Option<Team> {
+    let is_root = |folder: &&Path| folder.ends_with("jinxes") || folder.ends_with("jinxs");
+    file.ancestors().filter(is_root).filter_map(Path::parent).find_map(|directory| team_in(directory).ok())
+}
+
+/// The team in this directory.
+pub fn team_in(directory: &Path) -> anyhow::Result<Team> {
+    let name = directory.to_str().with_context(|| format!("{} is no text", directory.display()))?;
+    let name = if name.is_empty() { "." } else { name };
+    // With a slash it is never the name of a team that lies elsewhere.
+    Ok(search().team(Some(&format!("{}/", name.trim_end_matches('/'))))?)
+}
+
+/// Tells what is wrong in files; what is only odd is counted.
+pub fn tell(diagnostics: &[Diagnostic], name: &str) {
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    for error in errors {
+        ui::note(&error.to_string());
+    }
+    if !warnings.is_empty() {
+        ui::note(&format!("{}; `alara check {name}` tells them", count(warnings.len(), "warning")));
+    }
+}
+
+/// Where teams are looked for.
+pub fn search() -> Search {
+    let home = std::env::home_dir();
+    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Search {
+        work: PathBuf::new(),
+        config_home: config.or_else(|| Some(home.as_ref()?.join(".config"))),
+        home,
+    }
+}
+
+/// The first interrupt raises `cancel`, the second ends the process.
+pub fn cancel_by_interrupt(cancel: Arc<AtomicBool>) -> anyhow::Result<()> {
+    ctrlc::set_handler(move || {
+        if cancel.swap(true, Ordering::Relaxed) {
+            std::process::exit(INTERRUPTED.into());
+        }
+    })
+    .context("can't catch interrupts")
+}
+
+/// An argument of a jinx that was typed as `name=value`.
+pub fn pair(text: &str) -> anyhow::Result<(&str, &str)> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name, value)),
+        _ => bail!("`{text}` is no argument: write name=value"),
+    }
+}

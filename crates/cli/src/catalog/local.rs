@@ -1,0 +1,149 @@
+//! The models on this machine: in the hub's cache and in Ollama's folder.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::cache::{Cache, Cached};
+use super::choice::choose;
+use super::name::{HubName, Wanted, parts, split};
+use super::{Entry, entries, find, hub, ollama};
+
+/// Whose a model is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Store {
+    /// The hub's cache.
+    Hub,
+    Ollama,
+}
+
+/// A model on this machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Local {
+    /// A name that `-m` takes.
+    pub name: String,
+    pub source: Store,
+    /// The file, or the first part of a split one.
+    pub path: PathBuf,
+    /// Of all parts that are here.
+    pub bytes: u64,
+    /// Parts that are missing of a split model.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<String>,
+    /// The model of the catalog that it is.
+    pub catalog: Option<String>,
+}
+
+/// The hub's cache.
+///
+/// # Errors
+/// If there is no home folder.
+pub fn cache() -> Result<Cache> {
+    Ok(Cache { root: hub::cache_folder()? })
+}
+
+/// All models on this machine, projectors and adapters of the cache among them: a file must be
+/// opened to tell.
+pub fn models() -> Result<Vec<Local>> {
+    let cached = cache()?.files();
+    let mut models = Vec::new();
+    for file in &cached {
+        let parts = parts(&file.file);
+        if parts.first() != Some(&file.file) && cached.iter().any(|other| is_part(other, file, &parts[0])) {
+            continue;
+        }
+        let here: Vec<&Cached> =
+            parts.iter().filter_map(|part| cached.iter().find(|other| is_part(other, file, part))).collect();
+        let missing = parts.iter().filter(|part| !here.iter().any(|other| other.file == **part));
+        let entry = entries()?.iter().find(|entry| is_of(entry, file));
+        models.push(Local {
+            name: format!("{}:{}", file.repository, file.file),
+            source: Store::Hub,
+            path: file.path.clone(),
+            bytes: here.iter().map(|part| part.bytes).sum(),
+            missing: missing.cloned().collect(),
+            catalog: entry.map(|entry| entry.name.clone()),
+        });
+    }
+    // Of a split model whose first part is missing, one part stands for all.
+    models.dedup_by(|a, b| match (split_name(&a.name), split_name(&b.name)) {
+        (Some(a), Some(b)) => a == b,
+        _ => false,
+    });
+    for held in ollama::folder().map(|folder| ollama::models(&folder)).unwrap_or_default() {
+        let entry = entries()?.iter().find(|entry| is_same(entry, &held.name));
+        models.push(Local {
+            name: held.name,
+            source: Store::Ollama,
+            path: held.path,
+            bytes: held.bytes,
+            missing: Vec::new(),
+            catalog: entry.map(|entry| entry.name.clone()),
+        });
+    }
+    Ok(models)
+}
+
+/// The file of the model of that name: of the catalog, of Ollama's, or of the hub's cache.
+///
+/// # Errors
+/// If the catalog can't be read.
+pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
+    let of_ollama = |name: &str| Some(ollama::find(&ollama::folder()?, name)?.path);
+    if let Some(entry) = find(name)? {
+        let cached = cache()
+            .ok()
+            .and_then(|cache| cache.find(&entry.repository, &entry.file, entry.sha256.as_deref()));
+        return Ok(cached.or_else(|| entry.ollama.as_deref().and_then(of_ollama)));
+    }
+    let cached = || in_cache(&cache().ok()?, &name.parse().ok()?, None);
+    Ok(of_ollama(name).or_else(cached))
+}
+
+/// The file that is meant, if the cache has it: of the repository's files there the one that a
+/// download would take.
+pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
+    let files = match &name.wanted {
+        Wanted::File(file) => parts(file),
+        wanted => {
+            let here = cache.files().into_iter().filter(|cached| cached.repository == name.repository);
+            let files: Vec<String> = here.map(|cached| cached.file).collect();
+            choose(&name.repository, &files, wanted).ok()?.files
+        }
+    };
+    cache.find(&name.repository, files.first()?, sha256)
+}
+
+/// How much of a model of the catalog has been downloaded, if it is not whole.
+pub fn partial(cache: &Cache, entry: &Entry) -> Option<u64> {
+    let about = cache.partial(&entry.repository, entry.sha256.as_deref()?).metadata().ok()?;
+    Some(about.len())
+}
+
+fn is_of(entry: &Entry, cached: &Cached) -> bool {
+    let blob = std::fs::read_link(&cached.path).ok();
+    let hash = blob.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    let same = match (&entry.sha256, hash.filter(|hash| hub::is_sha256(hash))) {
+        (Some(expected), Some(found)) => expected.eq_ignore_ascii_case(found),
+        _ => true,
+    };
+    same && entry.repository == cached.repository && entry.file == cached.file
+}
+
+fn is_same(entry: &Entry, ollama: &str) -> bool {
+    let named = |tag: &str| {
+        let whole = if tag.contains(':') { tag.to_owned() } else { format!("{tag}:latest") };
+        whole.eq_ignore_ascii_case(ollama)
+    };
+    entry.ollama.as_deref().is_some_and(named)
+}
+
+fn is_part(other: &Cached, of: &Cached, part: &str) -> bool {
+    other.repository == of.repository && other.file == part
+}
+
+fn split_name(name: &str) -> Option<&str> {
+    split(name).map(|(prefix, _)| prefix)
+}

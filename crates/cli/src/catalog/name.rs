@@ -1,0 +1,193 @@
+//! The ways in which people write the name of a file on the hub.
+
+use std::str::FromStr;
+
+use anyhow::{Result, bail, ensure};
+
+/// What is wanted of which repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubName {
+    /// `owner/name`.
+    pub repository: String,
+    /// A commit, branch or tag; without it `main`.
+    pub revision: Option<String>,
+    pub wanted: Wanted,
+}
+
+/// Which file of a repository.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The one of that path.
+    /// Of a split model, any part stands for all.
+    File(String),
+    /// The one whose name has this quantization in it.
+    Quantization(String),
+    /// Q4_K_M, the only one, or what is nearest to it.
+    Any,
+}
+
+/// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`.
+/// `hf:`, `hf.co/` or `huggingface.co/` may stand before it.
+/// Reads addresses too, as the hub's pages have them:
+/// `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` instead of `resolve`.
+/// As with Ollama, `:latest` is as good as nothing.
+///
+/// A name becomes a path of the cache, so nothing that could leave its folder passes.
+impl FromStr for HubName {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<HubName> {
+        let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, rest)| (Some(s), rest));
+        let rest = if scheme.is_none() { rest.strip_prefix("hf:").unwrap_or(rest) } else { rest };
+        ensure!(matches!(scheme, None | Some("https" | "hf")), "can't download from {text}");
+        let hosts = ["huggingface.co/", "hf.co/", "www.huggingface.co/"];
+        let stripped = hosts.iter().find_map(|host| rest.strip_prefix(host));
+        let rest = match (scheme, stripped) {
+            (Some("https"), None) => {
+                bail!(
+                    "{text} is not on the hub\nhint: download it with another tool, and give its path to -m"
+                )
+            }
+            (_, stripped) => stripped.unwrap_or(rest),
+        };
+        let rest = rest.split(['?', '#']).next().unwrap_or_default();
+        let (path, after) = rest.split_once(':').map_or((rest, None), |(path, after)| (path, Some(after)));
+        let mut parts = path.trim_end_matches('/').splitn(3, '/');
+        let (Some(owner), Some(name)) = (parts.next(), parts.next()) else {
+            bail!("{text} is no name of the catalog and no repository OWNER/NAME");
+        };
+        let mut revision = None;
+        let wanted = match (parts.next(), after) {
+            (None, None | Some("latest")) => Wanted::Any,
+            (None, Some(file)) if is_gguf(file) => Wanted::File(file.to_owned()),
+            (None, Some(quantization)) => Wanted::Quantization(quantization.to_owned()),
+            (Some(path), None) => match path.split('/').collect::<Vec<_>>().as_slice() {
+                ["tree", of] => {
+                    revision = Some((*of).to_owned());
+                    Wanted::Any
+                }
+                ["resolve" | "blob", of, file @ ..] => {
+                    revision = Some((*of).to_owned());
+                    Wanted::File(file.join("/"))
+                }
+                _ => Wanted::File(path.to_owned()),
+            },
+            (Some(_), Some(_)) => bail!("{text} names a file twice"),
+        };
+        let whole = HubName { repository: format!("{owner}/{name}"), revision, wanted };
+        let word = |word: &str| {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !word.is_empty() && word.chars().all(plain) && !word.starts_with('.')
+        };
+        ensure!(word(owner) && word(name), "{} is no repository OWNER/NAME", whole.repository);
+        ensure!(whole.revision.iter().all(|revision| word(revision)), "{text} has no proper revision");
+        match &whole.wanted {
+            Wanted::File(file) => {
+                ensure!(is_gguf(file), "{file} is no GGUF file: only those can be run");
+                ensure!(is_inside(file), "{file} is no path inside a repository");
+            }
+            Wanted::Quantization(quantization) => ensure!(word(quantization), "{text} is no proper name"),
+            Wanted::Any => {}
+        }
+        Ok(whole)
+    }
+}
+
+/// Whether the name ends as that of a GGUF file does.
+pub fn is_gguf(path: &str) -> bool {
+    path.to_ascii_lowercase().ends_with(".gguf")
+}
+
+/// Whether a path that the network or a user gave stays below the folder that it is joined to.
+pub fn is_inside(path: &str) -> bool {
+    let proper = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', ':', '\0']);
+    path.split('/').all(proper)
+}
+
+/// All files of the model of which `file` is a part: `x-00001-of-00003.gguf` and so on, or the file
+/// alone.
+pub fn parts(file: &str) -> Vec<String> {
+    match split(file) {
+        Some((prefix, count)) => {
+            (1..=count).map(|number| format!("{prefix}-{number:05}-of-{count:05}.gguf")).collect()
+        }
+        None => vec![file.to_owned()],
+    }
+}
+
+/// What the names of all parts begin with, and how many there are; `None` for a model in one file.
+pub fn split(file: &str) -> Option<(&str, u32)> {
+    let stem = file.strip_suffix(".gguf")?;
+    let (before, count) = stem.rsplit_once("-of-")?;
+    let (prefix, number) = before.rsplit_once('-')?;
+    let digits = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    let (number, count): (u32, u32) = match digits(number) && digits(count) {
+        true => (number.parse().ok()?, count.parse().ok()?),
+        false => return None,
+    };
+    // No model has more; a name must not make work without end.
+    (1..=count.min(1000)).contains(&number).then_some((prefix, count)).filter(|(_, count)| *count <= 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spellings() {
+        fn check(text: &str, repository: &str, revision: Option<&str>, wanted: Wanted) {
+            let expected =
+                HubName { repository: repository.into(), revision: revision.map(Into::into), wanted };
+            assert_eq!(text.parse::<HubName>().unwrap(), expected, "{text}");
+        }
+        let file = |name: &str| Wanted::File(name.into());
+        check("o/r", "o/r", None, Wanted::Any);
+        check("hf.co/o/r", "o/r", None, Wanted::Any);
+        check("https://huggingface.co/o/r/", "o/r", None, Wanted::Any);
+        check("https://huggingface.co/o/r/tree/dev", "o/r", Some("dev"), Wanted::Any);
+        check("o/r-GGUF:Q4_K_M", "o/r-GGUF", None, Wanted::Quantization("Q4_K_M".into()));
+        check("hf://o/r:a.gguf", "o/r", None, file("a.gguf"));
+        check("hf:o/r:q4_k_m", "o/r", None, Wanted::Quantization("q4_k_m".into()));
+        check("hf:hf.co/o/r", "o/r", None, Wanted::Any);
+        check("hf.co/o/r:latest", "o/r", None, Wanted::Any);
+        check("o/r/sub/a.gguf", "o/r", None, file("sub/a.gguf"));
+        check(
+            "https://huggingface.co/o/r/resolve/main/Q4/a.gguf?download=true",
+            "o/r",
+            Some("main"),
+            file("Q4/a.gguf"),
+        );
+        check("https://hf.co/o/r/blob/ab12/a.gguf", "o/r", Some("ab12"), file("a.gguf"));
+    }
+
+    #[test]
+    fn what_is_no_name() {
+        fn check(text: &str, words: &str) {
+            let error = text.parse::<HubName>().unwrap_err().to_string();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+        check("qwen", "no name of the catalog and no repository");
+        check("https://example.org/o/r", "is not on the hub");
+        check("ftp://o/r", "can't download from");
+        check("../r:a.gguf", "is no repository");
+        check("hf:../r", "is no repository");
+        check("hf:o", "no name of the catalog and no repository");
+        check("hf:o/r:../../x", "is no proper name");
+        check("hf:o/r:..%2f..%2fa.gguf", "is no path inside");
+        check("o/..:a.gguf", "is no repository");
+        check("o/r:../../a.gguf", "is no path inside");
+        check("o/r/.git/a.gguf", "is no path inside");
+        check("o/r:/etc/a.gguf", "is no path inside");
+        check("o/r/resolve/../a.gguf", "no proper revision");
+        check("o/r/model.safetensors", "is no GGUF file");
+        check("o/r/a.gguf:Q4", "twice");
+    }
+
+    #[test]
+    fn parts_of_a_split_model() {
+        assert_eq!(parts("d/x-00002-of-00002.gguf"), ["d/x-00001-of-00002.gguf", "d/x-00002-of-00002.gguf"]);
+        for whole in ["x.gguf", "x-00003-of-00002.gguf", "x-1-of-2.gguf", "x-00000-of-00002.gguf"] {
+            assert_eq!(parts(whole), [whole]);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! From a name to whole, checked files in the cache.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::Entry;
+use super::cache::Cache;
+use super::choice::choose;
+use super::error::HubError;
+use super::hub::Hub;
+use super::name::{HubName, Wanted, parts};
+use super::transfer::{Client, HubFile, Remote};
+use crate::ui::bytes;
+
+/// Who wants to know how it goes.
+pub trait Watcher {
+    /// Something else is taken than what is usual.
+    fn note(&mut self, text: &str);
+    /// A file begins: its name and, if the hub told it, its size.
+    fn begin(&mut self, file: &str, size: Option<u64>);
+    /// So many bytes of it are here.
+    fn at(&mut self, bytes: u64);
+    /// It is whole, checked and published in the cache.
+    fn end(&mut self);
+}
+
+/// Downloads what is wanted into the cache, all parts of a split model, unless it is there.
+/// Returns the path of the first part.
+/// `entry` is the catalog's word on it, where it is from there.
+///
+/// # Errors
+/// If anything goes wrong: then no file of the cache is half-written but those named
+/// `….incomplete`, which a later try goes on with.
+pub fn pull(
+    cache: &Cache,
+    hub: Hub,
+    name: &HubName,
+    entry: Option<&Entry>,
+    watcher: &mut dyn Watcher,
+) -> Result<PathBuf> {
+    let repository = name.repository.as_str();
+    let expected = entry.and_then(|entry| entry.sha256.as_deref());
+    if hub.offline {
+        return offline(cache, name, expected);
+    }
+    let client = Client::new(hub);
+    let revision = name.revision.as_deref().unwrap_or("main");
+    let files = match &name.wanted {
+        Wanted::File(file) => parts(file),
+        wanted => {
+            let choice = choose(repository, &client.list(repository, revision)?, wanted)?;
+            choice.instead.iter().for_each(|note| watcher.note(note));
+            choice.files
+        }
+    };
+    let mut missing = Vec::new();
+    for file in &files {
+        let hub_file = HubFile { repository, revision, file };
+        let (hub_file, remote) = match client.describe(hub_file) {
+            // Owners rewrite history; the checksum tells whether it is the same file.
+            Err(HubError::NoRevision { .. }) if expected.is_some() => {
+                let hub_file = HubFile { revision: "main", ..hub_file };
+                (hub_file, client.describe(hub_file)?)
+            }
+            described => (hub_file, described?),
+        };
+        if let (Some(expected), Some(found)) = (expected, &remote.sha256) {
+            ensure!(
+                expected.eq_ignore_ascii_case(found),
+                "{file} of {repository} is not the file that the catalog means: its SHA-256 is {found}, not \
+                 {expected}\nhint: `alara models pull {repository}:{file}` takes it as it is"
+            );
+        }
+        let blob = cache.blob(repository, &remote.etag);
+        if blob.metadata().is_ok_and(|about| remote.size.is_none_or(|size| size == about.len())) {
+            publish(cache, hub_file, &remote)?;
+        } else {
+            missing.push((hub_file, remote));
+        }
+    }
+    let blobs = cache.folder(repository).join("blobs");
+    if !missing.is_empty() {
+        fs::create_dir_all(&blobs).with_context(|| format!("can't make the folder {}", blobs.display()))?;
+    }
+    check_space(cache, repository, &blobs, &missing)?;
+    for (hub_file, remote) in missing {
+        let _lock = lock(&cache.lock(repository, &remote.etag), hub_file.file)?;
+        watcher.begin(hub_file.file, remote.size);
+        let partial = cache.partial(repository, &remote.etag);
+        client.fetch(hub_file, &remote, &partial, &mut |at| watcher.at(at))?;
+        let blob = cache.blob(repository, &remote.etag);
+        fs::rename(&partial, &blob).with_context(|| format!("can't write {}", blob.display()))?;
+        publish(cache, hub_file, &remote)?;
+        watcher.end();
+    }
+    let first = files.first().and_then(|file| cache.find(repository, file, expected));
+    first.with_context(|| format!("{repository} is in the cache but can't be read"))
+}
+
+fn publish(cache: &Cache, hub_file: HubFile<'_>, remote: &Remote) -> Result<PathBuf> {
+    let HubFile { repository, revision, file } = hub_file;
+    cache
+        .publish(repository, &remote.etag, &remote.commit, revision, file)
+        .with_context(|| format!("can't write into {}", cache.folder(repository).display()))
+}
+
+/// What the cache alone has of it.
+fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<PathBuf> {
+    let found = super::local::in_cache(cache, name, expected);
+    found.with_context(|| {
+        format!("{} is not on this machine, and HF_HUB_OFFLINE forbids to download it", name.repository)
+    })
+}
+
+/// Held while a file is downloaded, so that two don't write it at once.
+fn lock(path: &Path, file: &str) -> Result<File> {
+    let failed = || format!("can't write {}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(path)).with_context(failed)?;
+    let lock = File::create(path).with_context(failed)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!("{file} is being downloaded by another process"),
+        Err(TryLockError::Error(error)) => Err(error).with_context(failed),
+    }
+}
+
+/// Refuses what does not fit on the disk, before a byte of it is loaded.
+fn check_space(
+    cache: &Cache,
+    repository: &str,
+    folder: &Path,
+    missing: &[(HubFile<'_>, Remote)],
+) -> Result<()> {
+    let here = |remote: &Remote| {
+        let partial = cache.partial(repository, &remote.etag);
+        partial.metadata().map_or(0, |about| about.len())
+    };
+    let left = missing.iter().fold(0, |sum: u64, (_, remote)| {
+        sum.saturating_add(remote.size.unwrap_or(0).saturating_sub(here(remote)))
+    });
+    if let Some(free) = free(folder).filter(|free| *free < left) {
+        // If they hold nothing else.
+        let _ = fs::remove_dir(folder).and_then(|()| fs::remove_dir(cache.folder(repository)));
+        bail!(
+            "not enough space in {}: {} are to be downloaded, {} are free\n\
+             hint: make room, or set HF_HOME to a folder on another disk",
+            cache.root.display(),
+            bytes(left),
+            bytes(free)
+        );
+    }
+    Ok(())
+}
+
+/// Bytes that may be written to the disk of a folder, where the system tells it.
+pub fn free(folder: &Path) -> Option<u64> {
+    #[cfg(unix)]
+    {
+        let about = nix::sys::statvfs::statvfs(folder).ok()?;
+        // Their types differ from system to system.
+        #[allow(clippy::useless_conversion, clippy::unnecessary_cast)]
+        Some((about.blocks_available() as u64).saturating_mul(about.fragment_size() as u64))
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = folder;
+        None
+    }
+}

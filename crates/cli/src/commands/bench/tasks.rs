@@ -1,0 +1,429 @@
+//! `alara bench tasks`: an agent works through a suite.
+//! The table goes to stdout, progress to stderr.
+
+mod display;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use alara_bench::options::{Options, Progress, Solver};
+use alara_bench::policy::{Retry, RuleOverride};
+use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named};
+use alara_bench::run_file::{self, RunFile};
+use alara_bench::runner;
+use alara_bench::sqlite;
+use alara_bench::stats::{self, Table};
+use alara_bench::sweep::{Condition, Shard, Sweep};
+use alara_bench::task_dir::TaskDirs;
+use alara_bench::{Suite, Task};
+use alara_engine::Sampling;
+use alara_harness::ChatModel;
+use alara_harness::calls::Calls;
+use alara_harness::sandbox::{Isolation, enforced};
+use anyhow::{Context, bail};
+use serde_json::json;
+
+use crate::agent::{self, INTERRUPTED};
+use crate::{model, ui};
+use display::Display;
+use plan::Job;
+
+/// Let an agent work through a suite of tasks, or models and conditions through a sweep
+///
+/// Each task runs in folders of its own, in the sandbox.
+/// After each attempt its verification decides; its output is the feedback for the next attempt.
+/// A sweep (a .bench file, or several --trials) writes one run file for each model, condition and
+/// trial.
+/// Exit code 0: the run came to its end, however much was solved, 2: wrong usage, 130: interrupted.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite
+    /// that ships]
+    #[arg(value_name = "SUITE")]
+    suite: Option<PathBuf>,
+    #[command(flatten)]
+    model: model::Args,
+    /// A team's directory, or the name of a team [default: the built-in team alara]
+    #[arg(short, long)]
+    team: Option<String>,
+    /// The NPC that works on the tasks [default: the team's forenpc]
+    #[arg(short, long)]
+    npc: Option<String>,
+    /// Only tasks of these categories
+    #[arg(short, long, value_name = "NAME", num_args = 1..)]
+    category: Vec<String>,
+    /// Only tasks with these ids
+    #[arg(long, value_name = "ID", num_args = 1..)]
+    task: Vec<String>,
+    /// Most attempts a task
+    #[arg(long, default_value = "5", value_name = "N")]
+    attempts: NonZeroU32,
+    /// How a further attempt begins: with the verification's output in the same conversation, with
+    /// everything as at the beginning, or as in the published study
+    #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
+    retry: Retry,
+    /// Rules of categories that have their own, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or
+    /// CATEGORY=:ATTEMPTS
+    #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
+    policy: Vec<(String, RuleOverride)>,
+    /// Most seconds a task, for all its attempts together
+    #[arg(long, default_value = "360", value_name = "SECONDS")]
+    timeout: NonZeroU64,
+    /// From which the seeds of all sampling are derived [default: the sweep's, else 0]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Sampling temperature; 0 always takes the most likely token
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+    /// Least temperature of later attempts: the most likely mistake would only be repeated
+    #[arg(long, default_value_t = 1.0)]
+    retry_temperature: f32,
+    /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt
+    /// tells the tools, free otherwise]
+    #[arg(long, value_name = "free|forced|thought")]
+    calls: Option<Calls>,
+    /// How often all of it is repeated; trial n has the seed --seed + n - 1
+    #[arg(long, value_name = "N")]
+    trials: Option<NonZeroU32>,
+    /// Only this part of the work, as 3/8: for several machines, each of which writes its own files
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
+    /// Say what would run, and what it takes of memory and time, and run nothing
+    #[arg(long, conflicts_with = "list")]
+    plan: bool,
+    /// How many tasks run at a time
+    #[arg(long, default_value = "1", value_name = "N")]
+    parallel: NonZeroUsize,
+    /// Where to write the run, one JSON record a line; the traces lie beside it.
+    /// Of a sweep: the folder for its files [default: runs/DATE-TIME.jsonl, of a sweep
+    /// runs/DATE-TIME]
+    #[arg(long, value_name = "PATH")]
+    out: Option<PathBuf>,
+    /// Go on with a run, or the folder of a sweep, that was interrupted; the other arguments must
+    /// be the same.
+    /// Of a sweep, what has not begun yet is begun
+    #[arg(long, value_name = "PATH", conflicts_with = "out")]
+    resume: Option<PathBuf>,
+    /// Print the table as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// List the tasks and the suite's hash, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Play the tasks' own gold solutions instead of asking a model: a test of the suite
+    #[arg(long, conflicts_with_all = ["model", "team", "npc", "list"])]
+    gold: bool,
+}
+
+impl Args {
+    /// The sweep that was asked for; what the command line names goes before what its file says.
+    fn sweep(&self) -> anyhow::Result<Sweep> {
+        let mut sweep = match &self.suite {
+            Some(path) if path.extension().is_some_and(|ending| ending == "bench") => Sweep::load(path)?,
+            suite => Sweep { suite: suite.clone(), ..Sweep::default() },
+        };
+        if let Some(model) = self.model.model.clone() {
+            sweep.models = vec![model];
+        }
+        if self.gold {
+            sweep.models.clear();
+        }
+        for (own, files) in [(&self.category, &mut sweep.categories), (&self.task, &mut sweep.tasks)] {
+            if !own.is_empty() {
+                files.clone_from(own);
+            }
+        }
+        sweep.trials = self.trials.or(sweep.trials);
+        sweep.seed = self.seed.or(sweep.seed);
+        Ok(sweep)
+    }
+
+    /// The condition that the command line describes.
+    fn condition(&self) -> anyhow::Result<Condition> {
+        let mut categories = BTreeMap::new();
+        for (name, own_rule) in &self.policy {
+            if categories.insert(name.clone(), *own_rule).is_some() {
+                bail!("--policy has two rules for {name}");
+            }
+        }
+        Ok(Condition {
+            name: DEFAULT_CONDITION.to_owned(),
+            team: self.team.clone(),
+            npc: self.npc.clone(),
+            retry: Some(self.retry),
+            attempts: Some(self.attempts),
+            categories,
+            timeout: Some(self.timeout),
+            temperature: Some(self.temperature),
+            retry_temperature: Some(self.retry_temperature),
+            // What the model is loaded with.
+            thinking: None,
+            calls: self.calls,
+        })
+    }
+
+    /// The folder in which the runs of a sweep are written; `None` = it is one run, in a file.
+    fn folder(&self, sweep: &Sweep) -> Option<PathBuf> {
+        let file = self.suite.as_deref().and_then(Path::extension).is_some_and(|ending| ending == "bench");
+        let several = file || sweep.trials.is_some() || self.shard.is_some();
+        let named = || self.resume.clone().or_else(|| self.out.clone());
+        several.then(|| named().unwrap_or_else(|| run_file::default_path().with_extension("")))
+    }
+}
+
+/// Reads `CATEGORY=RULE`.
+fn policy(text: &str) -> Result<(String, RuleOverride), String> {
+    let (category, rule) =
+        text.split_once('=').ok_or("it is CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS")?;
+    Ok((category.to_owned(), rule.parse()?))
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    for temperature in [args.temperature, args.retry_temperature] {
+        if !temperature.is_finite() || temperature < 0.0 {
+            bail!("a temperature is a number from 0 up, not {temperature}");
+        }
+    }
+    let sweep = args.sweep()?;
+    let suite = sweep.suite.as_deref().map_or_else(Suite::stock, Suite::load)?;
+    let tasks = suite.select(&sweep.categories, &sweep.tasks)?;
+    let ruled = sweep.conditions.iter().flat_map(|condition| condition.categories.keys());
+    suite.select(&ruled.chain(args.condition()?.categories.keys()).cloned().collect::<Vec<_>>(), &[])?;
+    if args.list {
+        list(args, &suite, &tasks);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.gold {
+        runner::require_gold(&tasks)?;
+    }
+    let folder = args.folder(&sweep);
+    let jobs = plan::jobs(args, &sweep, &suite, &tasks, folder.as_deref())?;
+    let mut forecasts = Vec::new();
+    if folder.is_some() || args.plan {
+        forecasts = plan::forecasts(args, &jobs)?;
+        plan::tell(&forecasts, args.plan);
+        plan::refuse_missing(&mut forecasts)?;
+    }
+    if args.plan {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if !args.gold
+        && sweep.trials.is_some_and(|trials| trials.get() > 1)
+        && jobs.iter().any(|job| job.run.condition.temperature == Some(0.0))
+    {
+        ui::note(
+            "warning: at temperature 0 the first attempts of all trials are the same; --temperature raises it",
+        );
+    }
+    let fits = |job: &&Job| !forecasts.iter().any(|one| one.model == job.model && one.memory.is_err());
+    let jobs: Vec<&Job> = jobs.iter().filter(fits).collect();
+    if jobs.is_empty() {
+        ui::note("nothing ran: there is no work here");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (files, ended) = work(args, &suite, &jobs, folder.as_deref())?;
+    if !ended {
+        let whole = folder.or(files.into_iter().next()).unwrap_or_default();
+        ui::note(&format!("interrupted; go on with: {}", resume_command(&whole)));
+        return Ok(INTERRUPTED.into());
+    }
+    match &folder {
+        // The others' runs may be under way.
+        Some(folder) if args.shard.is_some() => {
+            ui::note(&format!("runs in {0}; when all shards are done: alara report {0}", folder.display()));
+        }
+        Some(folder) => crate::commands::report::summary(folder, args.json)?,
+        None => files.iter().try_for_each(|file| report(args, file))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Works through the runs, each of which has its file.
+/// Whether all came to their end.
+fn work(
+    args: &Args,
+    suite: &Suite,
+    jobs: &[&Job],
+    folder: Option<&Path>,
+) -> anyhow::Result<(Vec<PathBuf>, bool)> {
+    if let Some(warning) = enforced().warning() {
+        ui::note(&format!("warning: {warning}"));
+    }
+    let dirs = TaskDirs::claim(&std::env::temp_dir())?;
+    let programs = runner::programs(&dirs, Isolation::Auto)?;
+    let display = Display::new(jobs.iter().map(|job| job.tasks.len()).sum());
+    let mut cancel = None;
+    let mut files = Vec::new();
+    let mut loaded: Option<Loaded> = None;
+    for job in jobs {
+        // The old model goes before the new one comes.
+        if loaded.as_ref().is_none_or(|loaded| loaded.wanted != job.model) {
+            drop(loaded.take());
+        }
+        let current = match loaded.take() {
+            Some(current) => current,
+            None => Loaded::find(args, job)?,
+        };
+        let header = job.header(args, suite, &current.named, &programs)?;
+        let (file, before) = open(args, job, folder, header)?;
+        let path = file.path().to_owned();
+        files.push(path.clone());
+        let title = if folder.is_some() { job.title() } else { String::new() };
+        display.begin(title, &before);
+        let left: Vec<&Task> =
+            job.tasks.iter().copied().filter(|task| before.iter().all(|done| done.task != task.id)).collect();
+        let current = loaded.insert(current);
+        if left.is_empty() {
+            continue;
+        }
+        let model = current.model(args, job)?;
+        // Only from here on is there something that an interrupt could break.
+        let cancel = match &cancel {
+            Some(cancel) => cancel,
+            None => {
+                let flag = cancel.insert(Arc::<AtomicBool>::default());
+                agent::cancel_by_interrupt(flag.clone())?;
+                &*flag
+            }
+        };
+        let condition = &job.run.condition;
+        let solver = Solver {
+            team: &job.team,
+            npc: &job.npc,
+            model: model.as_deref(),
+            named: current.named.clone(),
+            sampling: Sampling { temperature: condition.temperature.unwrap_or(0.0), ..Sampling::default() },
+            thinking: condition.thinking,
+            calls: condition.calls,
+        };
+        let observer = |progress: Progress| display.show(&progress);
+        let options = Options {
+            policy: condition.policy(),
+            timeout: job.timeout(),
+            seed: job.run.seed,
+            retry_temperature: condition.retry_temperature.unwrap_or(1.0),
+            parallel: args.parallel.get(),
+            isolation: Isolation::Auto,
+            programs: programs.clone(),
+            cancel: cancel.clone(),
+            observer: &observer,
+        };
+        let whole = folder.unwrap_or(&path);
+        let ended = runner::run(&left, &solver, &options, &dirs, file).with_context(|| {
+            display.clear();
+            format!("the run stopped; when that is mended, go on with: {}", resume_command(whole))
+        })?;
+        if !ended {
+            display.clear();
+            return Ok((files, false));
+        }
+    }
+    display.clear();
+    Ok((files, true))
+}
+
+/// The file of a run, and what of it has come to its end before.
+fn open(
+    args: &Args,
+    job: &Job,
+    folder: Option<&Path>,
+    header: Header,
+) -> anyhow::Result<(RunFile, Vec<Finished>)> {
+    let path = match (&job.path, &args.resume, &args.out) {
+        (Some(path), ..) | (None, Some(path), _) | (None, None, Some(path)) => path.clone(),
+        (None, None, None) => run_file::default_path(),
+    };
+    // Of a sweep, not every run has begun.
+    if args.resume.is_some() && (folder.is_none() || path.exists()) {
+        let (file, run) = RunFile::resume(&path, &header)?;
+        return Ok((file, run.finished));
+    }
+    let file = RunFile::create(&path, header)
+        .context("can't start the run (--out names another place, --resume goes on with this one)")?;
+    Ok((file, Vec::new()))
+}
+
+/// The model that works, which several runs share.
+struct Loaded {
+    wanted: Option<String>,
+    /// Its name and its file's hash.
+    named: Named,
+    model: Option<Arc<dyn ChatModel>>,
+}
+
+impl Loaded {
+    fn find(args: &Args, job: &Job) -> anyhow::Result<Self> {
+        let wanted = job.model.clone();
+        let named = match (args.gold, wanted.as_deref()) {
+            (true, _) => Named { name: "gold".into(), hash: String::new() },
+            (false, None) => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
+            (false, Some(name)) => args.model.named(Some(name)).identity(name)?,
+        };
+        Ok(Loaded { wanted, named, model: None })
+    }
+
+    /// The model, loaded when it is first asked for; `None` = the gold solutions.
+    fn model(&mut self, args: &Args, job: &Job) -> anyhow::Result<Option<Arc<dyn ChatModel>>> {
+        if self.model.is_none() && !args.gold {
+            let mut model = args.model.named(job.model.as_deref());
+            model.steady = false;
+            self.model = Some(model.load(None, args.parallel.get())?);
+        }
+        Ok(self.model.clone())
+    }
+}
+
+fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
+    if args.json {
+        ui::line(&json!({"name": suite.name, "hash": suite.hash, "tasks": tasks}).to_string());
+        return;
+    }
+    ui::line(&format!("suite {}, {} tasks, hash {}", suite.name, suite.tasks.len(), suite.hash));
+    let width = tasks.iter().map(|task| task.id.len()).max().unwrap_or(0);
+    for task in tasks {
+        let (id, difficulty) = (&task.id, task.difficulty.to_string());
+        let line = task.instruction.trim().lines().next().unwrap_or_default();
+        ui::line(&format!("{id:width$}  {difficulty:6}  {line}"));
+    }
+}
+
+fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let run = run_file::read(path)?;
+    sqlite::write(&path.with_extension("sqlite"), [(path, &run)])?;
+    let table = stats::table([&run]);
+    if args.json {
+        let mut report = serde_json::to_value(&table)?;
+        report["suite"] = json!(run.header.suite);
+        report["model"] = json!(run.header.model);
+        report["file"] = json!(path);
+        ui::line(&report.to_string());
+    } else {
+        ui::table(&Table::COLUMNS, table.rows());
+    }
+    ui::note(&format!("run file {0}; more with: alara report {0}", path.display()));
+    Ok(())
+}
+
+/// The command of this process, going on with `path`.
+fn resume_command(path: &Path) -> String {
+    let mut words: Vec<String> = std::env::args().collect();
+    for (flag, values) in [("--out", 1), ("--resume", 1)] {
+        if let Some(at) = words.iter().position(|word| word == flag) {
+            words.drain(at..(at + 1 + values).min(words.len()));
+        }
+        words.retain(|word| !word.starts_with(&format!("{flag}=")));
+    }
+    words.extend(["--resume".to_owned(), path.display().to_string()]);
+    let quoted =
+        words.iter().map(|word| match word.contains(|c: char| c.is_whitespace() || "'\"$&;".contains(c)) {
+            true => format!("'{}'", word.replace('\'', r"'\''")),
+            false => word.clone(),
+        });
+    quoted.collect::<Vec<_>>().join(" ")
+}

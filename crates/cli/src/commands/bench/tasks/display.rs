@@ -1,0 +1,117 @@
+//! What people see while a suite is worked through.
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use alara_bench::options::Progress;
+use alara_bench::record::{Finished, Verdict};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::ui;
+
+/// Progress: a bar at a terminal, a line a task elsewhere.
+pub struct Display {
+    bar: Option<ProgressBar>,
+    total: u64,
+    /// The name of the run that goes on.
+    run: Mutex<String>,
+    done: AtomicU64,
+    solved: AtomicU64,
+}
+
+impl Display {
+    /// Of `total` tasks, of which none has come to its end yet.
+    pub fn new(total: usize) -> Self {
+        let total = total as u64;
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style =
+                ProgressStyle::with_template("{bar:24} {pos}/{len}  {elapsed}  {eta} left  {wide_msg}");
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::new(total).with_style(style);
+            bar.enable_steady_tick(Duration::from_millis(200));
+            bar
+        });
+        Display { bar, total, run: Mutex::default(), done: AtomicU64::new(0), solved: AtomicU64::new(0) }
+    }
+
+    /// Another run begins, of which these tasks have come to their end before.
+    /// `name` is empty if it is the only one.
+    pub fn begin(&self, name: String, before: &[Finished]) {
+        *self.run.lock().unwrap_or_else(PoisonError::into_inner) = name;
+        let solved = before.iter().filter(|done| done.verdict == Verdict::Solved).count();
+        self.solved.fetch_add(solved as u64, Ordering::Relaxed);
+        self.skip(before.len());
+    }
+
+    /// So many tasks need no work.
+    pub fn skip(&self, tasks: usize) {
+        self.done.fetch_add(tasks as u64, Ordering::Relaxed);
+        if let Some(bar) = &self.bar {
+            bar.inc(tasks as u64);
+            bar.reset_eta();
+        }
+    }
+
+    /// Says something beside the bar.
+    pub fn note(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => ui::note(text),
+        }
+    }
+
+    fn run(&self) -> String {
+        match self.run.lock().unwrap_or_else(PoisonError::into_inner).as_str() {
+            "" => String::new(),
+            name => format!("{name}  "),
+        }
+    }
+
+    pub fn show(&self, progress: &Progress) {
+        match progress {
+            Progress::Attempt { task, number } => {
+                let solved = self.solved.load(Ordering::Relaxed);
+                if let Some(bar) = &self.bar {
+                    let run = self.run();
+                    bar.set_message(format!("{run}{}, attempt {number}; {solved} solved so far", task.id));
+                }
+            }
+            Progress::Finished(finished) => {
+                if finished.verdict == Verdict::Solved {
+                    self.solved.fetch_add(1, Ordering::Relaxed);
+                }
+                let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
+                let width = self.total.to_string().len();
+                self.note(&format!("{done:width$}/{}  {}{}", self.total, self.run(), line(finished)));
+                if let Some(bar) = &self.bar {
+                    bar.inc(1);
+                }
+            }
+        }
+    }
+
+    pub fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// A finished task in one line.
+fn line(finished: &Finished) -> String {
+    let attempts = match finished.attempts {
+        1 => "1 attempt".to_owned(),
+        attempts => format!("{attempts} attempts"),
+    };
+    let reason = finished.reason.lines().next().unwrap_or_default();
+    let reason = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(160).collect::<String>();
+    let head = format!(
+        "{:16} {:6}  {attempts}, {:.1} s",
+        finished.task,
+        finished.verdict.to_string(),
+        finished.seconds
+    );
+    if reason.is_empty() { head } else { format!("{head}  {reason}") }
+}

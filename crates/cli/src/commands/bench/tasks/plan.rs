@@ -1,0 +1,239 @@
+//! What a sweep will do: its runs, and beforehand what each model takes of memory and time.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use alara_bench::record::{Header, Machine, Named, now};
+use alara_bench::sweep::{Shard, Sweep, SweepRun};
+use alara_bench::{Suite, Task};
+use alara_engine::{Sampling, limits};
+use alara_harness::{Npc, Team};
+use anyhow::bail;
+use serde_json::json;
+
+use super::Args;
+use crate::{compute, model, ui};
+
+/// Tokens that a task takes on average, as far as one can say beforehand: written, and read without
+/// being cached.
+const WRITTEN: f64 = 1000.0;
+const READ: f64 = 3000.0;
+
+/// One run: who works on which tasks under which rules, and where that is written.
+pub struct Job<'a> {
+    pub run: SweepRun,
+    pub team: Team,
+    pub npc: Npc,
+    /// The model as `-m` would name it; `None` = the one that ships, or the gold solutions.
+    pub model: Option<String>,
+    pub tasks: Vec<&'a Task>,
+    /// `None` = a file of this moment.
+    pub path: Option<PathBuf>,
+}
+
+/// The runs of a sweep, as far as they are this shard's.
+pub fn jobs<'a>(
+    args: &Args,
+    sweep: &Sweep,
+    suite: &Suite,
+    tasks: &[&'a Task],
+    folder: Option<&Path>,
+) -> anyhow::Result<Vec<Job<'a>>> {
+    let shard = args.shard.unwrap_or(Shard::ALL);
+    let runs = sweep.runs(&args.condition()?);
+    let mine = shard.range(runs.len() * tasks.len());
+    let mut jobs = Vec::new();
+    for (index, run) in runs.into_iter().enumerate() {
+        let first = index * tasks.len();
+        let part = |at: usize| at.clamp(first, first + tasks.len()) - first;
+        let tasks = &tasks[part(mine.start)..part(mine.end)];
+        if tasks.is_empty() {
+            continue;
+        }
+        let mut team = match &run.condition.team {
+            Some(name) => crate::agent::find(Some(name), false)?,
+            None => crate::agent::built_in()?,
+        };
+        suite.furnish(&mut team);
+        let npc = team.npc(run.condition.npc.as_deref())?.clone();
+        let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.gold);
+        let path = folder.map(|folder| folder.join(run.file(shard)));
+        jobs.push(Job { run, team, npc, model, tasks: tasks.to_vec(), path });
+    }
+    Ok(jobs)
+}
+
+impl Job<'_> {
+    /// What the file of the run begins with.
+    pub fn header(
+        &self,
+        args: &Args,
+        suite: &Suite,
+        named: &Named,
+        programs: &BTreeMap<String, String>,
+    ) -> anyhow::Result<Header> {
+        let SweepRun { condition, trial, seed, .. } = &self.run;
+        let temperature = condition.temperature.unwrap_or(0.0);
+        Ok(Header {
+            suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
+            model: named.clone(),
+            engine: if args.gold { json!({}) } else { args.model.record()? },
+            // With all its jinxes: those that tasks bring along, and those of whom work is given
+            // to.
+            team: Named::of(&self.team.name, &serde_json::to_vec(&self.team)?),
+            npc: self.npc.name.clone(),
+            sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
+            retry_temperature: condition.retry_temperature.unwrap_or(1.0),
+            thinking: condition.thinking,
+            calls: condition.calls,
+            policy: condition.policy(),
+            timeout: self.timeout().as_secs(),
+            parallel: args.parallel.get(),
+            condition: condition.name.clone(),
+            trial: *trial,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            programs: programs.clone(),
+            machine: Machine::this(),
+            tasks: self.tasks.iter().map(|task| task.id.clone()).collect(),
+            started: now(),
+        })
+    }
+
+    /// The limit of tasks that have none of their own.
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs(self.run.condition.timeout.map_or(360, std::num::NonZeroU64::get))
+    }
+
+    /// What to call it beside others.
+    pub fn title(&self) -> String {
+        let SweepRun { condition, trial, .. } = &self.run;
+        [self.model.as_deref().unwrap_or_default(), &condition.name, &trial.to_string()]
+            .join(" ")
+            .trim()
+            .to_owned()
+    }
+}
+
+/// What a model of the plan takes.
+pub struct Forecast {
+    pub model: Option<String>,
+    /// Bytes, or why it can't run here.
+    pub memory: Result<u64, String>,
+    pub tasks: usize,
+    /// `None` = nobody knows, as for an endpoint.
+    pub about: Option<Duration>,
+    pub at_most: Duration,
+    /// What is wrong with the model, where it can't be had at all.
+    pub missing: Option<anyhow::Error>,
+}
+
+/// A forecast for each model, also for those that are not there.
+/// Whether a model fits is held against the memory that is free now.
+///
+/// # Errors
+/// No instruction set that was asked for.
+pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
+    let (bandwidth, peak) = limits(args.model.threads(), compute::isa()?);
+    let mut forecasts: Vec<Forecast> = Vec::new();
+    for job in jobs {
+        let most: f64 = job
+            .tasks
+            .iter()
+            .map(|task| task.timeout.map_or(job.timeout().as_secs_f64(), |own| own.get() as f64))
+            .sum();
+        // An absurd limit of a task is no time that a clock shows.
+        let most = Duration::try_from_secs_f64(most / args.parallel.get() as f64).unwrap_or(Duration::MAX);
+        if let Some(known) = forecasts.iter_mut().find(|known| known.model == job.model) {
+            let share = (known.tasks + job.tasks.len()) as f64 / known.tasks as f64;
+            known.about = known.about.map(|about| about.mul_f64(share));
+            known.at_most = known.at_most.saturating_add(most);
+            known.tasks += job.tasks.len();
+            continue;
+        }
+        let (mut memory, mut about, mut missing) = (Ok(0), None, None);
+        if !args.gold {
+            match args.model.named(job.model.as_deref()).candidate(args.parallel.get()) {
+                Ok(candidate) => memory = Ok(candidate.bytes),
+                Err(error) => match model::out_of_memory(&error) {
+                    Some(why) => memory = Err(why),
+                    None => missing = Some(error),
+                },
+            }
+            about = model::file_size(job.model.as_deref()).map(|bytes| {
+                // Decode reads the file once a token; prefill multiplies and adds once a weight of
+                // about five bits.
+                let (decode, prefill) = (bytes / bandwidth, bytes * 8.0 / 5.0 * 2.0 / peak);
+                let task = (WRITTEN * decode + READ * prefill).min(job.timeout().as_secs_f64());
+                Duration::from_secs_f64(task * job.tasks.len() as f64)
+            });
+        }
+        let (model, tasks) = (job.model.clone(), job.tasks.len());
+        forecasts.push(Forecast { model, memory, tasks, about, at_most: most, missing });
+    }
+    Ok(forecasts)
+}
+
+/// Tells the forecasts, to stdout if that is all that was asked for.
+pub fn tell(forecasts: &[Forecast], alone: bool) {
+    let rows = forecasts.iter().map(|forecast| {
+        let (memory, remark) = match (&forecast.missing, &forecast.memory) {
+            (Some(_), _) => ("-".to_owned(), "is missing"),
+            (None, Ok(0)) => ("-".to_owned(), ""),
+            (None, Ok(bytes)) => (ui::bytes(*bytes), ""),
+            (None, Err(_)) => ("too much".to_owned(), "is left out"),
+        };
+        vec![
+            forecast.model.clone().unwrap_or_else(|| model::SHIPPED_NAME.to_owned()),
+            forecast.tasks.to_string(),
+            memory,
+            forecast.about.map_or_else(|| "-".to_owned(), span),
+            span(forecast.at_most),
+            remark.to_owned(),
+        ]
+    });
+    let header = ["model", "tasks", "memory", "about", "at most", ""];
+    if alone {
+        ui::table(&header, rows);
+    } else {
+        ui::note_table(&header, rows);
+    }
+    for forecast in forecasts {
+        if let Err(why) = &forecast.memory {
+            ui::note(why);
+        }
+    }
+    ui::note(&format!(
+        "about: if a task takes {WRITTEN} tokens written and {READ} read; mixtures of experts take less. At most: every task its whole time."
+    ));
+}
+
+/// # Errors
+/// Models that can't be had: all of them, each with what helps.
+pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
+    let mut missing: Vec<anyhow::Error> = forecasts.iter_mut().filter_map(|one| one.missing.take()).collect();
+    match missing.len() {
+        0 => Ok(()),
+        1 => Err(missing.remove(0)),
+        count => {
+            for error in missing {
+                ui::note(&format!("{error:#}"));
+            }
+            bail!(
+                "{count} of {} models can't be had; the others would run without them: leave them out",
+                forecasts.len()
+            )
+        }
+    }
+}
+
+/// A span of time for people.
+pub fn span(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds.div_ceil(60)),
+        3600..172_800 => format!("{:.1} h", seconds as f64 / 3600.0),
+        _ => format!("{:.1} days", seconds as f64 / 86400.0),
+    }
+}

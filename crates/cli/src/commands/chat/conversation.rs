@@ -1,0 +1,121 @@
+//! A conversation with one NPC: its records, and what the person did beside it that the NPC has not
+//! heard of yet.
+
+use std::sync::Arc;
+
+use alara_engine::{Message, Role, Usage};
+use alara_harness::trace::{self, Record};
+
+use crate::progress::{call_line, printable};
+
+/// A conversation with one NPC.
+#[derive(Default)]
+pub struct Conversation {
+    /// What has happened.
+    pub records: Vec<Arc<Record>>,
+    /// What the NPC hears before the next message.
+    pub news: Vec<String>,
+}
+
+impl Conversation {
+    /// The next message: `text`, after what the NPC has not heard of yet.
+    pub fn message(&self, text: &str) -> String {
+        let parts: Vec<&str> = self.news.iter().map(String::as_str).chain([text]).collect();
+        parts.join("\n\n")
+    }
+
+    /// The last message of the user that was not taken back.
+    pub fn last_question(&self) -> Option<&str> {
+        let mut taken_back = 0;
+        self.records.iter().rev().find_map(|record| match &**record {
+            Record::Retract => {
+                taken_back += 1;
+                None
+            }
+            Record::User { .. } if taken_back > 0 => {
+                taken_back -= 1;
+                None
+            }
+            Record::User { text } => Some(text.as_str()),
+            _ => None,
+        })
+    }
+
+    /// What its turns cost, from the record `from` on.
+    pub fn usage(&self, from: usize) -> Usage {
+        trace::usage(self.records.iter().skip(from).map(|record| &**record))
+    }
+
+    /// What its last turn cost.
+    pub fn last_turn(&self) -> Option<&Usage> {
+        self.records.iter().rev().find_map(|record| match &**record {
+            Record::Assistant { usage, .. } => Some(usage),
+            _ => None,
+        })
+    }
+
+    /// How many turns and calls there were.
+    pub fn counts(&self) -> (usize, usize) {
+        let count = |is: fn(&Record) -> bool| self.records.iter().filter(|record| is(record)).count();
+        let turns = count(|record| matches!(record, Record::Assistant { .. }));
+        (turns, count(|record| matches!(record, Record::ToolCall { .. })))
+    }
+
+    /// The last `limit` messages as Markdown, all if it is `None`.
+    pub fn transcript(&self, npc: &str, limit: Option<usize>) -> String {
+        let messages = trace::request(self.records.iter().map(|record| &**record)).messages;
+        let skipped = limit.map_or(0, |limit| messages.len().saturating_sub(limit));
+        messages[skipped..].iter().map(|message| section(npc, message)).collect()
+    }
+}
+
+fn section(npc: &str, message: &Message) -> String {
+    let who = match message.role {
+        Role::System => "system",
+        Role::User => "you",
+        Role::Assistant => npc,
+        Role::Tool => message.name.as_deref().unwrap_or("tool"),
+    };
+    let mut text = format!("## {who}\n");
+    let content = printable(message.content.trim());
+    if message.role == Role::Tool {
+        text += &format!("```json\n{content}\n```\n");
+    } else if !content.is_empty() {
+        text += &format!("{content}\n");
+    }
+    for call in &message.tool_calls {
+        text += &format!("```text\n{}\n```\n", call_line(call));
+    }
+    text + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use alara_engine::Finish;
+
+    use super::*;
+
+    #[test]
+    fn what_was_said_last() {
+        let user = |text: &str| Record::User { text: text.into() };
+        let answer = |text: &str| Record::Assistant {
+            message: Message::assistant(text, Vec::new()),
+            finish: Finish::Stop,
+            usage: Usage::default(),
+        };
+        let check = |records: Vec<Record>, last: Option<&str>, transcript: &str| {
+            let records = records.into_iter().map(Arc::new).collect();
+            let conversation = Conversation { records, news: Vec::new() };
+            assert_eq!(conversation.last_question(), last);
+            assert_eq!(conversation.transcript("worker", Some(2)), transcript);
+        };
+        check(Vec::new(), None, "");
+        check(vec![user("a"), answer("b")], Some("a"), "## you\na\n\n## worker\nb\n\n");
+        check(
+            vec![user("a"), answer("b"), user("c"), answer("d"), Record::Retract],
+            Some("a"),
+            "## you\na\n\n## worker\nb\n\n",
+        );
+        check(vec![user("a"), Record::Retract], None, "");
+    }
+}

@@ -1,0 +1,166 @@
+//! Where lines come from: an editor at a terminal, or a pipe.
+
+use std::io::{BufRead, IsTerminal};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use rustyline::completion::{Completer, FilenameCompleter, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{Config, Context, Editor, Helper};
+
+use super::line;
+use crate::state;
+
+/// What was typed.
+pub enum Input {
+    /// A line, or several that belong together.
+    Line(String),
+    /// The line was cancelled.
+    Interrupted,
+    /// There are no more.
+    End,
+}
+
+/// A source of lines.
+pub enum Lines {
+    /// A terminal.
+    Editor(Box<Editor<Names, DefaultHistory>>, Option<PathBuf>),
+    /// Anything else: no editing and no prompt.
+    Pipe,
+}
+
+/// What can be completed.
+#[derive(Default)]
+pub struct Names {
+    /// Of commands and jinxes, without the slash.
+    pub commands: Vec<String>,
+    /// Of NPCs, without the mark.
+    pub npcs: Vec<String>,
+}
+
+impl Lines {
+    /// The lines of standard input.
+    pub fn new() -> anyhow::Result<Self> {
+        if !std::io::stdin().is_terminal() {
+            return Ok(Lines::Pipe);
+        }
+        let config = Config::builder().auto_add_history(false).build();
+        let mut editor = Editor::with_config(config).context("can't use the terminal")?;
+        editor.set_helper(Some(Names::default()));
+        let history = state::directory().map(|state| state.join("history"));
+        if let Some(history) = &history {
+            // There is none before the first time.
+            let _ = history.parent().map(std::fs::create_dir_all);
+            let _ = editor.load_history(history);
+        }
+        Ok(Lines::Editor(Box::new(editor), history))
+    }
+
+    /// Whether a person types.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self, Lines::Editor(..))
+    }
+
+    /// The next line.
+    /// At a terminal `prompt` is shown, and `names` are completed.
+    pub fn next(&mut self, prompt: &str, names: impl FnOnce() -> Names) -> anyhow::Result<Input> {
+        match self {
+            Lines::Editor(editor, history) => {
+                editor.set_helper(Some(names()));
+                let line = match editor.readline(prompt) {
+                    Ok(line) => line,
+                    Err(ReadlineError::Interrupted) => return Ok(Input::Interrupted),
+                    Err(ReadlineError::Eof) => return Ok(Input::End),
+                    Err(error) => return Err(error).context("can't read from the terminal"),
+                };
+                if !line.trim().is_empty() {
+                    // A history that can't be kept is no reason to stop.
+                    let _ = editor.add_history_entry(line.as_str());
+                    let _ = history.as_ref().map(|history| editor.append_history(history));
+                }
+                Ok(Input::Line(line::joined(&line)))
+            }
+            Lines::Pipe => pipe(),
+        }
+    }
+}
+
+fn pipe() -> anyhow::Result<Input> {
+    let mut text = String::new();
+    loop {
+        let bytes = std::io::stdin().lock().read_line(&mut text).context("can't read the input")?;
+        let line = text.trim_end_matches(['\n', '\r']);
+        match bytes {
+            0 if line.is_empty() => return Ok(Input::End),
+            0 => return Ok(Input::Line(line::joined(line))),
+            _ if line::is_open(line) => {}
+            _ => return Ok(Input::Line(line::joined(line))),
+        }
+    }
+}
+
+impl Helper for Names {}
+impl Highlighter for Names {}
+
+impl Hinter for Names {
+    type Hint = String;
+}
+
+impl Validator for Names {
+    fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
+        Ok(match line::is_open(context.input()) {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
+        })
+    }
+}
+
+impl Completer for Names {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let typed = &line[..at];
+        let names = match typed.chars().next() {
+            _ if typed.contains(char::is_whitespace) => None,
+            Some('/') => Some(('/', &self.commands)),
+            Some('@') => Some(('@', &self.npcs)),
+            _ => None,
+        };
+        let Some((mark, names)) = names else {
+            return FilenameCompleter::new().complete_path(line, at);
+        };
+        let fitting = names.iter().map(|name| format!("{mark}{name}")).filter(|name| name.starts_with(typed));
+        let pairs: Vec<Pair> =
+            fitting.map(|name| Pair { replacement: format!("{name} "), display: name }).collect();
+        match pairs.is_empty() {
+            true => FilenameCompleter::new().complete_path(line, at),
+            false => Ok((0, pairs)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_completed_at_the_beginning() {
+        let names = Names {
+            commands: vec!["model".into(), "npcs".into(), "my_jinx".into()],
+            npcs: vec!["critic".into()],
+        };
+        let history = DefaultHistory::new();
+        let check = |line: &str, expected: &[&str]| {
+            let (_, pairs) = names.complete(line, line.len(), &Context::new(&history)).unwrap();
+            let found: Vec<&str> = pairs.iter().map(|pair| pair.replacement.as_str()).collect();
+            assert_eq!(found, expected, "{line}");
+        };
+        check("/m", &["/model ", "/my_jinx "]);
+        check("@", &["@critic "]);
+        check("look at no_such_file_he", &[]);
+    }
+}

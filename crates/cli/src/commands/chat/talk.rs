@@ -1,0 +1,328 @@
+//! The talk of a person with a team: what each typed line does.
+
+use std::collections::BTreeMap;
+
+use alara_engine::ToolCall;
+use alara_harness::agent::offer;
+use alara_harness::trace::Record;
+use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
+use anyhow::{Context, bail};
+
+use super::conversation::Conversation;
+use super::input::Names;
+use super::line::{self, COMMANDS, Line};
+use super::view;
+use crate::first_words;
+use crate::markdown::{Markdown, is_styled};
+use crate::model::Source;
+use crate::progress::{count, printable, verdict};
+use crate::{agent, state, ui};
+
+/// How many messages `/history` shows.
+const HISTORY: usize = 10;
+
+/// What is left to do after a line.
+pub enum Next {
+    /// Nothing.
+    Nothing,
+    /// To say something about it.
+    Remark(String),
+    /// To leave.
+    Leave,
+}
+
+/// A talk.
+pub struct Talk<'s> {
+    session: Session<'s>,
+    models: &'s Source,
+    /// What the person called the team; `None` = nothing, so it is the one that lies here.
+    team_name: Option<String>,
+    /// Whether all is said yes to beforehand.
+    yes: bool,
+    team: Team,
+    /// The one that is spoken to.
+    npc: String,
+    /// The one that the trace begins with.
+    first: String,
+    conversations: BTreeMap<String, Conversation>,
+    /// How many jinxes the person has run.
+    runs: usize,
+}
+
+impl<'s> Talk<'s> {
+    /// A talk with the member `npc` of the team that the person asked for with `args`.
+    pub fn new(
+        session: Session<'s>,
+        models: &'s Source,
+        args: &agent::Args,
+        team: Team,
+        npc: String,
+    ) -> Self {
+        Talk {
+            session,
+            models,
+            team_name: args.team.clone(),
+            yes: args.yes,
+            team,
+            first: npc.clone(),
+            npc,
+            conversations: BTreeMap::new(),
+            runs: 0,
+        }
+    }
+
+    /// Loads the model; at a terminal, says who is there.
+    ///
+    /// # Errors
+    /// The model can't be loaded.
+    pub fn welcome(&self, terminal: bool) -> anyhow::Result<()> {
+        let model = self.models.model(&self.team.npc(Some(&self.npc))?.model)?;
+        if self.models.is_shipped(&self.team.npc(Some(&self.npc))?.model) {
+            ui::note(&first_words::demonstration());
+        }
+        if terminal {
+            let (npc, team, model) = (&self.npc, &self.team.name, model.name());
+            ui::note(&format!("{npc} of {team}, with {model}; /help tells what can be typed, Ctrl-D leaves"));
+        }
+        Ok(())
+    }
+
+    /// What stands before a line.
+    pub fn prompt(&self) -> String {
+        format!("{}> ", self.npc)
+    }
+
+    /// What can be completed.
+    pub fn names(&self) -> Names {
+        let commands = COMMANDS.iter().map(|(name, ..)| (*name).to_owned());
+        let jinxes = self.team.jinxes.iter().map(|jinx| jinx.name.clone());
+        let teams = self.team.teams.iter().map(|team| team.name.clone());
+        Names {
+            commands: commands.chain(jinxes).collect(),
+            npcs: self.team.npcs.iter().map(|npc| npc.name.clone()).chain(teams).collect(),
+        }
+    }
+
+    /// Does what a line says.
+    ///
+    /// # Errors
+    /// It can't be done; the talk can go on.
+    pub fn hear(&mut self, line: &str) -> anyhow::Result<Next> {
+        self.reload();
+        match line::parse(line) {
+            Line::Empty => Ok(Next::Nothing),
+            Line::Say(word) if COMMANDS.iter().any(|(name, ..)| *name == word) => Ok(Next::Remark(format!(
+                "`{word}` is the name of a command: is /{word} meant? To say it to the NPC, use more words"
+            ))),
+            Line::Say(text) => self.say(&self.npc.clone(), text),
+            Line::To { npc, text } => {
+                if self.team.member(npc).is_none() {
+                    let known = self.names().npcs.join(", ");
+                    bail!("there is no NPC `{npc}` in the team (known: {known})");
+                }
+                if text.is_empty() {
+                    npc.clone_into(&mut self.npc);
+                    return Ok(Next::Remark(format!("this is {npc}")));
+                }
+                self.say(npc, text)
+            }
+            Line::Command { name, rest } => self.command(name, rest),
+        }
+    }
+
+    /// Says `text` to a member of the team, in the conversation with that one.
+    fn say(&mut self, name: &str, text: &str) -> anyhow::Result<Next> {
+        let (team, npc) = self.team.member(name).context("the NPC is gone")?;
+        if let Some(answer) = first_words::small_talk(text).filter(|_| self.models.is_shipped(&npc.model)) {
+            ui::line(answer);
+            return Ok(Next::Nothing);
+        }
+        let conversation = self.conversations.entry(name.to_owned()).or_default();
+        let before = conversation.records.len();
+        let scope = if name == self.first { String::new() } else { format!("@{name}") };
+        let mut agent = Agent::resume(&self.session, team, npc, &scope, conversation.records.clone())?;
+        let outcome = agent.run(&conversation.message(text));
+        conversation.records = agent.into_records();
+        conversation.news.clear();
+        let outcome = outcome?;
+        let context = self.models.model(&npc.model)?.context();
+        let usage = conversation.usage(before);
+        let status = view::status(&usage, conversation.last_turn(), context);
+        Ok(Next::Remark(match outcome {
+            Outcome::Answer { .. } => format!("[{status}]"),
+            Outcome::Cancelled => format!("interrupted\n[{status}]"),
+            other => format!("{}\n[{status}]", other.reason()),
+        }))
+    }
+
+    fn command(&mut self, name: &str, rest: &str) -> anyhow::Result<Next> {
+        let conversation = self.conversations.entry(self.npc.clone()).or_default();
+        match name {
+            "help" => help(),
+            "quit" | "exit" => return Ok(Next::Leave),
+            "npcs" => {
+                for npc in &self.team.npcs {
+                    let mark = if npc.name == self.npc { "*" } else { " " };
+                    ui::line(&format!("{mark} @{:<16} {}", npc.name, npc.jinxes.join(", ")));
+                }
+                for team in &self.team.teams {
+                    ui::line(&format!("  @{:<16} a team: {}", team.name, printable(&team.description)));
+                }
+            }
+            "jinxes" => {
+                for jinx in &self.team.jinxes {
+                    let inputs = jinx.inputs.iter().map(|input| match input.default {
+                        None => input.name.clone(),
+                        Some(_) => format!("[{}]", input.name),
+                    });
+                    let typed = format!("/{} {}", jinx.name, inputs.collect::<Vec<_>>().join(" "));
+                    let about = jinx.description.lines().next().unwrap_or_default();
+                    ui::line(&format!("{typed:<32} {}", printable(about)));
+                }
+            }
+            "model" => {
+                if !rest.is_empty() {
+                    self.models.choose(rest)?;
+                }
+                let (_, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
+                let model = self.models.model(&npc.model)?;
+                let context = model.context().map(|tokens| format!(", context {tokens}"));
+                return Ok(Next::Remark(format!("{}{}", model.name(), context.unwrap_or_default())));
+            }
+            "team" if rest.is_empty() => {
+                let directory = self.team.directory.as_ref().map(|path| path.display().to_string());
+                let origin = directory.unwrap_or_else(|| "built in".to_owned());
+                return Ok(Next::Remark(format!("{} ({origin})", self.team.name)));
+            }
+            "team" => {
+                let team = agent::find(Some(rest), self.yes)?;
+                let npc = team.npc(None)?.name.clone();
+                self.begin_anew(npc);
+                (self.team, self.team_name) = (team, Some(rest.to_owned()));
+                return Ok(Next::Remark(format!(
+                    "this is {} of {}{}",
+                    self.npc,
+                    self.team.name,
+                    self.trace_note()
+                )));
+            }
+            "history" => {
+                let limit = match rest {
+                    "" => HISTORY,
+                    number => number.parse().with_context(|| format!("`{number}` is no number"))?,
+                };
+                let mut markdown = Markdown::new(is_styled(&std::io::stdout()));
+                let text = markdown.feed(&conversation.transcript(&self.npc, Some(limit)));
+                ui::text(&(text + &markdown.finish()));
+            }
+            "stats" => {
+                let (turns, calls) = conversation.counts();
+                let context = self
+                    .team
+                    .member(&self.npc)
+                    .and_then(|(_, npc)| self.models.model(&npc.model).ok()?.context());
+                let status = view::status(&conversation.usage(0), conversation.last_turn(), context);
+                ui::line(&format!("{}, {}; {status}", count(turns, "turn"), count(calls, "tool call")));
+                if let Some(path) = self.session.trace.path() {
+                    ui::line(&format!("trace {}", path.display()));
+                }
+            }
+            "retry" => {
+                let text = conversation.last_question().context("nothing has been said yet")?.to_owned();
+                let scope = if self.npc == self.first { String::new() } else { format!("@{}", self.npc) };
+                conversation.records.push(self.session.trace.push(&scope, Record::Retract)?);
+                return self.say(&self.npc.clone(), &text);
+            }
+            "clear" => {
+                self.begin_anew(self.npc.clone());
+                return Ok(Next::Remark(format!("a new conversation{}", self.trace_note())));
+            }
+            "save" if rest.is_empty() => bail!("/save FILE"),
+            "save" => {
+                std::fs::write(rest, conversation.transcript(&self.npc, None))
+                    .with_context(|| format!("can't write {rest}"))?;
+                return Ok(Next::Remark(format!("written to {rest}")));
+            }
+            jinx => return self.run(jinx, rest),
+        }
+        Ok(Next::Nothing)
+    }
+
+    /// Runs a jinx for the person.
+    /// The NPC that is spoken to hears of it before the next message.
+    fn run(&mut self, name: &str, rest: &str) -> anyhow::Result<Next> {
+        let Some(jinx) = self.team.jinx(name) else {
+            bail!("there is no command and no jinx /{name}\nhint: /help, /jinxes");
+        };
+        let arguments = line::arguments(jinx, rest, &offer(&self.team, None)).map_err(anyhow::Error::msg)?;
+        self.runs += 1;
+        let call = ToolCall { id: format!("run_{}", self.runs), name: name.to_owned(), arguments };
+        let begun = std::time::Instant::now();
+        let result = tool::person(&self.session, &self.team, &call)?;
+        let output = result.output_text();
+        if !output.is_empty() {
+            ui::line(&printable(&output));
+        }
+        let complaint = result.complaint();
+        if !complaint.is_empty() {
+            ui::note(&printable(&complaint));
+        }
+        let limit = self.team.member(&self.npc).map_or(usize::MAX, |(_, npc)| npc.limits.tool_output_bytes);
+        let news = format!("I ran /{name} {rest}: {}", result.text(limit));
+        self.conversations.entry(self.npc.clone()).or_default().news.push(news);
+        Ok(Next::Remark(verdict(&result, begun.elapsed().as_secs_f64())))
+    }
+
+    /// Begins a new conversation, with a trace of its own.
+    fn begin_anew(&mut self, npc: String) {
+        self.conversations.clear();
+        self.session.trace = state::trace();
+        self.first.clone_from(&npc);
+        self.npc = npc;
+    }
+
+    /// Where the trace of the new conversation is.
+    fn trace_note(&self) -> String {
+        self.session.trace.path().map(|path| format!("; its trace is {}", path.display())).unwrap_or_default()
+    }
+
+    /// Reads the team again if its files have changed.
+    /// Conversations go on with what it is now.
+    fn reload(&mut self) {
+        if !self.team.changed() {
+            return;
+        }
+        ui::note("the team's files have changed and are read again");
+        match agent::find(self.team_name.as_deref(), self.yes) {
+            Ok(team) => {
+                self.team = team;
+                if self.team.member(&self.npc).is_none() {
+                    self.npc.clone_from(&self.team.forenpc);
+                    ui::note(&format!("this is {} now", self.npc));
+                }
+            }
+            Err(error) => {
+                ui::report(&error.context("the team stays as it was"));
+                // Told once.
+                self.team.watch = std::mem::take(&mut self.team.watch).begun();
+            }
+        }
+    }
+}
+
+fn help() {
+    ui::line(
+        "TEXT                  say it to the NPC; a \\ at the end continues the line, and so does an open ```",
+    );
+    ui::line("@NPC TEXT             say it to another one, once; @NPC alone: talk with that one from now on");
+    ui::line(
+        "/JINX ARGUMENTS       run a jinx yourself: values in the order of its inputs, or name=value first; if it",
+    );
+    ui::line(
+        "                      needs one text, that is all the rest. The NPC hears of it with your next message",
+    );
+    for (name, arguments, about) in COMMANDS {
+        ui::line(&format!("{:<21} {about}", format!("/{name} {arguments}")));
+    }
+    ui::line("Ctrl-C interrupts the NPC or clears the line, Ctrl-D leaves, Tab completes");
+}

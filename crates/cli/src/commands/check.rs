@@ -1,0 +1,249 @@
+//! `alara check`: what is wrong with a team or a jinx, without running anything.
+
+mod connect;
+mod suite;
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use alara_harness::jinx;
+use alara_harness::scratch::Scratch;
+use alara_harness::source::Source;
+use alara_harness::{Caller, Diagnostic, Policy, Sandbox, Scripted, Session, Severity, Single, Team, tool};
+use anyhow::{Context, bail};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::agent::{search, team_around, team_in};
+use crate::progress::{count, printable};
+use crate::ui;
+
+/// Check a team, a jinx, a task suite or a sweep without running anything
+///
+/// Prints every problem with its file, line and column.
+/// Exit code 0: good, 1: errors, 2: nothing there to check.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A team's directory, the name of a built-in team, or a .jinx or .npc file.
+    /// Or a folder of task files, a task's .yaml or .csv file, or a .bench file
+    #[arg(value_name = "PATH")]
+    path: String,
+    /// Print the problems as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Has no effect: steps run as they stand
+    #[arg(long, hide = true)]
+    explain: bool,
+    /// Let warnings count as errors
+    #[arg(long)]
+    strict: bool,
+    /// Run the tests that jinxes have in their files, each in an empty directory
+    #[arg(long, conflicts_with_all = ["json", "compiled"])]
+    tests: bool,
+    /// Start the MCP servers that the files name, and print the tools that they offer
+    #[arg(long, conflicts_with_all = ["json", "compiled"])]
+    connect: bool,
+    /// Print the compiled form as JSON; problems go to stderr
+    #[arg(long, conflicts_with = "json")]
+    compiled: bool,
+}
+
+/// What is checked: a team, or one file of it.
+struct Target {
+    team: Team,
+    file: Option<PathBuf>,
+}
+
+/// What was found.
+#[derive(Serialize)]
+struct Report {
+    problems: Vec<Diagnostic>,
+    errors: usize,
+    warnings: usize,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(problems) = suite::problems(Path::new(&args.path))? {
+        if args.explain || args.tests || args.connect || args.compiled {
+            bail!(
+                "--explain, --tests, --connect and --compiled are for teams and jinxes; {} is none",
+                args.path
+            );
+        }
+        let report = Report::of(problems);
+        report.show(args, ui::line)?;
+        return Ok(report.verdict(args, 0));
+    }
+    let target = Target::find(&args.path)?;
+    let problems: Vec<Diagnostic> =
+        target.team.check().into_iter().filter(|problem| target.means(&problem.path)).collect();
+    let report = Report::of(problems);
+    report.show(args, if args.compiled { ui::note } else { ui::line })?;
+    if args.compiled {
+        ui::line(&target.compiled()?);
+    }
+    let mut failed = if args.tests { target.try_jinxes()? } else { 0 };
+    if args.connect {
+        failed += connect::run(&target.team)?;
+    }
+    Ok(report.verdict(args, failed))
+}
+
+impl Target {
+    /// What a user named.
+    /// A file is checked as part of its team, if it is part of one.
+    fn find(name: &str) -> anyhow::Result<Self> {
+        let path = Path::new(name);
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if ending == Some("npc") {
+            let team = team_in(path.parent().unwrap_or(path))?;
+            return Ok(Target {
+                team,
+                file: Some(path.canonicalize().with_context(|| format!("can't read {name}"))?),
+            });
+        }
+        if ending != Some("jinx") && path.file_name().is_none_or(|file| file != "SKILL.md") {
+            return Ok(Target { team: search().team(Some(name))?, file: None });
+        }
+        let source = Source::from_file(path)?;
+        let file = path.canonicalize().with_context(|| format!("can't read {name}"))?;
+        if let Some(team) = team_around(path).or_else(|| team_around(&file)) {
+            return Ok(Target { team, file: Some(file) });
+        }
+        // Alone, it may call the built-in ones and the user's.
+        let mut team = search().team(Some("alara"))?;
+        let mut problems = Vec::new();
+        if let Some(jinx) = jinx::read(&source, &mut problems) {
+            team.jinxes.retain(|other| other.name != jinx.name);
+            team.jinxes.push(jinx);
+        }
+        team.diagnostics = problems;
+        Ok(Target { team, file: Some(file) })
+    }
+
+    /// Runs the tests of the jinxes, without a model.
+    /// Returns how many failed.
+    fn try_jinxes(&self) -> anyhow::Result<usize> {
+        let (mut passed, mut failed) = (0, 0);
+        // Whoever looks what a stranger's files are worth does not hand them keys.
+        let mut team = self.team.clone();
+        team.jinxes.iter_mut().filter(|jinx| !jinx.trusted).for_each(|jinx| jinx.env.clear());
+        for jinx in team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
+            for test in &jinx.tests {
+                let work = Scratch::claim(&std::env::temp_dir())?;
+                let readable = self.team.directory.iter().cloned().collect();
+                let sandbox = Sandbox::new(work.path(), Policy { readable, ..Policy::default() })?;
+                let nobody = Scripted::default();
+                let source = Single(&nobody);
+                let session = Session::new(&source, &sandbox);
+                let begun = Instant::now();
+                let caller = Caller::person(&session, &team);
+                let result = tool::call(&caller, jinx, &test.inputs, &jinx.name)?;
+                let problems = test.judge(&result, begun.elapsed());
+                if problems.is_empty() {
+                    passed += 1;
+                } else {
+                    failed += 1;
+                }
+                for problem in problems {
+                    ui::line(&format!("{}: test {}: {problem}", jinx.path.display(), test.id));
+                }
+            }
+        }
+        ui::line(&format!("{} passed, {failed} failed", count(passed, "test")));
+        Ok(failed)
+    }
+
+    /// Whether a file is to be checked.
+    fn means(&self, path: &Path) -> bool {
+        self.file.as_ref().is_none_or(|file| path.canonicalize().is_ok_and(|path| path == *file))
+    }
+
+    /// The team, or what the file describes, in the one form that is run.
+    /// Stable: the same files give the same text.
+    fn compiled(&self) -> anyhow::Result<String> {
+        let npc = self.team.npcs.iter().find(|npc| self.file.is_some() && self.means(&npc.path));
+        let jinx = self.team.jinxes.iter().find(|jinx| self.file.is_some() && self.means(&jinx.path));
+        Ok(match (npc, jinx, &self.file) {
+            (Some(npc), ..) => serde_json::to_string_pretty(npc)?,
+            (_, Some(jinx), _) => serde_json::to_string_pretty(jinx)?,
+            (.., Some(_)) => serde_json::to_string_pretty(&json!(null))?,
+            _ => serde_json::to_string_pretty(&self.team)?,
+        })
+    }
+}
+
+impl Report {
+    fn of(problems: Vec<Diagnostic>) -> Self {
+        let errors = problems.iter().filter(|problem| problem.severity == Severity::Error).count();
+        let warnings = problems.len() - errors;
+        Report { problems, errors, warnings }
+    }
+
+    /// Prints it as it was asked for, for people by `line`.
+    fn show(&self, args: &Args, line: fn(&str)) -> anyhow::Result<()> {
+        match args.json {
+            true => ui::line(&serde_json::to_string_pretty(self)?),
+            false => self.print(line),
+        }
+        Ok(())
+    }
+
+    /// The exit code, with so many failures beside it.
+    fn verdict(&self, args: &Args, failed: usize) -> ExitCode {
+        let bad = self.errors > 0 || (args.strict && self.warnings > 0) || failed > 0;
+        ExitCode::from(u8::from(bad))
+    }
+
+    fn print(&self, line: fn(&str)) {
+        for problem in &self.problems {
+            line(&shown(&problem.to_string(), problem.severity, std::io::stdout().is_terminal()));
+        }
+        let count = |count: usize, what: &str| match count {
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        };
+        match (self.errors, self.warnings) {
+            (0, 0) => line("no problems"),
+            (errors, warnings) => {
+                line(&format!("{}, {}", count(errors, "error"), count(warnings, "warning")));
+            }
+        }
+    }
+}
+
+/// A problem as a line, with colours on a terminal.
+fn shown(text: &str, severity: Severity, terminal: bool) -> String {
+    let (word, colour) = match severity {
+        Severity::Error => (": error: ", "\u{1b}[31m"),
+        Severity::Warning => (": warning: ", "\u{1b}[33m"),
+    };
+    if !terminal {
+        return text.to_owned();
+    }
+    let text = printable(text);
+    match text.split_once(word) {
+        Some((place, message)) => {
+            format!(
+                "\u{1b}[1m{place}\u{1b}[0m: {colour}{}\u{1b}[0m {message}",
+                word.trim_matches([' ', ':']).to_owned() + ":"
+            )
+        }
+        None => text.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_is_not_played_with() {
+        let text = "\u{1b}]0;x.jinx:1:1: error: \u{1b}[2J";
+        assert_eq!(shown(text, Severity::Error, false), text);
+        let expected = "\u{1b}[1m\u{fffd}]0;x.jinx:1:1\u{1b}[0m: \u{1b}[31merror:\u{1b}[0m \u{fffd}[2J";
+        assert_eq!(shown(text, Severity::Error, true), expected);
+    }
+}

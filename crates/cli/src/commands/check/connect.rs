@@ -1,0 +1,44 @@
+//! `alara check --connect`: what the MCP servers of a team offer.
+//! Who asks for it agrees to their start.
+
+use alara_harness::permission::Answer;
+use alara_harness::scratch::Scratch;
+use alara_harness::{Notice, Policy, Sandbox, Scripted, Session, Single, Team};
+
+use crate::progress::printable;
+use crate::ui;
+
+/// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools.
+/// Returns how many servers failed.
+pub fn run(team: &Team) -> anyhow::Result<usize> {
+    let work = Scratch::claim(&std::env::temp_dir())?;
+    let readable = team.directory.iter().cloned().collect();
+    let sandbox = Sandbox::new(work.path(), Policy { readable, ..Policy::default() })?;
+    let nobody = Scripted::default();
+    let source = Single(&nobody);
+    let session = Session::new(&source, &sandbox).asking(|_| Answer::Yes).observed(|notice| {
+        if let Notice::Warning(text) = notice {
+            ui::note(&format!("warning: {}", printable(text)));
+        }
+    });
+    Ok(connect(&session, team))
+}
+
+fn connect(session: &Session, team: &Team) -> usize {
+    let mut failed = 0;
+    for npc in team.npcs.iter().filter(|npc| !npc.servers.is_empty()) {
+        let offered = session.mcp.offered(session, team, npc);
+        failed += offered.served.iter().filter(|served| !served.error.is_empty()).count();
+        ui::line(&format!("{} of {} gets from MCP servers:", npc.name, team.name));
+        for jinx in &offered.jinxes {
+            let inputs = jinx.inputs.iter().map(|input| match input.default {
+                None => printable(&input.name).into_owned(),
+                Some(_) => format!("[{}]", printable(&input.name)),
+            });
+            let typed = format!("{} {}", jinx.name, inputs.collect::<Vec<_>>().join(" "));
+            let about = jinx.description.lines().next().unwrap_or_default();
+            ui::line(format!("  {typed:<32} {}", printable(about)).trim_end());
+        }
+    }
+    failed + team.teams.iter().map(|team| connect(session, team)).sum::<usize>()
+}

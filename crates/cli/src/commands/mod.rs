@@ -1,0 +1,49 @@
+//! One file a command: its arguments, whose doc comments are the help, and one function.
+
+/// Subcommands: the arguments of each, and the function that runs it.
+macro_rules! subcommands {
+    ($($(#[$about:meta])* $name:ident($args:ty) => $run:path),+ $(,)?) => {
+        #[derive(clap::Subcommand)]
+        pub enum Command {
+            $($(#[$about])* $name(Box<$args>)),+
+        }
+
+        impl Command {
+            pub fn run(&self) -> anyhow::Result<std::process::ExitCode> {
+                match self {
+                    $(Command::$name(args) => $run(args)),+
+                }
+            }
+        }
+    };
+}
+
+mod bench;
+mod cache;
+mod chat;
+mod check;
+mod debug;
+mod doctor;
+mod init;
+mod models;
+mod report;
+mod run;
+mod serve;
+mod trace;
+mod warm;
+
+subcommands! {
+    Run(run::Args) => run::run,
+    Chat(chat::Args) => chat::run,
+    Serve(serve::Args) => serve::run,
+    Init(init::Args) => init::run,
+    Check(check::Args) => check::run,
+    Bench(bench::Args) => bench::run,
+    Report(report::Args) => report::run,
+    Models(models::Args) => models::run,
+    Trace(trace::Args) => trace::run,
+    Cache(cache::Args) => cache::run,
+    Warm(warm::Args) => warm::run,
+    Doctor(doctor::Args) => doctor::run,
+    Debug(debug::Args) => debug::run,
+}

@@ -1,0 +1,83 @@
+//! `alara models pull`: downloads from the hub.
+
+use std::process::ExitCode;
+
+use indicatif::ProgressBar;
+
+use crate::catalog::hub::Hub;
+use crate::catalog::name::HubName;
+use crate::catalog::pull::{Watcher, pull};
+use crate::catalog::{Entry, find, local};
+use crate::ui;
+
+/// Download models from Hugging Face into its cache, which other tools share
+///
+/// A download that broke off goes on where it stopped.
+/// HF_ENDPOINT names another hub, HF_HOME or HF_HUB_CACHE the cache, HF_TOKEN an account;
+/// HF_HUB_OFFLINE=1 forbids the network.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A name of `alara models list`, the address of a file, or hf:OWNER/NAME of any repository,
+    /// with :Q6_K or :FILE.gguf after it.
+    /// Without these it is the Q4_K_M file, or what is nearest to it; hf.co/ serves as hf:, and so
+    /// does nothing
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let cache = local::cache()?;
+    let wanted: Vec<(&String, Option<&Entry>, HubName)> =
+        args.names.iter().map(wanted).collect::<Result<_, _>>()?;
+    for (name, entry, wanted) in wanted {
+        let mut display = Display { bar: None, name: String::new() };
+        let path = pull(&cache, Hub::from_env()?, &wanted, entry, &mut display)?;
+        if display.name.is_empty() {
+            ui::note(&format!("{name} is here already"));
+        }
+        ui::line(&path.display().to_string());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Which file of the hub `name` means.
+fn wanted(name: &String) -> anyhow::Result<(&String, Option<&'static Entry>, HubName)> {
+    let entry = find(name)?;
+    let wanted = match entry {
+        Some(entry) => entry.wanted(),
+        None => name.parse()?,
+    };
+    Ok((name, entry, wanted))
+}
+
+/// A bar on stderr for each file, and lines where stderr is no terminal.
+struct Display {
+    bar: Option<ProgressBar>,
+    name: String,
+}
+
+impl Watcher for Display {
+    fn note(&mut self, text: &str) {
+        ui::note(text);
+    }
+
+    fn begin(&mut self, file: &str, size: Option<u64>) {
+        let shown = size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
+        ui::note(&format!("downloading {file}{shown}"));
+        file.clone_into(&mut self.name);
+        self.bar = Some(ui::bar(size));
+    }
+
+    fn at(&mut self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        ui::note(&format!("downloaded {}", self.name));
+    }
+}

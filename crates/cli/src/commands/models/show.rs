@@ -1,0 +1,171 @@
+//! `alara models show`: what a model file contains.
+
+use std::process::ExitCode;
+
+use alara_engine::KvType;
+use anyhow::bail;
+
+use super::contents::{Contents, MemoryUse};
+use super::printable;
+use crate::device;
+use crate::ui::{self, bytes};
+
+/// Show what a model file contains, whether alara can run it, and the memory that it will need
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model file, any part of a split one, or a name of `alara models list`; without it the model
+    /// that ships
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+    /// Context length of the memory estimate, in tokens.
+    /// Default: what a run would take
+    #[arg(long, alias = "ctx", value_name = "N")]
+    context: Option<usize>,
+    /// Number format of the KV cache in the memory estimate: f32, f16 or q8_0
+    #[arg(long, default_value = "f16", value_name = "TYPE")]
+    kv: KvType,
+    #[command(flatten)]
+    device: device::Args,
+    /// List the tensors too
+    #[arg(long)]
+    tensors: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let gguf = crate::model::open(args.model.as_deref())?;
+    let offload = args.device.offload();
+    let contents = match Contents::of(&gguf, args.context, args.kv, args.tensors, &offload) {
+        Err(error) => bail!("{error:#}\nhint: with --gpu-memory GB a GPU can be asked for that is not here"),
+        Ok(contents) => contents,
+    };
+    if args.json {
+        ui::line(&serde_json::to_string_pretty(&contents)?);
+    } else {
+        print(&contents);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(c: &Contents) {
+    let field = |label: &str, text: &str| ui::line(&format!("{label:<16}{}", printable(text)));
+    let unknown = || "not stated".to_owned();
+    let parts = if c.parts > 1 { format!(" in {} files", c.parts) } else { String::new() };
+    field("file", &c.file);
+    field("size", &format!("{}{parts}, {} parameters", bytes(c.bytes), count(c.parameters)));
+    field("name", &c.name.clone().unwrap_or_else(unknown));
+    field("architecture", &c.architecture.clone().unwrap_or_else(unknown));
+    for (label, value) in &c.sizes {
+        field(&format!("  {}", label.replace('_', " ")), &value.to_string());
+    }
+
+    field("tensors", &c.tensor_count.to_string());
+    for used in &c.tensor_types {
+        let note = if used.computes { "" } else { "  alara can't compute with it yet" };
+        field(&format!("  {}", used.kind), &format!("{:>5}  {:>10}{note}", used.tensors, bytes(used.bytes)));
+    }
+
+    let t = &c.tokenizer;
+    let pre = t.pre.as_ref().map_or_else(String::new, |pre| format!(", pre-tokenizer {pre}"));
+    field("tokenizer", &format!("{}{pre}, {} tokens", t.model.clone().unwrap_or_else(unknown), t.tokens));
+    for (role, token) in &t.special {
+        field(&format!("  {role}"), token.as_str().unwrap_or_default());
+    }
+    if let Some(add_bos) = t.add_bos {
+        field("  adds bos", if add_bos { "yes" } else { "no" });
+    }
+    if !t.ends.is_empty() {
+        field("  turn ends at", &t.ends.join(", "));
+    }
+
+    let format = c
+        .chat_template
+        .tool_format
+        .map_or_else(|| "tool calls: no known format".to_owned(), |format| format!("tool calls: {format}"));
+    match c.chat_template.characters {
+        Some(characters) => field("chat template", &format!("{characters} characters, {format}")),
+        None => field("chat template", "none"),
+    }
+    if let Some(m) = &c.memory {
+        let text = held(&m.held);
+        let beyond = if m.context > m.trained_context { ", more than the model was trained for" } else { "" };
+        field("memory", &format!("{text} at a context of {}{beyond}", m.context));
+    }
+    if let Some(p) = &c.placement {
+        let had = bytes(p.gpu_memory);
+        match (&p.gpu, &p.host, &p.refusal) {
+            (Some(gpu), Some(host), _) => {
+                let text = format!("{} of {} layers, {}, of {had}", p.gpu_layers, p.layers, held(gpu));
+                field(&format!("  on {}", p.device), &text);
+                field("  on the CPU", &held(host));
+            }
+            (.., refusal) => field(&format!("  on {}", p.device), refusal.as_deref().unwrap_or_default()),
+        }
+    }
+    field("alara", if c.problems.is_empty() { "can run it" } else { "can't run it:" });
+    for problem in &c.problems {
+        field("", problem);
+    }
+    if !c.problems.is_empty() {
+        let known = "`alara models list` names models that run";
+        match c.nearest.is_empty() {
+            true => field("instead", known),
+            false => field("instead", &format!("the nearest that run: {}; {known}", c.nearest.join(", "))),
+        }
+    }
+    if !c.tensors.is_empty() {
+        ui::line("");
+        ui::table(
+            &["tensor", "shape", "type", "bytes", "offset"],
+            c.tensors.iter().map(|t| {
+                let shape: Vec<String> = t.shape.iter().map(u64::to_string).collect();
+                vec![
+                    printable(&t.name),
+                    shape.join(" x "),
+                    t.kind.clone(),
+                    t.bytes.to_string(),
+                    t.offset.to_string(),
+                ]
+            }),
+        );
+    }
+}
+
+/// A sum, and of what it is the sum.
+fn held(held: &MemoryUse) -> String {
+    let parts = [
+        (held.weights, "weights"),
+        (held.kv, "KV cache"),
+        (held.state, "recurrent state"),
+        (held.working, "computing"),
+    ];
+    let parts = parts.into_iter().filter(|(size, _)| *size > 0);
+    let parts: Vec<String> = parts.map(|(size, name)| format!("{} {name}", bytes(size))).collect();
+    format!("{} = {}", bytes(held.total), parts.join(" + "))
+}
+
+/// A number with its metric letter: 7.6 B.
+fn count(number: u64) -> String {
+    let letters = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
+    match letters.into_iter().find(|(unit, _)| number as f64 >= *unit) {
+        Some((unit, letter)) => format!("{:.1} {letter}", number as f64 / unit),
+        None => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        assert_eq!((count(999), count(7_600_000_000)), ("999".to_owned(), "7.6 B".to_owned()));
+    }
+
+    #[test]
+    fn a_file_can_not_steer_the_terminal() {
+        assert_eq!(printable("a\x1b[31mb"), "a\u{fffd}[31mb");
+    }
+}

@@ -1,0 +1,144 @@
+//! `alara models verify`: whether a model computes what it should, as far as that can be seen
+//! without a reference.
+
+mod checks;
+
+use std::process::ExitCode;
+
+use alara_engine::inspect::Tokenizer;
+use alara_engine::{Gguf, Offload};
+use serde::Serialize;
+
+use crate::{device, ui};
+
+/// Check a model on this machine: file, tensors, tokenizer, template, perplexity, cache, tool calls
+///
+/// One line a check; exit code 1 if one fails.
+/// A check is skipped where the model or file has nothing that it could look at.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Model file; without it the model that ships
+    #[arg(value_name = "MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    device: device::Args,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The answer; its fields are those of `--json`.
+#[derive(Serialize)]
+struct Report {
+    model: String,
+    passed: bool,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    outcome: Outcome,
+    /// What was found, what is wrong, or why it was skipped.
+    detail: String,
+    /// What was measured, where it is one number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Ok,
+    Failed,
+    Skipped,
+}
+
+/// What a check found: a remark and perhaps a number.
+type Finding = Result<(String, Option<f64>), Reason>;
+
+/// Why there is no finding.
+#[derive(Debug)]
+enum Reason {
+    Failed(String),
+    Skipped(String),
+}
+
+impl<E: Into<alara_engine::Error>> From<E> for Reason {
+    fn from(error: E) -> Self {
+        Reason::Failed(error.into().to_string())
+    }
+}
+
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let gguf = crate::model::open(args.model.as_deref())?;
+    let report = verify(&gguf, args.model.as_deref(), args.device.offload(), |check| {
+        if !args.json {
+            let outcome = match check.outcome {
+                Outcome::Ok => "ok",
+                Outcome::Failed => "FAILED",
+                Outcome::Skipped => "skipped",
+            };
+            ui::line(&format!("{outcome:<9}{:<14}{}", check.name, printable(&check.detail)));
+        }
+    })?;
+    if args.json {
+        ui::line(&serde_json::to_string_pretty(&report)?);
+    }
+    Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// Does all checks; `seen` hears of each when it is through.
+/// An error says that this machine is too small, or has no such device.
+fn verify(
+    gguf: &Gguf,
+    name: Option<&str>,
+    offload: Offload,
+    seen: impl Fn(&Check),
+) -> anyhow::Result<Report> {
+    let mut checks = Vec::new();
+    let mut add = |name: &'static str, finding: Finding| {
+        let (outcome, detail, value) = match finding {
+            Ok((detail, value)) => (Outcome::Ok, detail, value),
+            Err(Reason::Failed(detail)) => (Outcome::Failed, detail, None),
+            Err(Reason::Skipped(detail)) => (Outcome::Skipped, detail, None),
+        };
+        checks.push(Check { name, outcome, detail, value });
+        seen(&checks[checks.len() - 1]);
+        outcome != Outcome::Failed
+    };
+    let without = |what: &str| Err(Reason::Skipped(format!("it needs {what}")));
+
+    add("checksum", checks::checksum(gguf, name));
+    checks::fits(gguf, offload)?;
+    let loads = add("tensors", checks::tensors(gguf));
+    let tokenizer = Tokenizer::from_gguf(gguf);
+    match &tokenizer {
+        Ok(tokenizer) => add("tokenizer", checks::round_trips(tokenizer)),
+        Err(error) => add("tokenizer", Err(Reason::Failed(error.to_string()))),
+    };
+    match &tokenizer {
+        Ok(tokenizer) => add("template", checks::template(gguf, tokenizer)),
+        Err(_) => add("template", without("the tokenizer")),
+    };
+    match &tokenizer {
+        Ok(tokenizer) if loads => {
+            add("perplexity", checks::perplexity(gguf, tokenizer, offload));
+            add("continuation", checks::continuation(gguf, offload));
+            add("tool call", checks::tool_call(gguf, offload));
+        }
+        _ => {
+            let needed = if loads { "the tokenizer" } else { "the tensors" };
+            for name in ["perplexity", "continuation", "tool call"] {
+                add(name, without(needed));
+            }
+        }
+    }
+    let passed = checks.iter().all(|check| check.outcome != Outcome::Failed);
+    Ok(Report { model: gguf.name().to_owned(), passed, checks })
+}
+
+/// Text from a file must not steer the terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}

@@ -1,0 +1,135 @@
+//! A trace for people: who said and called what, conversations inside of others indented.
+
+use std::process::ExitCode;
+
+use alara_engine::Usage;
+use alara_harness::trace::{self, Entry, PERSON, Record};
+use alara_harness::{Outcome, Verdict};
+
+use crate::progress::{call_line, count, generated, printable, prompt, verdict};
+use crate::ui;
+
+/// Show what happened in a run
+#[derive(clap::Args)]
+pub struct Args {
+    /// An id of `alara trace list`, a part of one, or a file [default: the latest run]
+    #[arg(value_name = "ID|FILE")]
+    trace: Option<String>,
+    /// Print the records, one JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let path = super::file(args.trace.as_deref())?;
+    let lines = trace::lines(&path)?;
+    if args.json {
+        for line in &lines {
+            ui::line(&serde_json::to_string(line)?);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    ui::line(&path.display().to_string());
+    let mut usage = Usage::default();
+    for line in &lines {
+        if let Record::Assistant { usage: turn, .. } = &*line.entry.record {
+            usage += turn.clone();
+        }
+        let text = text(&line.entry);
+        let indent = "    ".repeat(depth(&line.entry.scope));
+        for part in printable(&text).lines() {
+            ui::line(format!("{indent}{part}").trim_end());
+        }
+    }
+    ui::line(&format!("{}{}", prompt(&usage), generated(&usage)));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many conversations a scope is inside of.
+fn depth(scope: &str) -> usize {
+    match scope {
+        "" | PERSON => 0,
+        scope => scope.split('/').count() - usize::from(scope.starts_with('@')),
+    }
+}
+
+/// A record in readable form; empty if others say the same.
+fn text(entry: &Entry) -> String {
+    match &*entry.record {
+        Record::Start(start) => {
+            let tools: Vec<&str> = start.tools.iter().map(|tool| tool.name.as_str()).collect();
+            let scope = if entry.scope.is_empty() { String::new() } else { format!(" [{}]", entry.scope) };
+            let tools = if tools.is_empty() { "none".to_owned() } else { tools.join(", ") };
+            let mut text =
+                format!("= {} of {} with {}; tools: {tools}{scope}", start.npc, start.team, start.model);
+            for served in &start.mcp {
+                let became = match served.error.as_str() {
+                    "" => format!("permitted by {}", served.by),
+                    error => format!("not there: {error}"),
+                };
+                text += &format!("\n  MCP server {}: {}; {became}", served.server, served.start);
+            }
+            text
+        }
+        Record::User { text } => format!("user: {text}"),
+        Record::Hint { text } => format!("hint: {text}"),
+        Record::Assistant { message, usage, .. } => {
+            let mut text = String::new();
+            if let Some(miss) = &usage.miss {
+                text += &format!("prefix cache: {miss}\n");
+            }
+            if let Some(reasoning) = &message.reasoning_content {
+                text += &format!("thinks: {}\n", reasoning.trim());
+            }
+            if !message.content.trim().is_empty() {
+                text += &format!("says: {}\n", message.content.trim());
+            }
+            text
+        }
+        Record::ToolCall { call } if entry.scope == PERSON => format!("user runs {}", call_line(call)),
+        Record::ToolCall { call } => format!("> {}", call_line(call)),
+        Record::ToolResult { result, seconds, .. } => {
+            let mut text = format!("  {}\n", verdict(result, *seconds));
+            let (output, complaint) = (result.output_text(), result.complaint());
+            for line in output.lines().chain(complaint.lines()) {
+                text += &format!("  | {line}\n");
+            }
+            text
+        }
+        Record::Permission { jinx, verdict, by } => {
+            let verdict = match verdict {
+                Verdict::Allow => "allowed",
+                Verdict::Ask => "to be asked for",
+                Verdict::Deny => "denied",
+            };
+            format!("  {jinx} is {verdict} by {by}")
+        }
+        Record::Jinx { jinx, place, result, seconds, .. } => {
+            format!("  step {place}: {jinx} {}", verdict(result, *seconds))
+        }
+        Record::Emit { response } => format!("* {response}"),
+        Record::Compaction { summary, kept } => {
+            format!("- all but {} summed up: {summary}", count(*kept, "message"))
+        }
+        Record::Retract => "- the last message of the user is taken back".to_owned(),
+        Record::End { outcome: Outcome::Answer { .. } } => String::new(),
+        Record::End { outcome } => format!("- {}", outcome.reason()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conversations_are_indented_by_what_they_are_inside_of() {
+        let check = |scope: &str, expected| assert_eq!(depth(scope), expected, "{scope}");
+        check("", 0);
+        check("/", 0);
+        check("@critic", 0);
+        check("call_1", 1);
+        check("call_1/work", 2);
+        check("@critic/call_1", 1);
+    }
+}

@@ -1,0 +1,27 @@
+//! How the engine computes: threads from the command line, instructions from the environment.
+
+use alara_engine::{Isa, default_threads};
+use anyhow::anyhow;
+
+/// Checks a number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads @ 1..=1024) => Ok(threads),
+        _ => Err("a number from 1 to 1024 is wanted".to_owned()),
+    }
+}
+
+/// The threads asked for, else as the engine sees fit.
+pub fn threads_or_default(asked: Option<usize>) -> usize {
+    asked.unwrap_or_else(default_threads)
+}
+
+/// The instruction set that `ALARA_ISA` names, else the best one that the CPU has.
+pub fn isa() -> anyhow::Result<Isa> {
+    let Some(name) = std::env::var_os("ALARA_ISA") else { return Ok(Isa::best()) };
+    let name = name.to_string_lossy();
+    Isa::named(&name).ok_or_else(|| {
+        let known: Vec<&str> = Isa::available().map(Isa::name).collect();
+        anyhow!("ALARA_ISA names `{name}`, which this CPU does not have\nhint: it has {}", known.join(", "))
+    })
+}

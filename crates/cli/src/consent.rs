@@ -1,0 +1,135 @@
+//! What a person must have said yes to before it counts.
+//! That is a team that was found and not named, and keys that a team's files send away.
+//! Answers that stay are stored where those about calls are, never in a team's files.
+
+use std::path::Path;
+
+use alara_harness::model::endpoint::Address;
+use alara_harness::permission::{Answer, Permissions, holder};
+use alara_harness::{Error, Team, Verdict};
+use anyhow::bail;
+
+use crate::progress::printable;
+use crate::{ask, state, ui};
+
+/// Whom answers about keys are given to: whatever team it is, a key goes where the user said.
+const KEYS: &str = "/keys";
+
+/// The user's answers, from this run and earlier ones.
+///
+/// # Errors
+/// Their file can't be used.
+pub fn answers() -> Result<Permissions, Error> {
+    state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))
+}
+
+/// Lets a team count that was found where the user works: someone else may have put it there, an
+/// agent too.
+/// A yes that stays is about the files as they are now.
+/// `yes`: it was said beforehand.
+///
+/// # Errors
+/// It may not count, or nobody is there to be asked.
+pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
+    let Some(directory) = team.directory.as_deref().filter(|_| team.found) else { return Ok(()) };
+    let shown = by_path(directory);
+    let (answers, holder) = (answers()?, holder(team));
+    let about = files_of(team);
+    let answer = match answers.answer(&holder, &about) {
+        Some((Verdict::Allow, _)) => return Ok(()),
+        Some(_) => Answer::No,
+        None if yes => {
+            ui::note(&format!("the team in {shown} was found here and works, by --yes"));
+            return Ok(());
+        }
+        None if ask::is_possible() => {
+            ui::note(&format!("The team in {shown} was found here, not named, and is new or has changed:"));
+            what_it_has(team).iter().for_each(|line| ui::note(&format!("  {}", printable(line))));
+            ask::answer("let it work? y: this time, a: until its files change, n: no, never: ")
+        }
+        None => Answer::No,
+    };
+    answers.remember(&holder, &about, answer)?;
+    if matches!(answer, Answer::No | Answer::Never) {
+        bail!(
+            "the team in {shown} was found here, not named, and nobody said yes to its files as they are now\n\
+             hint: look at them, then name it with -t {shown}"
+        );
+    }
+    Ok(())
+}
+
+/// Keeps a yes to a team that was just written at the user's word, with its files as they are now.
+///
+/// # Errors
+/// It can't be kept.
+pub fn keep(team: &Team) -> anyhow::Result<()> {
+    let about = files_of(team);
+    Ok(answers()?.remember(&holder(team), &about, Answer::Always)?)
+}
+
+/// What a yes to a team is about.
+fn files_of(team: &Team) -> String {
+    format!("/files {}", team.fingerprint())
+}
+
+/// What of a team and its sub-teams is worth a look.
+fn what_it_has(team: &Team) -> Vec<String> {
+    let npcs: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
+    let mut lines = vec![format!("{}: {}", team.name, npcs.join(", "))];
+    for jinx in team.jinxes.iter().filter(|jinx| !jinx.trusted && (jinx.network || !jinx.env.is_empty())) {
+        let network = jinx.network.then_some("the network").into_iter();
+        let wants = network.chain(jinx.env.iter().map(String::as_str)).collect::<Vec<_>>();
+        lines.push(format!("  its jinx {} wants {}", jinx.name, wants.join(", ")));
+    }
+    lines.extend(team.teams.iter().flat_map(what_it_has));
+    lines
+}
+
+/// A path as `-t` takes it for one: with a slash.
+fn by_path(directory: &Path) -> String {
+    match directory.components().count() {
+        1 if directory.is_relative() => format!("./{}", directory.display()),
+        _ => directory.display().to_string(),
+    }
+}
+
+/// Whether the key in `variable`, which a team's file names, may be sent to this host.
+///
+/// # Errors
+/// It may not, or nobody is there to be asked.
+pub fn key(variable: &str, address: &Address, yes: bool) -> anyhow::Result<()> {
+    let host = address.authority();
+    let (answers, about) = (answers()?, format!("/{variable} to {host}"));
+    let answer = match answers.answer(KEYS, &about) {
+        Some((Verdict::Allow, _)) => return Ok(()),
+        Some(_) => Answer::No,
+        None if yes => return Ok(()),
+        None if ask::is_possible() => {
+            ui::note(&format!("The team's files send the key in {variable} to {}", printable(host)));
+            ask::answer("allow it? y: this time, a: always to this host, n: no, never: ")
+        }
+        None => Answer::No,
+    };
+    answers.remember(KEYS, &about, answer)?;
+    if matches!(answer, Answer::No | Answer::Never) {
+        bail!(
+            "the team's files send the key in {variable} to {host}, and nobody said yes to that\n\
+             hint: --yes lets them; or name the endpoint yourself: -m {address}, with its key in ALARA_API_KEY"
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_are_no_names() {
+        let check = |path: &str, expected: &str| assert_eq!(by_path(Path::new(path)), expected);
+        check("npc_team", "./npc_team");
+        check("teams/mine", "teams/mine");
+        check("/tmp/a", "/tmp/a");
+    }
+}

@@ -1,0 +1,513 @@
+//! From what the user typed after `-m` to a model.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use alara_bench::record::Named;
+use alara_engine::inspect::ChatTemplate;
+use alara_engine::{Engine, Format, Gguf, KvType, Options};
+use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
+use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
+use alara_harness::{ChatModel, ModelError, Scripted};
+use anyhow::{Context, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use serde_json::{Value, json};
+
+use crate::catalog::name::HubName;
+use crate::catalog::{self, local, ollama};
+use crate::{cache, compute, consent, device, ui};
+
+/// Which model, and how it runs.
+#[derive(Clone, clap::Args)]
+#[group(skip)]
+pub struct Args {
+    /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as
+    /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME.
+    /// An endpoint's key is in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY)
+    /// [default: the NPC's, the team's, the one that ships]
+    #[arg(short, long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
+    /// endpoint: what it allows]
+    #[arg(long, value_name = "N")]
+    ctx: Option<usize>,
+    #[command(flatten)]
+    device: device::Args,
+    /// Number format of the KV cache: f32, f16 or q8_0
+    #[arg(long, default_value = "f16", value_name = "TYPE")]
+    kv: KvType,
+    /// Most GB of memory for the KV cache [default: what all conversations call for].
+    /// With less some conversations wait for others, and the longest one is shorter
+    #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
+    kv_size: Option<u64>,
+    /// Threads that compute [default: one a core, two where there are fewer than four]
+    #[arg(long, value_name = "N", value_parser = compute::threads)]
+    threads: Option<usize>,
+    /// How the model writes tool calls; `generic` (JSON in tags), `code` (blocks of bash or Python
+    /// run) and `json` are described in the prompt, of an endpoint too [default: as its chat
+    /// template or the endpoint does, else described in the prompt]
+    #[arg(long, value_name = "NAME", value_parser = tool_format())]
+    tool_format: Option<&'static Format>,
+    /// A chat template to use instead of the model file's, a Jinja file
+    #[arg(long, value_name = "FILE")]
+    chat_template: Option<PathBuf>,
+    /// Whether a model that can reason does so: on or off [default: what its chat template says]
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    thinking: Option<bool>,
+    /// Speculative decoding by prompt lookup, and forced tokens computed together: on, or off for
+    /// one token a step.
+    /// It changes no answer
+    #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
+    drafts: bool,
+    /// Where computed static prefixes are cached.
+    #[command(flatten)]
+    pub cache: cache::SizedArgs,
+
+    /// As [`Options::steady`].
+    #[arg(skip = true)]
+    pub steady: bool,
+}
+
+impl Args {
+    /// Loads the model that was asked for, else `default`, else the one that ships, for `parallel`
+    /// conversations at a time.
+    pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
+        let memory = crate::memory::available();
+        let (name, key) = match &self.model {
+            Some(name) => (Some(name.clone()), own_key(name)?),
+            None => (default.map(str::to_owned), None),
+        };
+        let spec = ModelSpec { model: name, ..ModelSpec::default() };
+        Ok((self.find(&spec, key, parallel, memory, false)?.load)()?)
+    }
+
+    /// The same options for the model `name`, or for the one that ships.
+    pub fn named(&self, name: Option<&str>) -> Args {
+        Args { model: name.map(str::to_owned), ..self.clone() }
+    }
+
+    /// The model that was asked for, not loaded yet, for `parallel` conversations at a time.
+    pub fn candidate(&self, parallel: usize) -> anyhow::Result<Candidate> {
+        let spec = ModelSpec { model: self.model.clone(), ..ModelSpec::default() };
+        let key = self.model.as_deref().map(own_key).transpose()?.flatten();
+        self.find(&spec, key, parallel, crate::memory::available(), false)
+    }
+
+    /// What the model `name` is called, and the hash of its file.
+    pub fn identity(&self, name: &str) -> anyhow::Result<Named> {
+        if Address::is_meant_by(name) {
+            let endpoint = self.endpoint(name.parse()?, own_key(name)?)?;
+            return Ok(Named { name: endpoint.name().to_owned(), hash: String::new() });
+        }
+        let (called, file) = match name.strip_prefix("script:") {
+            Some(script) => ("script".to_owned(), script.into()),
+            None => {
+                let file = path(name)?;
+                (Gguf::open(&file)?.name().to_owned(), file)
+            }
+        };
+        Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
+    }
+
+    /// Where agents get their models from, each for `parallel` conversations at a time, all within
+    /// the memory that is free now.
+    /// `yes`: keys that a team's files send away are allowed beforehand.
+    pub fn source(&self, parallel: usize, yes: bool) -> Source {
+        let (args, memory) = (self.clone(), crate::memory::available());
+        let own = Arc::new(Mutex::new(self.model.clone()));
+        let users = own.clone();
+        let find = move |spec: &ModelSpec| {
+            let name = lock(&users).clone().filter(|name| *spec == ModelSpec::named(name));
+            let key = name.as_deref().map(own_key).transpose().map_err(ModelError::new)?.flatten();
+            args.find(spec, key, parallel, memory, yes).map_err(model_error)
+        };
+        Source { own, models: Models::new(memory, find) }
+    }
+
+    /// The model that `spec` means.
+    /// `script:FILE.json` is one that says what the file tells it, for tests: a JSON array of
+    /// `{"text": …, "calls": [{"name": …, "arguments": {…}}]}`, one for each turn.
+    /// `key` is for an endpoint that stands in place of the model's name.
+    fn find(
+        &self,
+        spec: &ModelSpec,
+        key: Option<Key>,
+        parallel: usize,
+        memory: Option<u64>,
+        yes: bool,
+    ) -> anyhow::Result<Candidate> {
+        let name = spec.model.as_deref();
+        if let Some(url) = &spec.api_url {
+            let mut address: Address = url.parse()?;
+            address.model = spec.model.clone().or(address.model);
+            let variable = spec.api_key_env.as_deref();
+            let key = variable.map(key_in).transpose()?.flatten();
+            if let (Some(_), Some(variable)) = (&key, variable) {
+                consent::key(variable, &address, yes)?;
+                ui::note(&format!("{} gets the key in {variable}", address.host()));
+            }
+            return Ok(elsewhere(self.endpoint(address, key)?));
+        }
+        if let Some(address) = name.filter(|name| Address::is_meant_by(name)) {
+            return Ok(elsewhere(self.endpoint(address.parse()?, key)?));
+        }
+        if let Some(path) = name.and_then(|name| name.strip_prefix("script:")) {
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
+            return Ok(elsewhere(
+                Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?,
+            ));
+        }
+        let gguf = open(name);
+        let gguf = match &spec.provider {
+            Some(provider) => gguf.with_context(|| format!("{spec} of {provider} has no api_url"))?,
+            None => gguf?,
+        };
+        let options = self.options(parallel, memory)?;
+        let bytes = Engine::memory_estimate(&gguf, &options)?.total();
+        // Looked at once is enough.
+        let options = Options { memory: None, ..options };
+        let load = move || {
+            let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
+            let notes = [engine.placement_note(), engine.template_note(), engine.tokenizer_note()];
+            notes.into_iter().flatten().for_each(ui::note);
+            Ok(Arc::new(engine) as Arc<dyn ChatModel>)
+        };
+        Ok(Candidate { bytes, load: Box::new(load) })
+    }
+
+    fn endpoint(&self, address: Address, key: Option<Key>) -> anyhow::Result<Endpoint> {
+        let format = self.tool_format;
+        if let Some(format) = format.filter(|format| !format.described()) {
+            let described =
+                Format::all().iter().filter(|format| format.described()).map(|format| format.name);
+            bail!(
+                "{address} writes calls as it is used to, or as the prompt describes them ({}); --tool-format {} is for model files",
+                described.collect::<Vec<_>>().join(", "),
+                format.name
+            );
+        }
+        if self.chat_template.is_some() {
+            bail!("--chat-template is for model files; {address} has its own");
+        }
+        let options = endpoint::Options {
+            key,
+            format,
+            context: self.ctx,
+            thinking: self.thinking,
+            ..endpoint::Options::default()
+        };
+        Ok(Endpoint::new(address, options)?)
+    }
+
+    fn options(&self, parallel: usize, memory: Option<u64>) -> anyhow::Result<Options> {
+        Ok(Options {
+            context: self.ctx,
+            parallel,
+            kv: self.kv,
+            kv_bytes: self.kv_size,
+            tool_format: self.tool_format,
+            chat_template: self.chat_template.as_deref().map(chat_template).transpose()?,
+            thinking: self.thinking,
+            drafts: self.drafts,
+            steady: self.steady,
+            offload: self.device.offload(),
+            threads: compute::threads_or_default(self.threads),
+            isa: compute::isa()?,
+            disk: self.cache.options(),
+            memory,
+            ..Options::default()
+        })
+    }
+
+    /// How many threads may work.
+    pub fn threads(&self) -> usize {
+        compute::threads_or_default(self.threads)
+    }
+
+    /// How the model runs, for the header of a run.
+    ///
+    /// # Errors
+    /// The chat template can't be read.
+    pub fn record(&self) -> anyhow::Result<Value> {
+        let template = self.chat_template.as_deref();
+        let template = template.map(|path| Named::of_file(path.to_string_lossy(), path)).transpose()?;
+        let kv = format!("{:?}", self.kv).to_lowercase();
+        let mut record = json!({
+            "ctx": self.ctx,
+            "kv": kv,
+            "threads": self.threads(),
+            "tool_format": self.tool_format.map(|format| format.name),
+            "chat_template": template,
+            "thinking": self.thinking,
+        });
+        // Runs from before there was such a limit go on without one.
+        if let Some(bytes) = self.kv_size {
+            record["kv_bytes"] = bytes.into();
+        }
+        if let Some(device) = self.device.record() {
+            record["device"] = device.into();
+        }
+        Ok(record)
+    }
+}
+
+/// The models of a run: the one that the user asked for whatever the team says, else those that the
+/// team names.
+/// Loaded when they are first needed.
+pub struct Source {
+    own: Arc<Mutex<Option<String>>>,
+    models: Models,
+}
+
+impl Source {
+    /// Uses the model `name` from now on, whatever the team says.
+    ///
+    /// # Errors
+    /// It can't be loaded.
+    /// Then all is as before.
+    pub fn choose(&self, name: &str) -> Result<(), ModelError> {
+        let before = lock(&self.own).replace(name.to_owned());
+        self.models.get(&ModelSpec::named(name)).map(drop).inspect_err(|_| *lock(&self.own) = before)
+    }
+}
+
+impl Source {
+    /// What is used for `spec`.
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
+    }
+
+    /// Whether what is used for `spec` is the model that ships.
+    pub fn is_shipped(&self, spec: &ModelSpec) -> bool {
+        self.used(spec) == ModelSpec::default()
+    }
+
+    /// Whether what is used for `spec` is an endpoint.
+    pub fn is_endpoint(&self, spec: &ModelSpec) -> bool {
+        let used = self.used(spec);
+        used.api_url.is_some() || used.model.as_deref().is_some_and(Address::is_meant_by)
+    }
+}
+
+impl ModelSource for Source {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.models.model(&self.used(spec))
+    }
+}
+
+fn lock(own: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
+    own.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why the memory is too small for a model, if that is the error.
+pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
+    let cause = error.downcast_ref::<alara_engine::Error>()?;
+    let full =
+        matches!(cause, alara_engine::Error::OutOfMemory { .. } | alara_engine::Error::Placement { .. });
+    full.then(|| cause.to_string())
+}
+
+/// Bytes of the file of a model on this machine, or of the one that ships.
+pub fn file_size(name: Option<&str>) -> Option<f64> {
+    let bytes = match name {
+        None => shipped_bytes().len() as u64,
+        Some(name) => path(name).ok()?.metadata().ok()?.len(),
+    };
+    Some(bytes as f64)
+}
+
+/// A model that takes no memory here.
+fn elsewhere(model: impl ChatModel + 'static) -> Candidate {
+    Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(model))) }
+}
+
+/// The user's key for the endpoint that the user names.
+/// One that a team names gets only what the team says: else a team could have keys sent to whom it
+/// likes.
+fn own_key(name: &str) -> anyhow::Result<Option<Key>> {
+    if !Address::is_meant_by(name) {
+        return Ok(None);
+    }
+    match key_in("ALARA_API_KEY")? {
+        None if name.parse::<Address>()?.host() == "api.openai.com" => key_in("OPENAI_API_KEY"),
+        own => Ok(own),
+    }
+}
+
+/// The key in an environment variable, if there is one.
+fn key_in(variable: &str) -> anyhow::Result<Option<Key>> {
+    let Ok(text) = std::env::var(variable) else { return Ok(None) };
+    Key::new(&text).with_context(|| format!("the environment variable {variable}"))
+}
+
+/// The same error for whoever knows models only, with its cause still to be found.
+fn model_error(error: anyhow::Error) -> ModelError {
+    error.downcast::<alara_engine::Error>().map_or_else(
+        |error| error.downcast::<EndpointError>().map_or_else(ModelError::new, ModelError::new),
+        ModelError::new,
+    )
+}
+
+/// Reads a chat template; that it compiles is seen here, where its file can be named.
+pub fn chat_template(path: &Path) -> anyhow::Result<String> {
+    let name = path.display();
+    let source = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
+    ChatTemplate::new(&source, "", "").with_context(|| name.to_string())?;
+    Ok(source)
+}
+
+fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("it is on or off".into()),
+    }
+}
+
+/// The tool-call formats by their names, which the help lists; `house` is the generic one's old
+/// name.
+pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
+    let old_name = |format: &Format| (format == Format::generic()).then_some("house");
+    let value = |format: &&'static Format| PossibleValue::new(format.name).aliases(old_name(format));
+    PossibleValuesParser::new(Format::all().iter().map(value))
+        .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
+}
+
+/// Opens the model that `name` means, or the one that ships if there is no name.
+pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
+    match name {
+        Some(name) => Ok(Gguf::open(&path(name)?)?),
+        None => shipped(),
+    }
+}
+
+/// The file that `name` means.
+/// It is a path, a name of the catalog or of Ollama's for a model on this machine, or
+/// `OWNER/NAME:FILE` of the hub's cache.
+/// A file of the work directory goes before a name.
+pub fn path(name: &str) -> anyhow::Result<PathBuf> {
+    if Address::is_meant_by(name) {
+        bail!("{name} is an endpoint; this takes a model file");
+    }
+    let path = Path::new(name);
+    if path.is_file() {
+        return Ok(path.to_owned());
+    }
+    if let Some(found) = local::resolve(name)? {
+        return Ok(found);
+    }
+    if path.is_dir() {
+        return in_directory(path, name);
+    }
+    if let Some(entry) = catalog::find(name)? {
+        let size = entry.size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
+        bail!("{}{size} is not on this machine\nhint: alara models pull {}", entry.title, entry.name);
+    }
+    match name.parse::<HubName>() {
+        Ok(hub) if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf")) => {
+            bail!("{} is not on this machine\nhint: alara models pull {name}", hub.repository)
+        }
+        _ => bail!(
+            "there is no model file {name}\nhint: `alara models list` tells the names that are known; without -m the \
+             model that ships is used"
+        ),
+    }
+}
+
+/// What to name instead of a directory.
+fn in_directory(path: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    if ollama::is_folder(path) {
+        match ollama::models(path).first() {
+            Some(held) => bail!(
+                "{name} is Ollama's directory of models\nhint: -m {}; `alara models list` tells all, of another directory \
+                 with OLLAMA_MODELS={name}",
+                held.name
+            ),
+            None => bail!("{name} is Ollama's directory of models, but there is none in it"),
+        }
+    }
+    let inside = std::fs::read_dir(path).with_context(|| format!("can't read {name}"))?;
+    let paths = inside.filter_map(|entry| Some(entry.ok()?.path().display().to_string()));
+    match paths.filter(|path| path.ends_with(".gguf")).min() {
+        Some(first) => bail!("{name} is a directory, not a model\nhint: -m {first}"),
+        None => bail!("{name} is a directory without a .gguf file"),
+    }
+}
+
+/// The model that ships.
+fn shipped() -> anyhow::Result<Gguf> {
+    Ok(Gguf::from_static(SHIPPED_NAME, shipped_bytes())?)
+}
+
+/// What messages call the model that ships.
+pub const SHIPPED_NAME: &str = "alara-tiny.gguf";
+
+/// The file of the model that ships, at an address that lets its weights be used in place.
+pub fn shipped_bytes() -> &'static [u8] {
+    #[repr(C, align(64))]
+    struct Aligned<T: ?Sized>(T);
+    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/alara-tiny.gguf"));
+    &MODEL.0
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        model: Args,
+    }
+
+    fn spec(model: Option<&str>, api_url: Option<&str>) -> ModelSpec {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        ModelSpec {
+            model: owned(model),
+            api_url: owned(api_url),
+            provider: Some("x".into()),
+            api_key_env: None,
+        }
+    }
+
+    #[test]
+    fn what_a_team_names() {
+        let check = |line: &[&str], spec: ModelSpec, expected: &str| {
+            let line = Line::parse_from([&["alara"], line].concat());
+            let source = line.model.source(1, false);
+            let found = source.model(&spec).map(|model| model.name().to_owned());
+            let found = found.unwrap_or_else(|error| format!("{:#}", anyhow::Error::from(error)));
+            assert!(found.starts_with(expected), "{found}");
+        };
+        let url = "http://127.0.0.1:1";
+        check(&[], spec(Some("m"), Some(url)), "http://127.0.0.1:1/v1#m");
+        check(&[], spec(Some("m"), Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#m");
+        check(&[], spec(None, Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#n");
+        check(&[], spec(Some("http://127.0.0.1:1/v1#m"), None), "http://127.0.0.1:1/v1#m");
+        check(&[], spec(None, None), SHIPPED_NAME);
+        check(
+            &[],
+            spec(Some("no-such"), None),
+            "no-such of x has no api_url: there is no model file no-such",
+        );
+        check(
+            &[],
+            spec(Some("m"), Some("ftp://example.org")),
+            "ftp://example.org is no address of an endpoint",
+        );
+        // What is said on the command line goes before what the team says.
+        check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
+        let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or as the prompt describes them (generic, code, json)";
+        check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
+        let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1, false);
+        source.choose("http://127.0.0.1:3#y").unwrap();
+        assert_eq!(source.model(&spec(None, None)).unwrap().name(), "http://127.0.0.1:3/v1#y");
+        assert!(source.choose("no-such").is_err());
+        assert_eq!(source.model(&spec(None, None)).unwrap().name(), "http://127.0.0.1:3/v1#y");
+        let refused = "--chat-template is for model files";
+        check(&["-m", "http://127.0.0.1:2#z", "--chat-template", "x"], spec(None, None), refused);
+    }
+}

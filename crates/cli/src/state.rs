@@ -1,0 +1,49 @@
+//! What alara keeps between runs: traces, their index, the history of what was typed, answers about
+//! permissions.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use alara_harness::Trace;
+
+use crate::ui;
+
+/// The user's state directory for alara, `$XDG_STATE_HOME/alara` or `~/.local/state/alara`; `None`
+/// if there is no home.
+pub fn directory() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(std::env::home_dir()?.join(".local/state")))?;
+    Some(state.join("alara"))
+}
+
+/// Where traces lie.
+pub fn traces() -> Option<PathBuf> {
+    directory().map(|state| state.join("traces"))
+}
+
+/// The file of answers about permissions.
+pub fn permissions() -> Option<PathBuf> {
+    directory().map(|state| state.join("permissions.json"))
+}
+
+/// A new trace in the state directory, as far as there is one.
+pub fn trace() -> Trace {
+    let Some(traces) = traces() else { return Trace::in_memory() };
+    let name = format!("{}-{}.jsonl", moment(), std::process::id());
+    Trace::create(&traces.join(name)).unwrap_or_else(|error| {
+        ui::note(&format!("warning: no trace is written: {error}"));
+        Trace::in_memory()
+    })
+}
+
+/// Milliseconds since 1970, each once in a process.
+fn moment() -> u128 {
+    static LAST: Mutex<u128> = Mutex::new(0);
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    *last = since.as_millis().max(*last + 1);
+    *last
+}

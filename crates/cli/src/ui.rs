@@ -1,0 +1,174 @@
+//! What people see: the one place that prints lines, tables, progress and errors.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use alara_harness::ModelError;
+use alara_harness::model::endpoint::EndpointError;
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Prints a line of the answer to stdout.
+/// Whoever closed it, as `head` does, wants no more of the answer.
+pub fn line(text: &str) {
+    if writeln!(std::io::stdout(), "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a piece of the answer to stdout, at once.
+/// As for [`fn@line`], whoever closed it wants no more.
+pub fn text(text: &str) {
+    let mut stdout = std::io::stdout();
+    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a remark to stderr.
+pub fn note(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Prints a piece of a remark to stderr, at once.
+pub fn piece(text: &str) {
+    eprint!("{text}");
+    // Whoever closed stderr does not want to hear of it.
+    let _ = std::io::stderr().flush();
+}
+
+/// Prints aligned columns to stdout: the first to the left, the others to the right.
+pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    aligned(header, rows).iter().for_each(|text| line(text));
+}
+
+/// Prints aligned columns to stderr, as [`table`] does to stdout.
+pub fn note_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    aligned(header, rows).iter().for_each(|text| note(text));
+}
+
+fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+    let header = header.iter().map(ToString::to_string).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width =
+        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let cell = |(at, (cell, &width)): (usize, (&String, &usize))| match at {
+        0 => format!("{cell:<width$}"),
+        _ => format!("{cell:>width$}"),
+    };
+    rows.iter()
+        .map(|row| row.iter().zip(&widths).enumerate().map(cell).collect::<Vec<_>>().join("  "))
+        .map(|text| text.trim_end().to_owned())
+        .collect()
+}
+
+/// A turning mark with a message on stderr, while something takes its time.
+/// Silent where stderr is no terminal.
+pub fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+        spinner.set_style(style);
+    }
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}
+
+/// A bar on stderr for bytes that come, of `size` if that is known.
+/// Silent where stderr is no terminal.
+pub fn bar(size: Option<u64>) -> ProgressBar {
+    let (bar, template) = match size {
+        Some(size) => (
+            ProgressBar::new(size),
+            "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
+        ),
+        None => (ProgressBar::no_length(), "{spinner}  {binary_bytes}  {binary_bytes_per_sec}"),
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// A bar from 0 to `length` on stderr.
+/// Silent where stderr is no terminal.
+pub fn progress(length: u64, what: &'static str) -> ProgressBar {
+    let bar = ProgressBar::new(length).with_message(what);
+    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent}% {eta}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Bytes in the largest binary unit that leaves a whole part.
+pub fn bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = (bytes.max(1).ilog2() / 10) as usize;
+    if unit == 0 {
+        return format!("{bytes} B");
+    }
+    format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
+}
+
+/// Prints the chain of causes, and a hint where there is one.
+/// Exit code 2: usage or environment.
+pub fn report(error: &anyhow::Error) -> ExitCode {
+    note(&format!("error: {error:#}"));
+    // A model's error passes through the harness as it is.
+    let own = |cause: &'_ (dyn std::error::Error + 'static)| {
+        let cause = cause.downcast_ref::<ModelError>().map_or(cause, ModelError::cause);
+        match cause.downcast_ref::<EndpointError>() {
+            Some(error) => error.hint(),
+            None => cause.downcast_ref().and_then(hint).map(str::to_owned),
+        }
+    };
+    if let Some(hint) = error.chain().find_map(own) {
+        note(&format!("hint: {hint}"));
+    }
+    ExitCode::from(2)
+}
+
+/// The next command to try.
+fn hint(error: &alara_engine::Error) -> Option<&'static str> {
+    use alara_engine::{Error, GrammarError};
+
+    match error {
+        Error::UnknownArchitecture { .. }
+        | Error::MissingTensor { .. }
+        | Error::MissingKey { .. }
+        | Error::NotUnderstood { .. }
+        | Error::TensorType { .. } => Some("`alara models show FILE` tells what the file contains"),
+        Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
+        Error::OutOfBlocks { .. } => Some("--kv-size gives keys and values more memory"),
+        Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {
+            Some("give the model's chat template with --chat-template FILE")
+        }
+        Error::Grammar(GrammarError::Schema { .. } | GrammarError::Parameters { .. }) => {
+            Some("leave it out, or say the same with other keywords: only what can be guaranteed is accepted")
+        }
+        Error::NoToolFormat { .. } | Error::ToolFormat { .. } => {
+            Some("any model can call in the format that the prompt describes: --tool-format generic")
+        }
+        Error::Grammar(GrammarError::Name { .. }) => {
+            Some("give the tool another name, or choose a format that quotes names: --tool-format generic")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        let check = |number: u64, expected: &str| assert_eq!(bytes(number), expected);
+        check(0, "0 B");
+        check(1023, "1023 B");
+        check(1024, "1.0 KiB");
+        check(5 << 29, "2.5 GiB");
+        check(u64::MAX, "16.0 EiB");
+    }
+}

@@ -1,0 +1,98 @@
+//! The prefix cache from outside: warmed, listed, used by the next process, cleared.
+
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+struct TestDir(tempfile::TempDir);
+
+impl TestDir {
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = crate::alara();
+        command.args(arguments).current_dir(self.0.path()).env("COLUMNS", "110");
+        command.env_remove("ALARA_CACHE").env("XDG_CACHE_HOME", self.0.path().join("cache"));
+        command.env("XDG_STATE_HOME", self.0.path().join("state"));
+        command
+    }
+
+    fn alara(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.alara(&[arguments, &["--json"]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn what_was_warmed_is_there_for_the_next_process() {
+    let dir = TestDir(tempfile::tempdir().unwrap());
+    assert_eq!(dir.json(&["cache", "list"])["entries"].as_array().unwrap().len(), 0);
+    let first = dir.json(&["warm"]);
+    let number = |npc: &Value, key: &str| npc[key].as_u64().unwrap();
+    let npcs = first.as_array().unwrap();
+    assert!(npcs.len() > 2 && npcs.iter().all(|npc| number(npc, "disk_tokens") == 0), "{first}");
+    let listed = dir.json(&["cache", "list"]);
+    let entries = listed["entries"].as_array().unwrap();
+    assert!(entries.len() >= npcs.len(), "{listed}");
+    assert!(entries.iter().all(|entry| entry["model"].as_str().unwrap().contains("alara-tiny")), "{listed}");
+    assert!(listed["bytes"].as_u64() < listed["limit"].as_u64());
+    // Nothing is computed again but what follows the static prefix.
+    for npc in dir.json(&["warm"]).as_array().unwrap() {
+        let found = number(npc, "disk_tokens") + number(npc, "memory_tokens");
+        assert!(found + 40 > number(npc, "tokens"), "{npc}");
+    }
+    let run = dir.alara(&["run", "--yes", "--workdir", ".", "count the files"]);
+    let message = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(message.contains("of them from disk"), "{message}");
+    // Switched off, or elsewhere, it is not seen.
+    let off = dir.alara(&["warm", "--cache", "off"]);
+    assert_eq!(off.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&off.stderr).contains("hint: name its folder with --cache"));
+    assert!(dir.json(&["cache", "list", "--cache", "elsewhere"])["entries"].as_array().unwrap().is_empty());
+    let cleared = dir.json(&["cache", "clear"]);
+    assert_eq!(cleared["files"].as_u64().unwrap() as usize, entries.len());
+    assert!(dir.json(&["cache", "list"])["entries"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn two_processes_share_a_folder() {
+    let dir = TestDir(tempfile::tempdir().unwrap());
+    let warm = || dir.command(&["warm"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let both = [warm(), warm()];
+    // In the middle of it, somebody else clears.
+    assert!(dir.alara(&["cache", "clear"]).status.success());
+    for child in both {
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+    dir.json(&["warm"]);
+    for npc in dir.json(&["warm"]).as_array().unwrap() {
+        let found = npc["disk_tokens"].as_u64().unwrap() + npc["memory_tokens"].as_u64().unwrap();
+        assert!(found + 40 > npc["tokens"].as_u64().unwrap(), "{npc}");
+    }
+    let left = std::fs::read_dir(dir.0.path().join("cache/alara/prefix")).unwrap();
+    assert!(left.flatten().all(|entry| entry.path().extension().is_some_and(|ending| ending == "kv")));
+}
+
+#[test]
+fn memory_for_keys_and_values_is_bounded() {
+    let dir = TestDir(tempfile::tempdir().unwrap());
+    let run = |size: &str| {
+        dir.alara(&["run", "--yes", "--workdir", ".", "--cache", "off", "--kv-size", size, "count the files"])
+    };
+    let message = |output: &Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let output = run("0.5");
+    assert!(message(&output).contains("prompt tokens"), "{}", message(&output));
+    let output = run("0.0005");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(message(&output).contains("not enough for this request"), "{}", message(&output));
+    assert!(
+        message(&output).contains("hint: --kv-size gives keys and values more memory"),
+        "{}",
+        message(&output)
+    );
+    assert!(message(&run("much")).contains("a number of GB is wanted"));
+}

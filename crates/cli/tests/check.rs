@@ -1,0 +1,210 @@
+//! `alara check` on teams and single files.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [own]\n";
+const OWN: &str = "jinx_name: own\ndescription: Looks.\neffect: read\ninputs: [q]\nsteps:\n- {name: a, engine: bash, code: 'ls {{ q }}'}\n- {name: b, engine: bash, code: 'wc {{ q }}'}\n- {return: '{{ a }}{{ b }}'}\n";
+
+fn team(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (path, text) in files {
+        let path = directory.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+/// Exit code and stdout; paths are shown from the directory.
+fn check(directory: &Path, arguments: &[&str]) -> (i32, String) {
+    let output = crate::alara().arg("check").args(arguments).current_dir(directory).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), text.replace(&format!("{}/", directory.display()), "").replace("./", ""))
+}
+
+#[test]
+fn the_built_in_team_is_in_order() {
+    assert_eq!(check(crate::root(), &["alara", "--strict"]), (0, "no problems\n".to_owned()));
+}
+
+#[test]
+fn every_problem_with_its_place() {
+    let team = team(&[
+        ("team.ctx", "name: t\ncontxt: x\nforenpc: w\n"),
+        ("w.npc", NPC),
+        ("jinxes/own.jinx", OWN),
+        (
+            "jinxes/bad.jinx",
+            "steps:\n- {engine: own, with: {p: 1}}\n- {engine: bash, code: \"echo '{{ x }}'\"}\n",
+        ),
+        ("jinxes/broken.jinx", "steps:\n- {engine: bash\n"),
+    ]);
+    let (code, text) = check(team.path(), &["."]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(code, 1, "{text}");
+    for expected in [
+        "jinxes/bad.jinx:2:3: error: call of `own`: argument `q` is missing",
+        "jinxes/bad.jinx:2:24: error: `own` has no argument `p` (it takes q)",
+        "jinxes/bad.jinx:3:30: error: `'{{ x }}'` in line 1 of the code stands in quotes: write `{{ x }}`",
+        "jinxes/bad.jinx:3:34: error: `x` is not defined",
+        "team.ctx:2:1: warning: `contxt` is a value of the team's own; did you mean the key `context`?",
+    ] {
+        assert!(lines.contains(&expected), "{expected}\n{text}");
+    }
+    assert!(text.contains("jinxes/broken.jinx:"), "{text}");
+    let (code, json) = check(team.path(), &[".", "--json"]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, report["warnings"].clone()), (1, json!(1)));
+    let problems = report["problems"].as_array().unwrap();
+    let first = problems.iter().find(|problem| problem["line"] == 2 && problem["column"] == 3).unwrap();
+    assert_eq!(
+        (first["severity"].as_str(), report["errors"].as_u64()),
+        (Some("error"), Some(problems.len() as u64 - 1))
+    );
+    // One file of the team.
+    let (code, text) = check(team.path(), &["jinxes/own.jinx"]);
+    assert_eq!((code, text.as_str()), (0, "no problems\n"));
+    assert_eq!(check(team.path(), &["none.jinx"]).0, 2);
+}
+
+#[test]
+fn warnings_count_if_one_is_strict() {
+    let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", &OWN.replace("effect:", "efect: x\neffect:"))]);
+    let warning =
+        "jinxes/own.jinx:3:1: warning: unknown key `efect`, did you mean `effect`?\n0 errors, 1 warning\n";
+    assert_eq!(check(team.path(), &["jinxes/own.jinx"]), (0, warning.to_owned()));
+    assert_eq!(check(team.path(), &["jinxes/own.jinx", "--strict"]), (1, warning.to_owned()));
+}
+
+#[test]
+fn teams_and_jinxes_are_compiled() {
+    let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", OWN)]);
+    // An option of earlier versions, which changes nothing any more.
+    assert_eq!(check(team.path(), &["jinxes/own.jinx", "--explain"]), (0, "no problems\n".to_owned()));
+    let alone = crate::alara()
+        .args(["check", "--compiled", "jinxes/own.jinx"])
+        .current_dir(team.path())
+        .output()
+        .unwrap();
+    let compiled: Value = serde_json::from_slice(&alone.stdout).unwrap();
+    assert_eq!((&compiled["name"], &compiled["steps"][0]["do"]), (&json!("own"), &json!("bash")));
+    let whole = || {
+        let output =
+            crate::alara().args(["check", "--compiled", "."]).current_dir(team.path()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let first = whole();
+    assert_eq!(first, whole());
+    let compiled: Value = serde_json::from_str(&first).unwrap();
+    assert_eq!(compiled["npcs"][0]["jinxes"], json!(["own"]));
+}
+
+#[test]
+fn the_tests_of_jinxes_are_run() {
+    let tried = "jinx_name: add\ninputs: [{a: 1}, {b: 2}]\neffect: none\nsteps: [{engine: text, text: '{{ a + b }}'}]\n\
+                 tests:\n- {id: adds, inputs: {a: 5}, expected: {success: true, output_equals: '7'}}\n\
+                 - {id: wrong, expected: {output_contains: '4', max_duration_ms: 60000}}\n";
+    let team =
+        team(&[("w.npc", "name: w\nprimary_directive: Work.\njinxes: [add]\n"), ("jinxes/add.jinx", tried)]);
+    let (code, message) = check(team.path(), &[".", "--tests"]);
+    assert_eq!(code, 1, "{message}");
+    let (before, after) = message.split_once(" after ").unwrap();
+    assert_eq!(before, "no problems\njinxes/add.jinx: test wrong: expected an output with \"4\", got \"3\"");
+    assert!(after.ends_with(" ms\n1 test passed, 1 failed\n"), "{message}");
+}
+
+#[test]
+fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
+    let calls = |name: &str| format!("jinx_name: one\nsteps:\n- {{engine: {name}}}\n");
+    let step = |name: &str| format!("jinx_name: {name}\nsteps:\n- {{engine: bash, code: 'ls'}}\n");
+    let dir = team(&[
+        ("config/alara/jinxes/mine.jinx", &step("mine")),
+        ("jinxes/t/team.ctx", "forenpc: w\n"),
+        ("jinxes/t/w.npc", "name: w\nprimary_directive: Work.\n"),
+        ("jinxes/t/jinxes/own.jinx", &step("own")),
+        ("jinxes/t/jinxes/one.jinx", &calls("own")),
+        ("jinxes/t/jinxes/two.jinx", &calls("mine").replace("one", "two")),
+        ("alone.jinx", &calls("mine")),
+        ("team.ctx", "forenpc: w\n"),
+        ("w.npc", "name: w\nprimary_directive: Work.\n"),
+    ]);
+    for file in ["jinxes/t/jinxes/one.jinx", "jinxes/t/jinxes/two.jinx", "alone.jinx"] {
+        for command in ["check", "run"] {
+            let output = crate::alara()
+                .args([command, file])
+                .current_dir(dir.path())
+                .env("XDG_CONFIG_HOME", dir.path().join("config"))
+                .output()
+                .unwrap();
+            let message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+            // Where nothing can be run, the jinx is at least known.
+            assert!(!message.contains("error:"), "{command} {file}: {message}");
+            assert!(command == "run" || output.status.success(), "{command} {file}: {message}");
+        }
+    }
+}
+
+#[test]
+fn tests_of_a_strangers_jinx_get_no_keys() {
+    let jinx = "env: [HOME_OF_KEYS]\nsteps: [{engine: bash, code: 'echo \"<$HOME_OF_KEYS>\"'}]\n\
+                tests: [{id: none, inputs: {}, expected: {success: true, output_equals: '<>'}}]\n";
+    let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", jinx)]);
+    let output = crate::alara()
+        .args(["check", "jinxes/own.jinx", "--tests"])
+        .current_dir(team.path())
+        .env("HOME_OF_KEYS", "hunter2")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        printed.ends_with("1 test passed, 0 failed\n") || printed.contains("tests passed, 0 failed\n"),
+        "{printed}"
+    );
+}
+
+#[test]
+fn suites_and_sweeps_are_checked_too() {
+    const TASK: &str = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: 'true'\n";
+    let folder = team(&[
+        ("suite/a.yaml", TASK),
+        ("wrong/a.yaml", &format!("{TASK}points: 3\n")),
+        ("wrong/b.yaml", &TASK.replace("Do it.", "''")),
+        ("good.bench", "suite: suite\ncategories: [a]\n"),
+        (
+            "bad.bench",
+            "suite: suite\nmodels: [absent.gguf]\nconditions:\n- {name: x, npc: nobody, categories: {git: {attempts: 1}}}\n",
+        ),
+    ]);
+    let fine = (0, "no problems\n".to_owned());
+    for path in ["suite", "suite/a.yaml", "good.bench"] {
+        assert_eq!(check(folder.path(), &[path, "--strict"]), fine, "{path}");
+    }
+    let (code, text) = check(folder.path(), &["wrong"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(
+        text.starts_with("wrong/a.yaml:6:1: error: unknown field `points`, expected one of id"),
+        "{text}"
+    );
+    assert!(text.contains("\nwrong/b.yaml:4:1: error: the field `instruction` is empty\n2 errors"), "{text}");
+    let (code, text) = check(folder.path(), &["bad.bench"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((code, lines.len()), (1, 4), "{text}");
+    assert!(
+        lines[0].starts_with("bad.bench:4:39: error: the suite has no category `git`; it has a"),
+        "{text}"
+    );
+    assert!(lines[1].starts_with("bad.bench:4:18: error: ") && lines[1].contains("nobody"), "{text}");
+    assert!(
+        lines[2]
+            .starts_with("bad.bench:2:10: warning: there is no model file absent.gguf (`alara models list`"),
+        "{text}"
+    );
+    let (_, json) = check(folder.path(), &["bad.bench", "--json"]);
+    let report: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&report["errors"], &report["problems"][2]["severity"]), (&json!(2), &json!("warning")));
+    // Where files are named that no team has, they are none.
+    assert_eq!(check(folder.path(), &["wrong", "--tests"]).0, 2);
+    assert_eq!(check(folder.path(), &["absent.bench"]).0, 2);
+}

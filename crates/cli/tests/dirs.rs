@@ -1,0 +1,121 @@
+//! Folders of tests: around the program, or with a team in the test's own process.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+use alara_harness::sandbox::Isolation;
+use alara_harness::{Policy, Sandbox, Team};
+use serde_json::{Value, json};
+
+/// A directory with a work directory, a home, a state directory and a script for the model.
+pub struct TestDir {
+    pub root: tempfile::TempDir,
+}
+
+impl TestDir {
+    /// With a model that plays `script`.
+    pub fn with(script: &Value) -> Self {
+        let dir = TestDir { root: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(dir.path("work")).unwrap();
+        std::fs::create_dir(dir.path("home")).unwrap();
+        dir.write("script.json", &script.to_string());
+        dir
+    }
+
+    /// With a model that makes these shell calls one after the other and then says "Done.".
+    pub fn calling(commands: &[&str]) -> Self {
+        let call = |command: &&str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
+        let mut replies: Vec<Value> = commands.iter().map(call).collect();
+        replies.push(json!({"text": "Done."}));
+        TestDir::with(&Value::from(replies))
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// The program in this directory, with a secret in its environment.
+    pub fn alara(&self, arguments: &[&str]) -> Command {
+        let mut command = crate::alara();
+        command
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("HOME", self.path("home"))
+            .env_remove("XDG_CONFIG_HOME")
+            .env("XDG_STATE_HOME", self.path("state"))
+            .env("SECRET_KEY", "hunter2")
+            .env_remove("ALARA_TOKEN")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Its output, with `input` on standard input.
+    pub fn with_input(&self, arguments: &[&str], input: &str) -> Output {
+        let mut child = self.alara(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        // A program that ends before it has read everything is no error.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+        child.wait_with_output().unwrap()
+    }
+
+    /// A task for the model, whose trace goes to `trace.jsonl`.
+    pub fn task(&self) -> Command {
+        let fixed =
+            ["run", "-m", "script:script.json", "--workdir", "work", "--trace", "trace.jsonl", "do it"];
+        self.alara(&fixed)
+    }
+
+    /// The records of that trace.
+    pub fn trace(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.path("trace.jsonl")).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+/// Whether programs run as they should here; says so if not.
+pub fn sandboxed(test: &str) -> bool {
+    let shown = text(&TestDir::calling(&[]).task().output().unwrap().stderr);
+    let incomplete = shown.lines().any(|line| line.starts_with("warning: the sandbox is incomplete"));
+    if incomplete {
+        eprintln!("SKIPPED: {test}: this machine's sandbox is incomplete");
+    }
+    !incomplete
+}
+
+/// A team and a work directory, without isolation, in the test's own process.
+pub struct TeamDir {
+    pub team: Team,
+    pub sandbox: Sandbox,
+    pub work: tempfile::TempDir,
+}
+
+impl TeamDir {
+    pub fn with(team: Team) -> Self {
+        let work = tempfile::tempdir().unwrap();
+        let policy = Policy { isolation: Isolation::Off, ..Policy::default() };
+        let sandbox = Sandbox::new(work.path(), policy).unwrap();
+        TeamDir { team, sandbox, work }
+    }
+
+    pub fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        let path = self.work.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+}

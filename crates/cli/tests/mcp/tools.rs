@@ -1,0 +1,157 @@
+//! What a server offers: which of its tools an NPC gets, what calls of them give, which rules hold
+//! for them.
+
+use alara_harness::model::Reply;
+use alara_harness::permission::{self, Answer, Permissions};
+use serde_json::json;
+
+use super::{McpTeam, call, done, npc};
+
+#[test]
+fn mcp_client_whitelist() {
+    let check = |ctx: &str, servers: &str, expected: &[&str]| {
+        let ctx = format!("name: t\nmcp_servers: {ctx}\n");
+        let setup = McpTeam::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", servers))]);
+        assert_eq!(setup.run(vec![done()]).tools(), expected, "{ctx} {servers} {:?}", setup.diagnostics());
+    };
+    let all = "[{name: e, path: echo.sh}]";
+    check(all, "[e]", &["a", "b"]);
+    check(all, "e", &["a", "b"]);
+    check(all, "[{tools: [a]}]", &["a"]);
+    check(all, "{name: e, tools: [b]}", &["b"]);
+    check(all, "[{tools: [a]}, {tools: [b]}]", &["a", "b"]);
+    check(all, "[{tools: []}]", &[]);
+    check(all, "[]", &[]);
+    // What the team does not take can't be picked.
+    check("[{name: e, path: echo.sh, tools: [a]}]", "[{tools: [a, b]}]", &["a"]);
+    check("[{name: e, path: echo.sh, tools: [a]}]", "[e]", &["a"]);
+    let setup = McpTeam::naming("[{name: e, path: echo.sh, tools: [a, x]}]");
+    let warnings = setup.run(vec![done()]).warnings;
+    assert_eq!(warnings, ["`e` (w.npc:4) has no tool `x`; it has: a, b"]);
+}
+
+#[test]
+fn mcp_client_results() {
+    let check = |odd: &str, expected: &str| {
+        let ran = McpTeam::odd(odd).run(vec![call("a"), done()]);
+        assert_eq!(ran.results(), [expected], "{odd}");
+    };
+    check("fails", r#"{"ok":false,"exit":null,"error":"no such row"}"#);
+    check("refuses", r#"{"ok":false,"exit":null,"error":"it refuses: not today (-32602)"}"#);
+    check("typed", r#"{"ok":true,"output":"{\"n\":[1,2]}"}"#);
+    check("asks", r#"{"ok":true,"output":"pinged yes, refused yes"}"#);
+    // What it says is nobody's word, not even that it is an object.
+    check("bare", r#"{"ok":false,"exit":null,"error":"the server's result is no object"}"#);
+    // One that asks without end is heard all the same.
+    check("pings", r#"{"ok":true,"output":"still there"}"#);
+    check("dies", r#"{"ok":false,"exit":null,"error":"it has ended: out of luck"}"#);
+    // Arguments are checked here, whoever made the call.
+    let ran = McpTeam::odd("x").run(vec![
+        Reply::call("a", json!({})),
+        Reply::call("a", json!({"text": 3})),
+        Reply::call("a", json!({"text": "t", "more": 1})),
+        done(),
+    ]);
+    assert!(ran.results()[0].contains("argument `text` is missing"), "{:?}", ran.results());
+    assert!(ran.results()[1].contains("must be of type string"));
+    assert!(ran.results()[2].contains("has no argument `more`"));
+}
+
+#[test]
+fn mcp_client_checks_what_no_grammar_guarantees() {
+    let ran = McpTeam::odd("set").run(vec![
+        Reply::call("a", json!({"text": "t", "tags": ["u", "v"]})),
+        Reply::call("a", json!({"text": "t", "tags": ["u", "u"]})),
+        Reply::call("a", json!({"text": "xt"})),
+        done(),
+    ]);
+    // The tool is there, and only calls that its schema permits reach it.
+    assert_eq!((ran.tools(), ran.warnings.len()), (vec!["shell".to_owned(), "a".to_owned()], 0));
+    assert_eq!(ran.results()[0], r#"{"ok":true,"output":"set: t"}"#);
+    for (result, dir) in ran.results()[1..].iter().zip(["/tags: ", "/text: "]) {
+        let shown = format!("the arguments don't fit the schema of `a`: {dir}");
+        assert!(result.contains(&shown) && result.contains(r#""ok":false"#), "{result}");
+    }
+}
+
+#[test]
+fn mcp_client_odd_lists() {
+    let check = |odd: &str, tools: &[&str], warnings: &[&str]| {
+        let ran = McpTeam::odd(odd).run(vec![done()]);
+        assert_eq!(ran.tools()[1..], *tools, "{odd}");
+        let server = "the MCP server `echo` (w.npc:4): ";
+        let expected: Vec<String> = warnings.iter().map(|text| format!("{server}{text}")).collect();
+        assert_eq!(ran.warnings, expected, "{odd}");
+    };
+    check("pages", &["a", "b", "c"], &[]);
+    check(
+        "circle",
+        &["a"],
+        &[
+            "its list of tools has no end: what came so far is taken",
+            "it offers two tools `a`: the first one counts",
+        ],
+    );
+    check(
+        "junk",
+        &["a", "b"],
+        &[
+            "it prints on standard output what is no message of the protocol, where it should use standard error: Welcome!",
+        ],
+    );
+    // Names that prompts can carry, each its own; what is the team's stays the team's.
+    check(
+        "names",
+        &["echo_a_b_c_d", "a_b_c_d", "echo_mcp", "echo_shell"],
+        &["its tool `bad` is left out: its schema is not that of an object"],
+    );
+}
+
+#[test]
+fn mcp_client_names_clash_between_servers() {
+    let servers = "[{name: one, path: echo.sh}, {name: two, path: echo.sh, args: [second], tools: [a]}]";
+    let ran = McpTeam::naming(servers).run(vec![call("two_a"), call("one_a"), call("b"), done()]);
+    assert_eq!(ran.tools(), ["shell", "one_a", "b", "two_a"]);
+    let reply = |text: &str| format!(r#"{{"ok":true,"output":"{text}"}}"#);
+    assert_eq!(ran.results(), [reply("second: hi"), reply("echo: hi"), reply("echo: hi")]);
+}
+
+#[test]
+fn mcp_client_changed_lists_are_noted() {
+    let ran = McpTeam::odd("changes").run(vec![call("a"), call("b"), done()]);
+    assert_eq!(ran.results().len(), 2);
+    assert!(
+        ran.warnings.iter().all(|text| text.contains("says that its tools have changed")),
+        "{:?}",
+        ran.warnings
+    );
+    assert!(!ran.warnings.is_empty());
+    assert_eq!(ran.model.requests()[0].tools, ran.model.requests()[2].tools);
+}
+
+#[test]
+fn mcp_client_rules_hold_for_tools() {
+    let run = |rules: &str| {
+        let ctx = format!("name: t\npermissions: {rules}\nmcp_servers: [{{name: e, path: echo.sh}}]\n");
+        let setup = McpTeam::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", "[e]"))]);
+        assert_eq!(setup.diagnostics(), Vec::<String>::new());
+        // The start was permitted before, nobody is there now.
+        let permissions = Permissions::default();
+        let script = setup.directory.path().canonicalize().unwrap().join("echo.sh");
+        permissions
+            .remember(
+                &permission::holder(&setup.team),
+                &format!("mcp:bash {}", script.display()),
+                Answer::Session,
+            )
+            .unwrap();
+        setup.asked(permissions, None, vec![call("a"), call("b"), done()]).results()
+    };
+    let refused = |results: &[String]| {
+        results.iter().map(|text| text.contains("is not permitted by team.ctx:2")).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(&run("{a: deny}")), [true, false]);
+    assert_eq!(refused(&run("{'a:hi': ask}")), [true, false]);
+    assert_eq!(refused(&run("{default: ask, b: allow}")), [true, false]);
+    assert_eq!(refused(&run("{}")), [false, false]);
+}

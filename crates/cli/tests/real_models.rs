@@ -1,0 +1,185 @@
+//! Real models, as they are published: `scripts/real-models` fetches them and names their folder in
+//! `ALARA_REAL_MODELS`.
+//!
+//! `tests/fixtures/real/reference.json` has what llama.cpp gives for the text beside it, and what a
+//! model says greedily.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use alara_engine::inspect::Tokenizer;
+use alara_engine::{
+    Engine, Event, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool, ToolChoice,
+};
+use serde_json::{Value, json};
+
+const TEXT: &str = include_str!("../../../tests/fixtures/real/text.txt");
+
+/// What is known of a model.
+#[derive(serde::Deserialize)]
+struct Reference {
+    /// Tokens of the text that are looked at.
+    tokens: usize,
+    /// llama.cpp's perplexity over them.
+    perplexity: f64,
+    prompt: String,
+    /// The 64 tokens that most likely follow the prompt, one after the other, as text.
+    /// They are llama.cpp's by AVX2.
+    /// Where two are almost as likely, llama.cpp takes another by other instruction sets; alara
+    /// does not.
+    greedy: String,
+}
+
+fn references() -> BTreeMap<String, Reference> {
+    serde_json::from_str(include_str!("../../../tests/fixtures/real/reference.json")).unwrap()
+}
+
+/// The folder of the models, or a note past the test's captured output that the test is skipped;
+/// the last note has the count.
+fn folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("ALARA_REAL_MODELS").map(PathBuf::from);
+    if folder.is_none() {
+        crate::absent::skipped(
+            "real models",
+            "their folder",
+            "scripts/real-models fetches them, and runs these tests",
+        );
+    }
+    folder
+}
+
+/// Each model that is known, opened.
+fn models() -> impl Iterator<Item = (String, Gguf, Reference)> {
+    let folder = folder();
+    let all = folder
+        .into_iter()
+        .flat_map(|folder| references().into_iter().map(move |known| (folder.clone(), known)));
+    all.map(|(folder, (name, reference))| {
+        let gguf = Gguf::open(&folder.join(&name)).unwrap();
+        (name, gguf, reference)
+    })
+}
+
+/// A text's tokens, after the one that begins all texts if the model wants that.
+fn tokens(gguf: &Gguf, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
+    let begins = gguf.metadata().bool("tokenizer.ggml.add_bos_token").unwrap().unwrap_or(false);
+    let begin = tokenizer.bos().filter(|_| begins);
+    begin.into_iter().chain(tokenizer.encode(text, false).unwrap()).collect()
+}
+
+fn probe(gguf: &Gguf, tokens: usize) -> Probe {
+    Probe::load(gguf, tokens, &ProbeSettings { kv: KvType::F32, ..ProbeSettings::default() }).unwrap()
+}
+
+#[test]
+fn published_files_load_as_they_are() {
+    for (name, gguf, _) in models() {
+        let options = Options { context: Some(512), ..Options::default() };
+        if let Err(error) = Engine::load(&gguf, &options) {
+            panic!("{name}: {error}");
+        }
+    }
+}
+
+#[test]
+fn perplexity_is_the_reference_s() {
+    for (name, gguf, reference) in models() {
+        let all = tokens(&gguf, &Tokenizer::from_gguf(&gguf).unwrap(), TEXT);
+        let all = &all[..reference.tokens];
+        let mut probe = probe(&gguf, all.len());
+        let (width, mut surprise, mut at) = (probe.vocabulary(), 0.0, 0);
+        for piece in all.chunks(64) {
+            let logits = probe.feed(piece, piece.len()).unwrap();
+            for row in logits.chunks(width) {
+                at += 1;
+                let Some(&next) = all.get(at) else { break };
+                let most = row.iter().fold(f32::NEG_INFINITY, |most, &logit| most.max(logit));
+                let sum: f64 = row.iter().map(|&logit| f64::from(logit - most).exp()).sum();
+                surprise += sum.ln() - f64::from(row[next as usize] - most);
+            }
+        }
+        let found = (surprise / (all.len() - 1) as f64).exp();
+        let off = (found / reference.perplexity - 1.0).abs();
+        assert!(off < 0.01, "{name}: perplexity {found:.3}, the reference has {:.3}", reference.perplexity);
+    }
+}
+
+#[test]
+fn greedy_text_is_what_it_was() {
+    for (name, gguf, reference) in models() {
+        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let prompt = tokens(&gguf, &tokenizer, &reference.prompt);
+        let mut probe = probe(&gguf, prompt.len() + 64);
+        let (mut logits, mut message) = (probe.feed(&prompt, 1).unwrap(), Vec::new());
+        for _ in 0..64 {
+            let best = (0..logits.len()).max_by(|&a, &b| logits[a].total_cmp(&logits[b])).unwrap() as u32;
+            message.push(best);
+            logits = probe.feed(&[best], 1).unwrap();
+        }
+        assert_eq!(tokenizer.decode(&message, true), reference.greedy, "{name}");
+    }
+}
+
+/// A model that makes no call by itself makes a valid one in every turn where it must.
+#[test]
+fn forced_calls_are_valid_in_a_hundred_of_a_hundred_turns() {
+    const MODEL: &str = "smollm2-135m-instruct-q4_1.gguf";
+    let Some(folder) = folder() else { return };
+    let gguf = Gguf::open(&folder.join(MODEL)).unwrap();
+    let engine = Engine::load(&gguf, &Options { context: Some(1024), ..Options::default() }).unwrap();
+    let tool = |name: &str, description: &str, parameters: Value| Tool {
+        name: name.to_owned(),
+        description: description.to_owned(),
+        parameters,
+        strict: false,
+    };
+    let tools = vec![
+        tool(
+            "weather",
+            "Tell the weather of a city",
+            json!({
+                "type": "object",
+                "properties": {"city": {"type": "string", "maxLength": 20}, "unit": {"enum": ["celsius", "fahrenheit"]}},
+                "required": ["city", "unit"], "additionalProperties": false,
+            }),
+        ),
+        tool(
+            "timer",
+            "Ring after some minutes",
+            json!({
+                "type": "object",
+                "properties": {"minutes": {"type": "integer", "minimum": 1, "maximum": 90}, "loud": {"type": "boolean"}},
+                "required": ["minutes"], "additionalProperties": false,
+            }),
+        ),
+    ];
+    let asked = ["How warm is it in Oslo?", "Wake me in ten minutes.", "hi", "Tell me a story about a fox."];
+    let mut valid = 0;
+    for turn in 0..100 {
+        let request = Request {
+            messages: vec![Message::user(asked[turn % asked.len()])],
+            tools: tools.clone(),
+            tool_choice: ToolChoice::Required,
+            sampling: Sampling { temperature: 1.0, seed: turn as u64, ..Sampling::default() },
+            max_tokens: Some(128),
+            ..Request::default()
+        };
+        let events = engine.generate(&request).unwrap().collect::<Result<Vec<Event>, _>>().unwrap();
+        let calls: Vec<_> = events
+            .iter()
+            .filter_map(|event| match event {
+                Event::ToolCall(call) => Some(call),
+                _ => None,
+            })
+            .collect();
+        let is_valid = |call: &&alara_engine::ToolCall| {
+            let tool = tools.iter().find(|tool| tool.name == call.name);
+            tool.is_some_and(|tool| {
+                jsonschema::is_valid(&tool.parameters, &Value::Object(call.arguments.clone()))
+            })
+        };
+        let cut = events.iter().any(|event| matches!(event, Event::Incomplete { .. }));
+        valid += usize::from(!calls.is_empty() && calls.iter().all(is_valid) && !cut);
+    }
+    assert_eq!(valid, 100);
+}

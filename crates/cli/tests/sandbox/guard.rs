@@ -1,0 +1,345 @@
+//! What guards the files of a work directory: programs that take something away, and who says yes
+//! to that.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use alara_harness::sandbox::{Change, Enforced, Guarded, Guarding, Policy, Risk, Sandbox, Script, losses};
+
+use super::needs;
+
+/// A work directory with files, guarded.
+struct GuardedDir {
+    root: tempfile::TempDir,
+    sandbox: Sandbox,
+}
+
+/// What a guarded program came to: its exit status and whether its work was undone; and what was
+/// asked about.
+type Came = (Option<i32>, bool, Vec<String>);
+
+impl GuardedDir {
+    fn new() -> Self {
+        let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
+        let work = root.path().join("work");
+        std::fs::create_dir_all(work.join("docs/deep")).unwrap();
+        for name in ["hi", "test.py", "docs/a", "docs/deep/b"] {
+            std::fs::write(work.join(name), format!("this is {name}\n")).unwrap();
+        }
+        std::os::unix::fs::symlink("hi", work.join("link")).unwrap();
+        let sandbox = Sandbox::new(&work, Policy { guard: true, ..Policy::default() }).unwrap();
+        GuardedDir { root, sandbox }
+    }
+
+    fn work(&self) -> std::path::PathBuf {
+        self.root.path().join("work")
+    }
+
+    /// Runs a program where a person says `yes` or no.
+    fn bash(&self, code: &str, yes: bool) -> Came {
+        let program = ["bash", "-c", code];
+        let timeout = Duration::from_secs(60);
+        let script = Script {
+            program: &program,
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            output_limit: 1 << 16,
+        };
+        let mut asked = Vec::new();
+        let ran = self.sandbox.run_guarded(&script, false, false, &mut |risk| {
+            let Risk::Losses(changes) = risk else { panic!("{risk:?}") };
+            asked.extend(losses(changes));
+            Ok(yes)
+        });
+        match ran.unwrap() {
+            Guarded::Ran(output) => (output.exit, false, asked),
+            Guarded::Undone(output) => (output.exit, true, asked),
+            Guarded::Refused => panic!("{code} did not run"),
+        }
+    }
+}
+
+/// Every path below a directory, with its content: a file's text, a link's target.
+fn content(root: &Path) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(&directory).unwrap().map(Result::unwrap) {
+            let (path, kind) = (entry.path(), entry.file_type().unwrap());
+            let text = if kind.is_symlink() {
+                format!("-> {}", std::fs::read_link(&path).unwrap().display())
+            } else if kind.is_dir() {
+                left.push(path.clone());
+                "/".to_owned()
+            } else {
+                String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned()
+            };
+            found.insert(path.strip_prefix(root).unwrap().display().to_string(), text);
+        }
+    }
+    found
+}
+
+/// Whether layers can be had here; says so if not.
+fn layered(test: &str) -> bool {
+    needs(test, |found: &Enforced| found.mounts && found.landlock > 0).is_some()
+        && match GuardedDir::new().sandbox.guarding() {
+            Some(Guarding::Layer) => true,
+            other => {
+                eprintln!("SKIPPED: {test}: a work directory is guarded by {other:?}");
+                false
+            }
+        }
+}
+
+#[test]
+fn nothing_that_was_there_is_lost_without_a_yes() {
+    if !layered("nothing_that_was_there_is_lost_without_a_yes") {
+        return;
+    }
+    let check = |code: &str, expected: &[&str]| {
+        let dir = GuardedDir::new();
+        let before = content(&dir.work());
+        let (exit, undone, asked) = dir.bash(code, false);
+        assert_eq!(
+            (exit, undone, asked.as_slice()),
+            (Some(0), true, &expected.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..]),
+            "{code}"
+        );
+        assert_eq!(content(&dir.work()), before, "{code}");
+        // With a yes it is what it would have been without a guard.
+        let dir = GuardedDir::new();
+        let (_, undone, _) = dir.bash(code, true);
+        let guarded = content(&dir.work());
+        let plain = GuardedDir::new();
+        let open = Sandbox::new(&plain.work(), Policy::default()).unwrap();
+        let program = ["bash", "-c", code];
+        let timeout = Duration::from_secs(60);
+        let script = Script {
+            program: &program,
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            output_limit: 1 << 16,
+        };
+        open.run(&script).unwrap();
+        assert!(!undone, "{code}");
+        assert_eq!(guarded, content(&plain.work()), "{code}");
+        assert!(guarded != before, "{code}");
+    };
+    check("rm -f hi", &["removes hi"]);
+    check("rm -rf docs", &["removes docs/ with 2 files"]);
+    check(
+        "rm -rf docs; mkdir docs; echo new > docs/c",
+        &["removes docs/a", "removes docs/deep/ with 1 file"],
+    );
+    check("rm -rf docs; echo file > docs", &["overwrites docs"]);
+    check("rm hi; mkdir hi; echo x > hi/x", &["overwrites hi"]);
+    check("echo new > test.py", &["overwrites test.py"]);
+    check(": > test.py", &["overwrites test.py"]);
+    check("sed -i s/this/that/ docs/a", &["overwrites docs/a"]);
+    check("mv hi bye", &["moves hi to bye"]);
+    check("mv hi docs/a", &["overwrites docs/a", "removes hi"]);
+    check("mv docs/a docs/deep/c; echo new > other", &["moves docs/a to docs/deep/c"]);
+    check("mv docs papers", &["removes docs/ with 2 files"]);
+    check("ln -sfn docs link", &["overwrites link"]);
+    check("rm hi; ln -s test.py hi", &["overwrites hi"]);
+    check("echo new > link", &["overwrites hi"]);
+    check(
+        "rm -rf ./* .[!.]*",
+        &["removes docs/ with 2 files", "removes hi", "removes link", "removes test.py"],
+    );
+    check("python3 -c 'open(\"hi\", \"r+\").truncate(3)'", &["overwrites hi"]);
+    check("rm hi; exit 0", &["removes hi"]);
+}
+
+#[test]
+fn what_loses_nothing_needs_no_question() {
+    if !layered("what_loses_nothing_needs_no_question") {
+        return;
+    }
+    let check = |code: &str, changed: &[(&str, &str)]| {
+        let dir = GuardedDir::new();
+        let mut expected = content(&dir.work());
+        expected.extend(changed.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())));
+        assert_eq!(dir.bash(code, false), (Some(0), false, vec![]), "{code}");
+        assert_eq!(content(&dir.work()), expected, "{code}");
+    };
+    check("cat hi docs/a", &[]);
+    check("echo new > new", &[("new", "new\n")]);
+    check("mkdir -p x/y; echo new > x/y/z", &[("x", "/"), ("x/y", "/"), ("x/y/z", "new\n")]);
+    check("echo new > docs/c", &[("docs/c", "new\n")]);
+    check("echo more >> hi", &[("hi", "this is hi\nmore\n")]);
+    check("ln -s hi other", &[("other", "-> hi")]);
+    check("touch hi; chmod 600 test.py", &[]);
+    check("echo 'this is hi' > hi", &[]);
+    check("mkfifo pipe; rm pipe; echo x > t; rm t", &[]);
+    // Into a directory outside nothing is written, whatever a link says.
+    let dir = GuardedDir::new();
+    std::fs::create_dir(dir.root.path().join("outside")).unwrap();
+    std::os::unix::fs::symlink("../outside", dir.work().join("way")).unwrap();
+    assert_ne!(dir.bash("echo x > way/x", true).0, Some(0));
+    assert_eq!(content(&dir.root.path().join("outside")), BTreeMap::new());
+}
+
+#[test]
+fn what_programs_made_is_theirs_until_somebody_else_changes_it() {
+    if !layered("what_programs_made_is_theirs_until_somebody_else_changes_it") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let free = |code: &str| assert_eq!(dir.bash(code, false), (Some(0), false, vec![]), "{code}");
+    free("echo one > a; mkdir d; echo two > d/b; ln -s a l");
+    free("echo three > a; mv d/b d/c; ln -sfn d l; sed -i s/three/3/ a");
+    free("rm -r a l d/c");
+    free("echo again > a; echo 1 > d/1");
+    free("rm -r d");
+    // Somebody else's from now on.
+    std::fs::write(dir.work().join("a"), "mine now").unwrap();
+    assert_eq!(dir.bash("rm a", false), (Some(0), true, vec!["removes a".to_owned()]));
+    assert_eq!(std::fs::read_to_string(dir.work().join("a")).unwrap(), "mine now");
+    free("mkdir e; echo e > e/e");
+    std::fs::write(dir.work().join("e/mine"), "mine").unwrap();
+    assert_eq!(dir.bash("rm -r e", false).2, ["removes e/ with 2 files"]);
+    // A yes to a change does not make it theirs.
+    assert_eq!(dir.bash("echo x > hi", true).2, ["overwrites hi"]);
+    assert_eq!(dir.bash("rm hi", false).2, ["removes hi"]);
+    // Until all is permitted.
+    dir.sandbox.permit();
+    free("rm -rf ./*");
+    assert_eq!(content(&dir.work()), BTreeMap::new());
+}
+
+#[test]
+fn permissions_times_and_attributes_are_taken_over() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    if !layered("permissions_times_and_attributes_are_taken_over") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let code = "mkdir -m 750 d; echo x > d/x; chmod 640 d/x; touch -d @1000 d/x d; chmod 755 test.py; mkfifo p; \
+                mkdir -m 500 closed; touch -d @2000 hi";
+    assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
+    let found = |path: &str| {
+        let found = dir.work().join(path).symlink_metadata().unwrap();
+        (found.permissions().mode() & 0o7777, found.mtime())
+    };
+    assert_eq!(found("d"), (0o750, 1000));
+    assert_eq!(found("d/x"), (0o640, 1000));
+    assert_eq!(found("test.py").0, 0o755);
+    assert_eq!(found("hi").1, 2000);
+    assert_eq!(found("closed").0, 0o500);
+    assert_eq!(dir.bash("[ -p p ] && [ -x test.py ]", false).0, Some(0));
+}
+
+#[test]
+fn programs_take_turns_and_leave_no_unfinished_file() {
+    if !layered("programs_take_turns_and_leave_no_unfinished_file") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let dir = &dir;
+            scope.spawn(move || {
+                for turn in 0..4 {
+                    let code = format!("echo {thread} >> count; echo x > n{thread}-{turn}; rm -f hi");
+                    let (exit, undone, _) = dir.bash(&code, thread == 0);
+                    assert_eq!(exit, Some(0));
+                    // Once it is gone, nothing is lost any more.
+                    assert!(!undone || thread != 0);
+                }
+            });
+        }
+    });
+    let found = content(&dir.work());
+    assert!(!found.contains_key("hi"));
+    // Each that was not undone has written all of it.
+    let files = found.keys().filter(|name| name.starts_with('n')).count();
+    assert_eq!(found["count"].lines().count(), files);
+    assert!(files >= 4, "{found:?}");
+    assert!(found.keys().all(|name| !name.starts_with(".alara")), "{found:?}");
+    let GuardedDir { root, sandbox } = dir;
+    drop(sandbox);
+    drop(root);
+}
+
+#[test]
+fn what_is_unknown_is_asked_about_before_it_runs() {
+    let root = tempfile::tempdir().unwrap();
+    std::fs::write(root.path().join("hi"), "hi").unwrap();
+    // Without isolation there are no layers.
+    let isolation = alara_harness::sandbox::Isolation::Off;
+    let sandbox = Sandbox::new(root.path(), Policy { guard: true, isolation, ..Policy::default() }).unwrap();
+    assert_eq!(sandbox.guarding(), Some(Guarding::Ask));
+    let mut asked = 0;
+    let mut run = |program: &[&str], reads, yes| {
+        let timeout = Duration::from_secs(60);
+        let script =
+            Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 1 << 16 };
+        let ran = sandbox.run_guarded(&script, false, reads, &mut |risk| {
+            assert!(matches!(risk, Risk::Unknown));
+            asked += 1;
+            Ok(yes)
+        });
+        let ran = matches!(ran.unwrap(), Guarded::Ran(_));
+        (ran, std::mem::take(&mut asked))
+    };
+    assert_eq!(run(&["rm", "hi"], false, false), (false, 1));
+    assert!(root.path().join("hi").exists());
+    assert_eq!(run(&["cat", "hi"], true, false), (true, 0));
+    assert_eq!(run(&["rm", "hi"], false, true), (true, 1));
+    assert!(!root.path().join("hi").exists());
+    // An empty directory is nobody's, and so needs no guard.
+    let sandbox = Sandbox::new(root.path(), Policy { guard: true, isolation, ..Policy::default() }).unwrap();
+    assert_eq!(sandbox.guarding(), None);
+}
+
+#[test]
+fn an_interrupted_program_takes_nothing_away() {
+    if !layered("an_interrupted_program_takes_nothing_away") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let before = content(&dir.work());
+    let program = ["bash", "-c", "rm hi; sleep 30"];
+    let timeout = Duration::from_secs(60);
+    let script =
+        Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
+    let cancel = dir.sandbox.cancel_flag().clone();
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(500));
+        cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let mut ask = |_: Risk| -> Result<bool, alara_harness::Error> { panic!("nobody is asked") };
+    let ran = dir.sandbox.run_guarded(&script, false, false, &mut ask).unwrap();
+    assert!(matches!(ran, Guarded::Undone(output) if output.cancelled));
+    assert_eq!(content(&dir.work()), before);
+}
+
+/// Whether a change is what it says: for whoever builds on it.
+#[test]
+fn changes_tell_what_was_and_what_is() {
+    if !layered("changes_tell_what_was_and_what_is") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let program = ["bash", "-c", "rm hi; echo more >> test.py; echo new > new"];
+    let timeout = Duration::from_secs(60);
+    let script =
+        Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
+    let mut shown: Vec<Change> = Vec::new();
+    let mut ask = |risk: Risk| {
+        if let Risk::Losses(changes) = risk {
+            shown = changes.to_vec();
+        }
+        Ok(false)
+    };
+    dir.sandbox.run_guarded(&script, false, false, &mut ask).unwrap();
+    let words: Vec<String> = shown.iter().map(ToString::to_string).collect();
+    assert_eq!(words, ["removes hi", "creates new", "changes test.py"]);
+}

@@ -1,0 +1,40 @@
+//! What ends work: clients that leave, and interrupts.
+
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use super::wait_until;
+use crate::dirs::TestDir;
+use crate::endpoint::server::{Answer, Piece, Server};
+
+#[test]
+fn serve_stops_for_whoever_leaves() {
+    for agent in [false, true] {
+        let silent = Server::answering([Answer::none(Piece::Hang), Answer::stream([Piece::Hang])]);
+        let served = TestDir::npc_team(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);
+        for (stream, left) in [(true, 1), (false, 2)] {
+            let model = if agent { "sage".to_owned() } else { format!("{}/v1#m", silent.url) };
+            let client = served.begin(&model, stream);
+            wait_until("the model is asked", || silent.received().len() == left);
+            drop(client);
+            wait_until("the model is left", || silent.closed() == left);
+        }
+    }
+}
+
+#[test]
+fn serve_ends_on_interrupts() {
+    let silent = Server::answering([Answer::none(Piece::Hang)]);
+    let mut served = TestDir::npc_team(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);
+    let _client = served.begin("sage", false);
+    wait_until("the model is asked", || silent.received().len() == 1);
+    served.interrupt();
+    let address = served.url.strip_prefix("http://").unwrap().strip_suffix("/v1").unwrap().to_owned();
+    wait_until("nobody is let in", || TcpStream::connect(&address).is_err());
+    assert!(served.child.try_wait().unwrap().is_none(), "what runs is waited for");
+    served.interrupt();
+    assert_eq!(served.code(), Some(0));
+    wait_until("the model is left", || silent.closed() == 1);
+    assert!(served.dir.traces()[0].contains("\"cancelled\""));
+}

@@ -1,0 +1,118 @@
+//! NPCs as models: their work, their conversations, their rules.
+
+use serde_json::{Value, json};
+
+use super::{message, tool};
+use crate::dirs::TestDir;
+
+#[test]
+fn serve_lets_an_npc_work_as_a_model() {
+    let call = json!({"text": "I look.", "calls": [{"name": "shell", "arguments": {"command": "echo seven > f; cat f"}}]});
+    let turns = [call, json!({"text": "It says seven."})];
+    let script = [&turns[..], &turns, &turns].concat();
+    let served = TestDir::npc_team(&script.into()).serve(&[]);
+    let check = |body: &Value| {
+        assert_eq!(
+            *message(body),
+            json!({"role": "assistant", "content": "It says seven.", "refusal": null})
+        );
+        assert_eq!((&body["model"], &body["choices"][0]["finish_reason"]), (&json!("corca"), &json!("stop")));
+        let alara = &body["alara"];
+        assert_eq!(
+            (&alara["npc"], &alara["calls"]),
+            (&json!("corca"), &json!([{"name": "shell", "ok": true}]))
+        );
+        assert_eq!(body["usage"]["completion_tokens"], 6);
+        let shown = served.dir.alara(&["trace", "show", alara["trace"].as_str().unwrap()]).output().unwrap();
+        assert!(String::from_utf8_lossy(&shown.stdout).contains("echo seven > f; cat f"), "{shown:?}");
+    };
+    check(&served.answer(json!({"model": "corca"})));
+    assert_eq!(std::fs::read_to_string(served.dir.path("work/f")).unwrap(), "seven\n");
+    check(&served.answer(json!({"agent": "corca"})));
+    let chunks = served.chunks(json!({"npc": "corca", "model": "script"}));
+    let printed: String =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(printed, "It says seven.");
+    assert!(chunks.iter().all(|chunk| chunk["choices"][0]["delta"].get("tool_calls").is_none()));
+    assert_eq!(served.dir.traces().len(), 3);
+}
+
+#[test]
+fn serve_lets_an_npc_take_up_a_conversation() {
+    let replies = [
+        json!({"text": "One two."}),
+        json!({"text": "Three."}),
+        json!({"text": "Four."}),
+        json!({"text": "x", "finish": "length"}),
+    ];
+    let served = TestDir::npc_team(&json!(replies)).serve(&[]);
+    let chunks = served.chunks(json!({"model": "sage"}));
+    let printed: Vec<&str> =
+        chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(printed, ["", "One ", "two."], "without tools, all that is said is the answer");
+    let body = served.answer(json!({"model": "sage", "temperature": 0.5, "max_tokens": 9, "messages": [
+        {"role": "system", "content": "Speak softly."}, {"role": "user", "content": "What is one?"},
+        {"role": "assistant", "content": "The first."}, {"role": "user", "content": "And then?"},
+    ]}));
+    assert_eq!(message(&body)["content"], "Three.");
+    let traces = served.dir.traces();
+    // Each has a conversation of its own.
+    assert!(!traces[1].contains("One two."));
+    let records: Vec<Value> = traces[1].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let start = &records[0];
+    assert!(start["system"].to_string().contains("You are sage.\\n\\nSpeak softly."), "{start}");
+    assert_eq!(
+        (&start["sampling"]["temperature"], &start["limits"]["turn_tokens"]),
+        (&json!(0.5), &json!(9))
+    );
+    let kinds: Vec<&Value> = records.iter().map(|record| &record["record"]).collect();
+    assert_eq!(kinds, ["start", "user", "assistant", "end", "user", "assistant", "end"]);
+    // Such a trace can be run again.
+    let body = served.answer(json!({"model": "sage", "messages": [
+        {"role": "user", "content": "What is one?"}, {"role": "assistant", "content": "The first."},
+        {"role": "user", "content": "And two?"},
+    ]}));
+    let replay =
+        served.dir.alara(&["trace", "replay", body["alara"]["trace"].as_str().unwrap()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&replay.stdout), "the same: 7 records\n");
+
+    let body = served.answer(json!({"model": "sage"}));
+    assert_eq!(
+        (&message(&body)["content"], &body["choices"][0]["finish_reason"]),
+        (&json!("x"), &json!("length"))
+    );
+    let check = |fields: Value, status: u16, expected: &str| {
+        let (found, body) = served.ask(fields);
+        assert_eq!(found, status, "{body}");
+        assert!(body["error"]["message"].as_str().unwrap().contains(expected), "{body}");
+    };
+    check(json!({"model": "sage", "tools": [tool()]}), 400, "`tools` is up to the NPC sage itself");
+    check(json!({"model": "sage", "stop": "x"}), 400, "`stop` is up to the NPC sage itself");
+    check(json!({"agent": "nobody"}), 404, "there is no model `nobody` (known: script, corca, sage)");
+    check(json!({"agent": "sage", "model": "gpt-4"}), 404, "there is no model `gpt-4`");
+    check(json!({"model": "sage"}), 500, "the script has no reply");
+}
+
+#[test]
+fn serve_asks_nobody() {
+    let call = json!({"calls": [{"name": "shell", "arguments": {"command": "echo ran > ran"}}]});
+    let check = |arguments: &[&str], ran: bool| {
+        let dir = TestDir::npc_team(&json!([call, {"text": "Done."}]));
+        dir.write("team/house.ctx", "name: house\nforenpc: corca\npermissions:\n  shell: ask\n");
+        let served = dir.serve(arguments);
+        let body = served.answer(json!({"model": "corca"}));
+        assert_eq!(body["alara"]["calls"], json!([{"name": "shell", "ok": ran}]), "{body}");
+        assert_eq!(served.dir.path("work/ran").exists(), ran);
+    };
+    check(&[], false);
+    check(&["--yes"], true);
+}
+
+#[test]
+fn serve_tells_what_an_agent_could_not_do() {
+    let same = json!({"calls": [{"name": "shell", "arguments": {"command": "true"}}]});
+    let served = TestDir::npc_team(&json!([same, same, same, same, same])).serve(&[]);
+    let (status, body) = served.ask(json!({"model": "corca"}));
+    // A status that no client takes as a reason to have the work done again.
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("repetition")), "{body}");
+}

@@ -1,0 +1,40 @@
+//! End-to-end tests.
+#![allow(clippy::unwrap_used, clippy::print_stderr, clippy::needless_pass_by_value, reason = "tests")]
+
+#[path = "../../../tests/absent.rs"]
+mod absent;
+mod bench;
+mod cache;
+mod cat;
+mod chat;
+mod check;
+mod cli;
+mod conventions;
+mod dirs;
+mod endpoint;
+mod first_words;
+mod harness;
+mod hub;
+mod init;
+mod launch;
+mod mcp;
+mod models;
+mod real_models;
+mod runs;
+mod sandbox;
+mod serve;
+mod stock;
+mod trust;
+mod verify;
+
+/// The repository.
+fn root() -> &'static std::path::Path {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
+}
+
+/// The binary, with no prefix cache on disk, so that runs don't depend on those before.
+fn alara() -> std::process::Command {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alara"));
+    command.env("ALARA_CACHE", "off");
+    command
+}

@@ -1,0 +1,163 @@
+//! The generic format: what a template leaves out is said in texts, which every template prints.
+//!
+//! A template that prints no tools gets them in its system prompt, a line each with one example of
+//! a call.
+//! One that prints no calls gets them as the assistant's text, one that prints no results as the
+//! user's.
+//! Works on messages as templates read them, after control tokens in them were made harmless: the
+//! marks that are written here are the format's own.
+//! Knows nothing of templates but what [`Dialect`] says of them.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::messages::{Dialect, tool_value};
+use super::signature::signature;
+use super::{TemplateError, example};
+use crate::chat::Format;
+use crate::request::{Request, ToolCall, ToolChoice};
+
+const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
+
+/// The messages of a conversation for a model behind an API of messages, whose template can't be
+/// seen.
+/// Tools, calls and results are texts, as `format` writes them.
+///
+/// # Errors
+/// [`TemplateError::Generic`].
+pub fn generic_messages(request: &Request, format: &Format) -> Result<Vec<Value>, TemplateError> {
+    let nothing_printed = Dialect::of("", &HashSet::new());
+    let mut messages = nothing_printed.messages(request);
+    calls_as_text(&mut messages, format)?;
+    let mut messages = with_results_as_text(messages);
+    let tools: Vec<Value> = request.tools.iter().map(tool_value).collect();
+    describe(&mut messages, &tools, format, true, must(request))?;
+    Ok(messages)
+}
+
+/// Appends to the system prompt what `tools` there are and how they are called, with one example.
+/// `answered` says whether results come as [`with_results_as_text`] writes them, `must` that each
+/// answer is a call.
+pub(super) fn describe(
+    messages: &mut Vec<Value>,
+    tools: &[Value],
+    format: &Format,
+    answered: bool,
+    must: bool,
+) -> Result<(), TemplateError> {
+    if tools.is_empty() {
+        return Ok(());
+    }
+    let blocks = format.in_fences();
+    let (shown, this) = match (must, blocks) {
+        (true, false) => ("Each of your answers is one call of a tool below", "in exactly this form"),
+        (true, true) => ("Each of your answers is one block", "like these"),
+        (false, false) => {
+            ("You have the tools below. To use one, end your answer with a call", "in exactly this form")
+        }
+        (false, true) => {
+            ("You act by code, which is run. To act, end your answer with one block", "like these")
+        }
+    };
+    let mut section = format!("# Tools\n\n{shown}, {this}:");
+    // A block is written as every block of its language is; a call as the first one.
+    for tool in tools.iter().take(if blocks { tools.len() } else { 1 }) {
+        section += &format!("\n{}", example(&tool["function"], format)?);
+    }
+    if answered {
+        section += "\nYou then get the result in <tool_response> tags.";
+    }
+    if !blocks {
+        section += "\n";
+        tools.iter().for_each(|tool| section += &format!("\n{}", signature(&tool["function"])));
+    }
+    match messages.first_mut().filter(|first| first["role"] == "system") {
+        Some(system) => system["content"] = joined(text(system), "\n\n", &section).into(),
+        None => messages.insert(0, json!({"role": "system", "content": section})),
+    }
+    Ok(())
+}
+
+/// Puts an assistant's calls behind its text, as the model writes them.
+pub(super) fn calls_as_text(messages: &mut [Value], format: &Format) -> Result<(), TemplateError> {
+    for message in messages {
+        let calls = message.as_object_mut().and_then(|message| message.shift_remove("tool_calls"));
+        let Some(Value::Array(calls)) = calls else { continue };
+        message["content"] = joined(text(message), "\n", &written(&calls, format)?).into();
+    }
+    Ok(())
+}
+
+/// The same conversation with results as messages of the user.
+/// Those that follow each other are one message, together with the user's text right after them, so
+/// that user and assistant alternate.
+pub(super) fn with_results_as_text(messages: Vec<Value>) -> Vec<Value> {
+    let mut out: Vec<Value> = Vec::with_capacity(messages.len());
+    let mut after_result = false;
+    for mut message in messages {
+        let is_result = message["role"] == "tool";
+        if is_result {
+            let (open, close) = RESPONSE;
+            message = json!({"role": "user", "content": format!("{open}{}{close}", text(&message))});
+        }
+        match out.last_mut().filter(|_| after_result && message["role"] == "user") {
+            Some(turn) => turn["content"] = joined(text(turn), "\n", text(&message)).into(),
+            None => out.push(message),
+        }
+        after_result = is_result;
+    }
+    out
+}
+
+/// A system prompt before the user's first words, for templates that know no role of that name.
+pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
+    if messages.first().is_none_or(|first| first["role"] != "system") {
+        return;
+    }
+    let system = messages.remove(0);
+    match messages.first_mut().filter(|first| first["role"] == "user") {
+        Some(user) => user["content"] = joined(text(&system), "\n\n", text(user)).into(),
+        None => messages.insert(0, json!({"role": "user", "content": text(&system)})),
+    }
+}
+
+/// Whether each answer has to be a call.
+pub(super) fn must(request: &Request) -> bool {
+    matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
+}
+
+fn text(message: &Value) -> &str {
+    message["content"].as_str().unwrap_or_default()
+}
+
+/// Two texts with `glue` between them if there are two.
+fn joined(first: &str, glue: &str, second: &str) -> String {
+    let glue = if first.is_empty() || second.is_empty() { "" } else { glue };
+    format!("{first}{glue}{second}")
+}
+
+/// A call of the tool, with values that a real one could have.
+fn example(function: &Value, format: &Format) -> Result<String, TemplateError> {
+    let arguments = example::arguments(&function["parameters"]);
+    // Where calls have an id, it has nine characters.
+    let call = json!({"id": "example01", "function": {"name": function["name"], "arguments": arguments}});
+    written(&[call], format)
+}
+
+/// The calls of a turn as the model writes them.
+fn written(calls: &[Value], format: &Format) -> Result<String, TemplateError> {
+    let call = |call: &Value| {
+        let id = call["id"].as_str().unwrap_or_default().to_owned();
+        serde_json::from_value(call["function"].clone()).map(|function| ToolCall { id, ..function })
+    };
+    let calls: serde_json::Result<Vec<ToolCall>> = calls.iter().map(call).collect();
+    calls.and_then(|calls| format.render_calls(&calls)).map_err(|error| failed(&error))
+}
+
+fn failed(error: &serde_json::Error) -> TemplateError {
+    TemplateError::Generic { message: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests;

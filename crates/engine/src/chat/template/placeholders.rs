@@ -1,0 +1,155 @@
+//! Keeps conversations from forging the structure of a prompt.
+//!
+//! A control token's text inside a message would be tokenized as that token once the template has
+//! rendered.
+//! So before rendering a placeholder takes the place of each such text: one private-use character
+//! that occurs nowhere else.
+//! The tokenizer puts the plain text back.
+//! Only control tokens: templates look for texts such as `</think>` in messages themselves.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+use super::TemplateError;
+
+/// Unicode's private-use areas.
+const PRIVATE_USE: [std::ops::RangeInclusive<char>; 3] =
+    ['\u{e000}'..='\u{f8ff}', '\u{f0000}'..='\u{ffffd}', '\u{100000}'..='\u{10fffd}'];
+
+/// Hands out placeholders for one prompt.
+pub(super) struct Placeholders<'a> {
+    /// Longest first, so that a text is not broken by a shorter one inside it.
+    control: Vec<&'a str>,
+    free: Box<dyn Iterator<Item = char>>,
+    used: Vec<(char, String)>,
+}
+
+impl<'a> Placeholders<'a> {
+    /// Placeholders that occur neither in the template nor in the values.
+    pub(super) fn new<'v>(
+        control: &'a [String],
+        template: &str,
+        values: impl IntoIterator<Item = &'v Value>,
+    ) -> Self {
+        let mut control: Vec<&str> =
+            control.iter().map(String::as_str).filter(|token| !token.is_empty()).collect();
+        control.sort_by_key(|token| std::cmp::Reverse(token.len()));
+        control.dedup();
+        let mut taken: HashSet<char> = private(template).collect();
+        for value in values {
+            visit(value, &mut |text| taken.extend(private(text)));
+        }
+        let free = PRIVATE_USE.into_iter().flatten().filter(move |character| !taken.contains(character));
+        Placeholders { control, free: Box::new(free), used: Vec::new() }
+    }
+
+    /// Replaces control-token texts in all strings and keys of `value`.
+    pub(super) fn protect(&mut self, value: &mut Value) -> Result<(), TemplateError> {
+        match value {
+            Value::String(text) => self.protect_text(text)?,
+            Value::Array(items) => items.iter_mut().try_for_each(|item| self.protect(item))?,
+            Value::Object(map) => {
+                let mut protected = Map::with_capacity(map.len());
+                for (mut key, mut value) in std::mem::take(map) {
+                    self.protect_text(&mut key)?;
+                    self.protect(&mut value)?;
+                    protected.insert(key, value);
+                }
+                *map = protected;
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The placeholders that were needed.
+    pub(super) fn into_used(self) -> Vec<(char, String)> {
+        self.used
+    }
+
+    fn protect_text(&mut self, text: &mut String) -> Result<(), TemplateError> {
+        for index in 0..self.control.len() {
+            let token = self.control[index];
+            if text.contains(token) {
+                let placeholder = self.placeholder(token)?;
+                *text = text.replace(token, placeholder.encode_utf8(&mut [0; 4]));
+            }
+        }
+        self.protect_end(text)
+    }
+
+    /// What begins like a control token at the end of a text could be completed by what the
+    /// template puts after it.
+    fn protect_end(&mut self, text: &mut String) -> Result<(), TemplateError> {
+        let longest = self.control.first().map_or(0, |token| token.len());
+        let begun =
+            |&(at, _): &(usize, char)| self.control.iter().any(|token| token.starts_with(&text[at..]));
+        let tail =
+            text.char_indices().rev().take_while(|(at, _)| text.len() - at < longest).filter(begun).last();
+        if let Some((at, _)) = tail {
+            let placeholder = self.placeholder(&text[at..])?;
+            text.truncate(at);
+            text.push(placeholder);
+        }
+        Ok(())
+    }
+
+    fn placeholder(&mut self, token: &str) -> Result<char, TemplateError> {
+        if let Some((placeholder, _)) = self.used.iter().find(|(_, text)| text == token) {
+            return Ok(*placeholder);
+        }
+        let placeholder =
+            self.free.next().ok_or_else(|| TemplateError::NoPlaceholder { token: token.into() })?;
+        self.used.push((placeholder, token.into()));
+        Ok(placeholder)
+    }
+}
+
+fn private(text: &str) -> impl Iterator<Item = char> {
+    text.chars().filter(|character| PRIVATE_USE.iter().any(|range| range.contains(character)))
+}
+
+fn visit(value: &Value, see: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => see(text),
+        Value::Array(items) => items.iter().for_each(|item| visit(item, see)),
+        Value::Object(map) => {
+            for (key, value) in map {
+                see(key);
+                visit(value, see);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn control_texts_become_free_private_characters() {
+        let control = ["<|im_end|>".to_owned(), "<|im_end|>x".to_owned(), String::new()];
+        let mut value = json!({"a <|im_end|>": ["\u{e000} <|im_end|>x<|im_end|>", 1, "</think>"]});
+        let copy = value.clone();
+        let mut placeholders = Placeholders::new(&control, "\u{e001}", [&copy]);
+        placeholders.protect(&mut value).unwrap();
+        assert_eq!(value, json!({"a \u{e002}": ["\u{e000} \u{e003}\u{e002}", 1, "</think>"]}));
+        let expected = vec![('\u{e002}', "<|im_end|>".to_owned()), ('\u{e003}', "<|im_end|>x".to_owned())];
+        assert_eq!(placeholders.into_used(), expected);
+    }
+
+    /// Two texts that the template prints side by side must not be a control token together.
+    #[test]
+    fn the_beginning_of_a_control_text_at_the_end_is_one_too() {
+        let control = ["<|im_end|>".to_owned(), "<eos>".to_owned()];
+        let mut value = json!(["a < b<|im_", "end|>", "<", "é", "<|im_end|"]);
+        let mut placeholders = Placeholders::new(&control, "", []);
+        placeholders.protect(&mut value).unwrap();
+        assert_eq!(value, json!(["a < b\u{e000}", "end|>", "\u{e001}", "é", "\u{e002}"]));
+        let used: Vec<String> = placeholders.into_used().into_iter().map(|(_, text)| text).collect();
+        assert_eq!(used, ["<|im_", "<", "<|im_end|"]);
+    }
+}

@@ -1,0 +1,516 @@
+//! The agent loop: ask the model, run what it calls, show it the results, until it answers or a
+//! limit ends it.
+//!
+//! The loop keeps no state of its own: each request is folded from the trace.
+//! It must not know how a tool runs.
+
+mod answer;
+mod compaction;
+mod repeated;
+mod written;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use alara_engine::{Event, Finish, Message, Request, Role, Segment, Tool, ToolCall, Usage};
+use serde_json::Value;
+
+use crate::calls::{Calls, TurnReader};
+use crate::error::{Error, chain};
+use crate::jinx::{Choices, Jinx, Offer, Tools};
+use crate::model::ChatModel;
+use crate::run::mcp::Offered;
+use crate::run::session::{Caller, Notice, Session};
+use crate::run::tool;
+use crate::team::{Npc, Team};
+use crate::trace::{self, Record, Start, Trace};
+use crate::types::{Outcome, ToolResult};
+pub use answer::answer;
+use repeated::Repeated;
+
+/// One NPC of a team at work on one conversation.
+pub struct Agent<'a, 's: 'a> {
+    session: &'a Session<'s>,
+    team: &'a Team,
+    npc: &'a Npc,
+    model: Arc<dyn ChatModel + 'a>,
+    tools: Vec<String>,
+    offered: Vec<Jinx>,
+    trace: &'a Trace,
+    scope: String,
+    depth: usize,
+    /// The records of this conversation only.
+    records: Vec<Arc<Record>>,
+    deadline: Option<Instant>,
+    /// What of the tools' schemas is not guaranteed, as far as that was reported.
+    loosened: Vec<String>,
+}
+
+/// What an agent gets beside its NPC.
+#[derive(Default)]
+struct Given {
+    /// Which of the NPC's tools.
+    tools: Tools,
+    system: Vec<Segment>,
+    schema: Option<Value>,
+    scope: String,
+    depth: usize,
+}
+
+impl Given {
+    /// What the NPC's servers offer; they are started only if that may be among its tools.
+    fn servers(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
+        let known = |names: &[String]| names.iter().all(|name| team.jinx(name).is_some());
+        match &self.tools {
+            Tools::None => Offered::default(),
+            Tools::Some(names) if known(names) => Offered::default(),
+            _ => session.mcp.offered(session, team, npc),
+        }
+    }
+}
+
+impl<'a, 's> Agent<'a, 's> {
+    /// An agent without a message yet.
+    /// With `schema`, its answers are JSON that is valid for it.
+    /// The session's trace gets its first record.
+    ///
+    /// # Errors
+    /// The model can't be had, or the trace can't be written.
+    pub fn new(
+        session: &'a Session<'s>,
+        team: &'a Team,
+        npc: &'a Npc,
+        schema: Option<Value>,
+    ) -> Result<Self, Error> {
+        let given = Given { tools: Tools::All, system: system(team, npc), schema, ..Given::default() };
+        Agent::start(session, &session.trace, team, npc, given, Vec::new())
+    }
+
+    /// An agent in the conversation `scope` of the session's trace, of which `records` are what has
+    /// happened so far; it begins if that is nothing.
+    /// Where team, NPC or model are no longer what they were, it goes on with what they are now; a
+    /// schema of the answers stays.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn resume(
+        session: &'a Session<'s>,
+        team: &'a Team,
+        npc: &'a Npc,
+        scope: &str,
+        records: Vec<Arc<Record>>,
+    ) -> Result<Self, Error> {
+        let schema = last_start(&records).and_then(|start| start.schema.clone());
+        let scope = scope.to_owned();
+        let given = Given { tools: Tools::All, system: system(team, npc), scope, schema, ..Given::default() };
+        Agent::start(session, &session.trace, team, npc, given, records)
+    }
+
+    fn start(
+        session: &'a Session<'s>,
+        trace: &'a Trace,
+        team: &'a Team,
+        npc: &'a Npc,
+        given: Given,
+        mut records: Vec<Arc<Record>>,
+    ) -> Result<Self, Error> {
+        let model = session.models.model(&npc.model).map_err(Error::Model)?;
+        let offer = offer(team, Some(npc));
+        let Offered { jinxes: offered, served } = given.servers(session, team, npc);
+        let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
+        let named = named.filter(|jinx| given.tools.permits(&jinx.name));
+        let format = model.format();
+        let mut listed = Vec::new();
+        for jinx in named {
+            match format.and_then(|format| format.refusal(&jinx.tool(&offer))) {
+                None => listed.push(jinx),
+                Some(reason) => session.notify(&Notice::Warning(&format!(
+                    "{} goes without `{}`: {reason}",
+                    npc.name, jinx.name
+                ))),
+            }
+        }
+        let start = Start {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            team: team.name.clone(),
+            directory: team.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok()),
+            npc: npc.name.clone(),
+            model: model.name().to_owned(),
+            context: model.context(),
+            work: session.sandbox.work().to_owned(),
+            sandbox: session.sandbox.enforced().to_string(),
+            limits: npc.limits,
+            system: given.system,
+            tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
+            mcp: served,
+            sampling: session.sampling.over(&model.sampling()),
+            calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
+            schema: given.schema,
+        };
+        let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
+        if last_start(&records).is_none_or(|last| *last != start) {
+            records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
+        }
+        let Given { scope, depth, .. } = given;
+        let (deadline, loosened) = (None, Vec::new());
+        Ok(Agent {
+            session,
+            team,
+            npc,
+            model,
+            tools,
+            offered,
+            trace,
+            scope,
+            depth,
+            records,
+            deadline,
+            loosened,
+        })
+    }
+
+    /// Takes up messages from elsewhere, the oldest first: those of the user and of the NPC.
+    ///
+    /// # Errors
+    /// The trace can't be written.
+    pub fn after(mut self, earlier: impl IntoIterator<Item = Message>) -> Result<Self, Error> {
+        for message in earlier {
+            if message.role != Role::Assistant {
+                self.push(Record::User { text: message.content })?;
+                continue;
+            }
+            let outcome = Outcome::Answer { text: message.content.clone() };
+            self.push(Record::Assistant { message, finish: Finish::Stop, usage: Usage::default() })?;
+            self.push(Record::End { outcome })?;
+        }
+        Ok(self)
+    }
+
+    /// Ends every later run at `deadline` at the latest.
+    /// The NPC's own limit counts from the start of each run.
+    #[must_use]
+    pub fn until(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Everything that has happened in this conversation so far.
+    pub fn records(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().map(|record| &**record)
+    }
+
+    /// The records, for [`resume`](Self::resume).
+    pub fn into_records(self) -> Vec<Arc<Record>> {
+        self.records
+    }
+
+    /// What the turns of this conversation cost so far.
+    pub fn usage(&self) -> Usage {
+        trace::usage(self.records())
+    }
+
+    fn push(&mut self, record: Record) -> Result<(), Error> {
+        self.records.push(self.trace.push(&self.scope, record)?);
+        Ok(())
+    }
+
+    fn caller(&self, deadline: Option<Instant>) -> Caller<'_, 's> {
+        Caller {
+            session: self.session,
+            team: self.team,
+            npc: Some(self.npc),
+            offered: &self.offered,
+            trace: self.trace,
+            scope: &self.scope,
+            depth: self.depth,
+            deadline,
+            finishing: false,
+        }
+    }
+
+    /// Says `task` and works until the model answers or a limit ends it.
+    /// Called again, it continues the same conversation with a further message.
+    /// Cancelled by the sandbox's flag.
+    ///
+    /// # Errors
+    /// The model or the sandbox failed, or the trace can't be written.
+    pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
+        self.push(Record::User { text: task.to_owned() })?;
+        let own = self.npc.limits.seconds.map(Duration::from_secs);
+        let own = own.and_then(|time| Instant::now().checked_add(time));
+        let deadline = self.deadline.into_iter().chain(own).min();
+        let outcome = self.turns(deadline);
+        let recorded = match &outcome {
+            Ok(outcome) => outcome.clone(),
+            Err(error) => Outcome::Failed { error: chain(error) },
+        };
+        self.push(Record::End { outcome: recorded })?;
+        outcome
+    }
+
+    fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
+        let mut repeated = Repeated::default();
+        let limits = self.npc.limits;
+        for turn in 1..=limits.turns {
+            self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
+            self.fit(deadline)?;
+            let (message, finish) = match self.ask_or_shorten(deadline)? {
+                Ok(turn) => turn,
+                Err(stopped) => return Ok(stopped),
+            };
+            let cut = match finish {
+                Finish::Length => Some(Outcome::Length),
+                Finish::Repetition => Some(Outcome::Repetition { call: None }),
+                Finish::Stop | Finish::ToolCalls => None,
+            };
+            if let Some(outcome) = cut {
+                return self.leave(&message.tool_calls, outcome);
+            }
+            if message.tool_calls.is_empty() {
+                if turn < limits.turns && self.hint_at_written(&message)? {
+                    continue;
+                }
+                return Ok(Outcome::Answer { text: message.content });
+            }
+            let calls = self.without_thoughts(message.tool_calls);
+            let mut calls = calls.as_slice();
+            let beyond = calls.len().saturating_sub(limits.turn_calls);
+            while let Some((call, rest)) = calls.split_first() {
+                if let Some(stopped) = self.caller(deadline).stopped() {
+                    return self.leave(calls, stopped);
+                }
+                if calls.len() <= beyond {
+                    let most = format!("not run: a turn may make at most {} calls", limits.turn_calls);
+                    self.refuse(calls, &most)?;
+                    break;
+                }
+                calls = rest;
+                let (result, times) = match self.execute(call, &mut repeated, deadline) {
+                    Ok(executed) => executed,
+                    Err(error) => {
+                        // The conversation can go on only if each call has an answer.
+                        let failed = Outcome::Failed { error: chain(&error) };
+                        return self.leave(calls, failed).and(Err(error));
+                    }
+                };
+                if result.last {
+                    let text = result.output_text().into_owned();
+                    return self.leave(calls, Outcome::Answer { text });
+                }
+                if times >= limits.repeated_calls.max(2) {
+                    let repeats = Outcome::Repetition { call: Some(call.name.clone()) };
+                    return self.leave(calls, repeats);
+                }
+            }
+            if let Some(stopped) = self.caller(deadline).stopped() {
+                return Ok(stopped);
+            }
+        }
+        Ok(Outcome::TurnLimit { turns: limits.turns })
+    }
+
+    /// What reads the next turn of the model.
+    fn reader(&self) -> TurnReader {
+        last_start(&self.records).map_or_else(TurnReader::default, |start| {
+            TurnReader::new(start.calls, &start.tools, start.schema.is_some())
+        })
+    }
+
+    /// The calls as their tools take them; the observer gets what the model thought.
+    fn without_thoughts(&self, mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
+        let Some(start) = last_start(&self.records) else { return calls };
+        for call in &mut calls {
+            if let Some(text) = start.calls.take_thought(call, &start.tools) {
+                let event = Event::Reasoning { text };
+                self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            }
+        }
+        calls
+    }
+
+    /// One turn of the model.
+    /// If its prompt turns out to be too long, it is tried once more with a shorter conversation.
+    fn ask_or_shorten(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        match self.ask(trace::request(self.records()), deadline) {
+            Err(Error::Model(error)) if error.too_long() && self.shorten(0, deadline)? => {
+                self.ask(trace::request(self.records()), deadline)
+            }
+            asked => asked,
+        }
+    }
+
+    /// One turn of the model; the inner error is a reason to stop.
+    fn ask(
+        &mut self,
+        request: Request,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        let mut message = Message::assistant("", Vec::new());
+        let mut reasoning = String::new();
+        let model = self.model.clone();
+        let mut reader = self.reader();
+        for event in model.chat(request).map_err(Error::Model)? {
+            let Some(event) = reader.read(event.map_err(Error::Model)?) else { continue };
+            self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            match event {
+                Event::Text { text } => message.content += &text,
+                Event::Reasoning { text } => reasoning += &text,
+                Event::ToolCall(call) => message.tool_calls.push(call),
+                // The first come again as a whole; the other ends the turn by its length, and never
+                // runs.
+                Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
+                Event::Done { finish, usage } => {
+                    self.tell_loosened(&usage.loosened);
+                    message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
+                    let finish = self.take_written(&mut message, finish);
+                    self.push(Record::Assistant { message: message.clone(), finish, usage })?;
+                    return Ok(Ok((message, finish)));
+                }
+            }
+            if let Some(stopped) = self.caller(deadline).stopped() {
+                return Ok(Err(stopped));
+            }
+        }
+        Err(Error::NoEnd)
+    }
+
+    /// Warns of what is not guaranteed of calls, once each.
+    fn tell_loosened(&mut self, loosened: &[String]) {
+        for what in loosened {
+            if !self.loosened.contains(what) {
+                let warning = format!("{what}; it is checked when a call arrives");
+                self.session.notify(&Notice::Warning(&warning));
+                self.loosened.push(what.clone());
+            }
+        }
+    }
+
+    /// Runs a call.
+    /// Also gives how often it has had this result in a row.
+    fn execute(
+        &mut self,
+        call: &ToolCall,
+        repeated: &mut Repeated,
+        deadline: Option<Instant>,
+    ) -> Result<(ToolResult, usize), Error> {
+        self.push(Record::ToolCall { call: call.clone() })?;
+        let depth = self.depth;
+        self.session.notify(&Notice::Call { depth, call });
+        let (begun, before) = (Instant::now(), self.trace.len());
+        let result = match tool::execute(&self.caller(deadline), &self.tools, call) {
+            Ok(result) => result,
+            Err(error) => {
+                self.answer(call, ToolResult::failed(chain(&error)), "", begun.elapsed())?;
+                return Err(error);
+            }
+        };
+        let took = begun.elapsed();
+        self.session.notify(&Notice::Result { depth, call, result: &result, took });
+        let times = repeated.note(call, &result);
+        self.answer(call, result.clone(), &repeated::note(times), took)?;
+        if self.compaction_is_asked_for(before) {
+            self.shorten(0, deadline)?;
+        }
+        Ok((result, times))
+    }
+
+    /// Records a call's result, with a note to the model if there is something to say beside it.
+    fn answer(
+        &mut self,
+        call: &ToolCall,
+        result: ToolResult,
+        note: &str,
+        took: Duration,
+    ) -> Result<(), Error> {
+        // One result never takes more than a quarter of the window, at about three bytes a token.
+        let most = self.window().map_or(usize::MAX, |window| window * 3 / 4);
+        let text = result.text_with(note, self.npc.limits.tool_output_bytes.min(most));
+        let seconds = took.as_secs_f64();
+        self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
+    }
+
+    /// Ends with `calls` answered but not run, so that the conversation can go on.
+    fn leave(&mut self, calls: &[ToolCall], outcome: Outcome) -> Result<Outcome, Error> {
+        let reason = match &outcome {
+            Outcome::Repetition { call: Some(_) } => "not run: the same call was made several times in a row",
+            Outcome::Repetition { call: None } => "not run: the turn repeats itself",
+            Outcome::Cancelled => "not run: cancelled",
+            Outcome::Length => "not run: the turn was cut off",
+            Outcome::Failed { .. } => "not run: the call before it could not be run at all",
+            Outcome::Answer { .. } => "not run: another call of the turn ended the run",
+            _ => "not run: the time is up",
+        };
+        self.refuse(calls, reason)?;
+        Ok(outcome)
+    }
+
+    fn refuse(&mut self, calls: &[ToolCall], reason: &str) -> Result<(), Error> {
+        calls.iter().try_for_each(|call| self.answer(call, ToolResult::failed(reason), "", Duration::ZERO))
+    }
+}
+
+/// What holds for a conversation now.
+fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
+    records.iter().rev().find_map(|record| match &**record {
+        Record::Start(start) => Some(&**start),
+        _ => None,
+    })
+}
+
+/// The static system prompt of an NPC, in segments.
+/// First comes what members of a team share: the team's context, and the texts of skills, by name.
+/// So they share its KV cache too.
+/// Then come the catalog of skills and the directive.
+pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
+    let mut segments = vec![("context".to_owned(), team.context.clone())];
+    let mut skills: Vec<&Jinx> = npc.skills.inline.iter().filter_map(|name| team.jinx(name)).collect();
+    skills.sort_by(|one, other| one.name.cmp(&other.name));
+    for jinx in skills {
+        if let Some(skill) = &jinx.skill {
+            segments.push((format!("skill:{}", jinx.name), format!("# {}\n\n{}", jinx.name, skill.text())));
+        }
+    }
+    let mut known: Vec<&Jinx> = npc.skills.catalog.iter().filter_map(|name| team.jinx(name)).collect();
+    known.sort_by(|one, other| one.name.cmp(&other.name));
+    if !known.is_empty() {
+        let lines: Vec<String> =
+            known.iter().map(|jinx| format!("- {}: {}", jinx.name, jinx.description)).collect();
+        let catalog = format!("<available_skills>\n{}\n</available_skills>", lines.join("\n"));
+        segments.push(("skills".to_owned(), catalog));
+    }
+    segments.push(("directive".to_owned(), npc.directive.clone()));
+    // Who can give work must know to whom.
+    let gives_work = |jinx: &Jinx| jinx.inputs.iter().any(|input| input.choices == Choices::Members);
+    if npc.jinxes.iter().filter_map(|name| team.jinx(name)).any(gives_work) {
+        let members = team.members(Some(npc)).into_iter();
+        let lines: Vec<String> =
+            members.map(|(name, description)| format!("- {name}: {description}")).collect();
+        segments.push(("members".to_owned(), format!("<members>\n{}\n</members>", lines.join("\n"))));
+    }
+    segments
+        .into_iter()
+        .map(|(name, text)| Segment { name, text: text.trim().to_owned() })
+        .filter(|segment| !segment.text.is_empty())
+        .collect()
+}
+
+/// The tools of an NPC, in the order of its list.
+pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
+    let offer = offer(team, Some(npc));
+    npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(|jinx| jinx.tool(&offer)).collect()
+}
+
+/// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and
+/// any.
+pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
+    let members = team.members(npc).into_iter().map(|(name, _)| name.to_owned()).collect();
+    let all =
+        || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
+    Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
+}
+
+#[cfg(test)]
+mod tests;

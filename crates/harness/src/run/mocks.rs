@@ -1,0 +1,118 @@
+//! Mocks of a replay: recorded results that calls get, so that nothing needs to run.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::mcp::Served;
+use crate::trace::{Entry, Record};
+use crate::types::ToolResult;
+
+/// The recorded results that the calls of a trace get, so that nothing needs to run.
+/// Calls in which a conversation was held, or asked to be shortened, have none: they are replayed
+/// themselves.
+#[derive(Debug, Default)]
+pub struct Mocks {
+    /// By the scope of the call, in their order.
+    results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
+    /// The MCP servers with what is known of their tools, by
+    /// [`Server::start`](crate::mcp::Server::start).
+    servers: BTreeMap<String, (Served, Vec<Value>)>,
+    /// The scopes that run all the same.
+    /// `None` = every call may run.
+    replayed: Option<BTreeSet<String>>,
+}
+
+impl Mocks {
+    /// Those of the trace that consists of `entries`.
+    pub fn new(entries: &[Entry]) -> Self {
+        let mut results: BTreeMap<String, VecDeque<ToolResult>> = BTreeMap::new();
+        for entry in entries {
+            let (place, result) = match &*entry.record {
+                Record::ToolCall { call } => (&call.id, None),
+                Record::ToolResult { call, result, .. } => (&call.id, Some(result)),
+                Record::Jinx { place, result, .. } => (place, Some(result)),
+                _ => continue,
+            };
+            results.entry(join(&entry.scope, place)).or_default().extend(result.cloned());
+        }
+        let mut replayed = BTreeSet::new();
+        for entry in entries {
+            let needed = match &*entry.record {
+                Record::Start(_) => true,
+                Record::Emit { response } => response["type"] == "compaction",
+                _ => false,
+            };
+            if needed {
+                replayed.extend(around(&entry.scope).map(str::to_owned));
+            }
+        }
+        results.retain(|scope, _| !replayed.contains(scope));
+        Mocks {
+            servers: servers(entries),
+            results: results.into_iter().map(|(scope, results)| (scope, Mutex::new(results))).collect(),
+            replayed: Some(replayed),
+        }
+    }
+
+    /// The next result of the call with this scope: a failure, if the trace has none.
+    /// `None` = it is to run.
+    pub fn take(&self, scope: &str) -> Option<ToolResult> {
+        let replayed = self.replayed.as_ref()?;
+        if replayed.contains(scope) {
+            return None;
+        }
+        let next =
+            |results: &Mutex<VecDeque<_>>| results.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let none = || ToolResult::failed("not run: the trace has no result of this call");
+        Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
+    }
+
+    /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be
+    /// started.
+    pub fn served(&self, start: &str) -> Option<(Served, Vec<Value>)> {
+        self.replayed.as_ref()?;
+        let unknown = || {
+            let error = "not started: the trace knows nothing of it".to_owned();
+            (Served { error, ..Served::default() }, Vec::new())
+        };
+        Some(self.servers.get(start).cloned().unwrap_or_else(unknown))
+    }
+
+    /// What of a trace happened outside of these calls.
+    pub fn outside(&self, entries: &[Entry]) -> Vec<Entry> {
+        let within = |entry: &&Entry| around(&entry.scope).any(|scope| self.results.contains_key(scope));
+        entries.iter().filter(|entry| !within(entry)).cloned().collect()
+    }
+}
+
+/// The servers of a trace, each with the tools that any NPC had of it.
+fn servers(entries: &[Entry]) -> BTreeMap<String, (Served, Vec<Value>)> {
+    let mut found: BTreeMap<String, (Served, Vec<Value>)> = BTreeMap::new();
+    for entry in entries {
+        let Record::Start(start) = &*entry.record else { continue };
+        for served in &start.mcp {
+            let (_, tools) =
+                found.entry(served.start.clone()).or_insert_with(|| (served.clone(), Vec::new()));
+            for tool in &start.tools {
+                let Some(name) = served.tools.get(&tool.name) else { continue };
+                let (description, schema) = (&tool.description, &tool.parameters);
+                let tool = json!({"name": name, "description": description, "inputSchema": schema});
+                if !tools.contains(&tool) {
+                    tools.push(tool);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A scope and those that it is inside of.
+fn around(scope: &str) -> impl Iterator<Item = &str> {
+    scope.match_indices('/').map(|(at, _)| &scope[..at]).chain([scope])
+}
+
+fn join(scope: &str, place: &str) -> String {
+    if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
+}

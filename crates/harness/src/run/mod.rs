@@ -1,0 +1,19 @@
+//! Running: agents, the tools that they call, the steps of jinxes.
+//!
+//! It is one module because it is one recursion.
+//! An agent calls tools, a tool runs a jinx, a step of a jinx may be an agent.
+//! `session` is what all of them share.
+//! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
+//! `mcp` holds the servers of a session, `mocks` the results of a replay.
+
+pub mod agent;
+pub mod mcp;
+pub mod mocks;
+pub mod session;
+pub mod steps;
+pub mod tool;
+
+pub use agent::Agent;
+pub use mocks::Mocks;
+pub use session::{Caller, Notice, Session};
+pub use steps::{Memo, Responses};

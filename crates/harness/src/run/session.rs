@@ -1,0 +1,252 @@
+//! What all agents of a run share, and who is doing something in it right now.
+//!
+//! This module must not know how turns are made or how a jinx runs.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use alara_engine::{Event, SamplingOverrides, ToolCall};
+
+use crate::calls::Calls;
+use crate::jinx::Jinx;
+use crate::model::ModelSource;
+use crate::permission::{Answer, Permissions, Question};
+use crate::run::mcp::Servers;
+use crate::run::mocks::Mocks;
+use crate::run::steps::Memo;
+use crate::sandbox::Sandbox;
+use crate::store::Store;
+use crate::team::{Npc, Team};
+use crate::trace::Trace;
+use crate::types::{Outcome, ToolResult};
+
+/// What happens during a run, for display.
+/// `depth` 0 is the conversation that the run began with.
+#[derive(Debug)]
+pub enum Notice<'a> {
+    /// A turn of an NPC begins; the first is 1.
+    Turn {
+        /// The NPC.
+        npc: &'a str,
+        /// How many conversations it is inside of.
+        depth: usize,
+        /// The number.
+        turn: usize,
+    },
+    /// The model says or calls something, or its turn is over.
+    Event {
+        /// How many conversations it is inside of.
+        depth: usize,
+        /// What.
+        event: &'a Event,
+    },
+    /// A call begins.
+    Call {
+        /// How many conversations it is inside of.
+        depth: usize,
+        /// Which.
+        call: &'a ToolCall,
+    },
+    /// A call has ended, after so long.
+    Result {
+        /// How many conversations it is inside of.
+        depth: usize,
+        /// Which.
+        call: &'a ToolCall,
+        /// With what.
+        result: &'a ToolResult,
+        /// After how long.
+        took: Duration,
+    },
+    /// A jinx gives a response: `{type, id?, content}`.
+    Emit(&'a serde_json::Value),
+    /// Something is not as it should be, and the work goes on.
+    Warning(&'a str),
+    /// Nothing was changed in the work directory, since nobody agreed.
+    Unchanged {
+        /// What would have been done, as in "removes a, overwrites b".
+        what: &'a str,
+        /// Whether nobody was there to be asked.
+        nobody: bool,
+    },
+    /// The conversation was shortened to fit the context, so many messages were replaced.
+    Compaction {
+        /// How many.
+        messages: usize,
+    },
+}
+
+/// Who gets notices of what happens.
+pub type Observer<'a> = Box<dyn FnMut(&Notice) + Send + 'a>;
+/// Who answers when a rule says `ask`.
+pub type Asked<'a> = Box<dyn Fn(&Question) -> Answer + Sync + Send + 'a>;
+
+/// What all agents of a run share.
+pub struct Session<'a> {
+    /// Where models come from.
+    pub models: &'a dyn ModelSource,
+    /// Runs programs.
+    pub sandbox: &'a Sandbox,
+    /// How tokens are sampled, as far as it is set here; the rest is as each model has it.
+    pub sampling: SamplingOverrides,
+    /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
+    /// say.
+    pub calls: Option<Calls>,
+    /// How many branches of a jinx may run side by side.
+    /// Default 4.
+    pub threads: usize,
+    /// The rules about calls.
+    pub permissions: Permissions,
+    /// What the team's members share.
+    pub store: Store,
+    /// Cached results.
+    pub memo: Memo,
+    /// The MCP servers that were started for it.
+    pub mcp: Servers,
+    /// What has happened.
+    pub trace: Trace,
+    /// Results that calls get instead of being run, for a replay.
+    pub mocks: Mocks,
+    /// One question at a time.
+    ask: Option<Mutex<Asked<'a>>>,
+    observer: Mutex<Observer<'a>>,
+}
+
+impl<'a> Session<'a> {
+    /// A session with default settings, whose trace lives in memory, and where nobody is there to
+    /// be asked.
+    pub fn new(models: &'a dyn ModelSource, sandbox: &'a Sandbox) -> Self {
+        Session {
+            models,
+            sandbox,
+            sampling: SamplingOverrides::default(),
+            calls: None,
+            threads: 4,
+            permissions: Permissions::default(),
+            store: Store::default(),
+            memo: Memo::default(),
+            mcp: Servers::default(),
+            trace: Trace::in_memory(),
+            mocks: Mocks::default(),
+            ask: None,
+            observer: Mutex::new(Box::new(|_| {})),
+        }
+    }
+
+    /// Draws tokens by `sampling`, where it says something.
+    #[must_use]
+    pub fn sampled(mut self, sampling: impl Into<SamplingOverrides>) -> Self {
+        self.sampling = sampling.into();
+        self
+    }
+
+    /// Lets each turn of every agent be a call, or not, whatever their files say.
+    #[must_use]
+    pub fn calling(mut self, calls: Option<Calls>) -> Self {
+        self.calls = calls;
+        self
+    }
+
+    /// Writes to `trace`.
+    #[must_use]
+    pub fn traced(mut self, trace: Trace) -> Self {
+        self.trace = trace;
+        self
+    }
+
+    /// Tells `observer` what happens.
+    #[must_use]
+    pub fn observed(mut self, observer: impl FnMut(&Notice) + Send + 'a) -> Self {
+        self.observer = Mutex::new(Box::new(observer));
+        self
+    }
+
+    /// Lets a person answer where a rule says `ask`; without one that means no.
+    #[must_use]
+    pub fn asking(mut self, ask: impl Fn(&Question) -> Answer + Sync + Send + 'a) -> Self {
+        self.ask = Some(Mutex::new(Box::new(ask)));
+        self
+    }
+
+    /// Holds calls against `permissions`.
+    #[must_use]
+    pub fn permitted(mut self, permissions: Permissions) -> Self {
+        self.permissions = permissions;
+        self
+    }
+
+    /// Says what happens.
+    pub fn notify(&self, notice: &Notice) {
+        (self.observer.lock().unwrap_or_else(PoisonError::into_inner))(notice);
+    }
+
+    /// Asks the person, if there is one.
+    pub fn ask(&self, question: &Question) -> Option<Answer> {
+        let ask = self.ask.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(ask(question))
+    }
+}
+
+/// Who does something, and where in the run.
+#[derive(Clone, Copy)]
+pub struct Caller<'a, 's: 'a> {
+    /// What all share.
+    pub session: &'a Session<'s>,
+    /// The team whose jinxes and members are known.
+    pub team: &'a Team,
+    /// The NPC for which it is done; `None` = the person who started it.
+    pub npc: Option<&'a Npc>,
+    /// The jinxes of MCP servers that may be called in the conversation, beside the team's.
+    pub offered: &'a [Jinx],
+    /// Where it is recorded: the session's trace, or that of a branch that runs beside others.
+    pub trace: &'a Trace,
+    /// The conversation that it belongs to, see [`Entry::scope`](crate::trace::Entry::scope).
+    pub scope: &'a str,
+    /// How many conversations it is inside of.
+    pub depth: usize,
+    /// When it must be over.
+    pub deadline: Option<Instant>,
+    /// Whether it ends what was begun: then only `deadline` stops it.
+    pub finishing: bool,
+}
+
+impl<'a, 's> Caller<'a, 's> {
+    /// The person who started the session.
+    pub fn person(session: &'a Session<'s>, team: &'a Team) -> Self {
+        Caller {
+            session,
+            team,
+            npc: None,
+            offered: &[],
+            trace: &session.trace,
+            scope: "",
+            depth: 0,
+            deadline: None,
+            finishing: false,
+        }
+    }
+
+    /// The name of whoever does it, for messages.
+    pub fn name(&self) -> &'a str {
+        self.npc.map_or("you", |npc| &npc.name)
+    }
+
+    /// The jinx with this name.
+    pub fn jinx(&self, name: &str) -> Option<&'a Jinx> {
+        self.team.jinx(name).or_else(|| self.offered.iter().find(|jinx| jinx.name == name))
+    }
+
+    /// The scope of something named `place` inside of this one.
+    pub fn scope_of(&self, place: &str) -> String {
+        if self.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", self.scope) }
+    }
+
+    /// Why it must stop now, if it must.
+    pub fn stopped(&self) -> Option<Outcome> {
+        if !self.finishing && self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {
+            return Some(Outcome::Cancelled);
+        }
+        self.deadline.filter(|deadline| Instant::now() >= *deadline).map(|_| Outcome::Deadline)
+    }
+}

@@ -1,0 +1,79 @@
+//! Programs of an NPC in a guarded work directory: who is asked about what they take away, and what
+//! is said if nobody says yes.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+use crate::jinx::Jinx;
+use crate::jinx::template::Scope;
+use crate::permission::{Answer, Question};
+use crate::run::session::{Caller, Notice};
+use crate::sandbox::{Guarded, Output, Risk, Script, losses};
+use crate::trace::Record;
+use crate::types::{Effect, Verdict};
+
+/// What a program did, and why nothing of it is left, if so.
+/// `None`: it did not even run.
+type Ran = (Option<Output>, Option<String>);
+
+/// Runs a program of a step of `jinx`.
+/// What a person starts is not guarded: they know what they do.
+pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Result<Ran, Error> {
+    let sandbox = caller.session.sandbox;
+    let Some(npc) = caller.npc else {
+        let output = if caller.finishing { sandbox.finish(script) } else { sandbox.run(script) };
+        return output.map(|output| (Some(output), None));
+    };
+    let mut why = "the run was interrupted, or the directory has changed meanwhile".to_owned();
+    let mut ask = |risk: Risk| -> Result<bool, Error> {
+        let arguments: Map<String, Value> = jinx
+            .inputs
+            .iter()
+            .filter_map(|input| Some((input.name.clone(), scope.value(&input.name)?)))
+            .collect();
+        let (npc, about) = (npc.name.as_str(), String::new());
+        let question = Question { npc, jinx, arguments: &arguments, variables: &[], risk: Some(risk), about };
+        // Whoever interrupts is not asked what else may happen.
+        let interrupted = sandbox.cancel_flag().load(Ordering::Relaxed);
+        let answer = if interrupted { Some(Answer::No) } else { caller.session.ask(&question) };
+        let (verdict, by) = match answer {
+            Some(Answer::Yes) => (Verdict::Allow, "an answer"),
+            Some(Answer::Session | Answer::Always) => {
+                sandbox.permit();
+                (Verdict::Allow, "an answer for the session")
+            }
+            Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer"),
+            None => (Verdict::Deny, "that nobody is there to be asked"),
+        };
+        let what = what(risk);
+        let by = format!("the guard of the work directory, by {by}: it {what}");
+        caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
+        if verdict == Verdict::Deny {
+            let nobody = answer.is_none();
+            caller.session.notify(&Notice::Unchanged { what: &what, nobody });
+            let reason = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
+            why = match risk {
+                Risk::Losses(_) => format!("it {what}, and {reason}"),
+                Risk::Unknown => reason.to_owned(),
+            };
+        }
+        Ok(verdict == Verdict::Allow)
+    };
+    let reads = jinx.trusted && jinx.effect != Effect::Write;
+    let ran = sandbox.run_guarded(script, caller.finishing, reads, &mut ask)?;
+    Ok(match ran {
+        Guarded::Ran(output) => (Some(output), None),
+        Guarded::Undone(output) => (Some(output), Some(format!("undone, no file was changed: {why}"))),
+        Guarded::Refused => (None, Some(format!("not run: {why}"))),
+    })
+}
+
+/// What a program does, for people.
+fn what(risk: Risk) -> String {
+    match risk {
+        Risk::Losses(changes) => losses(changes).join(", "),
+        Risk::Unknown => "may change any file of the work directory".to_owned(),
+    }
+}

@@ -1,0 +1,109 @@
+//! Runs the steps of a jinx.
+//! `flow` is control flow, `work` what a single step does, `program` how programs are given their
+//! values.
+//! `guarded` asks about what they take away, `branches` runs work side by side, `memo` caches
+//! results.
+//!
+//! This module must not know files: it runs what [`step`](crate::jinx::step) describes.
+//! It calls other jinxes through the one place where tools execute.
+
+mod branches;
+mod flow;
+mod guarded;
+mod memo;
+mod program;
+mod responses;
+mod work;
+
+use serde_json::{Map, Value, json};
+
+use crate::error::Error;
+use crate::jinx::template::{Scope, holds};
+use crate::jinx::{Jinx, Skill};
+use crate::run::session::Caller;
+use crate::team::{Npc, Team};
+use crate::types::ToolResult;
+use flow::{Execution, Stop};
+pub use memo::Memo;
+pub use responses::Responses;
+
+/// Most calls and conversations inside of each other.
+const DEEPEST: usize = 32;
+
+/// Runs a jinx with complete arguments.
+/// The result is what it returns, otherwise the last step's, or that of the step that fails.
+///
+/// # Errors
+/// The sandbox or the model failed.
+pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Result<ToolResult, Error> {
+    if caller.scope.split('/').count() > DEEPEST {
+        let error = format!("`{}` is not run: {DEEPEST} calls inside of each other are the limit", jinx.name);
+        return Ok(ToolResult::failed(error));
+    }
+    let mut scope = known(jinx, caller);
+    for (name, value) in arguments {
+        scope.bind(&name, &value);
+    }
+    let mut run = Execution::new(jinx, scope);
+    let ended = run.steps(&jinx.steps, caller);
+    let mut result = match ended {
+        Ok(()) => run.result.take().unwrap_or_else(|| ToolResult::succeeded(Value::Null)),
+        Err(Stop::Return(value)) => ToolResult::succeeded(value),
+        Err(Stop::Failed(failure)) => failure.result,
+        Err(Stop::Error(error)) => return Err(error),
+    };
+    if let Some(ok) = jinx.ok.as_deref().filter(|_| result.ok) {
+        run.scope.bind("out", &result.output);
+        let error = match holds(ok, &run.scope) {
+            Ok(true) => None,
+            Ok(false) => Some(format!("the result is no success by `{ok}`")),
+            Err(reason) => Some(format!("`ok` can't be evaluated: {reason}")),
+        };
+        result.ok = error.is_none();
+        result.error = error.unwrap_or(result.error);
+    }
+    result.last = result.ok && (jinx.last || run.last);
+    Ok(result)
+}
+
+/// What every step of a jinx knows beside its own names: `ctx`, `npc`, `team`, `skills`, `skill`.
+fn known(jinx: &Jinx, caller: &Caller) -> Scope {
+    let team = caller.team;
+    let mut scope = Scope::default();
+    let directive = caller.npc.map_or("", |npc| npc.directive.as_str());
+    scope.know("ctx", &Value::Object(team.values.clone()));
+    scope.know("npc", &json!({"name": caller.name(), "directive": directive}));
+    scope.know("team", &json!({"name": team.name, "members": members(team, caller.npc)}));
+    let skills = caller.npc.map(|npc| npc.skills.inline.iter().chain(&npc.skills.catalog));
+    let skills = skills.into_iter().flatten().filter_map(|name| team.jinx(name));
+    let skills = skills.filter_map(|jinx| Some((jinx.name.clone(), text(jinx, jinx.skill.as_ref()?))));
+    scope.know("skills", &Value::Object(skills.collect()));
+    if let Some(skill) = &jinx.skill {
+        scope.know("skill", &text(jinx, skill));
+    }
+    scope
+}
+
+/// Those to whom the caller may give work.
+fn members(team: &Team, caller: Option<&Npc>) -> Vec<Value> {
+    let members = team.members(caller).into_iter();
+    members.map(|(name, description)| json!({"name": name, "description": description})).collect()
+}
+
+/// A skill as templates see it.
+fn text(jinx: &Jinx, skill: &Skill) -> Value {
+    let mut sections = Map::new();
+    for (title, body) in &skill.sections {
+        sections.insert(title.clone(), Value::from(body.as_str()));
+    }
+    json!({
+        "name": jinx.name,
+        "description": jinx.description,
+        "introduction": skill.introduction,
+        "sections": sections,
+        "files": skill.files,
+    })
+}
+
+#[cfg(test)]
+mod tests;

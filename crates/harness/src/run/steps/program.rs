@@ -1,0 +1,229 @@
+//! Steps that are programs.
+//! Values reach them as environment variables or JSON on stdin, never as program text.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::flow::Execution;
+use super::guarded;
+use crate::error::Error;
+use crate::jinx::Jinx;
+use crate::jinx::template::{Code, Language, Scope, code};
+use crate::run::session::Caller;
+use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
+use crate::types::ToolResult;
+
+/// Most bytes of a program's stdout and of its stderr that are kept.
+const KEPT_BYTES: usize = 1 << 20;
+/// Most bytes of a value that a bash program gets though it does not mention it: its own programs
+/// may.
+const UNASKED_BYTES: usize = 4096;
+/// Most bytes of all the values of a bash program; Linux takes about twice as much for arguments
+/// and environment together.
+const ENVIRONMENT_BYTES: usize = 1 << 20;
+const PYTHON: &str = include_str!("python.py");
+
+/// Variables that mean something to bash, the linker or Python.
+const TAKEN: [&str; 15] = [
+    "CDPATH",
+    "ENV",
+    "GLOBIGNORE",
+    "HOME",
+    "IFS",
+    "LANG",
+    "OPTIND",
+    "PATH",
+    "POSIXLY_CORRECT",
+    "PROMPT_COMMAND",
+    "PS4",
+    "PWD",
+    "SHELLOPTS",
+    "TMPDIR",
+    "_",
+];
+
+/// A program with everything that it gets.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Program {
+    text: String,
+    /// Python gets everything on stdin, bash in its environment.
+    python: bool,
+    env: Vec<(String, String)>,
+    stdin: Option<String>,
+    network: bool,
+}
+
+/// What the first line of a Python step's output says about the rest.
+#[derive(Deserialize)]
+struct Header {
+    json: bool,
+    stop: bool,
+}
+
+impl Program {
+    /// The program of a step named `name`.
+    pub(super) fn new(
+        language: Language,
+        text: &str,
+        name: &str,
+        jinx: &Jinx,
+        scope: &Scope,
+    ) -> Result<Self, String> {
+        let program = code(language, text, scope)?;
+        let mut env: Vec<(String, String)> =
+            jinx.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
+        let network = jinx.network;
+        if language == Language::Bash {
+            env.extend(variables(&program, scope)?);
+            return Ok(Program { text: program.text, python: false, env, stdin: None, network });
+        }
+        env.push(("PYTHONIOENCODING".to_owned(), "utf-8".to_owned()));
+        let mut context = match scope.value("ctx") {
+            Some(Value::Object(values)) => values,
+            _ => serde_json::Map::new(),
+        };
+        context.extend(scope.all());
+        let Code { text: code, values } = program;
+        let stdin = json!({"code": code, "name": name, "context": context, "values": values}).to_string();
+        Ok(Program { text: PYTHON.to_owned(), python: true, env, stdin: Some(stdin), network })
+    }
+
+    /// Runs it.
+    /// A program that fails is no error.
+    pub(super) fn run(
+        &self,
+        timeout: Duration,
+        run: &Execution,
+        caller: &Caller,
+    ) -> Result<ToolResult, Error> {
+        let program = if self.python { ["python3", "-c", &self.text] } else { ["bash", "-c", &self.text] };
+        let script = Script {
+            program: &program,
+            env: &self.env,
+            stdin: self.stdin.as_deref().map(str::as_bytes),
+            timeout,
+            network: self.network,
+            output_limit: KEPT_BYTES,
+        };
+        let (output, undone) = guarded::run(&script, run.jinx, &run.scope, caller)?;
+        let result = match output {
+            Some(output) if self.python => python_result(output, timeout),
+            Some(output) => result(&output, timeout),
+            None => ToolResult::default(),
+        };
+        Ok(match undone {
+            Some(error) => ToolResult { ok: false, error, exit: None, last: false, ..result },
+            None => result,
+        })
+    }
+}
+
+/// The environment of a bash program: what its placeholders stand for, and the names of the scope.
+fn variables(program: &Code, scope: &Scope) -> Result<Vec<(String, String)>, String> {
+    let asked = |name: &str| mentions(&program.text, name);
+    let placeholders = program.values.iter().enumerate();
+    let mut all: Vec<(String, Value)> =
+        placeholders.map(|(index, value)| (format!("__v{}", index + 1), value.clone())).collect();
+    let bound = scope.bound();
+    let known = scope.all().into_iter().filter(|(name, _)| !bound.contains_key(name) && asked(name));
+    all.extend(known.chain(bound.clone()).filter(|(name, _)| is_variable(name)));
+    let mut env = Vec::new();
+    let mut total = 0;
+    for (name, value) in all {
+        let value = match value {
+            Value::String(text) => text,
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        let problem = if value.contains('\0') {
+            Some(format!("`{name}` contains a NUL character"))
+        } else if value.len() + name.len() > ARGUMENT_BYTES {
+            Some(format!("`{name}` is too long: {} bytes, at most {ARGUMENT_BYTES} fit", value.len()))
+        } else if total + value.len() > ENVIRONMENT_BYTES {
+            Some(format!("the values of the step are too long: at most {ENVIRONMENT_BYTES} bytes fit"))
+        } else {
+            None
+        };
+        match problem {
+            Some(problem) if asked(&name) => return Err(problem),
+            None if asked(&name) || value.len() <= UNASKED_BYTES => {
+                total += value.len();
+                env.push((name, value));
+            }
+            _ => {}
+        }
+    }
+    if program.text.len() > ARGUMENT_BYTES {
+        return Err(format!(
+            "the program is too long: {} bytes, at most {ARGUMENT_BYTES} fit",
+            program.text.len()
+        ));
+    }
+    Ok(env)
+}
+
+/// Whether a name stands in a text as a word.
+fn mentions(text: &str, name: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name).any(|(at, _)| {
+        !text[..at].chars().next_back().is_some_and(part)
+            && !text[at + name.len()..].chars().next().is_some_and(part)
+    })
+}
+
+fn is_variable(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        && !name.starts_with(|c: char| c.is_ascii_digit())
+        && !TAKEN.contains(&name)
+        && !["BASH", "LD_", "PYTHON"].iter().any(|prefix| name.starts_with(prefix))
+}
+
+fn result(output: &Output, timeout: Duration) -> ToolResult {
+    let text = |bytes| String::from_utf8_lossy(bytes).trim_end_matches(['\n', '\r']).to_owned();
+    let ok = output.exit == Some(0) && output.killed.is_none();
+    let error = match (&output.killed, output.exit) {
+        (Some(reason), _) => reason.clone(),
+        _ if output.timed_out => {
+            format!("timed out after {} s", (timeout.as_secs_f64() * 100.0).round() / 100.0)
+        }
+        _ if output.cancelled => "cancelled".to_owned(),
+        (None, Some(code)) if !ok => format!("exit status {code}"),
+        _ => String::new(),
+    };
+    ToolResult {
+        ok,
+        output: text(&output.stdout).into(),
+        error,
+        stderr: text(&output.stderr),
+        exit: output.exit,
+        dropped_bytes: output.stdout_dropped + output.stderr_dropped,
+        last: false,
+    }
+}
+
+fn python_result(mut output: Output, timeout: Duration) -> ToolResult {
+    let end = output.stdout.iter().position(|byte| *byte == b'\n');
+    let header = end.and_then(|end| serde_json::from_slice::<Header>(&output.stdout[..end]).ok());
+    let (Some(end), Some(header)) = (end, header) else {
+        // It was killed before it could say anything.
+        return result(&output, timeout);
+    };
+    output.stdout.drain(..=end);
+    let mut result = result(&output, timeout);
+    if header.json {
+        match serde_json::from_slice(&output.stdout) {
+            Ok(value) => result.output = value,
+            Err(_) if output.stdout_dropped > 0 => {
+                let size = output.stdout.len() as u64 + output.stdout_dropped;
+                return ToolResult::failed(format!(
+                    "`output` is too long: {size} bytes, at most {KEPT_BYTES} are kept"
+                ));
+            }
+            Err(_) => {}
+        }
+    }
+    result.last = header.stop && result.ok;
+    result
+}

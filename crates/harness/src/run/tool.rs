@@ -1,0 +1,202 @@
+//! The one place where tools execute: the permission check stands here, and nothing runs that did
+//! not pass it.
+
+use std::time::Instant;
+
+use alara_engine::{ToolCall, nearest, violation};
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+use crate::jinx::Jinx;
+use crate::model::arguments;
+use crate::permission::{self, Answer, Question};
+use crate::run::agent::offer;
+use crate::run::session::{Caller, Session};
+use crate::run::steps::run;
+use crate::team::Team;
+use crate::trace::{PERSON, Record};
+use crate::types::{Limits, ToolResult, Verdict};
+
+/// Runs a call that a model made, if it is one of its `tools`.
+/// A call that is refused, malformed or fails gives a result that says so.
+///
+/// # Errors
+/// The sandbox or a model failed: nothing that the caller could do better.
+pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
+    let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
+    let Some(jinx) = permitted else {
+        audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
+        // What may have been meant comes first.
+        let mut list: Vec<&str> = tools.iter().map(String::as_str).collect();
+        let near = nearest(&call.name, list.iter().copied());
+        list.sort_by_key(|name| Some(*name) != near);
+        let list = list.join(", ");
+        return Ok(ToolResult::failed(format!("`{}` is not permitted; the tools are: {list}", call.name)));
+    };
+    if let Some(flaw) = arguments::flaw(&call.arguments) {
+        let names: Vec<&str> = jinx.inputs.iter().map(|input| input.name.as_str()).collect();
+        let takes = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let error = format!(
+            "not run: the arguments of `{}` are no JSON object: {flaw}; it takes: {takes}",
+            call.name
+        );
+        return Ok(ToolResult::failed(error));
+    }
+    dispatch(caller, jinx, &call.arguments, &call.id)
+}
+
+/// Runs a jinx for a step or a person.
+/// A step's call was granted with the jinx that it stands in, but rules hold for it too.
+/// `place` names the call in the trace.
+///
+/// # Errors
+/// As [`execute`].
+pub fn call(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let begun = Instant::now();
+    let result = dispatch(caller, jinx, arguments, place)?;
+    caller.trace.push(
+        caller.scope,
+        Record::Jinx {
+            jinx: jinx.name.clone(),
+            place: place.to_owned(),
+            arguments: arguments.clone(),
+            result: result.clone(),
+            seconds: begun.elapsed().as_secs_f64(),
+        },
+    )?;
+    Ok(result)
+}
+
+fn dispatch(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
+    let offer = offer(caller.team, caller.npc);
+    let arguments = match jinx.arguments(arguments, &offer) {
+        Ok(arguments) => arguments,
+        Err(reason) => return Ok(ToolResult::failed(reason)),
+    };
+    // Its schema may say more than can be kept to while the model writes.
+    let remote = jinx.remote.as_ref();
+    if let Some(violation) = remote.and_then(|remote| violation(&remote.parameters, &arguments)) {
+        let name = &jinx.name;
+        return Ok(ToolResult::failed(format!(
+            "the arguments don't fit the schema of `{name}`: {violation}"
+        )));
+    }
+    if let Some(refused) = refused(caller, jinx, &arguments)? {
+        return Ok(refused);
+    }
+    let scope = caller.scope_of(place);
+    if let Some(result) = caller.session.mocks.take(&scope) {
+        return Ok(result);
+    }
+    if let Some(remote) = &jinx.remote {
+        return Ok(caller.session.mcp.call(jinx, remote, &arguments, caller));
+    }
+    let caller = Caller { scope: &scope, ..*caller };
+    if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
+        return Ok(withheld);
+    }
+    run(jinx, arguments, &caller)
+}
+
+/// Runs a call that the person makes beside all conversations, and records it.
+///
+/// # Errors
+/// As [`execute`].
+pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolResult, Error> {
+    session.trace.push(PERSON, Record::ToolCall { call: call.clone() })?;
+    let begun = Instant::now();
+    let caller = Caller { scope: PERSON, ..Caller::person(session, team) };
+    let result = match team.jinx(&call.name) {
+        Some(jinx) => dispatch(&caller, jinx, &call.arguments, &call.id)?,
+        None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
+    };
+    let (text, seconds) = (result.text(Limits::default().tool_output_bytes), begun.elapsed().as_secs_f64());
+    session
+        .trace
+        .push(PERSON, Record::ToolResult { call: call.clone(), result: result.clone(), text, seconds })?;
+    Ok(result)
+}
+
+/// Holds a call against the rules; the result says why it may not be made.
+/// What a person starts needs no permission.
+fn refused(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+) -> Result<Option<ToolResult>, Error> {
+    let (session, team) = (caller.session, caller.team);
+    let Some(npc) = caller.npc else { return Ok(None) };
+    let Some((mut verdict, mut by)) = session.permissions.verdict(team, jinx, arguments) else {
+        return Ok(None);
+    };
+    if verdict == Verdict::Ask {
+        let about = permission::pattern(jinx, arguments);
+        (verdict, by) =
+            ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, about })?
+                .unwrap_or_else(|| {
+                    (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked"))
+                });
+    }
+    audit(caller, &jinx.name, verdict, &by)?;
+    let error = format!("`{}` is not permitted by {by}", jinx.name);
+    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+}
+
+/// Holds a call against what the user lets this jinx, as its file is now, have of the environment.
+/// The result says why it is not run.
+/// The files of a team can't say yes to that: where a program sends a key is not seen from outside.
+fn withheld(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+) -> Result<Option<ToolResult>, Error> {
+    let (session, team) = (caller.session, caller.team);
+    let Some(npc) = caller.npc.filter(|_| !jinx.trusted) else { return Ok(None) };
+    let set = jinx.env.iter().map(String::as_str).filter(|name| std::env::var_os(name).is_some());
+    let variables: Vec<&str> = set.collect();
+    if variables.is_empty() {
+        return Ok(None);
+    }
+    let names = variables.join(", ");
+    let about = permission::variables(team, jinx, &variables);
+    let answered = match session.permissions.answer(&permission::holder(team), &about) {
+        Some(answered) => Some(answered),
+        None => ask(
+            caller,
+            &Question { npc: &npc.name, jinx, arguments, variables: &variables, risk: None, about },
+        )?,
+    };
+    let nobody =
+        || (Verdict::Deny, "the rule that a person is asked for such, and nobody is there".to_owned());
+    let (verdict, by) = answered.unwrap_or_else(nobody);
+    audit(caller, &jinx.name, verdict, &format!("{by} about {names}"))?;
+    let error =
+        format!("`{}` is not run: it would get {names} of the environment, denied by {by}", jinx.name);
+    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+}
+
+/// What a person says, and that it was a person; `None` = nobody is there.
+fn ask(caller: &Caller, question: &Question) -> Result<Option<(Verdict, String)>, Error> {
+    let Some(answer) = caller.session.ask(question) else { return Ok(None) };
+    caller.session.permissions.remember(&permission::holder(caller.team), &question.about, answer)?;
+    let verdict = match answer {
+        Answer::Yes | Answer::Session | Answer::Always => Verdict::Allow,
+        Answer::No | Answer::Never => Verdict::Deny,
+    };
+    Ok(Some((verdict, "an answer".to_owned())))
+}
+
+fn audit(caller: &Caller, jinx: &str, verdict: Verdict, by: &str) -> Result<(), Error> {
+    let record = Record::Permission { jinx: jinx.to_owned(), verdict, by: by.to_owned() };
+    caller.trace.push(caller.scope, record).map(drop)
+}

@@ -1,0 +1,161 @@
+//! What isolates a program: namespaces, limits, Landlock.
+//! Called by the launcher's process on itself only.
+
+use std::path::Path;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset,
+    RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+};
+use nix::sched::CloneFlags;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{getgid, getuid};
+
+use super::Enforced;
+use super::launcher::Plan;
+use super::mounts::{self, SHM};
+
+/// The newest Landlock version that we know how to use; an older kernel does what it can.
+const LANDLOCK: ABI = ABI::V7;
+/// Devices that any program may write to.
+const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// Those of terminals, if they are the program's own.
+const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
+/// How many more processes the kernel admits than the watch: it ends a program long before, except
+/// one that is faster than the watch looks.
+const HEADROOM: u64 = 256;
+
+/// Enters the plan's namespaces but that of processes, as the superuser of the user namespace.
+pub fn unshare(plan: &Plan) -> nix::Result<()> {
+    let layers = plan.layers;
+    let mut flags = CloneFlags::empty();
+    flags.set(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWIPC, layers.user);
+    flags.set(CloneFlags::CLONE_NEWNS, layers.mounts);
+    flags.set(CloneFlags::CLONE_NEWNET, layers.network && !plan.network);
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    // Where nothing can be had, even asking for nothing may be refused.
+    if !flags.is_empty() {
+        nix::sched::unshare(flags)?;
+    }
+    if layers.user {
+        map_ids((0, user), (0, group))?;
+    }
+    Ok(())
+}
+
+/// Lets the next child be process 1 of a namespace.
+/// No thread can be started after that.
+pub fn unshare_processes() -> nix::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWPID)
+}
+
+/// Enters one more user namespace with the user's own number, which has no rights over the mounts
+/// of the first.
+pub fn drop_capabilities() -> nix::Result<()> {
+    // The owner of the first namespace's files is the user outside; its number is not known in here
+    // any more but through the map.
+    let outside = |path: &str| -> Option<u32> {
+        std::fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    let user = outside("/proc/self/uid_map").ok_or(nix::Error::EINVAL)?;
+    let group = outside("/proc/self/gid_map").ok_or(nix::Error::EINVAL)?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWUSER)?;
+    map_ids((user, 0), (group, 0))
+}
+
+/// Maps one user and one group, each given as (inside, outside).
+fn map_ids(user: (u32, u32), group: (u32, u32)) -> nix::Result<()> {
+    let write = |path, text: String| {
+        std::fs::write(path, text)
+            .map_err(|error| error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw))
+    };
+    write("/proc/self/uid_map", format!("{} {} 1", user.0, user.1))?;
+    write("/proc/self/setgroups", "deny".to_owned())?;
+    write("/proc/self/gid_map", format!("{} {} 1", group.0, group.1))
+}
+
+/// Bounds the process numbers of the own process namespace, where the kernel (6.14) lets us: a
+/// limit on processes that holds for the superuser too.
+pub fn bound_numbers(plan: &Plan) {
+    // The kernel keeps the first 300 back when it starts again from below.
+    let _ = std::fs::write("/proc/sys/kernel/pid_max", (plan.limits.processes + HEADROOM + 300).to_string());
+}
+
+/// Resource limits of the program and its children.
+pub fn limit(plan: &Plan) -> nix::Result<()> {
+    if !plan.layers.limits {
+        return Ok(());
+    }
+    limit_core()?;
+    // Not the address space: runtimes reserve far more of it than they use.
+    let limits = &plan.limits;
+    setrlimit(Resource::RLIMIT_DATA, limits.memory_bytes, limits.memory_bytes)?;
+    setrlimit(Resource::RLIMIT_FSIZE, plan.file_bytes, plan.file_bytes)?;
+    // After the watch has had its say.
+    let seconds = limits.cpu.as_secs().saturating_add(2);
+    setrlimit(Resource::RLIMIT_CPU, seconds, seconds)?;
+    if plan.layers.user {
+        // Outside a user namespace it would count everything that the user runs.
+        let most = limits.processes.saturating_add(HEADROOM);
+        setrlimit(Resource::RLIMIT_NPROC, most, most)?;
+    }
+    Ok(())
+}
+
+/// No core dumps.
+pub fn limit_core() -> nix::Result<()> {
+    setrlimit(Resource::RLIMIT_CORE, 0, 0)
+}
+
+/// Reading and running everywhere but in `/dev`, writing only where the plan says, and no way out
+/// by TCP, signals or abstract sockets.
+/// (Paths that do not exist on this machine are left out.)
+pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, RulesetError> {
+    let all = AccessFs::from_all(LANDLOCK);
+    let writable = [&plan.work_inside, &plan.home_inside, &plan.tmp];
+    let mut rules = Ruleset::default().handle_access(all)?.scope(Scope::from_all(LANDLOCK))?;
+    if !plan.network {
+        rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
+    }
+    // Not the devices: the superuser's programs could read whole disks there.
+    let root = std::fs::read_dir("/").into_iter().flatten().flatten().map(|entry| entry.path());
+    let readable = root.filter(|path| path != Path::new("/dev"));
+    let devices = DEVICES.iter().chain(if own_terminals { &TERMINALS[..] } else { &[] });
+    let mut rules = rules
+        .create()?
+        .add_rules(path_beneath_rules(["/"], AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(readable, AccessFs::from_read(LANDLOCK)))?
+        .add_rules(path_beneath_rules(writable, all))?
+        .add_rules(path_beneath_rules(devices, AccessFs::from_file(LANDLOCK)))?;
+    if plan.layers.mounts && Path::new(SHM).is_dir() {
+        rules = rules.add_rules(path_beneath_rules([SHM], all))?;
+    }
+    rules.restrict_self()
+}
+
+/// The Landlock version that this kernel enforces, found by restricting this process; 0 = none.
+pub fn landlock_version() -> u8 {
+    let restrict = || -> Option<LandlockStatus> {
+        let rules = Ruleset::default().handle_access(AccessFs::from_all(LANDLOCK)).ok()?.create().ok()?;
+        let root = PathBeneath::new(PathFd::new("/").ok()?, AccessFs::from_all(LANDLOCK));
+        Some(rules.add_rule(root).ok()?.restrict_self().ok()?.landlock)
+    };
+    match restrict() {
+        Some(LandlockStatus::Available { effective_abi, .. }) => effective_abi as u8,
+        _ => 0,
+    }
+}
+
+/// Which namespaces this process can enter; it is in them afterwards.
+pub fn probe_namespaces() -> Enforced {
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let enter = |flags| nix::sched::unshare(flags).is_ok();
+    // In this order: the user namespace gives the right to the others.
+    let user = enter(CloneFlags::CLONE_NEWUSER)
+        && map_ids((0, user), (0, group)).is_ok()
+        && enter(CloneFlags::CLONE_NEWIPC);
+    let mounts = enter(CloneFlags::CLONE_NEWNS) && mounts::works();
+    let network = enter(CloneFlags::CLONE_NEWNET);
+    let processes = enter(CloneFlags::CLONE_NEWPID);
+    Enforced { user, mounts, network, processes, ..Enforced::default() }
+}

@@ -1,0 +1,38 @@
+//! The values that every other module names: they are data, and know of no module.
+
+mod diagnostic;
+mod limits;
+mod outcome;
+mod result;
+
+use serde::{Deserialize, Serialize};
+
+pub use diagnostic::{Diagnostic, Location, Severity};
+pub use limits::Limits;
+pub use outcome::Outcome;
+pub use result::ToolResult;
+
+/// Whether something may be done; the later one permits less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It may.
+    Allow,
+    /// A person is asked.
+    Ask,
+    /// It may not.
+    Deny,
+}
+
+/// What a jinx does to the world outside the conversation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Effect {
+    /// It only computes.
+    None,
+    /// It only looks.
+    Read,
+    /// It may change something.
+    #[default]
+    Write,
+}

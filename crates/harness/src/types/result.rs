@@ -1,0 +1,178 @@
+//! What a tool did, for the trace in full and for the model in a fixed form.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What stands where text was cut out.
+const CUT: &str = "\n…\n";
+
+/// The result of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolResult {
+    /// Whether it succeeded.
+    pub ok: bool,
+    /// What it gave back: text without trailing newlines, or any other value.
+    pub output: Value,
+    /// What went wrong or happened to it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// What its program complained about.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub stderr: String,
+    /// Its exit status; `None` if it was killed or never ran.
+    pub exit: Option<i32>,
+    /// Bytes of output and error that were never kept.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped_bytes: u64,
+    /// Whether it ends the agent's run, with the output as its answer.
+    #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// The form for the model: the keys in this order.
+#[derive(Serialize)]
+struct Text<'a> {
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<Option<i32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    truncated_bytes: u64,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    note: &'a str,
+}
+
+impl ToolResult {
+    /// A success.
+    pub fn succeeded(output: impl Into<Value>) -> Self {
+        ToolResult { ok: true, output: output.into(), exit: Some(0), ..ToolResult::default() }
+    }
+
+    /// A failure without a program.
+    pub fn failed(error: impl Into<String>) -> Self {
+        ToolResult { error: error.into(), ..ToolResult::default() }
+    }
+
+    /// The output as text: a text as it is, nothing for null, anything else as compact JSON.
+    pub fn output_text(&self) -> Cow<'_, str> {
+        match &self.output {
+            Value::Null => Cow::Borrowed(""),
+            Value::String(text) => Cow::Borrowed(text),
+            other => Cow::Owned(other.to_string()),
+        }
+    }
+
+    /// How a failure is described: what its program complained about and what happened to it; empty
+    /// for a success.
+    pub fn complaint(&self) -> Cow<'_, str> {
+        match (self.stderr.as_str(), self.error.as_str()) {
+            _ if self.ok => Cow::Borrowed(""),
+            ("", error) => Cow::Borrowed(error),
+            // A program that explains itself needs no number.
+            (stderr, error) if error.is_empty() || error.starts_with("exit status") => Cow::Borrowed(stderr),
+            (stderr, error) => Cow::Owned(format!("{stderr}\n{error}")),
+        }
+    }
+
+    /// What the model gets to read: one compact JSON object.
+    /// Of output and error together about `limit` bytes are kept, the beginning and the end; the
+    /// object says how many are missing.
+    ///
+    /// ```text
+    /// {"ok":true,"output":"…"}
+    /// {"ok":false,"exit":1,"output":"…","error":"…","truncated_bytes":10}
+    /// ```
+    /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if
+    /// there is any.
+    pub fn text(&self, limit: usize) -> String {
+        self.text_with("", limit)
+    }
+
+    /// The same, with a `note` of whoever passes the result on, unless it is empty:
+    /// `{"ok":true,"output":"…","note":"…"}`.
+    pub fn text_with(&self, note: &str, limit: usize) -> String {
+        let (all_output, all_error) = (self.output_text(), self.complaint());
+        let share = if all_output.is_empty() { limit } else { limit / 2 };
+        let (error, cut_error) = cut(&all_error, share);
+        let (output, cut_output) = cut(&all_output, limit - (all_error.len() - cut_error));
+        let text = Text {
+            ok: self.ok,
+            exit: (!self.ok).then_some(self.exit),
+            output: (self.ok || !output.is_empty()).then_some(&output),
+            error: (!self.ok).then_some(&error),
+            truncated_bytes: cut_error as u64 + cut_output as u64 + self.dropped_bytes,
+            note,
+        };
+        serde_json::to_string(&text).unwrap_or_default()
+    }
+}
+
+/// Cuts out the middle of a text that is longer than `limit` bytes, at character boundaries.
+/// Returns how many bytes are missing.
+fn cut(text: &str, limit: usize) -> (String, usize) {
+    if text.len() <= limit {
+        return (text.to_owned(), 0);
+    }
+    let head = text.floor_char_boundary(limit / 2);
+    let tail = text.ceil_char_boundary(text.len() - (limit - limit / 2));
+    (format!("{}{CUT}{}", &text[..head], &text[tail..]), tail - head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_the_model() {
+        let check = |result: &ToolResult, limit, expected: &str| assert_eq!(result.text(limit), expected);
+        check(&ToolResult::succeeded("a \"b\"\nc"), 99, r#"{"ok":true,"output":"a \"b\"\nc"}"#);
+        check(&ToolResult::succeeded(""), 99, r#"{"ok":true,"output":""}"#);
+        check(&ToolResult::failed("no"), 99, r#"{"ok":false,"exit":null,"error":"no"}"#);
+        let failed = ToolResult { exit: Some(2), output: "half".into(), ..ToolResult::failed("broken") };
+        check(&failed, 99, r#"{"ok":false,"exit":2,"output":"half","error":"broken"}"#);
+        let warned = ToolResult { error: "careful".into(), ..ToolResult::succeeded("x") };
+        check(&warned, 99, r#"{"ok":true,"output":"x"}"#);
+        let dropped = ToolResult { dropped_bytes: 7, ..ToolResult::succeeded("x") };
+        check(&dropped, 99, r#"{"ok":true,"output":"x","truncated_bytes":7}"#);
+        assert_eq!(
+            ToolResult::succeeded("x").text_with("again", 99),
+            r#"{"ok":true,"output":"x","note":"again"}"#
+        );
+    }
+
+    #[test]
+    fn cuts_the_middle_at_characters() {
+        let check = |text: &str, limit, expected: &str, missing| {
+            assert_eq!(cut(text, limit), (expected.to_owned(), missing), "{text} to {limit}");
+        };
+        check("abcdef", 6, "abcdef", 0);
+        check("abcdef", 4, "ab\n…\nef", 2);
+        check("aébèc", 4, "a\n…\nc", 5);
+        check("ééé", 0, "\n…\n", 6);
+        let result = ToolResult { error: "e".repeat(100), ..ToolResult::failed("") };
+        let result = ToolResult { output: "o".repeat(100).into(), ..result };
+        assert_eq!(
+            result.text(8),
+            r#"{"ok":false,"exit":null,"output":"oo\n…\noo","error":"ee\n…\nee","truncated_bytes":192}"#
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_is_kept_and_what_is_missing_add_up(text: String, limit in 0usize..40) {
+            let (kept, missing) = cut(&text, limit);
+            let shown = if missing > 0 { kept.len() - CUT.len() } else { kept.len() };
+            proptest::prop_assert!(shown <= limit && shown + missing == text.len());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+"""Tests of the page that `alara serve` has at /: a headless Chromium and a server with recorded answers.
+
+    python3 tests/page/run.py [NAME…] [--shots DIR]
+
+Says "skipped: no chromium" where there is none. `--shots` leaves pictures, to look at.
+"""
+
+import argparse
+import pathlib
+import sys
+import time
+import traceback
+
+import browser
+import test_answers, test_kept, test_looks, test_markdown  # noqa: E401, F401 (they register themselves)
+from harness import TESTS, same, say
+from mock import Mock
+
+
+def shots(page, folder):
+    """Pictures of a chat, wide and narrow, light and dark."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page.shot(folder / "empty.png")
+    for word in ("agent", "reasoning", "refused", "markdown"):
+        say(page, word)
+    for width, dark in [(1200, False), (1200, True), (400, False), (400, True)]:
+        page.size(width, 800)
+        page.dark(dark)
+        page.js("document.querySelector('#log').scrollTop = 1e6")
+        page.shot(folder / f"end-{width}-{'dark' if dark else 'light'}.png")
+        page.js("document.querySelector('#log').scrollTop = 0")
+        page.shot(folder / f"begin-{width}-{'dark' if dark else 'light'}.png")
+    page.click("#menu")
+    page.shot(folder / "side-400.png")
+    page.key("Escape")
+    page.click("#settings")
+    page.shot(folder / "settings-400.png")
+
+
+def check(opened, mock, name, function):
+    """Runs a test on a page of its own; what went wrong, if anything did."""
+    page = opened.page()
+    mock.requests.clear()
+    began = time.monotonic()
+    try:
+        page.open(mock.url)
+        function(page, mock)
+        page.faults += page.js("window.violations")
+        page.faults += [f"asked {url}" for url in page.requests if not url.startswith((mock.url, "blob:", "data:"))]
+        same(page.faults, [])
+    except (browser.Failure, LookupError, ValueError) as failure:
+        where = traceback.extract_tb(failure.__traceback__)
+        line = next((at.lineno for at in reversed(where) if at.name == name), 0)
+        return f"{name}, line {line}: {failure!r}" + "".join(f"\n  {fault}" for fault in page.faults)
+    finally:
+        page.close()
+        print(f"{name}: {time.monotonic() - began:.1f} s")
+    return None
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("names", nargs="*", metavar="NAME")
+    arguments.add_argument("--shots", type=pathlib.Path, metavar="DIR")
+    asked = arguments.parse_args()
+    program = browser.find()
+    if program is None:
+        print("skipped: no chromium (Debian: apt-get install chromium; or its path in ALARA_CHROMIUM)")
+        return 0
+    unknown = [name for name in asked.names if name not in TESTS]
+    if unknown:
+        print(f"no such test: {', '.join(unknown)} (there are {', '.join(TESTS)})")
+        return 2
+    with browser.Browser(program) as opened:
+        mock = Mock()
+        if asked.shots:
+            page = opened.page()
+            page.open(mock.url)
+            shots(page, asked.shots)
+            return 0
+        tests = {name: TESTS[name] for name in asked.names or TESTS}
+        failures = [check(opened, mock, name, function) for name, function in tests.items()]
+    failures = [failure for failure in failures if failure]
+    print(*failures, f"{len(tests)} tests, {len(failures)} failed", sep="\n")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
