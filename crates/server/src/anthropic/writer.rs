@@ -46,7 +46,7 @@ impl Messages {
         Messages { id: id("msg_"), model: model.to_owned(), open: None, blocks: 0 }
     }
 
-    fn message(&self, content: Vec<Value>, stop: Option<&str>, usage: &Value) -> Value {
+    fn message(&self, content: &[Value], stop: Option<&str>, usage: &Value) -> Value {
         json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
             "stop_reason": stop, "stop_sequence": null, "usage": usage,
@@ -95,7 +95,7 @@ impl Writer for Messages {
         match piece {
             Piece::Begun => {
                 // What the prompt costs is known at the end, and told there.
-                let message = self.message(Vec::new(), None, &usage(&Usage::default()));
+                let message = self.message(&[], None, &usage(&Usage::default()));
                 named_event(&json!({"type": "message_start", "message": message}))
             }
             Piece::Text(text) => self.said(Kind::Text, text),
@@ -135,7 +135,7 @@ impl Writer for Messages {
         }
         content
             .extend(answer.calls.iter().map(|call| tool_use(call, &Value::Object(call.arguments.clone()))));
-        let mut message = self.message(content, Some(stop_reason(end.finish)), &usage(&end.usage));
+        let mut message = self.message(&content, Some(stop_reason(end.finish)), &usage(&end.usage));
         if let Some(alara) = &end.alara {
             message["alara"] = alara.clone();
         }

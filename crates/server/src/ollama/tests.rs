@@ -5,7 +5,7 @@ use alara_engine::{Finish, Usage};
 use super::*;
 use crate::answer::{Answer, End, Piece, Writer};
 
-fn history(messages: Value) -> Vec<Message> {
+fn history(messages: &Value) -> Vec<Message> {
     let mut fields = Fields::read(json!({"messages": messages}).to_string().as_bytes()).unwrap();
     let (mut history, mut calls) = (History::default(), Calls::default());
     for fields in fields.objects("messages").unwrap() {
@@ -17,7 +17,7 @@ fn history(messages: Value) -> Vec<Message> {
 #[test]
 fn results_find_their_calls_by_name() {
     let call = |name: &str| json!({"function": {"name": name, "arguments": {"a": 1}}});
-    let messages = history(json!([
+    let messages = history(&json!([
         {"role": "user", "content": "x"},
         {"role": "assistant", "content": "", "thinking": "hm", "tool_calls": [call("f"), call("g"), call("f")]},
         {"role": "tool", "tool_name": "g", "content": "of g"}, {"role": "tool", "content": "of f"},
