@@ -25,6 +25,9 @@ pub enum Piece {
     End(Box<End>),
 }
 
+/// A piece, or why there are no more.
+pub type Item = Result<Piece, Refusal>;
+
 /// How an answer ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct End {

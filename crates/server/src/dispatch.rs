@@ -18,10 +18,10 @@ use crate::agents::Conversation;
 use crate::answer::{Answer, Piece, Writer};
 use crate::inner::InnerRequest;
 use crate::metrics::Metrics;
-use crate::openai::store::Store;
 use crate::refusal::Refusal;
-use crate::routes::{Ignored, json_of};
+use crate::response::{Ignored, json_of};
 use crate::slots::{Answering, Listener, Slots, Work};
+use crate::store::Store;
 use crate::stream::Stream;
 use crate::{Workplace, agents, turn};
 
@@ -238,7 +238,7 @@ pub async fn answer(
 ///
 /// # Errors
 /// As [`answer`], and that it broke off.
-pub async fn body(
+pub async fn whole_answer(
     shared: &Arc<Shared>,
     asked: InnerRequest,
     writer: &mut dyn Writer,

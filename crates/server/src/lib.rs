@@ -11,9 +11,11 @@ mod access;
 mod agents;
 mod answer;
 mod anthropic;
+mod body;
 mod connections;
 mod dispatch;
 mod fields;
+mod history;
 mod infill;
 mod inner;
 mod metrics;
@@ -21,11 +23,14 @@ mod native;
 mod ollama;
 mod openai;
 mod page;
+mod parameters;
 mod refusal;
+mod response;
 mod routes;
 mod slots;
 #[cfg(unix)]
 mod socket;
+mod store;
 mod stream;
 mod time;
 mod turn;
@@ -43,8 +48,8 @@ use access::{Access, Reach};
 use connections::Listener;
 use dispatch::Shared;
 use metrics::Metrics;
-use openai::store::Store;
 use slots::Slots;
+use store::Store;
 
 /// How long work that was cancelled may take to end.
 const END: Duration = Duration::from_secs(5);

@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use alara_engine::Usage;
 
-use crate::answer::Piece;
-use crate::slots::{Item, Slots};
+use crate::answer::{Item, Piece};
 
 /// Numbers that only grow.
 #[derive(Debug, Default)]
@@ -27,6 +26,17 @@ pub struct Metrics {
     prefill: AtomicU64,
     decode: AtomicU64,
     first: AtomicU64,
+}
+
+/// How the slots are.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    /// Requests that can be worked on at a time.
+    pub parallel: usize,
+    /// Requests that are.
+    pub working: usize,
+    /// Requests that wait for a slot.
+    pub waiting: usize,
 }
 
 impl Metrics {
@@ -60,7 +70,7 @@ impl Metrics {
     }
 
     /// All of them, and how the slots are.
-    pub fn text(&self, slots: &Slots) -> String {
+    pub fn text(&self, load: Load) -> String {
         let mut text = String::new();
         let mut tell = |name: &str, kind: &str, help: &str, value: f64| {
             // Writing to a text can't fail.
@@ -92,9 +102,9 @@ impl Metrics {
         let hits = if prompt > 0.0 { cached / prompt } else { 0.0 };
         let gauges = [
             ("prefix_hit_ratio", "Share of prompts' tokens from the prefix cache.", hits),
-            ("requests_processing", "Requests that are worked on.", slots.working() as f64),
-            ("requests_deferred", "Requests that wait for a slot.", slots.waiting() as f64),
-            ("slots", "Requests that can be worked on at a time.", slots.parallel() as f64),
+            ("requests_processing", "Requests that are worked on.", load.working as f64),
+            ("requests_deferred", "Requests that wait for a slot.", load.waiting as f64),
+            ("slots", "Requests that can be worked on at a time.", load.parallel as f64),
         ];
         for (name, help, value) in gauges {
             tell(name, "gauge", help, value);

@@ -12,10 +12,11 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
+use crate::body;
 use crate::dispatch::{Shared, with_engine, with_model};
 use crate::openai::chat;
 use crate::refusal::Refusal;
-use crate::routes::{self, Ignored, json_of};
+use crate::response::{Ignored, json_of};
 
 /// The routes.
 pub fn routes() -> Router<Arc<Shared>> {
@@ -34,7 +35,7 @@ async fn health() -> Response {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let mut response = Response::new(Body::from(shared.metrics.text(&shared.slots)));
+    let mut response = Response::new(Body::from(shared.metrics.text(shared.slots.load())));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
@@ -62,13 +63,13 @@ async fn props(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
 /// How many slots work; any request takes any of them.
 async fn slots(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let context = with_model(&shared, |model| Ok(model.context())).await?;
-    let working = shared.slots.working();
+    let working = shared.slots.load().working;
     let slot = |id: usize| json!({"id": id, "n_ctx": context, "is_processing": id < working});
     Ok(json_of(&(0..shared.slots.parallel()).map(slot).collect()))
 }
 
 async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let mut fields = routes::fields(&shared, request).await?;
+    let mut fields = body::fields(&shared, request).await?;
     let text = fields.needed("content")?;
     let whole = fields.flag("add_special")?.unwrap_or(false);
     let special = fields.flag("parse_special")?.unwrap_or(true);
@@ -90,7 +91,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
 }
 
 async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let mut fields = routes::fields(&shared, request).await?;
+    let mut fields = body::fields(&shared, request).await?;
     let wrong = || Refusal::invalid("tokens", "`tokens` must be an array of the vocabulary's tokens");
     let tokens = fields.list("tokens")?.ok_or_else(wrong)?;
     let tokens = tokens.iter().map(|token| token.as_u64().and_then(|token| u32::try_from(token).ok()));
@@ -108,7 +109,7 @@ async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Resu
 
 /// The prompt of a chat.
 async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let (asked, _) = chat::read(routes::fields(&shared, request).await?)?;
+    let (asked, _) = chat::read(body::fields(&shared, request).await?)?;
     let request = asked.request;
     let prompt = with_engine(&shared, move |engine| {
         engine.prompt(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))

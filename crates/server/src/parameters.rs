@@ -1,4 +1,5 @@
-//! The parameters that OpenAI's routes have in common, and those that other servers add to them.
+//! The parameters that all wire formats have in common, by OpenAI's names, and those that other
+//! servers add to them.
 
 use std::collections::HashSet;
 

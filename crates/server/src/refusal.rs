@@ -57,6 +57,11 @@ impl Refusal {
         Refusal::new(501, "server_error", message).coded("not_supported")
     }
 
+    /// No model of the engine makes embeddings yet.
+    pub fn no_embeddings() -> Self {
+        Refusal::unable("this server makes no embeddings: the engine loads no model for them yet")
+    }
+
     /// The time for a request is over.
     pub fn late() -> Self {
         let message = "the request took longer than this server lets one take (--timeout)";

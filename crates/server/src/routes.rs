@@ -1,33 +1,25 @@
 //! Which path is answered by what, and what holds for all of them: who may ask, how a refusal
 //! looks, what is counted and told.
 
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_TYPE, HeaderName, RETRY_AFTER, WARNING, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde_json::{Value, json};
-use tokio::time::timeout;
+use serde_json::json;
 
 use crate::access::Need;
 use crate::dispatch::Shared;
-use crate::fields::Fields;
 use crate::refusal::Refusal;
+use crate::response::{Ignored, json_of};
 use crate::{anthropic, native, ollama, openai, page};
 
-/// Most bytes of a request's body: more than fits the context of any model.
-const BODY: u64 = 8 << 20;
-/// Most bytes of a body that is too long, and heard out all the same: who is still sending does not
-/// read why it is refused.
-const HEARD: u64 = 4 * BODY;
 /// Most bytes of a header that tells what is ignored.
 const WARNED: usize = 1 << 10;
 
@@ -45,26 +37,6 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(middleware::from_fn_with_state(shared.clone(), around))
         .with_state(shared)
-}
-
-/// What of a request was not honoured; an answer carries it as far as [`around`].
-#[derive(Clone, Debug)]
-pub struct Ignored(pub Vec<String>);
-
-impl IntoResponse for Refusal {
-    /// Without a body, which [`around`] writes: what it looks like depends on the wire format.
-    fn into_response(self) -> Response {
-        let mut response = Response::new(Body::empty());
-        response.extensions_mut().insert(self);
-        response
-    }
-}
-
-/// An answer in JSON.
-pub fn json_of(value: &Value) -> Response {
-    let mut response = Response::new(Body::from(value.to_string()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
 }
 
 /// What the server does, for programs (<https://spec.openapis.org/oas/v3.1.0>).
@@ -156,48 +128,4 @@ fn refused(refusal: &Refusal, path: &str) -> Response {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
-}
-
-/// The fields of a request's body.
-///
-/// # Errors
-/// It comes too slowly, is too long, or no JSON object.
-pub async fn fields(shared: &Shared, request: Request) -> Result<Fields, Refusal> {
-    Fields::read(&bytes(shared, request).await?)
-}
-
-/// The bytes of a request's body.
-///
-/// # Errors
-/// It comes too slowly, or is too long.
-pub async fn bytes(shared: &Shared, request: Request) -> Result<Vec<u8>, Refusal> {
-    let body = timeout(shared.head_time * 3, read(request.into_body())).await;
-    body.map_err(|_| Refusal::new(408, "invalid_request_error", "the body came too slowly"))?
-}
-
-async fn read(mut body: Body) -> Result<Vec<u8>, Refusal> {
-    let too_long = || {
-        let message = format!("a request's body may have {} MiB", BODY >> 20);
-        Refusal::new(413, "invalid_request_error", message).coded("request_too_large")
-    };
-    if body.size_hint().lower() > HEARD {
-        return Err(too_long());
-    }
-    let mut bytes = Vec::new();
-    let mut heard = 0;
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|_| Refusal::new(400, "invalid_request_error", "the body broke off"))?;
-        let data = frame.data_ref().map_or(&[][..], |data| &data[..]);
-        heard += data.len() as u64;
-        if heard > HEARD {
-            return Err(too_long());
-        }
-        if heard <= BODY {
-            bytes.extend_from_slice(data);
-        }
-    }
-    if heard > BODY {
-        return Err(too_long());
-    }
-    Ok(bytes)
 }

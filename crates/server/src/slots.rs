@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use crate::answer::Piece;
-use crate::metrics::Metrics;
+use crate::answer::{Item, Piece};
+use crate::metrics::{Load, Metrics};
 use crate::refusal::Refusal;
 
 /// How many pieces may wait for the client before the model has to.
@@ -20,9 +20,6 @@ const PIECES: usize = 1024;
 const LOOK: Duration = Duration::from_millis(10);
 /// Bounds of what a client that is refused is told to wait, in seconds.
 const WAIT: (u64, u64) = (1, 60);
-
-/// A piece, or why there are no more.
-pub type Item = Result<Piece, Refusal>;
 
 /// What is to be done.
 /// It tells its pieces, or gives the reason why it can't begin or go on.
@@ -55,14 +52,19 @@ impl Slots {
     }
 
     /// How many work.
-    pub fn working(&self) -> usize {
+    fn working(&self) -> usize {
         self.parallel.saturating_sub(self.slots.available_permits())
     }
 
     /// How many wait.
-    pub fn waiting(&self) -> usize {
+    fn waiting(&self) -> usize {
         let here = (self.parallel + self.queue).saturating_sub(self.places.available_permits());
         here.saturating_sub(self.working())
+    }
+
+    /// How many work, and how many wait.
+    pub fn load(&self) -> Load {
+        Load { parallel: self.parallel, working: self.working(), waiting: self.waiting() }
     }
 
     /// Seconds until those who wait now will have been served, by what work took lately.

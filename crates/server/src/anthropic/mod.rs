@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::dispatch::{Shared, answer, with_engine};
 use crate::fields::Fields;
+use crate::history::{History, parsed, tell_call};
 use crate::inner::InnerRequest;
-use crate::openai::messages::{History, parsed, tell_call};
-use crate::openai::parameters;
 use crate::refusal::Refusal;
-use crate::routes::{self, Ignored, json_of};
+use crate::response::{Ignored, json_of};
+use crate::{body, parameters};
 use writer::Messages;
 
 /// The routes.
@@ -47,13 +47,13 @@ pub fn refusal(refusal: &Refusal) -> Value {
 }
 
 async fn messages(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let asked = read(routes::fields(&shared, request).await?)?;
+    let asked = read(body::fields(&shared, request).await?)?;
     answer(&shared, asked, |model| Box::new(Messages::new(model))).await
 }
 
 /// How many tokens the prompt of a request has.
 async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let asked = read(routes::fields(&shared, request).await?)?;
+    let asked = read(body::fields(&shared, request).await?)?;
     let request = asked.request;
     let count = with_engine(&shared, move |engine| {
         engine.prompt_tokens(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))

@@ -8,9 +8,10 @@ use axum::response::Response;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::body;
 use crate::dispatch::{Shared, team, with_model};
 use crate::refusal::Refusal;
-use crate::routes::{self, json_of};
+use crate::response::json_of;
 use crate::time::rfc3339;
 
 /// The version of Ollama's API that this is, which clients look at before they use what is newer.
@@ -51,7 +52,7 @@ pub async fn ps(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> 
 
 /// One model.
 pub async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let mut fields = routes::fields(&shared, request).await?;
+    let mut fields = body::fields(&shared, request).await?;
     let name = match fields.text("model")?.or(fields.text("name")?) {
         Some(name) => named(&shared, &name),
         None => return Err(fields.refuse("model", "is missing")),
@@ -73,7 +74,7 @@ pub async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Result
 
 /// A model that is there is there; another one is the server's owner to get.
 pub async fn pull(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let mut fields = routes::fields(&shared, request).await?;
+    let mut fields = body::fields(&shared, request).await?;
     let name = match fields.text("model")?.or(fields.text("name")?) {
         Some(name) => named(&shared, &name),
         None => return Err(fields.refuse("model", "is missing")),

@@ -16,13 +16,11 @@ use serde_json::{Value, json};
 
 use crate::dispatch::{Shared, answer, with_engine};
 use crate::fields::Fields;
-use crate::infill;
+use crate::history::{History, parsed, tell_call};
 use crate::inner::InnerRequest;
-use crate::openai::embeddings;
-use crate::openai::messages::{History, parsed, tell_call};
-use crate::openai::parameters;
 use crate::refusal::Refusal;
-use crate::routes::{self, json_of};
+use crate::response::json_of;
+use crate::{body, infill, parameters};
 use writer::{Lines, Route};
 
 /// The routes.
@@ -30,8 +28,8 @@ pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/api/chat", post(chat))
         .route("/api/generate", post(generate))
-        .route("/api/embed", post(embeddings::post))
-        .route("/api/embeddings", post(embeddings::post))
+        .route("/api/embed", post(embed))
+        .route("/api/embeddings", post(embed))
         .route("/api/tags", get(catalog::tags))
         .route("/api/ps", get(catalog::ps))
         .route("/api/show", post(catalog::show))
@@ -52,7 +50,7 @@ fn sampling() -> Sampling {
 
 async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let begun = Instant::now();
-    let mut fields = routes::fields(&shared, request).await?;
+    let mut fields = body::fields(&shared, request).await?;
     let mut asked = read(&shared, &mut fields)?;
     let mut history = History::default();
     let mut calls = Calls::default();
@@ -68,9 +66,14 @@ async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Res
     answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
 }
 
+/// Refused, as by every route for embeddings.
+async fn embed() -> Refusal {
+    Refusal::no_embeddings()
+}
+
 async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let begun = Instant::now();
-    let mut fields = routes::fields(&shared, request).await?;
+    let mut fields = body::fields(&shared, request).await?;
     let mut asked = read(&shared, &mut fields)?;
     let prompt = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.unwrap_or_default();

@@ -7,17 +7,17 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::{arguments, finish_reason, messages, parameters, usage};
+use super::{arguments, finish_reason, messages, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
 use crate::dispatch::{Shared, answer};
 use crate::fields::Fields;
 use crate::inner::{InnerRequest, id};
 use crate::refusal::Refusal;
-use crate::routes;
+use crate::{body, parameters};
 
 /// Answers.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let (asked, include_usage) = read(routes::fields(&shared, request).await?)?;
+    let (asked, include_usage) = read(body::fields(&shared, request).await?)?;
     let timings = asked.timings;
     answer(&shared, asked, |model| Box::new(Chat::new(model, include_usage, timings))).await
 }

@@ -7,14 +7,14 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::{finish_reason, parameters, usage};
+use super::{finish_reason, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
-use crate::dispatch::{self, Shared, with_engine};
+use crate::dispatch::{Shared, answer, whole_answer, with_engine};
 use crate::fields::Fields;
-use crate::infill;
 use crate::inner::{InnerRequest, id};
 use crate::refusal::Refusal;
-use crate::routes::{self, Ignored, json_of};
+use crate::response::{Ignored, json_of};
+use crate::{body, infill, parameters};
 
 /// Tokens of an answer where a request says nothing, as with OpenAI.
 const TOKENS: usize = 16;
@@ -43,7 +43,7 @@ enum Prompt {
 /// Answers.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let Completions { asked, prompts, suffix, echo, include_usage } =
-        read(routes::fields(&shared, request).await?)?;
+        read(body::fields(&shared, request).await?)?;
     let mut texts = Vec::new();
     for prompt in prompts {
         texts.push(match prompt {
@@ -73,12 +73,12 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
         timings: asked.timings,
     };
     if let [text] = texts.as_slice() {
-        return dispatch::answer(&shared, asked_with(text), |model| Box::new(writer(model, text))).await;
+        return answer(&shared, asked_with(text), |model| Box::new(writer(model, text))).await;
     }
     let mut all = Value::Null;
     for text in &texts {
         let model = asked.model.as_deref().unwrap_or(&shared.model);
-        let mut body = dispatch::body(&shared, asked_with(text), &mut writer(model, text)).await?;
+        let mut body = whole_answer(&shared, asked_with(text), &mut writer(model, text)).await?;
         if all.is_null() {
             all = body;
         } else {

@@ -1,112 +1,11 @@
-//! The conversation of a request.
-
-use std::collections::HashMap;
+//! The `messages` of a request.
 
 use alara_engine::{Message, Role, Segment, ToolCall};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::fields::Fields;
+use crate::history::{History, parsed, tell_call};
 use crate::refusal::Refusal;
-
-/// A conversation as it is read, message by message, from any wire format.
-///
-/// Histories are taken as they are: what no template has a place for is put where it has one, or
-/// told as text.
-#[derive(Debug, Default)]
-pub struct History {
-    system: Vec<Segment>,
-    messages: Vec<Message>,
-    /// System messages that came later than the first other message, and wait for the next turn of
-    /// the user: templates know them at the beginning only.
-    late: Vec<String>,
-    /// The tools that were called, by the ids of the calls.
-    called: HashMap<String, String>,
-    /// Calls that were told as text, by their ids: so are their results.
-    told: HashMap<String, String>,
-}
-
-impl History {
-    /// What went before.
-    pub fn after(messages: Vec<Message>) -> Self {
-        let mut history = History::default();
-        for message in messages {
-            history.add(message);
-        }
-        history
-    }
-
-    /// A system message.
-    pub fn system(&mut self, text: &str) {
-        let text = text.trim();
-        match () {
-            () if text.is_empty() => {}
-            () if self.messages.is_empty() => {
-                self.system.push(Segment { name: "system".into(), text: text.to_owned() });
-            }
-            () => self.late.push(text.to_owned()),
-        }
-    }
-
-    /// A message that is no system message.
-    /// A tool's name is known by its call.
-    pub fn add(&mut self, mut message: Message) {
-        match message.role {
-            Role::User => {
-                let late = std::mem::take(&mut self.late);
-                message.content = late.into_iter().chain([message.content]).collect::<Vec<_>>().join("\n\n");
-            }
-            Role::Assistant => self.place_late(),
-            Role::Tool => {
-                let id = message.tool_call_id.clone().unwrap_or_default();
-                message.name = self.called.get(&id).cloned().or(message.name);
-                let known = self.called.contains_key(&id) && !self.told.contains_key(&id);
-                if !known {
-                    let name =
-                        self.told.get(&id).cloned().or(message.name).unwrap_or_else(|| "a tool".into());
-                    return self.add(Message::user(format!("The result of {name}:\n{}", message.content)));
-                }
-            }
-            Role::System => return self.system(&message.content),
-        }
-        self.called.extend(message.tool_calls.iter().map(|call| (call.id.clone(), call.name.clone())));
-        self.messages.push(message);
-    }
-
-    /// A message, if there is one.
-    pub fn extend(&mut self, message: Option<Message>) {
-        if let Some(message) = message {
-            self.add(message);
-        }
-    }
-
-    /// Notes that the call `id` of `name` was told as text.
-    pub fn told(&mut self, id: String, name: String) {
-        self.told.insert(id, name);
-    }
-
-    /// Puts late system messages where the user speaks: to its latest words, if nobody has answered
-    /// them yet.
-    fn place_late(&mut self) {
-        let late = std::mem::take(&mut self.late).join("\n\n");
-        match self.messages.last_mut() {
-            _ if late.is_empty() => {}
-            Some(last) if last.role == Role::User => last.content += &format!("\n\n{late}"),
-            _ => self.messages.push(Message::user(late)),
-        }
-    }
-
-    /// The system prompt, and the rest.
-    ///
-    /// # Errors
-    /// There is no message.
-    pub fn end(mut self) -> Result<(Vec<Segment>, Vec<Message>), Refusal> {
-        if self.messages.is_empty() && self.system.is_empty() {
-            return Err(Refusal::invalid("messages", "`messages` is empty"));
-        }
-        self.place_late();
-        Ok((self.system, self.messages))
-    }
-}
 
 /// Reads the messages: the system prompt that they begin with, and the rest.
 ///
@@ -201,24 +100,4 @@ fn calls(fields: &mut Fields, message: &mut Message, history: &mut History) -> R
         }
     }
     Ok(())
-}
-
-/// Tells a call whose arguments are no JSON object in a message's text.
-pub fn tell_call(message: &mut Message, name: &str, arguments: &str) {
-    let between = if message.content.is_empty() { "" } else { "\n\n" };
-    message.content += &format!("{between}A call of {name} with {arguments}");
-}
-
-/// A call's arguments: an object, or its JSON text.
-///
-/// # Errors
-/// The text, if it is none.
-pub fn parsed(arguments: Option<Value>) -> Result<Map<String, Value>, String> {
-    match arguments {
-        None => Ok(Map::new()),
-        Some(Value::Object(map)) => Ok(map),
-        Some(Value::String(text)) if text.trim().is_empty() => Ok(Map::new()),
-        Some(Value::String(text)) => serde_json::from_str(&text).map_err(|_| text),
-        Some(other) => Err(other.to_string()),
-    }
 }

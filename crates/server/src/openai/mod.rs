@@ -3,12 +3,10 @@
 
 pub mod chat;
 mod completions;
-pub mod embeddings;
-pub mod messages;
-pub mod models;
-pub mod parameters;
+mod embeddings;
+mod messages;
+mod models;
 mod responses;
-pub mod store;
 
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::dispatch::{Shared, team, with_model};
 use crate::refusal::Refusal;
-use crate::routes::json_of;
+use crate::response::json_of;
 
 /// The model, and each NPC as one.
 pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {

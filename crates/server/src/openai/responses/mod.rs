@@ -11,13 +11,14 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::messages::{History, content, parsed, tell_call};
-use super::parameters;
+use super::messages::content;
 use crate::dispatch::{Shared, answer, blocking};
 use crate::fields::Fields;
+use crate::history::{History, parsed, tell_call};
 use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
-use crate::routes::{self, json_of};
+use crate::response::json_of;
+use crate::{body, parameters};
 use writer::Responses;
 
 /// What a request says that its answer repeats; the rest is told as it holds.
@@ -48,7 +49,7 @@ struct Read {
 
 /// Answers.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let fields = routes::bytes(&shared, request).await?;
+    let fields = body::bytes(&shared, request).await?;
     let worker = shared.clone();
     // Looks at files, maybe.
     let Read { asked, echoed, store } = blocking(move || {

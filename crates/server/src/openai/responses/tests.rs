@@ -4,7 +4,7 @@ use alara_engine::{DraftUsage, Finish, Usage};
 
 use super::*;
 use crate::answer::{Answer, End, Piece, Writer};
-use crate::openai::store::Store;
+use crate::store::Store;
 
 fn read_all(body: &Value, before: &[Message]) -> Result<Read, Refusal> {
     let known = |id: &str| (id == "resp_known").then(|| before.to_vec());

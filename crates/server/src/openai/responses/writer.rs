@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::answer::{Answer, End, Piece, Writer, named_event, now};
 use crate::inner::id;
 use crate::openai::arguments;
-use crate::openai::store::{Store, Stored};
 use crate::refusal::Refusal;
+use crate::store::{Store, Stored};
 
 /// Writes the answer.
 pub struct Responses {
