@@ -1,9 +1,11 @@
 //! Who may ask: programs that know the token, and the web pages that are let in.
 //!
-//! A page in a browser can send requests to a server on the same machine, and by a name that is
-//! made to mean this machine later on (DNS rebinding) even read the answers.
-//! So a server that only this machine reaches wants to be called by this machine's names, whatever
-//! pages are let in, and a request that a browser makes for another page is refused.
+//! A page in a browser can send requests to a server on the same machine.
+//! By a name that is made to mean this machine later on (DNS rebinding), it can even read the
+//! answers.
+//! So a server that only this machine reaches must be called by this machine's names, whatever
+//! pages are let in.
+//! A request that a browser makes for another page is refused.
 
 use std::net::IpAddr;
 

@@ -4,8 +4,8 @@ use alara_engine::Engine;
 
 use crate::refusal::Refusal;
 
-/// How a family writes it: what stands before the text that comes first, before the text that comes
-/// last, before the text in between; and between files, if it knows several.
+/// How a family writes it: what stands before the first text, before the last, before the one in
+/// between; and between files, if it knows several.
 struct Markers {
     prefix: &'static str,
     suffix: &'static str,

@@ -1,9 +1,10 @@
 //! HTTP: the APIs of OpenAI, Anthropic and Ollama over engine and harness, where each NPC of a team
 //! is a model too.
 //!
-//! One module a wire format (`openai`, `anthropic`, `ollama`, `native`): each reads what is asked
-//! into an [`InnerRequest`](inner::InnerRequest) and has a [`Writer`](answer::Writer) of answers;
-//! `dispatch` is the way between, the same for all.
+//! One module a wire format: `openai`, `anthropic`, `ollama`, `native`.
+//! Each reads what is asked into an [`InnerRequest`](inner::InnerRequest) and has a
+//! [`Writer`](answer::Writer) of answers.
+//! `dispatch` is the way between, the same for all; it names no format, and `routes` names all.
 //! Knows neither terminals nor where models and teams come from: that is a [`Workplace`].
 //! Prints nothing and reads no environment.
 
@@ -96,8 +97,9 @@ pub struct Options {
     /// What clients must know.
     /// Default: nothing, which is for this machine only.
     pub token: Option<String>,
-    /// Origins of web pages that are let in, such as `https://app.example`; a star at the end
-    /// stands for anything, and for more than a port or an app's pages only with a token.
+    /// Origins of web pages that are let in, such as `https://app.example`.
+    /// A star at the end stands for anything; for more than a port or an app's pages it needs a
+    /// token.
     /// Default: none; with a token, pages of this machine and of desktop apps.
     pub origins: Vec<String>,
     /// Other names of the model.

@@ -74,8 +74,9 @@ impl Slots {
     }
 
     /// Does `work` on a thread of its own when there is a slot, until `deadline`.
-    /// What it tells is heard by the answering; when that is dropped, the listener's `cancel` is
-    /// set, and the slot is free once the work has ended.
+    /// What it tells is heard by the answering.
+    /// When that is dropped, the listener's `cancel` is set; the slot is free once the work has
+    /// ended.
     ///
     /// # Errors
     /// Too many wait already, or the time is over before there is a slot.
