@@ -3,7 +3,7 @@
 
 use std::cell::LazyCell;
 
-use alara_kernels::{Activations, Cpu, Format, Isa, Product, WeightMatrix, ThreadPool, matmul};
+use alara_kernels::{Activations, Cpu, Format, Isa, Product, ThreadPool, WeightMatrix, matmul};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// WeightMatrix and numbers in a row: a feed-forward matrix of Qwen3-0.6B.
@@ -47,7 +47,8 @@ fn products(c: &mut Criterion) {
                     b.iter(|| {
                         next = (next + 1) % matrices;
                         activations.prepare(&cpu, format, &x, WIDTH);
-                        let w = WeightMatrix { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
+                        let w =
+                            WeightMatrix { format, bytes: &weights[next * bytes..][..bytes], width: WIDTH };
                         matmul(&cpu, &mut activations, &mut [Product::new(w, &mut y)]);
                     });
                 });

@@ -7,13 +7,33 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use hyper::body::{Bytes, Frame, SizeHint};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Response, StatusCode};
+use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::job::Answering;
 use crate::wire::{Piece, Shape};
 
 /// How long a stream is silent at most: while a long prompt is computed, or an agent's tools run.
-const STEP_TARGET: Duration = Duration::from_secs(10);
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// An answer in JSON.
+pub fn json_of(status: StatusCode, value: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::text(value.to_string()));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer in server-sent events.
+pub fn events_of(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
 
 /// The body of an answer.
 pub enum Body {
@@ -37,7 +57,7 @@ impl Body {
             shape,
             begin: Some(begin),
             answering,
-            beat: Box::pin(sleep(STEP_TARGET)),
+            beat: Box::pin(sleep(KEEP_ALIVE)),
         }))
     }
 }
@@ -65,7 +85,7 @@ impl Events {
                 Poll::Pending => return Poll::Pending,
             },
         };
-        self.beat.as_mut().reset(Instant::now() + STEP_TARGET);
+        self.beat.as_mut().reset(Instant::now() + KEEP_ALIVE);
         Poll::Ready(Some(text))
     }
 }

@@ -12,8 +12,7 @@ use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::agents::Conversation;
-use crate::body::Body;
-use crate::http::{events_of, json_of};
+use crate::body::{Body, events_of, json_of};
 use crate::job::{Listener, Slots, Work};
 use crate::wire::{Answer, Asked, Refusal, Shape};
 use crate::{Workplace, agents, completions};

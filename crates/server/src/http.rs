@@ -7,19 +7,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::Stage;
-use crate::body::Body;
+use crate::body::{Body, json_of};
 use crate::chat::{self, Shared};
 use crate::wire::Refusal;
 
@@ -148,23 +148,6 @@ async fn read(mut body: Incoming) -> Result<Vec<u8>, Refusal> {
         return Err(too_long());
     }
     Ok(bytes)
-}
-
-/// An answer in JSON.
-pub fn json_of(status: StatusCode, value: &Value) -> Response<Body> {
-    let mut response = Response::new(Body::text(value.to_string()));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// An answer in server-sent events.
-pub fn events_of(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    let headers: &mut HeaderMap = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
 }
 
 fn refused(refusal: &Refusal) -> Response<Body> {
