@@ -47,6 +47,7 @@ fn the_whole_help() {
         "debug render",
         "debug parse",
         "debug mask",
+        "debug kernels",
     ];
     let mut help = String::new();
     for command in commands {

@@ -326,7 +326,7 @@ fn a_hostile_hub_does_not_write_elsewhere() {
         dir.fails(&["models", "pull", "owner/tiny-GGUF"], "answered what makes no sense: no proper ETag");
     }
     dir.hub.lie(Some(100), None);
-    dir.fails(&["models", "pull", "owner/tiny-GGUF"], "more bytes came than the file has");
+    dir.fails(&["models", "pull", "owner/tiny-GGUF"], "more bytes were sent than the file has");
     assert!(!dir.cache().join("models--owner--tiny-GGUF/snapshots").exists());
 }
 

@@ -286,7 +286,7 @@ fn listed(kind: &str, names: &[&str]) -> Option<String> {
 }
 
 /// The sizes that every model has, from the metadata.
-/// Letters as in [`crate::decoder`].
+/// Letters as in `decoder.rs`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// L, blocks that compute logits; blocks for predicting further tokens are left out.

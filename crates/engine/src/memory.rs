@@ -130,7 +130,7 @@ impl MemoryEstimate {
     /// Of the model in `gguf` with a cache for `sequences` sequences of `context` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load_as`]: whatever stands against loading the model.
+    /// Whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let config = cache_config(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;

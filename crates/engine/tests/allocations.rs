@@ -44,8 +44,10 @@ fn layers_allocate_nothing_for_a_token() {
             count
         })
         .collect();
-    // Cosines, sines and the logits that are handed out; the model has five layers.
+    // Four of the step: tokens, outputs, spans and their blocks.
+    // Four more: cosines, sines and the logits that are handed out; the model has five layers, so
+    // that one allocation a layer is too many.
     // A thread allocates its buffers with its first task, which may come late.
-    let more = counts[1..].iter().filter(|&&count| count > 4);
-    assert!(more.clone().count() <= 2 && more.sum::<usize>() <= 20, "{counts:?}");
+    let more = counts[1..].iter().filter(|&&count| count > 8);
+    assert!(more.clone().count() <= 2 && more.sum::<usize>() <= 28, "{counts:?}");
 }

@@ -20,7 +20,7 @@ use crate::sampler::Sampler;
 /// long turn doesn't run dry.
 const FUEL: usize = 100_000;
 
-/// The greatest logits with their tokens; `None`: to read all is as good.
+/// The top logits with their tokens; `None`: to read all is as good.
 type TopK = Option<Vec<(f32, u32)>>;
 
 /// The state of a turn's grammar.

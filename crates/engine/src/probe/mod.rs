@@ -58,7 +58,7 @@ impl Probe {
     /// Loads the model in `gguf` with a cache for `tokens` tokens.
     ///
     /// # Errors
-    /// As [`Decoder::load_as`].
+    /// Whatever stands against loading the model.
     pub fn load(gguf: &Gguf, tokens: usize, settings: &ProbeSettings) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
         let (kv, config) = (settings.kv, cache_config(gguf, &architecture, tokens)?);
@@ -82,7 +82,7 @@ impl Probe {
     /// takes.
     ///
     /// # Errors
-    /// As [`Decoder::load_as`].
+    /// Whatever stands against loading the model.
     pub fn profiled(gguf: &Gguf, tokens: usize, settings: &ProbeSettings, profile: Profile) -> Result<Self> {
         let backend = Native::new(settings.threads, settings.isa).profiled(profile);
         let architecture = Architecture::of(gguf)?;

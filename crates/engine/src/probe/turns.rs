@@ -23,8 +23,8 @@ pub struct ProbeTurns {
 }
 
 impl ProbeTurns {
-    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count`
-    /// [made-up tools](fn@tools).
+    /// Turns of a model with the vocabulary in `gguf` that has to call one of `count` made-up
+    /// tools.
     ///
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.

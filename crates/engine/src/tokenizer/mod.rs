@@ -270,8 +270,8 @@ impl Tokenizer {
     }
 
     /// What a token is for.
-    /// [`TokenKind::Unused`] for an id beyond the vocabulary: models often have more rows than
-    /// tokens, and such ids must not be sampled.
+    /// `Unused` for an id beyond the vocabulary: models often have more rows than tokens, and such
+    /// ids must not be sampled.
     pub fn kind(&self, id: u32) -> TokenKind {
         self.core.vocabulary.kind(id)
     }

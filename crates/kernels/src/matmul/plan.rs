@@ -13,7 +13,7 @@ use crate::activations::TILE_ROWS;
 use crate::isa::Level;
 use crate::{Format, Isa};
 
-/// A kernel of [`matmul`](crate::matmul).
+/// A kernel of [`matmul`](crate::matmul()).
 /// GEMV is a small batch of one row of activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
@@ -257,7 +257,7 @@ pub struct PlanEntry {
     pub otherwise: Kernel,
 }
 
-/// What [`matmul`](crate::matmul) chooses for every format, by one instruction set or (`None`) by
+/// What [`matmul`](crate::matmul()) chooses for every format, by one instruction set or (`None`) by
 /// all that this build has kernels for.
 /// Ranges of rows of activations come in order, without a gap.
 pub fn kernel_plan(isa: Option<Isa>) -> Vec<PlanEntry> {

@@ -120,7 +120,7 @@ pub fn prepare_and_attend(
 /// meets.
 pub fn product(quants: &mut QuantizedRows, x: &Tensor, w: &TensorMatrix) -> Result<Tensor> {
     if let TensorMatrix::Candle(QMatMul::QTensor(weights)) = w
-        && let Some(y) = codes.product(x, weights)?
+        && let Some(y) = quants.product(x, weights)?
     {
         return Ok(y);
     }
@@ -129,18 +129,18 @@ pub fn product(quants: &mut QuantizedRows, x: &Tensor, w: &TensorMatrix) -> Resu
 
 /// The norm over every group of as many numbers as there are weights.
 pub fn norm(quants: &mut QuantizedRows, x: &Tensor, weight: &Tensor, epsilon: f32) -> Result<Tensor> {
-    tensors::norm(&x.contiguous()?, weight, epsilon, codes)
+    tensors::norm(&x.contiguous()?, weight, epsilon, quants)
 }
 
 /// `x + y`, and its norm.
 pub fn add_norm(
-    codes: &mut QuantizedRows,
+    quants: &mut QuantizedRows,
     x: &Tensor,
     y: &Tensor,
     weight: &Tensor,
     epsilon: f32,
 ) -> Result<(Tensor, Tensor)> {
-    tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon, codes)
+    tensors::add_norm(&x.contiguous()?, &y.contiguous()?, weight, epsilon, quants)
 }
 
 /// As `Backend::top_k`: `None` if that are more than a launch gives.
@@ -177,7 +177,7 @@ pub fn gated(
     up: &Tensor,
     activation: Activation,
 ) -> Result<Tensor> {
-    tensors::gated(of, up, activation.into(), codes)
+    tensors::gated(of, up, activation.into(), quants)
 }
 
 /// Every row by its experts, all of them together, of which the host hears nothing; `None` if not
