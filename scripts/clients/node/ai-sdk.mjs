@@ -57,7 +57,7 @@ function cases(prefix, model, embedding) {
         ...common, model, tools: acting, maxOutputTokens: 100, stopWhen: ({ steps: { length } }) => length >= 2,
         prepareStep: ({ stepNumber }) => ({ toolChoice: stepNumber === 0 ? "required" : "none" }), onStepFinish: () => void steps++,
       })
-      check(steps === 2 && answer.toolCalls.length === 0, `${steps} steps`)
+      check(steps === 2 && answer.steps[1].toolCalls.length === 0, `${steps} steps`)
     },
 
     async object() {

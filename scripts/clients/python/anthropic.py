@@ -20,8 +20,9 @@ def settings():
     system = [{"type": "text", "text": "Be short.", "cache_control": {"type": "ephemeral"}}]
     content = [{"type": "text", "text": QUESTION, "cache_control": {"type": "ephemeral"}}]
     answer = client.messages.create(
-        model=MODEL, max_tokens=8, system=system, messages=[{"role": "user", "content": content}], temperature=0.5, top_k=10,
-        stop_sequences=["\n\n"], metadata={"user_id": "me"}, thinking={"type": "disabled"})
+        model=MODEL, max_tokens=8, system=system, messages=[{"role": "user", "content": content}],
+        stop_sequences=["\n\n"], metadata={"user_id": "me"}, thinking={"type": "disabled"},
+        extra_body={"temperature": 0.5, "top_p": 0.9, "top_k": 10})
     assert answer.stop_reason in ["end_turn", "max_tokens", "stop_sequence"]
 
 

@@ -1,4 +1,5 @@
 """What the Python clients share: cases, the server's address, and the tool and schema that cases use."""
+import asyncio
 import inspect
 import json
 import os
@@ -49,6 +50,8 @@ def command(*arguments, seconds=120, **more):
 
 def run():
     """Runs all cases and tells the driver of each as soon as it is known."""
+    # One loop for all, since clients keep connections that belong to it.
+    loop = asyncio.new_event_loop()
     with open(os.environ["RESULTS"], "w", buffering=1) as results:
         print(json.dumps({"cases": [name for name, _, _ in CASES]}), file=results)
         for name, function, fault in CASES:
@@ -57,8 +60,7 @@ def run():
             try:
                 value = function()
                 if inspect.isawaitable(value):
-                    import asyncio
-                    asyncio.run(value)
+                    loop.run_until_complete(value)
             except Exception as error:
                 traceback.print_exc()
                 state, why = "FAILED", told(error)
