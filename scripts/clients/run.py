@@ -37,6 +37,8 @@ QUIET = {
     "DO_NOT_TRACK": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "ANONYMIZED_TELEMETRY": "False", "HF_HUB_OFFLINE": "1", "CI": "1", "NO_COLOR": "1", "TERM": "dumb",
 }
+# How pip and npm say that there's no network.
+OFFLINE = re.compile(r"establish a new connection|ConnectionError|timed out|ProxyError|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ECONNRESET")
 
 
 def main():
@@ -68,7 +70,7 @@ def main():
         model = first_model(url)
         for path, lack in ready:
             if lack:
-                rows.append((name(path), "", "skipped", lack))
+                rows.append((name(path), "", *lack))
             else:
                 note(f"{name(path)} runs")
                 rows += [(name(path), *row) for row in run(path, args, url, model)]
@@ -94,9 +96,9 @@ def is_installed(path, folder):
 
 
 def install(path, folder):
-    """Installs what the client needs, unless it's there. Returns why it can't, else None."""
+    """Installs what the client needs, unless it's there. Returns its state and why it can't, else None."""
     if path.suffix == ".mjs" and not (shutil.which("node") and shutil.which("npm")):
-        return "no node or npm"
+        return "skipped", "no node or npm"
     if is_installed(path, folder):
         return None
     place = home(path, folder)
@@ -111,7 +113,8 @@ def install(path, folder):
     done = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         lines = [line for line in done.stdout.splitlines() if "rror" in line] or done.stdout.splitlines() or ["no reason given"]
-        return f"not installed: {shorten(lines[-1])}"
+        # Only a network that isn't there is a reason to go without.
+        return "skipped" if OFFLINE.search(done.stdout) else "FAILED", f"not installed: {lines[0]}"
     (place / "installed").write_text(needs(path) + "\n")
     return None
 
@@ -153,14 +156,12 @@ def run(path, args, url, model):
     shutil.copy(path.with_stem("cases"), place / f"cases{path.suffix}")
     results = place / "results"
     results.write_text("")
-    own = place / "home"
-    shutil.rmtree(own, ignore_errors=True)
-    own.mkdir()
     environment = {key: value for key, value in os.environ.items() if not PRIVATE.match(key)}
     environment |= QUIET | {key.lower(): value for key, value in QUIET.items() if key.endswith("_PROXY")}
-    environment |= {"HOME": str(own), "SERVER": url, "MODEL": model, "RESULTS": str(results)}
     interpreter = [str(place / "bin/python")] if path.suffix == ".py" else ["node"]
-    with open(place / "log", "w") as log:
+    # A home outside of any repository, which coding agents would look at.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own, open(place / "log", "w") as log:
+        environment |= {"HOME": own, "SERVER": url, "MODEL": model, "RESULTS": str(results)}
         process = subprocess.Popen([*interpreter, str(program)], cwd=own, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    start_new_session=True)
         try:

@@ -20,7 +20,9 @@ writeFileSync(`${work}/opencode.json`, JSON.stringify({
 await run({
   async turn() {
     const opencode = new URL("node_modules/.bin/opencode", import.meta.url).pathname
-    const output = await command(opencode, ["run", "-m", `alara/${MODEL}`, "--format", "json", "Say hello."], { cwd: work })
+    const output = await command(opencode, ["run", "-m", `alara/${MODEL}`, "--format", "json", "Say hello."], {
+      cwd: work, env: { ...process.env, OPENCODE_DISABLE_MODELS_FETCH: "1" },
+    })
     const events = output.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line))
     const failure = events.find((event) => event.type === "error")
     check(!failure, JSON.stringify(failure?.error))

@@ -1,4 +1,4 @@
-# needs: npcpy==2.1.25 ollama==0.6.3 litellm==1.110.2
+# needs: npcpy==2.1.25 ollama==0.6.3
 from cases import FUNCTION, KEY, MODEL, QUESTION, SERVER, V1, case, run
 from npcpy.llm_funcs import get_llm_response
 from npcpy.npc_compiler import NPC
