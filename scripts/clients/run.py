@@ -161,7 +161,7 @@ def run(path, args, url, model):
     interpreter = [str(place / "bin/python")] if path.suffix == ".py" else ["node"]
     # A home outside of any repository, which coding agents would look at.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own, open(place / "log", "w") as log:
-        environment |= {"HOME": own, "SERVER": url, "MODEL": model, "RESULTS": str(results)}
+        environment |= {"HOME": own, "PWD": own, "SERVER": url, "MODEL": model, "RESULTS": str(results)}
         process = subprocess.Popen([*interpreter, str(program)], cwd=own, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    start_new_session=True)
         try:

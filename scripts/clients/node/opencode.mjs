@@ -20,8 +20,8 @@ writeFileSync(`${work}/opencode.json`, JSON.stringify({
 await run({
   async turn() {
     const opencode = new URL("node_modules/.bin/opencode", import.meta.url).pathname
-    const output = await command(opencode, ["run", "-m", `alara/${MODEL}`, "--format", "json", "Say hello."], {
-      cwd: work, env: { ...process.env, OPENCODE_DISABLE_MODELS_FETCH: "1" },
+    const output = await command(opencode, ["run", "-m", `alara/${MODEL}`, "--format", "json", "--print-logs", "Say hello."], {
+      cwd: work, env: { ...process.env, PWD: work, OPENCODE_DISABLE_MODELS_FETCH: "1" },
     })
     const events = output.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line))
     const failure = events.find((event) => event.type === "error")

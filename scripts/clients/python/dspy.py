@@ -3,8 +3,13 @@ from typing import Literal
 
 import dspy
 from cases import KEY, MODEL, QUESTION, SERVER, V1, case, run
+from dspy.lm15 import AccessPolicy, ModelSupport, OpenAIChatCompat, ProviderDefinition, register_provider
 
-chat = dspy.LM(f"openai/{MODEL}", api_base=V1, api_key=KEY, max_tokens=200, cache=False, num_retries=0)
+# Unless a provider is said to know schemas, none is sent.
+register_provider(
+    ProviderDefinition.chat(AccessPolicy("alara", base_url=V1), compat=OpenAIChatCompat(), placeholder_key=KEY),
+    supports=ModelSupport(function_calling=True, response_schema=True))
+chat = dspy.LM(f"alara/{MODEL}", api_base=V1, api_key=KEY, max_tokens=200, cache=False, num_retries=0)
 responses = dspy.LM(f"openai/{MODEL}", model_type="responses", api_base=V1, api_key=KEY, max_tokens=200, cache=False, num_retries=0)
 ollama = dspy.LM(f"ollama_chat/{MODEL}", api_base=SERVER, max_tokens=200, cache=False, num_retries=0)
 
