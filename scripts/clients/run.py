@@ -30,7 +30,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Settings of the person's own that clients would take up.
 PRIVATE = re.compile(
-    r"(OPENAI|ANTHROPIC|OLLAMA|LITELLM|LLM|AIDER|OPENCODE|CODEX|NPCSH|DSPY|LANGCHAIN|LANGSMITH|XDG|ALARA|PYTHON|NODE)_?|.*_PROXY$", re.I)
+    r"(OPENAI|ANTHROPIC|OLLAMA|LITELLM|LLM|AIDER|OPENCODE|CODEX|NPCSH|DSPY|LANGCHAIN|LANGSMITH|XDG|ALARA|PYTHON|NODE)_|.*_PROXY$",
+    re.I)
 # Clients talk to the server only: whatever else they reach for goes to a closed port, and fails at once.
 QUIET = {
     "HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1,localhost",
@@ -38,7 +39,8 @@ QUIET = {
     "ANONYMIZED_TELEMETRY": "False", "HF_HUB_OFFLINE": "1", "CI": "1", "NO_COLOR": "1", "TERM": "dumb",
 }
 # How pip and npm say that there's no network.
-OFFLINE = re.compile(r"establish a new connection|ConnectionError|timed out|ProxyError|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ECONNRESET")
+OFFLINE = re.compile(
+    r"establish a new connection|ConnectionError|timed out|ProxyError|from versions: none|ENOTFOUND|EAI_AGAIN|ECONN|ETIMEDOUT")
 
 
 def main():

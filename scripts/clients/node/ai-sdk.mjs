@@ -32,7 +32,8 @@ function cases(prefix, model, embedding) {
     },
 
     async tools() {
-      const answer = await generateText({ ...common, model, tools, toolChoice: { type: "tool", toolName: "get_weather" }, maxOutputTokens: 200 })
+      const toolChoice = { type: "tool", toolName: "get_weather" }
+      const answer = await generateText({ ...common, model, tools, toolChoice, maxOutputTokens: 200 })
       check(answer.toolCalls.length === 1 && answer.finishReason === "tool-calls", `${answer.toolCalls.length} calls`)
       valid(answer.toolCalls[0].input)
     },
