@@ -37,7 +37,7 @@ export function command(program, args, { seconds = 120, ...options } = {}) {
     child.on("error", reject)
     child.on("close", (code) => {
       console.log(text)
-      code === 0 ? resolve(text) : reject(new Error(`exit code ${code}: ${text.trim().slice(-300)}`))
+      code === 0 ? resolve(text) : reject(new Error(`exit code ${code}: ${text.trim().slice(-180)}`))
     })
   })
 }

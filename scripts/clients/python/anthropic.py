@@ -8,11 +8,19 @@ TOOLS = [{"name": TOOL["name"], "description": TOOL["description"], "input_schem
 NAMED = {"type": "tool", "name": TOOL["name"]}
 
 
+def used(usage):
+    """Asserts that tokens were counted. Returns those of the prompt, cached ones among them."""
+    prompt = usage.input_tokens + (usage.cache_read_input_tokens or 0) + (usage.cache_creation_input_tokens or 0)
+    assert prompt > 0 and usage.output_tokens > 0, usage
+    return prompt
+
+
 @case
 def messages():
     answer = client.messages.create(model=MODEL, max_tokens=16, system="Be short.", messages=ASK)
     assert answer.type == "message" and answer.role == "assistant" and answer.stop_reason in ["end_turn", "max_tokens"]
-    assert answer.content[0].type == "text" and answer.usage.input_tokens > 0 and answer.usage.output_tokens > 0
+    assert answer.content[0].type == "text"
+    used(answer.usage)
 
 
 @case
@@ -24,6 +32,16 @@ def settings():
         stop_sequences=["\n\n"], metadata={"user_id": "me"}, thinking={"type": "disabled"},
         extra_body={"temperature": 0.5, "top_p": 0.9, "top_k": 10})
     assert answer.stop_reason in ["end_turn", "max_tokens", "stop_sequence"]
+
+
+@case
+def stop_sequences():
+    text = client.messages.create(model=MODEL, max_tokens=16, messages=ASK, extra_body={"temperature": 0}).content[0].text
+    stop = text[len(text) // 2]
+    answer = client.messages.create(
+        model=MODEL, max_tokens=16, messages=ASK, stop_sequences=[stop], extra_body={"temperature": 0})
+    assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", stop), (answer.stop_reason, answer.stop_sequence)
+    assert not answer.content or stop not in answer.content[0].text
 
 
 @case
@@ -41,7 +59,8 @@ def stream():
     assert types[0] == "message_start" and types[-1] == "message_stop", types
     assert types.count("content_block_start") == types.count("content_block_stop") > 0, types
     assert "".join(event.text for event in events if event.type == "text") == answer.content[0].text
-    assert answer.stop_reason and answer.usage.input_tokens > 0 and answer.usage.output_tokens > 0
+    assert answer.stop_reason in ["end_turn", "max_tokens"]
+    used(answer.usage)
 
 
 @case
@@ -72,7 +91,7 @@ def count_tokens():
     few = client.messages.count_tokens(model=MODEL, messages=ASK).input_tokens
     many = client.messages.count_tokens(model=MODEL, messages=ASK, tools=TOOLS, system="Be short.").input_tokens
     assert 0 < few < many
-    assert few == client.messages.create(model=MODEL, max_tokens=1, messages=ASK).usage.input_tokens
+    assert few == used(client.messages.create(model=MODEL, max_tokens=1, messages=ASK).usage)
 
 
 @case

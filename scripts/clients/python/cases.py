@@ -44,7 +44,7 @@ def command(*arguments, seconds=120, **more):
     done = subprocess.run([str(one) for one in arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, timeout=seconds, **more)
     print(done.stdout)
-    assert done.returncode == 0, f"exit code {done.returncode}: {done.stdout.strip()[-300:]}"
+    assert done.returncode == 0, f"exit code {done.returncode}: {done.stdout.strip()[-180:]}"
     return done.stdout
 
 

@@ -174,10 +174,17 @@ def responses_json_schema():
 
 @case
 def completions():
-    answer = client.completions.create(model=MODEL, prompt="The house", max_tokens=8, echo=True, logprobs=1)
+    answer = client.completions.create(model=MODEL, prompt="The house", max_tokens=8, echo=True)
     assert answer.object == "text_completion" and answer.choices[0].text.startswith("The house")
-    assert len(answer.choices[0].logprobs.tokens) == len(answer.choices[0].logprobs.token_logprobs) > 0
     used(answer.usage, "prompt_tokens", "completion_tokens")
+    both = client.completions.create(model=MODEL, prompt=["The house", "A tree"], max_tokens=2)
+    assert [choice.index for choice in both.choices] == [0, 1]
+
+
+@case
+def completions_logprobs():
+    logprobs = client.completions.create(model=MODEL, prompt="The house", max_tokens=4, logprobs=1).choices[0].logprobs
+    assert len(logprobs.tokens) == len(logprobs.token_logprobs) > 0
 
 
 @case
