@@ -10,7 +10,8 @@ use super::{Array, Gguf, TensorType, Value};
 /// usual layout: tensors in the order of the table, padded with zeros.
 ///
 /// ```
-/// use alara_engine::gguf::{Gguf, TensorType, Writer};
+/// use alara_engine::Gguf;
+/// use alara_engine::inspect::{TensorType, Writer};
 /// let bytes = Writer::new()
 ///     .meta("general.architecture", "qwen3")
 ///     .tensor("output_norm.weight", &[2], TensorType::F32, [1f32, 2.0].map(f32::to_le_bytes).concat())
