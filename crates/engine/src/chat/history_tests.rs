@@ -19,7 +19,7 @@ struct Family {
     /// Whether turns without reasoning are those that were told not to.
     switched: bool,
     /// Before and after text that calls follow.
-    answer: (&'static str, &'static str),
+    text_before_calls: (&'static str, &'static str),
     /// Before and after an answer.
     answer: (&'static str, &'static str),
     /// Before all calls, between two and after all.
@@ -82,7 +82,7 @@ const HERMES: Family = Family {
     format: "hermes",
     reasoning: None,
     switched: false,
-    answer: ("", "\n"),
+    text_before_calls: ("", "\n"),
     answer: ("", "<|im_end|>"),
     section: ("", "\n", "<|im_end|>"),
     calls: [
@@ -166,7 +166,7 @@ const FAMILIES: &[Family] = &[
         format: "qwen-xml",
         reasoning: Some(("", "\n</think>\n\n")),
         switched: true,
-        answer: ("", "\n\n"),
+        text_before_calls: ("", "\n\n"),
         calls: [
             "<tool_call>\n<function=weather>\n<parameter=city>\nZürich\n</parameter>\n<parameter=days>\n2\n</parameter>\n\
              </function>\n</tool_call>",
@@ -181,7 +181,7 @@ const FAMILIES: &[Family] = &[
         format: "glm",
         reasoning: Some(("", "</think>")),
         switched: true,
-        answer: ("", ""),
+        text_before_calls: ("", ""),
         answer: ("", "<|user|>"),
         section: ("", "", "<|observation|>"),
         calls: [
@@ -197,7 +197,7 @@ const FAMILIES: &[Family] = &[
         format: "harmony",
         reasoning: Some(("<|channel|>analysis<|message|>", "<|end|><|start|>assistant")),
         switched: false,
-        answer: ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant"),
+        text_before_calls: ("<|channel|>commentary<|message|>", "<|end|><|start|>assistant"),
         // It ends with <|return|>, which a history has as <|end|>.
         answer: ("<|channel|>final<|message|>", "<|end|>"),
         section: ("", "", "<|call|>"),
@@ -207,7 +207,7 @@ const FAMILIES: &[Family] = &[
              \"options\": {\"tags\": [\"x\", 1.5, null], \"deep\": true}}",
         ],
         except: &[
-            (TextAndCall, "the template prints as a thought what is answer before a call"),
+            (TextAndCall, "the template prints as a thought what is said before a call"),
             (TwoCalls, ONE_CALL),
             (ReasoningTextAndCall, "a turn that calls has thoughts or text, and thoughts are kept"),
             (ReasoningAndAnswer, OLD),
@@ -217,7 +217,7 @@ const FAMILIES: &[Family] = &[
         templates: &["ministral3.jinja", "mistralai-Ministral-3-14B-Reasoning-2512"],
         format: "mistral",
         reasoning: Some(("[THINK]", "[/THINK]")),
-        answer: ("", ""),
+        text_before_calls: ("", ""),
         answer: ("", "</s>"),
         section: ("", "", "</s>"),
         calls: [
@@ -230,7 +230,7 @@ const FAMILIES: &[Family] = &[
     Family {
         templates: &["mistral-small.jinja", "Mistral-Small-3.2-24B-Instruct-2506"],
         format: "mistral-id",
-        answer: ("", ""),
+        text_before_calls: ("", ""),
         answer: ("", "</s>"),
         section: ("", "", "</s>"),
         calls: [
@@ -244,7 +244,7 @@ const FAMILIES: &[Family] = &[
     Family {
         templates: &["llama3.jinja", "meta-llama-Llama-3.1-8B-Instruct", "meta-llama-Llama-3.2-3B-Instruct"],
         format: "llama3",
-        answer: ("", ""),
+        text_before_calls: ("", ""),
         answer: ("", "<|eot_id|>"),
         section: ("", "; ", "<|eot_id|>"),
         calls: [
@@ -258,7 +258,7 @@ const FAMILIES: &[Family] = &[
     Family {
         templates: &["deepseek-ai-DeepSeek-V3.1"],
         format: "deepseek",
-        answer: ("", ""),
+        text_before_calls: ("", ""),
         answer: ("", "<｜end▁of▁sentence｜>"),
         section: ("<｜tool▁calls▁begin｜>", "", "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>"),
         calls: [
@@ -288,7 +288,7 @@ const FAMILIES: &[Family] = &[
 
 const KIMI: Family = Family {
     format: "kimi",
-    answer: ("", ""),
+    text_before_calls: ("", ""),
     section: ("<|tool_calls_section_begin|>", "", "<|tool_calls_section_end|><|im_end|>"),
     calls: [
         "<|tool_call_begin|>functions.weather:0<|tool_call_argument_begin|>{\"city\": \"Zürich\", \"days\": 2}\
@@ -354,7 +354,7 @@ fn generated(family: &Family, case: Case) -> String {
         return reasoning + &around(family.answer);
     }
     let (open, between, close) = family.section;
-    reasoning + &around(family.answer) + open + &family.calls[..case.calls()].join(between) + close
+    reasoning + &around(family.text_before_calls) + open + &family.calls[..case.calls()].join(between) + close
 }
 
 const NOON: jiff::civil::DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);

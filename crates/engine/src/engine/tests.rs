@@ -119,9 +119,9 @@ fn an_answer_that_is_brought_along_is_said_and_kept() {
     let answer = Message::assistant("the water and the tree", Vec::new());
     let asked = Request { answer: Some(answer.clone()), max_tokens: None, ..request("the house", 1) };
     let tokens = engine.answer_tokens(&asked).unwrap();
-    let answer = turn(&engine, &asked);
-    assert_eq!((answer.text.as_str(), answer.finish), ("the water and the tree", Finish::Stop));
-    assert_eq!(answer.usage.completion_tokens, tokens.len());
+    let turned = turn(&engine, &asked);
+    assert_eq!((turned.text.as_str(), turned.finish), ("the water and the tree", Finish::Stop));
+    assert_eq!(turned.usage.completion_tokens, tokens.len());
 
     let mut next = request("why", 1);
     next.messages.splice(..0, [asked.messages[0].clone(), answer]);
