@@ -198,15 +198,15 @@ pub struct Request {
     /// `None` = as many as `max_tokens` has room for.
     #[serde(default)]
     pub reasoning_tokens: Option<usize>,
-    /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with
-    /// calls, at `max_tokens` or at a text of `stop`.
+    /// A JSON schema: the text of the turn is JSON that is valid for it.
+    /// Not so if the turn ends with calls, at `max_tokens` or at a text of `stop`.
     /// With tools the turn is made in two phases, see the module `sequence::listener`.
     /// If the first ends without a call, it is not reported, and the second answers.
     /// Each may have `max_tokens`, and the usage is that of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
-    /// A grammar of the text of the turn, in place of a schema and with tools as one: Lark as
-    /// llguidance reads it, or GBNF, which is known by its `::=`.
+    /// A grammar of the text of the turn, in place of a schema, and with tools as one.
+    /// It is Lark as llguidance reads it, or GBNF, which is known by its `::=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grammar: Option<String>,
     /// Whether the last message, the assistant's, is the beginning of the answer.

@@ -66,8 +66,8 @@ impl Sampler {
     }
 
     /// Samples a token.
-    /// `logits` has one entry a token and is changed by biases and penalties; `seen` are the tokens of the
-    /// sequence so far, the latest last.
+    /// `logits` has one entry a token and is changed by biases and penalties; `seen` are the tokens
+    /// of the sequence so far, the latest last.
     /// `None` if no token has a finite logit.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
         self.penalize(logits, seen);

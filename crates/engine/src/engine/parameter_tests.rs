@@ -1,5 +1,5 @@
-//! What requests say of their turns beside messages and tools: probabilities, biases, grammars, stop
-//! texts, and answers that are begun.
+//! What requests say of their turns beside messages and tools: probabilities, biases, grammars,
+//! stop texts, and answers that are begun.
 
 use super::tests::{engine, request, sampled, turn, verdict};
 use super::*;

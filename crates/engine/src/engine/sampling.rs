@@ -29,8 +29,8 @@ pub fn sampler(sampling: &Sampling, tokenizer: &Tokenizer) -> Result<Sampler> {
     })
 }
 
-/// The breakers that `texts` are: every token that contains one, and every token that ends with the
-/// beginning of one, before the tokens of its rest.
+/// The breakers that `texts` are: every token that contains one.
+/// A token that ends with the beginning of one is one too, together with the tokens of its rest.
 /// Source: `get_overlapping_token_sequences` of llama.cpp.
 fn breakers(texts: &[String], tokenizer: &Tokenizer) -> Result<Breakers> {
     let mut sequences = Vec::new();

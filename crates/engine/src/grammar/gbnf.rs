@@ -2,8 +2,8 @@
 //!
 //! Source: `grammars/README.md` of llama.cpp.
 //! GBNF tells characters apart, Lark lexemes: the longest one counts.
-//! So what needs no recursion becomes one lexeme, in which every division of the text is tried: a
-//! whole rule, or neighbours in a rule that recurses.
+//! So what needs no recursion becomes one lexeme, in which every division of the text is tried.
+//! That is a whole rule, or neighbours in a rule that recurses.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 /// How the next token is sampled from the logits.
 /// The steps apply in the order of the fields.
 ///
-/// `typical_p`, XTC and dynamic temperature are llama.cpp's, and so is the order once one of them
-/// is on: the temperature then comes after all that truncates.
+/// `typical_p`, XTC and dynamic temperature are llama.cpp's.
+/// Once one of them is on the order is llama.cpp's too: the temperature comes after all that
+/// truncates.
 /// Mirostat truncates in place of all other steps that do.
 /// Formulas: `src/llama-sampling.cpp` of llama.cpp.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,12 +30,14 @@ pub struct Sampling {
     /// Default 64.
     pub penalty_last_n: usize,
     /// DRY ("don't repeat yourself"): subtracted from the logit of a token that would prolong a
-    /// repetition, times `dry_base` to the power of its length beyond `dry_allowed_length`.
+    /// repetition.
+    /// It counts times `dry_base` to the power of the repetition's length beyond
+    /// `dry_allowed_length`.
     /// 0 = off.
     pub dry_multiplier: f32,
     /// Default 1.75; below 1 DRY is off.
     pub dry_base: f32,
-    /// Most tokens of a repetition that may be prolonged for nothing.
+    /// From which length on a repetition costs.
     /// Default 2.
     pub dry_allowed_length: usize,
     /// How many of the latest tokens DRY looks at.
@@ -66,8 +69,9 @@ pub struct Sampling {
     /// Drops tokens less likely than this share of the most likely one.
     /// 0 = none.
     pub min_p: f32,
-    /// XTC ("exclude top choices"): how likely it is at each token that all tokens of at least
-    /// `xtc_threshold` but the least likely of them are dropped.
+    /// XTC ("exclude top choices"): how likely it is, at each token, that the most likely ones are
+    /// dropped.
+    /// Of those with a probability of at least `xtc_threshold` only the last is left.
     /// 0 = off.
     pub xtc_probability: f32,
     /// Default 0.1; above 0.5 XTC is off.
@@ -99,8 +103,8 @@ impl Sampling {
     /// The bias that makes a token impossible, as OpenAI's API has it.
     pub const BANNED: f32 = -100.0;
 
-    /// The same for answer number `index` to a request for several: with a seed of its own, for
-    /// the first the request's.
+    /// The same for answer number `index` to a request for several: with a seed of its own, for the
+    /// first the request's.
     #[must_use]
     pub fn for_choice(&self, index: usize) -> Sampling {
         Sampling { seed: self.seed.wrapping_add(index as u64), ..self.clone() }

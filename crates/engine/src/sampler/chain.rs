@@ -1,5 +1,6 @@
-//! The steps of llama.cpp that look at how the candidates share the probability, in its order: typical_p,
-//! XTC, dynamic temperature, and Mirostat in place of all.
+//! The steps of llama.cpp that look at how the candidates share the probability, in its order.
+//!
+//! They are typical_p, XTC and dynamic temperature, and Mirostat in place of all.
 //!
 //! The candidates are sorted throughout, the most likely first.
 //! Logarithms and powers are those of `libm`, the same on every platform.

@@ -40,8 +40,8 @@ impl Breakers {
     }
 }
 
-/// The tokens that would prolong a repetition of at least `allowed` tokens, each with the length of
-/// the longest: how many of the last of `tokens` stood before it earlier.
+/// The tokens that would prolong a repetition of at least `allowed` tokens, each with the longest.
+/// Its length is how many of the last of `tokens` stood before the token earlier.
 /// Takes time proportional to the number of tokens.
 pub(super) fn repetitions(tokens: &[u32], allowed: usize, breakers: &Breakers) -> BTreeMap<u32, usize> {
     let mut longest = BTreeMap::new();
@@ -63,8 +63,9 @@ pub(super) fn repetitions(tokens: &[u32], allowed: usize, breakers: &Breakers) -
     longest
 }
 
-/// How many of the last tokens are the same as those that end so many tokens before the end: the Z
-/// function of the reversed tokens (Gusfield, "Algorithms on Strings, Trees and Sequences", 1.3).
+/// How many of the last tokens are the same as those that end so many tokens before the end.
+/// It is the Z function of the reversed tokens (Gusfield, "Algorithms on Strings, Trees and
+/// Sequences", 1.3).
 fn suffix_matches(tokens: &[u32]) -> Vec<usize> {
     let back = |at: usize| tokens[tokens.len() - 1 - at];
     let mut matches = vec![0; tokens.len()];

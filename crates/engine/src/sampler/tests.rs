@@ -83,8 +83,7 @@ fn naive_candidates(logits: &[f32], options: &Sampling) -> Vec<u32> {
 }
 
 proptest! {
-    /// Few logits of many, few different ones, and with a temperature that makes equals of
-    /// some.
+    /// Few logits of many, few different ones, and with a temperature that makes equals of some.
     #[test]
     fn the_top_logits_give_what_all_give(
         logits in prop::collection::vec(

@@ -39,7 +39,7 @@ impl Logprobs {
         }
         let total = log_sum_exp(&self.logits);
         let chosen = self.logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit));
-        let top = greatest(&self.logits, self.top);
+        let top = top_k(&self.logits, self.top);
         self.pending.push(TokenLogprobs {
             chosen: entry(token, chosen - total),
             top: top.into_iter().map(|(logit, token)| entry(token, f64::from(logit) - total)).collect(),
@@ -60,9 +60,9 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
     most + finite().map(|logit| (logit - most).exp()).sum::<f64>().ln()
 }
 
-/// The `count` greatest finite logits with their tokens, the greatest first and of equals the lowest
-/// token.
-fn greatest(logits: &[f32], count: usize) -> Vec<(f32, u32)> {
+/// The `count` top finite logits with their tokens, the greatest first and of equals the
+/// lowest token.
+fn top_k(logits: &[f32], count: usize) -> Vec<(f32, u32)> {
     let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     let mut all: Vec<(f32, u32)> =
         logits.iter().copied().zip(0..).filter(|(logit, _)| logit.is_finite()).collect();
@@ -79,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_greatest_come_first() {
+    fn the_top_ones_come_first() {
         let logits = [1.0, f32::NAN, 3.0, f32::NEG_INFINITY, 3.0, 2.0];
-        assert_eq!(greatest(&logits, 3), [(3.0, 2), (3.0, 4), (2.0, 5)]);
-        assert_eq!(greatest(&logits, 9).len(), 4);
-        assert_eq!(greatest(&logits, 0), []);
+        assert_eq!(top_k(&logits, 3), [(3.0, 2), (3.0, 4), (2.0, 5)]);
+        assert_eq!(top_k(&logits, 9).len(), 4);
+        assert_eq!(top_k(&logits, 0), []);
     }
 
     #[test]

@@ -351,8 +351,8 @@ impl Turn {
         self.schema.is_some() || self.grammar.is_some()
     }
 
-    /// What a turn begins with that goes on with this text, after these thoughts: the marks of
-    /// both too, as the model would have written them.
+    /// What a turn begins with that goes on with this text, after these thoughts: the marks of both
+    /// too, as the model would have written them.
     /// Without a text the thoughts go on.
     pub fn continuation(&self, thoughts: &str, text: &str) -> String {
         let (thoughts, text) = (thoughts.trim_end(), text.trim_end());
