@@ -393,10 +393,14 @@ impl Engine {
             data.single = !self.drafts;
             let mut constraint = self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?;
             let mut parser = Parser::new(turn);
+            // Visible control tokens: some files mark the tags of calls as such.
+            let mut text = self.tokenizer.stream().with_special();
             if !prompt.continuation.is_empty() {
-                // It is known to whoever asks, so what the parser makes of it is nobody's news.
+                // Whoever asks knows it: what comes of it is not reported.
                 drop(parser.push(&prompt.continuation));
-                self.go_on(constraint.as_mut(), &prompt.continuation)?;
+                let tokens = self.tokenizer.encode_within(&prompt.continuation)?;
+                tokens.iter().for_each(|&token| drop(text.push(token)));
+                begin_with(constraint.as_mut(), &tokens)?;
             }
             Ok(Sequence {
                 data,
@@ -413,8 +417,7 @@ impl Engine {
                     true => StopTexts::new(&request.stop, &[]),
                     false => StopTexts::new(&request.stop, &self.stops),
                 },
-                // Visible control tokens: some files mark the tags of calls as such.
-                text: self.tokenizer.stream().with_special(),
+                text,
                 tokenizer: self.tokenizer.clone(),
                 next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
                 events: Listener::new(sender.clone()),
@@ -445,18 +448,6 @@ impl Engine {
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
         jobs.send(first).map_err(|_| Error::Stopped)?;
         Ok(Events { receiver, cancelled, ended: false })
-    }
-
-    /// Lets a turn begin with what the prompt holds of its answer.
-    fn go_on(&self, constraint: Option<&mut Constraint>, beginning: &str) -> Result<()> {
-        let Some(constraint) = constraint else { return Ok(()) };
-        let tokens = self.tokenizer.encode_within(beginning)?;
-        if !constraint.allows_all(&tokens)? {
-            let reason = "the message that is to be continued can't begin an answer with these tools, this schema or \
-                          this grammar";
-            return Err(Error::InvalidRequest { reason: reason.into() });
-        }
-        Ok(tokens.into_iter().try_for_each(|token| constraint.accept(token))?)
     }
 
     /// The tokens that close a string of a call.
@@ -557,6 +548,17 @@ fn fingerprint(
     // Which rotation is taken may depend on how long sequences may be.
     let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
+}
+
+/// Lets a turn begin with what the prompt holds of its answer.
+fn begin_with(constraint: Option<&mut Constraint>, tokens: &[u32]) -> Result<()> {
+    let Some(constraint) = constraint else { return Ok(()) };
+    if !constraint.allows_all(tokens)? {
+        let reason = "the message that is to be continued can't begin an answer with these tools, this schema or \
+                      this grammar";
+        return Err(Error::InvalidRequest { reason: reason.into() });
+    }
+    Ok(tokens.iter().try_for_each(|&token| constraint.accept(token))?)
 }
 
 /// Whether the vocabulary has what calls in `format` need.

@@ -133,6 +133,9 @@ fn a_begun_answer_is_gone_on_with() {
     let ends =
         |tokens: &[u32]| tokens.iter().filter(|&&token| engine.tokenizer.is_end_of_turn(token)).count();
     assert_eq!(ends(&forged), ends(&before));
+    // What is brought along goes on with it too.
+    let brought = Request { answer: Some(Message::assistant(" is old", Vec::new())), ..begin("The house") };
+    assert_eq!(turn(&engine, &brought).text, " is old");
 
     let check = |request: Request| {
         let refusal = engine.generate(&request).err().unwrap().to_string();

@@ -96,8 +96,14 @@ impl Renderer<'_> {
     /// As [`Renderer::prompt`].
     pub fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
         let [one, other] = PROBES.map(|probe| {
-            let mut later = request.clone();
-            later.messages.extend([answer.clone(), Message::user(probe)]);
+            let (mut later, mut answer) = (request.clone(), answer.clone());
+            if std::mem::take(&mut later.continue_final_message)
+                && let Some(begun) = later.messages.pop()
+            {
+                answer.content = [begun.content.trim_end(), &answer.content].concat();
+                answer.reasoning_content = begun.reasoning_content.or(answer.reasoning_content);
+            }
+            later.messages.extend([answer, Message::user(probe)]);
             self.prompt(&later).map(|(_, tokens)| tokens)
         });
         let mut answer_tokens = one?;

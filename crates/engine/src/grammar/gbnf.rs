@@ -218,7 +218,7 @@ impl Reader<'_> {
     }
 
     fn unexpected(&self, wanted: &str) -> String {
-        let line = self.text[..self.at].lines().count().max(1);
+        let line = self.text[..self.at].matches('\n').count() + 1;
         let found: String = self.rest().chars().take(12).collect();
         format!("line {line}: {wanted} is missing before `{found}`")
     }
