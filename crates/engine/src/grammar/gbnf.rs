@@ -21,8 +21,8 @@ const DEPTH: usize = 64;
 /// # Errors
 /// [`GrammarError::Grammar`] if that can't be.
 pub fn to_lark(grammar: &str) -> Result<Cow<'_, str>, GrammarError> {
-    let lines = grammar.lines().map(str::trim);
-    let first = lines.filter(|line| !line.is_empty() && !line.starts_with('#')).next().unwrap_or_default();
+    let mut lines = grammar.lines().map(str::trim);
+    let first = lines.find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default();
     let after_name = first.trim_start_matches(is_name).trim_start();
     if !after_name.starts_with("::=") || first.starts_with(':') {
         return Ok(Cow::Borrowed(grammar));
