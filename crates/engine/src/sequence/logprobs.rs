@@ -60,8 +60,8 @@ fn log_sum_exp(logits: &[f32]) -> f64 {
     most + finite().map(|logit| (logit - most).exp()).sum::<f64>().ln()
 }
 
-/// The `count` top finite logits with their tokens, the greatest first and of equals the
-/// lowest token.
+/// The `count` top finite logits with their tokens, the greatest first and of equals the lowest
+/// token.
 fn top_k(logits: &[f32], count: usize) -> Vec<(f32, u32)> {
     let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
     let mut all: Vec<(f32, u32)> =
