@@ -224,7 +224,10 @@ pub enum Error {
         message: String,
     },
     /// No token may follow: every logit is minus infinity or no number.
-    #[error("the model gives no token that could follow: its logits are not finite")]
+    #[error(
+        "the model gives no token that could follow: its logits are not finite, or logit_bias \
+             bans all that may follow"
+    )]
     NoToken,
     /// The request contradicts itself.
     #[error("invalid request: {reason}")]

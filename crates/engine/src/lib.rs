@@ -50,8 +50,8 @@ pub use gguf::Gguf;
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
 pub use grammar::{GrammarError, SchemaError, loosened, violation};
 pub use request::{
-    DraftUsage, Event, Finish, GrammarUsage, Message, Miss, Request, Role, Sampling, Segment, Tool, ToolCall,
-    ToolChoice, Usage,
+    Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, ReasoningEffort, Request, Role,
+    Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Usage,
 };
 pub use sampling_overrides::SamplingOverrides;
 

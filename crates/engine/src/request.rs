@@ -5,10 +5,14 @@
 //! They know nothing of tokens, templates or models, so the harness can build and fold them without
 //! touching the engine's insides.
 
+mod sampling;
+
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+pub use sampling::{Biased, Sampling};
 
 /// A named piece of the system prompt that stays the same from request to request.
 ///
@@ -135,55 +139,6 @@ pub enum ToolChoice {
     Named(String),
 }
 
-/// How the next token is sampled from the logits.
-/// The steps apply in the order of the fields.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Sampling {
-    /// Divides the logit of a seen token if positive, multiplies it if negative.
-    /// 1 = off.
-    pub repetition_penalty: f32,
-    /// Subtracted once from the logit of each seen token.
-    /// 0 = off.
-    pub presence_penalty: f32,
-    /// Subtracted from the logit of a seen token once per occurrence.
-    /// 0 = off.
-    pub frequency_penalty: f32,
-    /// How many of the latest tokens the penalties look at.
-    /// Default 64.
-    pub penalty_last_n: usize,
-    /// Divides the logits.
-    /// 0 = always the most likely token.
-    pub temperature: f32,
-    /// Keeps the k most likely tokens.
-    /// 0 = all.
-    pub top_k: usize,
-    /// Keeps the fewest tokens whose probabilities sum to at least this.
-    /// 1 = all.
-    pub top_p: f32,
-    /// Drops tokens less likely than this share of the most likely one.
-    /// 0 = none.
-    pub min_p: f32,
-    /// Seed of the sampler: the same seed, model and request give the same text.
-    pub seed: u64,
-}
-
-impl Default for Sampling {
-    fn default() -> Self {
-        Sampling {
-            repetition_penalty: 1.0,
-            presence_penalty: 0.0,
-            frequency_penalty: 0.0,
-            penalty_last_n: 64,
-            temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            seed: 0,
-        }
-    }
-}
-
 /// One turn to generate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Request {
@@ -219,6 +174,8 @@ pub struct Request {
     #[serde(default)]
     pub max_tokens: Option<usize>,
     /// Texts that end the turn; not part of the answer.
+    /// They do so within a schema's JSON or a grammar's text too, and leave it incomplete:
+    /// [`Usage::stop_text`] says which it was.
     #[serde(default)]
     pub stop: Vec<String>,
     /// Goes on up to `max_tokens`, or to a text of `stop`.
@@ -232,19 +189,36 @@ pub struct Request {
     /// off for its lowest effort.
     #[serde(default)]
     pub thinking: Option<bool>,
+    /// How much to reason, for models whose template knows levels of it, as gpt-oss's does.
+    /// `None` = the template's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_effort: Option<ReasoningEffort>,
     /// Most tokens of reasoning: after so many it is ended for the model, which goes on with its
     /// answer.
     /// `None` = as many as `max_tokens` has room for.
     #[serde(default)]
     pub reasoning_tokens: Option<usize>,
-    /// A JSON schema: the text of the turn is JSON that is valid for it, unless the turn ends with
-    /// calls or at `max_tokens`.
-    /// Such a text has no `stop`.
+    /// A JSON schema: the text of the turn is JSON that is valid for it.
+    /// Not so if the turn ends with calls, at `max_tokens` or at a text of `stop`.
     /// With tools the turn is made in two phases, see the module `sequence::listener`.
     /// If the first ends without a call, it is not reported, and the second answers.
     /// Each may have `max_tokens`, and the usage is that of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+    /// A grammar of the text of the turn, in place of a schema, and with tools as one.
+    /// It is Lark as llguidance reads it, or GBNF, which is known by its `::=`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grammar: Option<String>,
+    /// Whether the last message, the assistant's, is the beginning of the answer.
+    /// The turn continues it and does not repeat it.
+    /// White space at its end is left out.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub continue_final_message: bool,
+    /// Reports what the model thought of each token of the answer, beside so many of the most
+    /// likely ones, as [`Event::Logprobs`].
+    /// `None` = not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<usize>,
     /// What is answered, whatever the model would generate.
     /// Each of its tokens is computed as if it had been sampled, and only `max_tokens` bounds them.
     /// A replay goes on with what was said, and finds it in the cache, as the agent did.
@@ -255,6 +229,51 @@ pub struct Request {
     /// An endpoint is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+}
+
+/// How much a model reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReasoningEffort {
+    /// Little.
+    Low,
+    /// The default of most.
+    Medium,
+    /// Much.
+    High,
+}
+
+/// A token and what the model thought of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Logprob {
+    /// Its id.
+    pub token: u32,
+    /// Its bytes in the text, perhaps half a character.
+    pub bytes: Vec<u8>,
+    /// The natural logarithm of its probability by the model's own logits, before any bias,
+    /// penalty, temperature or grammar; at least [`LEAST`](Self::LEAST).
+    pub logprob: f32,
+}
+
+impl Logprob {
+    /// What stands for the logarithm of 0, which JSON can't write.
+    pub const LEAST: f32 = -9999.0;
+
+    /// Its text; bytes that are not UTF-8 become U+FFFD.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes).into_owned()
+    }
+}
+
+/// A token of an answer, and what could have come in its place.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprobs {
+    /// The token of the answer.
+    /// One that was not sampled, since nothing else could follow, has probability 1.
+    #[serde(flatten)]
+    pub chosen: Logprob,
+    /// The most likely tokens, the most likely first; none for a token that was not sampled.
+    pub top: Vec<Logprob>,
 }
 
 /// What happens while a turn is generated, in order; `Done` comes last, exactly once.
@@ -270,6 +289,13 @@ pub enum Event {
     Reasoning {
         /// Never splits a character.
         text: String,
+    },
+    /// The tokens of the piece that comes next, be it text, reasoning or a call's; for requests
+    /// with `logprobs` only.
+    /// Marks between pieces are with the piece that they precede.
+    Logprobs {
+        /// In their order.
+        tokens: Vec<TokenLogprobs>,
     },
     /// The next piece of a call that is being written.
     /// The call itself follows, as `ToolCall` or as `Incomplete`, unless the turn ends because it
@@ -333,6 +359,9 @@ pub struct Usage {
     /// Why no more of them were; `None` if nothing in the cache goes on after them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub miss: Option<Miss>,
+    /// The text of the request's `stop` that ended the turn; `None` if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_text: Option<String>,
     /// Tokens generated.
     pub completion_tokens: usize,
     /// Time from the request to the first generated token.
@@ -467,6 +496,7 @@ impl std::ops::AddAssign for Usage {
         self.cached_tokens += later.cached_tokens;
         self.disk_tokens += later.disk_tokens;
         self.miss = later.miss;
+        self.stop_text = later.stop_text;
         self.completion_tokens += later.completion_tokens;
         self.prefill_time += later.prefill_time;
         self.snapshot_time += later.snapshot_time;

@@ -4,9 +4,13 @@
 //! Same seed, same logits: same tokens, on every platform.
 //! Knows nothing of vocabularies; a token whose logit is minus infinity is never sampled.
 
+mod chain;
+mod dry;
+
 use alara_kernels::{Isa, TERMS, argmax, softmax_terms};
 
-use crate::request::Sampling;
+use crate::request::{Biased, Sampling};
+pub use dry::Breakers;
 
 /// Samples tokens for one sequence.
 #[derive(Clone, Debug)]
@@ -14,6 +18,9 @@ pub struct Sampler {
     options: Sampling,
     random: SplitMix64,
     isa: Isa,
+    breakers: Breakers,
+    /// The surprise in bits that Mirostat allows a token; starts at twice its aim.
+    mu: f64,
     /// The weights of all tokens, or of the candidates, and the sums of every [`TERMS`] of them;
     /// kept for their allocations.
     weights: Vec<f32>,
@@ -28,11 +35,14 @@ pub struct Sampler {
 
 impl Sampler {
     /// A sampler at the start of its seed's sequence.
+    /// Texts that have to become tokens first, of biases and of DRY's breakers, are nothing to it.
     pub fn new(options: &Sampling) -> Self {
         Sampler {
             options: options.clone(),
             random: SplitMix64(options.seed),
             isa: Isa::best(),
+            breakers: Breakers::default(),
+            mu: 2.0 * f64::from(options.mirostat_tau),
             weights: Vec::new(),
             sums: Vec::new(),
             logits: Vec::new(),
@@ -48,9 +58,16 @@ impl Sampler {
         self
     }
 
+    /// The same with what no repetition reaches across.
+    #[must_use]
+    pub fn with_breakers(mut self, breakers: Breakers) -> Self {
+        self.breakers = breakers;
+        self
+    }
+
     /// Samples a token.
-    /// `logits` has one entry a token and is changed by the penalties; `seen` are the tokens of the
-    /// sequence so far, the latest last.
+    /// `logits` has one entry a token and is changed by biases and penalties; `seen` are the tokens
+    /// of the sequence so far, the latest last.
     /// `None` if no token has a finite logit.
     pub fn sample(&mut self, logits: &mut [f32], seen: &[u32]) -> Option<u32> {
         self.penalize(logits, seen);
@@ -61,23 +78,27 @@ impl Sampler {
     /// others there are.
     pub fn truncates(&self) -> bool {
         let Sampling { temperature, top_k, top_p, min_p, .. } = self.options;
-        temperature > 0.0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0)
+        self.is_chained() || temperature > 0.0 && (top_k > 0 || top_p < 1.0 || min_p > 0.0)
     }
 
     /// Samples a token by its logit after the penalties.
     /// `None` if no token has a finite one.
+    /// Once a token: Mirostat takes note of what was sampled.
     ///
     /// Takes one random number a call, none at temperature 0.
     pub fn sample_unpenalized(&mut self, logits: &[f32]) -> Option<u32> {
+        if self.is_chained() {
+            return self.sample_by_chain(logits);
+        }
         if self.options.temperature <= 0.0 {
             return argmax(self.isa, logits).map(|(_, token)| token as u32);
         }
         let random = self.random.next_f64();
         if self.options.top_k > 0 {
-            self.top_k(logits);
+            self.top_k(logits, self.options.top_k);
             return self.sample_candidates(random);
         }
-        let total = self.softmax(logits)?;
+        let total = self.softmax(logits, self.options.temperature)?;
         if !self.truncates() {
             return self.choose_among_all(random * total);
         }
@@ -88,13 +109,23 @@ impl Sampler {
     /// Samples from the logits that `top_k` left.
     /// `random` in [0, 1).
     fn sample_candidates(&mut self, random: f64) -> Option<u32> {
+        let total = self.weigh(self.options.temperature);
+        self.candidates.iter_mut().zip(&self.weights).for_each(|((value, _), weight)| *value = *weight);
+        self.truncate_and_choose(total, random)
+    }
+
+    /// Computes the candidates' weights from their logits, of which the highest is 1, and gives
+    /// their sum: 0 if there are none.
+    fn weigh(&mut self, temperature: f32) -> f64 {
         let mut logits = std::mem::take(&mut self.logits);
         logits.clear();
         logits.extend(self.candidates.iter().map(|(logit, _)| *logit));
-        let total = self.softmax(&logits);
+        let total = self.softmax(&logits, temperature);
         self.logits = logits;
-        self.candidates.iter_mut().zip(&self.weights).for_each(|((value, _), weight)| *value = *weight);
-        self.truncate_and_choose(total?, random)
+        if total.is_none() {
+            self.weights.clear();
+        }
+        total.unwrap_or(0.0)
     }
 
     /// Samples from the candidates' weights; those of all tokens that `top_k` left are `total`.
@@ -105,6 +136,14 @@ impl Sampler {
         self.choose(random)
     }
 
+    fn changes_logits(&self) -> bool {
+        self.penalizes() || self.is_dry() || !self.options.logit_bias.is_empty()
+    }
+
+    fn is_dry(&self) -> bool {
+        self.options.dry_multiplier != 0.0 && self.options.dry_base >= 1.0
+    }
+
     fn penalizes(&self) -> bool {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, .. } = self.options;
         repetition_penalty != 1.0 || presence_penalty != 0.0 || frequency_penalty != 0.0
@@ -112,10 +151,11 @@ impl Sampler {
 
     /// How many of the top logits decide what is sampled, where some do: at temperature 0 the
     /// greatest, else those that `top_k` leaves.
-    /// `None` if sampling takes all; so with penalties, which change what is greatest.
+    /// `None` if sampling takes all; so with biases and penalties, which change what is greatest,
+    /// and with the steps that look at all candidates.
     pub fn top_needed(&self) -> Option<usize> {
         match self.options.top_k {
-            _ if self.penalizes() => None,
+            _ if self.changes_logits() || self.is_chained() => None,
             _ if self.options.temperature <= 0.0 => Some(1),
             0 => None,
             kept => Some(kept),
@@ -140,11 +180,40 @@ impl Sampler {
         self.sample_candidates(random)
     }
 
-    /// Changes the logits of the tokens in `seen`, the latest last.
+    /// Changes the logits by the biases, and by the penalties those of tokens in `seen`, the latest
+    /// last.
     ///
     /// Formulas of the penalties: CTRL (arXiv 1909.05858, section 4.1) for repetition, OpenAI's API
     /// reference for presence and frequency.
     pub fn penalize(&mut self, logits: &mut [f32], seen: &[u32]) {
+        for (of, bias) in &self.options.logit_bias {
+            let Biased::Token(token) = of else { continue };
+            if let Some(logit) = logits.get_mut(*token as usize) {
+                *logit = if *bias <= Sampling::BANNED { f32::NEG_INFINITY } else { *logit + bias };
+            }
+        }
+        self.penalize_seen(logits, seen);
+        if self.is_dry() {
+            self.penalize_repetitions(logits, seen);
+        }
+    }
+
+    fn penalize_repetitions(&self, logits: &mut [f32], seen: &[u32]) {
+        let Sampling { dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, .. } = self.options;
+        let window = &seen[seen.len().saturating_sub(dry_penalty_last_n)..];
+        // Beyond it a power is no f32, and minus infinity would ban the token.
+        let most = match f64::from(dry_base) {
+            base if base > 1.000_001 => libm::log(f64::from(f32::MAX)) / libm::log(base),
+            _ => f64::MAX,
+        };
+        for (token, length) in dry::repetitions(window, dry_allowed_length, &self.breakers) {
+            let Some(logit) = logits.get_mut(token as usize) else { continue };
+            let exponent = ((length - dry_allowed_length) as f64).min(most.floor());
+            *logit -= dry_multiplier * libm::pow(f64::from(dry_base), exponent) as f32;
+        }
+    }
+
+    fn penalize_seen(&mut self, logits: &mut [f32], seen: &[u32]) {
         let Sampling { repetition_penalty, presence_penalty, frequency_penalty, penalty_last_n, .. } =
             self.options;
         if !self.penalizes() {
@@ -165,9 +234,8 @@ impl Sampler {
         }
     }
 
-    /// Makes candidates of the highest finite logits.
-    fn top_k(&mut self, logits: &[f32]) {
-        let k = self.options.top_k;
+    /// Makes candidates of the `k` highest finite logits, the highest first.
+    fn top_k(&mut self, logits: &[f32], k: usize) {
         self.candidates.clear();
         // Few get over the bar that the best k so far have set, so it is no matter how they are
         // sorted.
@@ -210,10 +278,10 @@ impl Sampler {
 
     /// Turns logits into weights, of which the highest is 1, and gives their sum.
     /// `None` if no logit is finite.
-    fn softmax(&mut self, logits: &[f32]) -> Option<f64> {
+    fn softmax(&mut self, logits: &[f32], temperature: f32) -> Option<f64> {
         let (highest, _) = argmax(self.isa, logits)?;
         self.weights.resize(logits.len(), 0.0);
-        softmax_terms(self.isa, logits, highest, self.options.temperature, &mut self.weights, &mut self.sums);
+        softmax_terms(self.isa, logits, highest, temperature, &mut self.weights, &mut self.sums);
         Some(self.sums.iter().sum())
     }
 
@@ -328,146 +396,4 @@ impl SplitMix64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn random_numbers_are_those_of_the_paper() {
-        let mut random = SplitMix64(1_234_567);
-        let numbers: Vec<u64> = (0..3).map(|_| random.next_u64()).collect();
-        assert_eq!(
-            numbers,
-            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]
-        );
-    }
-
-    #[test]
-    fn zero_temperature_takes_the_most_likely() {
-        let check = |logits: &[f32], expected| {
-            let mut logits = logits.to_vec();
-            assert_eq!(Sampler::new(&Sampling::default()).sample(&mut logits, &[]), expected);
-        };
-        check(&[1.0, 3.0, 3.0, 2.0], Some(1));
-        check(&[f32::NAN, f32::NEG_INFINITY, -5.0], Some(2));
-        check(&[f32::NEG_INFINITY, f32::NAN], None);
-        check(&[], None);
-    }
-
-    #[test]
-    fn penalties_follow_their_formulas() {
-        let options = Sampling {
-            repetition_penalty: 2.0,
-            presence_penalty: 1.0,
-            frequency_penalty: 0.5,
-            penalty_last_n: 3,
-            ..Sampling::default()
-        };
-        let mut logits = [4.0, -4.0, 4.0, 4.0];
-        Sampler::new(&options).sample(&mut logits, &[3, 0, 1, 0, 99][..4]);
-        assert_eq!(logits, [0.0, -9.5, 4.0, 4.0]);
-    }
-
-    #[test]
-    fn samples_have_the_distribution_of_the_softmax() {
-        // Near each other, and far apart.
-        for places in [[0, 1, 2], [3, 700, 1199]] {
-            let options = Sampling { temperature: 1.0, ..Sampling::default() };
-            let mut sampler = Sampler::new(&options);
-            let mut counts = [0f64; 3];
-            let samples = 20_000;
-            for _ in 0..samples {
-                let mut logits = vec![f32::NEG_INFINITY; places[2] + 1];
-                for (place, weight) in places.into_iter().zip([1f32, 2.0, 5.0]) {
-                    logits[place] = weight.ln();
-                }
-                let token = sampler.sample(&mut logits, &[]).unwrap() as usize;
-                counts[places.iter().position(|place| *place == token).unwrap()] += 1.0;
-            }
-            let expected = [1.0, 2.0, 5.0].map(|share| share / 8.0 * f64::from(samples));
-            let chi_squared: f64 = counts.iter().zip(expected).map(|(n, e)| (n - e).powi(2) / e).sum();
-            assert!(chi_squared < 13.8, "{counts:?}: chi squared {chi_squared}, 0.1 % lies above 13.8");
-        }
-    }
-
-    /// The candidates that remain, by the definitions and without regard to speed.
-    fn naive_candidates(logits: &[f32], options: &Sampling) -> Vec<u32> {
-        let mut kept: Vec<(f64, u32)> =
-            logits.iter().zip(0..).filter(|(l, _)| l.is_finite()).map(|(&l, t)| (f64::from(l), t)).collect();
-        kept.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        if options.top_k > 0 {
-            kept.truncate(options.top_k);
-        }
-        let weight = |logit: f64| ((logit - kept[0].0) / f64::from(options.temperature)).exp();
-        let sum: f64 = kept.iter().map(|(logit, _)| weight(*logit)).sum();
-        let mut nucleus = Vec::new();
-        let mut mass = 0.0;
-        for &(logit, token) in &kept {
-            nucleus.push((weight(logit) / sum, token));
-            mass += weight(logit) / sum;
-            // A hair's breadth apart from the sampler's f32: either reading is right.
-            if options.top_p < 1.0 && mass >= f64::from(options.top_p) + 1e-6 {
-                break;
-            }
-        }
-        let highest = nucleus[0].0;
-        nucleus.retain(|(p, _)| *p >= highest * f64::from(options.min_p) * (1.0 - 1e-6));
-        nucleus.into_iter().map(|(_, token)| token).collect()
-    }
-
-    proptest! {
-        /// Few logits of many, few different ones, and with a temperature that makes equals of
-        /// some.
-        #[test]
-        fn the_top_logits_give_what_all_give(
-            logits in prop::collection::vec(
-                prop_oneof![6 => (-40i8..40).prop_map(|x| f32::from(x) / 8.0), 2 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY)], 1..60),
-            temperature in prop_oneof![Just(0f32), 0.1f32..3.0, Just(1e30f32)],
-            top_k in 0usize..12,
-            top_p in 0.05f32..1.2,
-            min_p in 0f32..0.9,
-            seed in any::<u64>(),
-        ) {
-            let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
-            let (mut by_top, mut by_all) = (Sampler::new(&options), Sampler::new(&options));
-            let Some(count) = by_top.top_needed() else {
-                prop_assert!(temperature > 0.0 && top_k == 0);
-                return Ok(());
-            };
-            let mut top: Vec<(f32, u32)> = logits.iter().copied().zip(0..).filter(|top| top.0.is_finite()).collect();
-            top.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-            top.truncate(count);
-            for _ in 0..6 {
-                let sampled = by_top.sample_from_top(&top);
-                if let Some(token) = sampled {
-                    prop_assert_eq!(by_all.sample_unpenalized(&logits), Some(token));
-                } else {
-                    // Nothing has happened: all decide, and both go on alike.
-                    prop_assert_eq!(by_top.sample_unpenalized(&logits), by_all.sample_unpenalized(&logits));
-                }
-            }
-        }
-
-        #[test]
-        fn samples_only_what_the_options_leave(
-            logits in prop::collection::vec(
-                prop_oneof![8 => -20f32..20.0, 1 => Just(f32::NEG_INFINITY), 1 => Just(f32::NAN)], 1..200),
-            temperature in 0.1f32..3.0,
-            top_k in 0usize..8,
-            top_p in 0.05f32..1.2,
-            min_p in 0f32..0.9,
-            seed in any::<u64>(),
-        ) {
-            prop_assume!(logits.iter().any(|logit| logit.is_finite()));
-            let options = Sampling { temperature, top_k, top_p, min_p, seed, ..Sampling::default() };
-            let allowed = naive_candidates(&logits, &options);
-            let (mut sampler, mut twin) = (Sampler::new(&options), Sampler::new(&options).with_isa(Isa::SCALAR));
-            for _ in 0..8 {
-                let token = sampler.sample(&mut logits.clone(), &[]).unwrap();
-                prop_assert!(allowed.contains(&token), "{} not in {:?}", token, allowed);
-                prop_assert_eq!(twin.sample(&mut logits.clone(), &[]), Some(token));
-            }
-        }
-    }
-}
+mod tests;

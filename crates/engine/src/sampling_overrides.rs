@@ -1,27 +1,65 @@
 //! Sampling options that may be left out, of a request and of a model's file.
 
 use crate::gguf::Gguf;
-use crate::request::Sampling;
+use crate::request::{Biased, Sampling};
 
-/// Sampling options that override those of the model's file, which override [`Sampling`]'s default.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[allow(missing_docs, reason = "as in `Sampling`")]
-pub struct SamplingOverrides {
-    pub repetition_penalty: Option<f32>,
-    pub presence_penalty: Option<f32>,
-    pub frequency_penalty: Option<f32>,
-    pub penalty_last_n: Option<usize>,
-    pub temperature: Option<f32>,
-    pub top_k: Option<usize>,
-    pub top_p: Option<f32>,
-    pub min_p: Option<f32>,
-    pub seed: Option<u64>,
+/// Declares the options that may be left out, once for all that is done with each.
+macro_rules! overrides {
+    ($($name:ident: $type:ty,)*) => {
+        /// Sampling options that override those of the model's file, which override [`Sampling`]'s
+        /// default.
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[allow(missing_docs, reason = "as in `Sampling`")]
+        pub struct SamplingOverrides {
+            $(pub $name: Option<$type>,)*
+        }
+
+        impl SamplingOverrides {
+            /// These, and `model` where one is left out.
+            pub fn over(&self, model: &Sampling) -> Sampling {
+                Sampling { $($name: self.$name.clone().unwrap_or_else(|| model.$name.clone()),)* }
+            }
+        }
+
+        impl From<Sampling> for SamplingOverrides {
+            /// All are set.
+            fn from(sampling: Sampling) -> Self {
+                SamplingOverrides { $($name: Some(sampling.$name),)* }
+            }
+        }
+    };
+}
+
+overrides! {
+    logit_bias: Vec<(Biased, f32)>,
+    repetition_penalty: f32,
+    presence_penalty: f32,
+    frequency_penalty: f32,
+    penalty_last_n: usize,
+    dry_multiplier: f32,
+    dry_base: f32,
+    dry_allowed_length: usize,
+    dry_penalty_last_n: usize,
+    dry_sequence_breakers: Vec<String>,
+    temperature: f32,
+    dynatemp_range: f32,
+    dynatemp_exponent: f32,
+    top_k: usize,
+    typical_p: f32,
+    top_p: f32,
+    min_p: f32,
+    xtc_probability: f32,
+    xtc_threshold: f32,
+    mirostat: u8,
+    mirostat_tau: f32,
+    mirostat_eta: f32,
+    seed: u64,
 }
 
 impl SamplingOverrides {
     /// What the file in `gguf` recommends, in its keys `general.sampling.*`.
-    /// Values that make no sense are left out, and keys that there is no such step for (the order
-    /// of the steps, XTC, Mirostat).
+    /// Values that make no sense are left out, and the order of the steps, which is always the
+    /// same.
     /// Names as `gguf-py/gguf/constants.py` of llama.cpp has them.
     pub fn of(gguf: &Gguf) -> SamplingOverrides {
         let number = |name: &str, most: f32| {
@@ -43,39 +81,12 @@ impl SamplingOverrides {
             top_k: count("top_k", 0),
             top_p: number("top_p", 1.0),
             min_p: number("min_p", 1.0),
+            xtc_probability: number("xtc_probability", 1.0),
+            xtc_threshold: number("xtc_threshold", 1.0),
+            mirostat: count("mirostat", 0).and_then(|version| u8::try_from(version).ok()).filter(|&v| v <= 2),
+            mirostat_tau: number("mirostat_tau", f32::MAX),
+            mirostat_eta: number("mirostat_eta", f32::MAX),
             ..SamplingOverrides::default()
-        }
-    }
-
-    /// These, and `model` where one is left out.
-    pub fn over(&self, model: &Sampling) -> Sampling {
-        Sampling {
-            repetition_penalty: self.repetition_penalty.unwrap_or(model.repetition_penalty),
-            presence_penalty: self.presence_penalty.unwrap_or(model.presence_penalty),
-            frequency_penalty: self.frequency_penalty.unwrap_or(model.frequency_penalty),
-            penalty_last_n: self.penalty_last_n.unwrap_or(model.penalty_last_n),
-            temperature: self.temperature.unwrap_or(model.temperature),
-            top_k: self.top_k.unwrap_or(model.top_k),
-            top_p: self.top_p.unwrap_or(model.top_p),
-            min_p: self.min_p.unwrap_or(model.min_p),
-            seed: self.seed.unwrap_or(model.seed),
-        }
-    }
-}
-
-impl From<Sampling> for SamplingOverrides {
-    /// All are set.
-    fn from(sampling: Sampling) -> Self {
-        SamplingOverrides {
-            repetition_penalty: Some(sampling.repetition_penalty),
-            presence_penalty: Some(sampling.presence_penalty),
-            frequency_penalty: Some(sampling.frequency_penalty),
-            penalty_last_n: Some(sampling.penalty_last_n),
-            temperature: Some(sampling.temperature),
-            top_k: Some(sampling.top_k),
-            top_p: Some(sampling.top_p),
-            min_p: Some(sampling.min_p),
-            seed: Some(sampling.seed),
         }
     }
 }
@@ -94,7 +105,9 @@ mod tests {
             .meta("general.sampling.min_p", 7.0f32)
             .meta("general.sampling.penalty_repeat", 1.1f32)
             .meta("general.sampling.penalty_last_n", -1i32)
-            .meta("general.sampling.mirostat", 2i32);
+            .meta("general.sampling.mirostat", 2i32)
+            .meta("general.sampling.mirostat_tau", 3.0f32)
+            .meta("general.sampling.xtc_probability", 1.5f32);
         let of =
             |writer: Writer| SamplingOverrides::of(&Gguf::from_vec("test", writer.bytes().unwrap()).unwrap());
         let model = of(file).over(&Sampling::default());
@@ -104,12 +117,14 @@ mod tests {
             top_p: 0.95,
             repetition_penalty: 1.1,
             penalty_last_n: usize::MAX,
+            mirostat: 2,
+            mirostat_tau: 3.0,
             ..Sampling::default()
         };
         assert_eq!(model, expected);
         let asked =
             SamplingOverrides { temperature: Some(0.0), seed: Some(3), ..SamplingOverrides::default() };
-        assert_eq!(asked.over(&model), Sampling { temperature: 0.0, seed: 3, ..expected });
+        assert_eq!(asked.over(&model), Sampling { temperature: 0.0, seed: 3, ..expected.clone() });
         let all = Sampling { min_p: 0.1, ..Sampling::default() };
         assert_eq!(SamplingOverrides::from(all.clone()).over(&model), all);
         assert_eq!(of(Writer::new()), SamplingOverrides::default());

@@ -1,6 +1,7 @@
 //! A turn being decoded: its tokens, and the path of each new token from logits to events.
 
 mod listener;
+mod logprobs;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
 pub(crate) use listener::Listener;
+pub(crate) use logprobs::Logprobs;
 
 /// Tokens before the point where two prompts diverge that a miss shows.
 const SHOWN_BEFORE: usize = 4;
@@ -34,6 +36,8 @@ pub struct Sequence {
     pub sampler: Sampler,
     /// Whether tokens that end the turn are not sampled, nor repetition ends it.
     pub endless: bool,
+    /// What is reported of the tokens' probabilities, if anything is.
+    pub logprobs: Option<Logprobs>,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
     /// What comes in place of the sampled tokens.
@@ -127,7 +131,15 @@ impl Sequence {
     }
 
     fn sample(&mut self, logits: &mut dyn Logits, row: usize) -> Result<()> {
-        let token = match self.sample_from_top(logits, row)? {
+        let from_top = match &mut self.logprobs {
+            // Probabilities take all logits, as they were before any are changed.
+            Some(logprobs) => {
+                logprobs.read(logits.row(row)?, &self.tokenizer);
+                None
+            }
+            None => self.sample_from_top(logits, row)?,
+        };
+        let token = match from_top {
             Some(token) => token,
             None => self.sample_from_all(logits.row(row)?)?.ok_or(Error::NoToken)?,
         };
@@ -234,6 +246,9 @@ impl Sequence {
             self.finish(Finish::Stop);
             return Ok(());
         }
+        if let Some(logprobs) = &mut self.logprobs {
+            logprobs.note(token, &self.tokenizer);
+        }
         let text = self.text.push(token);
         let (text, stopped) = self.stop.push(&text);
         let reasoned = self.parser.is_reasoning();
@@ -270,6 +285,7 @@ impl Sequence {
             cached_tokens: self.data.found.as_ref().map_or(0, |found| found.cached),
             disk_tokens: self.data.found.as_ref().map_or(0, |found| found.disk),
             miss: self.miss(),
+            stop_text: self.stop.found().map(str::to_owned),
             completion_tokens: self.data.tokens.len() - self.data.prompt,
             time_to_first_token: first - self.started,
             prefill_time: self.data.spent.steps,
@@ -335,7 +351,17 @@ impl Sequence {
                     Event::ToolCall(ToolCall { id, name, arguments })
                 }
             };
-            let _ = self.events.send(Ok(event));
+            let tokens = match (&event, &mut self.logprobs) {
+                (
+                    Event::Text { .. } | Event::Reasoning { .. } | Event::ToolCallDelta { .. },
+                    Some(logprobs),
+                ) => logprobs.take(),
+                _ => Vec::new(),
+            };
+            let tokens = (!tokens.is_empty()).then_some(Event::Logprobs { tokens });
+            for event in tokens.into_iter().chain([event]) {
+                let _ = self.events.send(Ok(event));
+            }
         }
         None
     }

@@ -45,6 +45,7 @@ impl Stage {
             lookup: None,
             sampler: Sampler::new(&Sampling::default()),
             endless: false,
+            logprobs: None,
             constraint,
             answer: Vec::new().into_iter(),
             parser: Parser::new(turn),
@@ -53,7 +54,7 @@ impl Stage {
                 end: tokenizer.encode_within(turn.end_of_reasoning().unwrap_or_default()).unwrap(),
             },
             closer: if turn.must_call() { tokenizer.encode_within("\"").unwrap() } else { Vec::new() },
-            stop: StopTexts::new(&[]),
+            stop: StopTexts::new(&[], &[]),
             text: tokenizer.stream().with_special(),
             tokenizer,
             next_call: 0,
@@ -132,7 +133,7 @@ impl Play {
                 Ok(Event::Text { text }) => answer += &text,
                 Ok(Event::Reasoning { text }) => reasoning += &text,
                 Ok(Event::ToolCall(call)) => calls.push(call),
-                Ok(Event::ToolCallDelta { .. } | Event::Incomplete { .. }) => {}
+                Ok(Event::ToolCallDelta { .. } | Event::Incomplete { .. } | Event::Logprobs { .. }) => {}
                 Ok(Event::Done { finish, usage }) => end = Ok((finish, usage)),
                 Err(error) => end = Err(error),
             }
@@ -147,6 +148,7 @@ fn turn(tool_choice: ToolChoice, reasoning: Reasoning) -> Turn {
         format: Format::generic(),
         thinking: Some(Format::generic().thinking),
         schema: None,
+        grammar: None,
         string_limit: None,
         tools: vec![Tool { name: "count".into(), description: String::new(), parameters, strict: false }],
         tool_choice,
@@ -326,4 +328,60 @@ fn a_budget_of_reasoning_does_not_touch_the_answer() {
     let (reasoning, answer, _, end) = play.outcome();
     assert_eq!((reasoning.as_str(), answer.as_str()), ("", "an answer of more than two tokens"));
     assert_eq!(finish(end), Finish::Stop);
+}
+
+#[test]
+fn probabilities_are_reported_with_the_text_of_their_tokens() {
+    let stage = Stage::new();
+    let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Open), None);
+    play.sequence.logprobs = Some(Logprobs::new(2));
+    // A penalty and the grammar change what is sampled, not what the model thought.
+    play.sequence.sampler = Sampler::new(&Sampling { presence_penalty: 0.5, ..Sampling::default() });
+    play.say(&format!("hm</think>{}", call(7)));
+    play.end();
+    let size = stage.tokenizer.len();
+    let certain = (9.0 - (f64::exp(9.0) + size as f64 - 1.0).ln()) as f32;
+    let (mut text, mut kinds, mut sampled, mut forced) = (Vec::new(), Vec::new(), 0, 0);
+    let samples = play.samples;
+    drop(play.sequence);
+    let events: Vec<Event> = play.events.into_iter().map(Result::unwrap).collect();
+    for pair in events.windows(2) {
+        let Event::Logprobs { tokens } = &pair[0] else { continue };
+        kinds.push(match &pair[1] {
+            Event::Reasoning { .. } => 'r',
+            Event::ToolCallDelta { .. } => 'c',
+            other => panic!("{other:?} has no tokens"),
+        });
+        for token in tokens {
+            text.extend(&token.chosen.bytes);
+            assert_eq!(token.chosen.bytes, stage.tokenizer.token_bytes(token.chosen.token));
+            if token.top.is_empty() {
+                assert_eq!(token.chosen.logprob, 0.0);
+                forced += 1;
+                continue;
+            }
+            sampled += 1;
+            assert_eq!((token.top.len(), &token.top[0]), (2, &token.chosen));
+            assert!((token.chosen.logprob - certain).abs() < 1e-4, "{token:?}");
+            assert!((token.top[1].logprob - (certain - 9.0)).abs() < 1e-4, "{token:?}");
+        }
+    }
+    kinds.dedup();
+    assert_eq!(kinds, ['r', 'c']);
+    assert!(sampled > 0 && forced > 0 && sampled <= samples, "{sampled} and {forced} of {samples}");
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.starts_with("hm</think>") && text.contains("\"n\": 7"), "{text}");
+}
+
+#[test]
+fn a_stop_text_ends_json_and_is_told() {
+    let stage = Stage::new();
+    let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "string"}}});
+    let mut play = stage.play(&free().in_json(&schema), None);
+    play.sequence.stop = StopTexts::new(&["END".into()], &[]);
+    play.say("{\"n\": \"one END two\"}");
+    let (_, answer, _, end) = play.outcome();
+    let (finish, usage) = end.unwrap();
+    assert_eq!((finish, answer.as_str()), (Finish::Stop, "{\"n\": \"one "));
+    assert_eq!(usage.stop_text.as_deref(), Some("END"));
 }

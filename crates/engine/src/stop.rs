@@ -4,28 +4,43 @@
 #[derive(Debug)]
 pub struct StopTexts {
     texts: Vec<String>,
+    /// How many of them are found by name: the others end a turn without a word.
+    named: usize,
     held: String,
-    stopped: bool,
+    /// The one that came.
+    found: Option<usize>,
 }
 
 impl StopTexts {
+    /// `others` stop too, but are nobody's business.
     /// Empty texts are ignored.
-    pub fn new(texts: &[String]) -> Self {
-        let texts = texts.iter().filter(|text| !text.is_empty()).cloned().collect();
-        StopTexts { texts, held: String::new(), stopped: false }
+    pub fn new(texts: &[String], others: &[String]) -> Self {
+        let some = |texts: &[String]| texts.iter().filter(|text| !text.is_empty()).cloned().collect();
+        let (mut texts, others): (Vec<String>, Vec<String>) = (some(texts), some(others));
+        let named = texts.len();
+        texts.extend(others);
+        StopTexts { texts, named, held: String::new(), found: None }
+    }
+
+    /// The text that came, unless it is one of the others.
+    pub fn found(&self) -> Option<&str> {
+        self.found.filter(|&at| at < self.named).map(|at| self.texts[at].as_str())
     }
 
     /// What of the stream so far is certainly not part of a stop text, and whether one came.
     /// After that nothing does.
     pub fn push(&mut self, text: &str) -> (String, bool) {
-        if self.stopped {
+        if self.found.is_some() {
             return (String::new(), true);
         }
         self.held.push_str(text);
         // The first to be complete, so that it does not matter how the stream is cut.
-        let found = self.texts.iter().filter_map(|stop| Some((self.held.find(stop.as_str())?, stop.len())));
-        if let Some((at, _)) = found.min_by_key(|&(at, len)| (at + len, at)) {
-            self.stopped = true;
+        let found = self.texts.iter().enumerate().filter_map(|(index, stop)| {
+            let at = self.held.find(stop.as_str())?;
+            Some((at + stop.len(), at, index))
+        });
+        if let Some((_, at, index)) = found.min() {
+            self.found = Some(index);
             self.held.truncate(at);
             return (std::mem::take(&mut self.held), true);
         }
@@ -48,7 +63,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(texts: &[&str], pieces: &[&str], expected: &str, stopped: bool) {
-        let mut stop = StopTexts::new(&texts.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let mut stop = StopTexts::new(&texts.iter().map(ToString::to_string).collect::<Vec<_>>(), &[]);
         let mut out = String::new();
         let mut ended = false;
         for piece in pieces {
@@ -69,6 +84,19 @@ mod tests {
         check(&["bc", "abcd"], &["xab", "cd"], "xa", true);
         check(&[], &["a", "b"], "ab", false);
         check(&["ä!"], &["xä", "y"], "xäy", false);
+    }
+
+    #[test]
+    fn what_came_is_known_unless_it_is_nobodys_business() {
+        let texts = |texts: &[&str]| texts.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let found = |text: &str| {
+            let mut stop = StopTexts::new(&texts(&["", "one", "two"]), &texts(&["three"]));
+            let (_, stopped) = stop.push(text);
+            (stopped, stop.found().map(str::to_owned))
+        };
+        assert_eq!(found("two one"), (true, Some("two".into())));
+        assert_eq!(found("a three b one"), (true, None));
+        assert_eq!(found("on"), (false, None));
     }
 
     proptest! {

@@ -275,6 +275,7 @@ pub fn draws(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
                 .or_else(|| seed.as_i64().map(i64::cast_unsigned))
                 .ok_or_else(|| fields.refuse("seed", "must be a whole number"))?,
         }),
+        ..SamplingOverrides::default()
     })
 }
 

@@ -96,6 +96,7 @@ impl From<&ModelError> for Refusal {
         let param = match error.cause().downcast_ref() {
             Some(EngineError::Grammar(error)) => match error {
                 GrammarError::Schema { .. } | GrammarError::Build { tools: 0, .. } => "response_format",
+                GrammarError::Grammar { .. } => "grammar",
                 GrammarError::NoSuchTool { .. } => "tool_choice",
                 GrammarError::Parameters { .. } | GrammarError::Name { .. } | GrammarError::Build { .. } => {
                     "tools"

@@ -54,7 +54,7 @@ pub fn complete(model: &dyn ChatModel, request: Request, listener: &Listener) ->
             }
             // Pieces of a call are told as a whole, with the id that the model gives it at its end;
             // one that is cut off is no call.
-            Event::ToolCallDelta { .. } | Event::Incomplete { .. } => continue,
+            Event::ToolCallDelta { .. } | Event::Incomplete { .. } | Event::Logprobs { .. } => continue,
         };
         if !listener.send(Ok(piece)) {
             return Ok(());

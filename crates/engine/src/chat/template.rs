@@ -14,6 +14,7 @@ mod probe;
 mod signature;
 mod turns;
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::sync::OnceLock;
 
@@ -24,7 +25,7 @@ use serde_json::Map;
 
 use super::Format;
 use crate::jinja;
-use crate::request::Request;
+use crate::request::{ReasoningEffort, Request};
 use environment::Raised;
 pub(crate) use family::{Family, Traits};
 pub use generic::generic_messages;
@@ -102,6 +103,22 @@ pub struct Prompt {
     pub placeholders: Vec<(char, String)>,
     /// The end of `text` that only asks for the answer, for example `<|im_start|>assistant\n`.
     pub generation_prompt: String,
+    /// The thoughts and the text of the assistant's message that is to be continued, with
+    /// placeholders; they stand in no other field.
+    pub continued: Option<(String, String)>,
+    /// What of the answer `text` holds already, as the model would have written it.
+    pub continuation: String,
+}
+
+impl Prompt {
+    /// Appends the beginning of an answer, in which placeholders may stand.
+    pub fn continue_with(&mut self, beginning: &str) {
+        self.text += beginning;
+        self.continuation = self
+            .placeholders
+            .iter()
+            .fold(beginning.to_owned(), |text, (character, plain)| text.replace(*character, plain));
+    }
 }
 
 /// A model's chat template, compiled.
@@ -254,13 +271,26 @@ impl ChatTemplate {
         if !std::ptr::eq(self, self.serving(request)) {
             return self.serving(request).render(request, control, now);
         }
+        let (request, continued) = match request.continue_final_message.then(|| request.messages.split_last())
+        {
+            Some(Some((last, before))) => {
+                let before = Request { messages: before.to_vec(), ..request.clone() };
+                let thoughts = last.reasoning_content.as_deref().unwrap_or_default();
+                (Cow::Owned(before), Some([thoughts, &last.content].map(serde_json::Value::from)))
+            }
+            _ => (Cow::Borrowed(request), None),
+        };
+        let request = request.as_ref();
         let dialect = self.dialect;
         let reading = *self.reading.get_or_init(|| Reading::of(self));
         let mut messages = dialect.messages(request);
         let mut tools: Vec<_> = request.tools.iter().map(tool_value).collect();
 
-        let mut placeholders = Placeholders::new(control, &self.source, messages.iter().chain(&tools));
-        messages.iter_mut().chain(&mut tools).try_for_each(|value| placeholders.protect(value))?;
+        let mut continued = continued.map(Vec::from).unwrap_or_default();
+        let values = messages.iter().chain(&tools).chain(&continued);
+        let mut placeholders = Placeholders::new(control, &self.source, values);
+        let mut values = messages.iter_mut().chain(&mut tools).chain(&mut continued);
+        values.try_for_each(|value| placeholders.protect(value))?;
 
         let format = self.calls.unwrap_or(Format::generic());
         if dialect.without_calls {
@@ -292,10 +322,16 @@ impl ChatTemplate {
             // Qwen, GLM and SmolLM call it the one, DeepSeek and Granite the other.
             variables.insert("enable_thinking".into(), thinking.into());
             variables.insert("thinking".into(), thinking.into());
-            if dialect.harmony && !thinking {
-                // These models always think; this is the least they can.
-                variables.insert("reasoning_effort".into(), "low".into());
-            }
+        }
+        let effort = request.reasoning_effort.map(|effort| match effort {
+            ReasoningEffort::Low => "low",
+            ReasoningEffort::Medium => "medium",
+            ReasoningEffort::High => "high",
+        });
+        // Harmony's models always think; this is the least they can.
+        let least = (dialect.harmony && request.thinking == Some(false)).then_some("low");
+        if let Some(effort) = least.or(effort) {
+            variables.insert("reasoning_effort".into(), effort.into());
         }
         variables.insert("add_generation_prompt".into(), true.into());
         let text = self.render_values(&variables, now)?;
@@ -310,7 +346,14 @@ impl ChatTemplate {
         variables.insert("add_generation_prompt".into(), false.into());
         let history = self.render_values(&variables, now).unwrap_or_else(|_| text.clone());
         let generation_prompt = text[common_prefix(&text, &history)..].to_owned();
-        Ok(Prompt { text, placeholders: placeholders.into_used(), generation_prompt })
+        let mut continued = continued.iter().map(|value| value.as_str().unwrap_or_default().to_owned());
+        Ok(Prompt {
+            text,
+            placeholders: placeholders.into_used(),
+            generation_prompt,
+            continued: continued.next().zip(continued.next()),
+            continuation: String::new(),
+        })
     }
 }
 

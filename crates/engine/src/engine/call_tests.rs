@@ -13,7 +13,7 @@ use super::*;
 use crate::gguf::{Array, Writer};
 use crate::gguf::{TensorType, Value as Meta};
 use crate::grammar::tests::OTHERS as MARKERS;
-use crate::request::{Finish, Message, Sampling, Tool, ToolCall, ToolChoice};
+use crate::request::{Event, Finish, Message, Sampling, Tool, ToolCall, ToolChoice};
 
 const TEMPLATE: &str = "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
      {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";

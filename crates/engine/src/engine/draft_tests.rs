@@ -8,7 +8,7 @@ use serde_json::json;
 use super::tests::{TEMPLATE, collect};
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{DraftUsage, Message, Sampling, Segment, Tool, Usage};
+use crate::request::{Biased, DraftUsage, Event, Message, Sampling, Segment, Tool, Usage};
 
 /// Fixtures of every mechanism; the tokenizers are all alike.
 const CASES: [&str; 11] = [
@@ -88,6 +88,20 @@ fn tool() -> Tool {
     }
 }
 
+/// One of the steps that know what came before, or take more than one random number.
+fn more(at: usize) -> Sampling {
+    let off = Sampling::default();
+    match at % 8 {
+        0 => Sampling { dry_multiplier: 0.8, ..off },
+        1 => Sampling { xtc_probability: 0.5, ..off },
+        2 => Sampling { mirostat: 1, ..off },
+        3 => Sampling { mirostat: 2, mirostat_tau: 3.0, ..off },
+        4 => Sampling { typical_p: 0.8, dynatemp_range: 0.5, ..off },
+        5 => Sampling { logit_bias: vec![(Biased::Text("house".into()), 3.0)], ..off },
+        _ => off,
+    }
+}
+
 /// A turn of the kind that `at` says: free or a call, greedy or sampled; and some of the words of
 /// the prompt come again.
 fn request(at: usize, tokens: usize) -> Request {
@@ -108,10 +122,11 @@ fn request(at: usize, tokens: usize) -> Request {
                 top_p: [1.0, 0.9][at % 2],
                 repetition_penalty: [1.0, 1.1][at / 2 % 2],
                 seed: at as u64,
-                ..Sampling::default()
+                ..more(at / 3)
             },
         },
         max_tokens: Some(tokens),
+        logprobs: (at % 7 == 3).then_some(2),
         ..Request::default()
     }
 }

@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::tests::{TEMPLATE, collect};
 use super::*;
 use crate::gguf::{GgufError, Writer};
-use crate::request::{Message, Sampling};
+use crate::request::{Event, Message, Sampling};
 
 /// A copy of a small model.
 fn copy(folder: &Path) -> PathBuf {

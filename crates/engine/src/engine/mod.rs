@@ -1,17 +1,18 @@
 //! The face of the engine: load a model, generate turns.
 //! One thread owns the model and serves all requests together.
 
+mod events;
+mod sampling;
 mod segments;
 mod serve;
 mod template;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::task::Poll;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -28,19 +29,20 @@ use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
-use crate::grammar::Grammar;
+use crate::grammar::{Constraint, Grammar, to_lark};
 use crate::memory::{self, MemoryEstimate};
 use crate::offload::{Model, Offload, ResolvedDevice};
 use crate::pool::{Pool, SequenceData};
 use crate::prompt_lookup::PromptLookup;
 use crate::repetition::{CallLog, CycleDetector};
-use crate::request::{Event, Request, Sampling, ToolChoice};
-use crate::sampler::Sampler;
+use crate::request::{Request, Sampling, ToolChoice};
 use crate::sampling_overrides::SamplingOverrides;
-use crate::sequence::{Listener, ReasoningBudget, Sequence};
+use crate::sequence::{Listener, Logprobs, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+pub use events::Events;
+use sampling::sampler;
 use segments::{Renderer, Segments};
 use serve::start;
 pub use template::{Chosen, chat_template};
@@ -335,7 +337,13 @@ impl Engine {
 
     fn renderer(&self) -> Renderer<'_> {
         let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
-        Renderer { template: &self.template, tokenizer: &self.tokenizer, control: &self.control, now }
+        Renderer {
+            template: &self.template,
+            format: self.format.unwrap_or(Format::generic()),
+            tokenizer: &self.tokenizer,
+            control: &self.control,
+            now,
+        }
     }
 
     /// How calls are written; `None` = the chat template shows a way that is not known.
@@ -373,9 +381,15 @@ impl Engine {
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
         }
-        if request.ignore_eos && !(request.tools.is_empty() && request.schema.is_none()) {
-            let reason = "ignore_eos can't be honoured with tools or a schema: they say where an answer ends";
-            return Err(Error::InvalidRequest { reason: reason.into() });
+        let invalid = |reason: &str| Err(Error::InvalidRequest { reason: reason.into() });
+        let shaped = request.schema.is_some() || request.grammar.is_some();
+        if request.ignore_eos && (shaped || !request.tools.is_empty()) {
+            return invalid(
+                "ignore_eos can't be honoured with tools, a schema or a grammar: they say where an answer ends",
+            );
+        }
+        if request.schema.is_some() && request.grammar.is_some() {
+            return invalid("a schema and a grammar can't both shape the answer: give one of them");
         }
         if tokens.len() >= self.context {
             return Err(Error::PromptTooLong { prompt: tokens.len(), context: self.context });
@@ -383,10 +397,13 @@ impl Engine {
         if tokens.len() >= self.capacity {
             return Err(Error::OutOfBlocks { capacity: self.capacity });
         }
-        let format = self.format.unwrap_or(Format::generic());
-        // A bare prompt shows no reasoning and no calls.
-        let source = if request.prompt.is_some() { "" } else { self.template.serving(request).source() };
-        let asked = Turn::new(format, request, source, &prompt.generation_prompt);
+        let asked = by.turn(request, &prompt);
+        let shaped = match (&request.schema, &request.grammar) {
+            (Some(schema), _) => Some(asked.clone().in_json(schema)),
+            (None, Some(grammar)) => Some(asked.clone().in_grammar(&to_lark(grammar)?)),
+            (None, None) => None,
+        };
+        let sampler = sampler(&request.sampling, &self.tokenizer)?.with_isa(self.isa);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
         let left = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
@@ -395,23 +412,33 @@ impl Engine {
         let sequence = |turn: &Turn| -> Result<Sequence> {
             let mut data = SequenceData::new(tokens.clone(), prefix.clone());
             data.single = !self.drafts;
+            let mut constraint = self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?;
+            let mut parser = Parser::new(turn);
+            // Visible control tokens: some files mark the tags of calls as such.
+            let mut text = self.tokenizer.stream().with_special();
+            if !prompt.continuation.is_empty() {
+                // Whoever asks knows it: what comes of it is not reported.
+                drop(parser.push(&prompt.continuation));
+                let tokens = self.tokenizer.encode_within(&prompt.continuation)?;
+                tokens.iter().for_each(|&token| drop(text.push(token)));
+                begin_with(constraint.as_mut(), &tokens)?;
+            }
             Ok(Sequence {
                 data,
                 limit,
                 lookup: self.speculates.then(|| PromptLookup::new(limit)),
-                sampler: Sampler::new(&request.sampling).with_isa(self.isa),
+                sampler: sampler.clone(),
                 endless: request.ignore_eos,
-                constraint: self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?,
+                logprobs: request.logprobs.map(Logprobs::new),
+                constraint,
                 answer: Vec::new().into_iter(),
-                parser: Parser::new(turn),
-                stop: match &turn.schema {
-                    // JSON says itself where it ends, and may contain any text.
-                    Some(_) => StopTexts::new(&[]),
-                    None if request.ignore_eos => StopTexts::new(&request.stop),
-                    None => StopTexts::new(&[request.stop.as_slice(), &self.stops].concat()),
+                parser,
+                // What has a shape says itself where it ends, and may contain any text.
+                stop: match turn.has_shape() || request.ignore_eos {
+                    true => StopTexts::new(&request.stop, &[]),
+                    false => StopTexts::new(&request.stop, &self.stops),
                 },
-                // Visible control tokens: some files mark the tags of calls as such.
-                text: self.tokenizer.stream().with_special(),
+                text,
                 tokenizer: self.tokenizer.clone(),
                 next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
                 events: Listener::new(sender.clone()),
@@ -431,8 +458,8 @@ impl Engine {
             first.limit = limit.min(tokens.len() + answer.len().max(1));
             first.constraint = None;
             first.answer = answer.into_iter();
-        } else if let Some(schema) = &request.schema {
-            let answer = sequence(&asked.clone().in_json(schema))?;
+        } else if let Some(shaped) = &shaped {
+            let answer = sequence(shaped)?;
             match asked.tool_choice {
                 _ if asked.permitted().next().is_none() => first = answer,
                 ToolChoice::Auto => first.events.otherwise(answer),
@@ -469,49 +496,6 @@ impl Drop for Engine {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// The events of one turn, as they happen.
-/// After an error, or after `Done`, there are no more.
-#[derive(Debug)]
-pub struct Events {
-    receiver: mpsc::Receiver<Result<Event>>,
-    cancelled: Arc<AtomicBool>,
-    ended: bool,
-}
-
-impl Events {
-    /// The next event; pending if none comes within `time`, as while a long prompt is computed.
-    pub fn poll(&mut self, time: Duration) -> Poll<Option<Result<Event>>> {
-        if self.ended {
-            return Poll::Ready(None);
-        }
-        let event = match self.receiver.recv_timeout(time) {
-            Ok(event) => event,
-            Err(RecvTimeoutError::Timeout) => return Poll::Pending,
-            Err(RecvTimeoutError::Disconnected) => Err(Error::Stopped),
-        };
-        self.ended = matches!(event, Ok(Event::Done { .. }) | Err(_));
-        Poll::Ready(Some(event))
-    }
-}
-
-impl Iterator for Events {
-    type Item = Result<Event>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Poll::Ready(event) = self.poll(Duration::MAX) {
-                return event;
-            }
-        }
-    }
-}
-
-impl Drop for Events {
-    fn drop(&mut self) {
-        self.cancelled.store(true, Ordering::Relaxed);
     }
 }
 
@@ -587,6 +571,17 @@ fn fingerprint(
     Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }
 
+/// Lets a turn begin with what the prompt holds of its answer.
+fn begin_with(constraint: Option<&mut Constraint>, tokens: &[u32]) -> Result<()> {
+    let Some(constraint) = constraint else { return Ok(()) };
+    if !constraint.allows_all(tokens)? {
+        let reason = "the message that is to be continued can't begin an answer with these tools, this schema or \
+                      this grammar";
+        return Err(Error::InvalidRequest { reason: reason.into() });
+    }
+    Ok(tokens.iter().try_for_each(|&token| constraint.accept(token))?)
+}
+
 /// Whether the vocabulary has what calls in `format` need.
 fn check(format: &Format, tokenizer: &Tokenizer, model: &str) -> Result<()> {
     match format.missing_marker(&|text| tokenizer.id(text)) {
@@ -606,5 +601,7 @@ mod full_tests;
 #[cfg(test)]
 #[cfg(unix)]
 mod lost_tests;
+#[cfg(test)]
+mod parameter_tests;
 #[cfg(test)]
 mod tests;

@@ -12,11 +12,11 @@ use std::sync::{Mutex, PoisonError};
 
 use jiff::civil::DateTime;
 
-use crate::Result;
 use crate::cache::Prefix;
-use crate::chat::{ChatTemplate, Prompt};
-use crate::request::{Message, Request, Segment, Tool};
+use crate::chat::{ChatTemplate, Format, Prompt, Turn};
+use crate::request::{Message, ReasoningEffort, Request, Role, Segment, Tool};
 use crate::tokenizer::Tokenizer;
+use crate::{Error, Result};
 
 /// Tails that no tokenizer joins with what stands before them in the same way.
 const PROBES: [&str; 2] = ["Probe", "7 of them"];
@@ -35,7 +35,7 @@ pub(super) struct Segments {
 struct Known {
     system: Vec<Segment>,
     tools: Vec<Tool>,
-    thinking: Option<bool>,
+    reasoning: (Option<bool>, Option<ReasoningEffort>),
     /// Up to the last boundary.
     tokens: Vec<u32>,
     ends: Vec<usize>,
@@ -46,6 +46,8 @@ struct Known {
 pub(super) struct Renderer<'a> {
     /// The template.
     pub template: &'a ChatTemplate,
+    /// How the model writes a turn.
+    pub format: &'static Format,
     /// The tokenizer.
     pub tokenizer: &'a Tokenizer,
     /// Texts that message contents must not forge.
@@ -60,12 +62,35 @@ impl Renderer<'_> {
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
     pub(super) fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
-        let prompt = match &request.prompt {
+        let mut prompt = match &request.prompt {
             Some(text) => Prompt { text: text.clone(), ..Prompt::default() },
             None => self.template.render(request, self.control, self.now)?,
         };
+        if request.continue_final_message {
+            let last = request.messages.last();
+            let text = last.filter(|last| last.role == Role::Assistant && last.tool_calls.is_empty());
+            let beginning = match (text, prompt.continued.take()) {
+                (Some(_), Some((thoughts, text))) => {
+                    self.turn(request, &prompt).continuation(&thoughts, &text)
+                }
+                _ => String::new(),
+            };
+            if beginning.is_empty() {
+                let reason =
+                    "continue_final_message takes a last message of the assistant that has text and no calls";
+                return Err(Error::InvalidRequest { reason: reason.into() });
+            }
+            prompt.continue_with(&beginning);
+        }
         let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.placeholders)?;
         Ok((prompt, tokens))
+    }
+
+    /// The turn that `request` asks for behind its prompt.
+    pub(super) fn turn(&self, request: &Request, prompt: &Prompt) -> Turn {
+        // A bare prompt shows no reasoning and no calls.
+        let template = if request.prompt.is_some() { "" } else { self.template.serving(request).source() };
+        Turn::new(self.format, request, template, &prompt.generation_prompt)
     }
 
     /// The tokens of `answer` to `request`, whose own are `tokens`, as they stand in the prompts
@@ -75,8 +100,14 @@ impl Renderer<'_> {
     /// As [`Renderer::prompt`].
     pub(super) fn answer(&self, request: &Request, answer: &Message, tokens: &[u32]) -> Result<Vec<u32>> {
         let [one, other] = PROBES.map(|probe| {
-            let mut later = request.clone();
-            later.messages.extend([answer.clone(), Message::user(probe)]);
+            let (mut later, mut answer) = (request.clone(), answer.clone());
+            if std::mem::take(&mut later.continue_final_message)
+                && let Some(begun) = later.messages.pop()
+            {
+                answer.content = [begun.content.trim_end(), &answer.content].concat();
+                answer.reasoning_content = begun.reasoning_content.or(answer.reasoning_content);
+            }
+            later.messages.extend([answer, Message::user(probe)]);
             self.prompt(&later).map(|(_, tokens)| tokens)
         });
         let mut answer_tokens = one?;
@@ -121,7 +152,7 @@ impl Segments {
         known.push(Known {
             system: request.system.clone(),
             tools: request.tools.clone(),
-            thinking: request.thinking,
+            reasoning: (request.thinking, request.reasoning_effort),
             tokens: tokens[..ends.last().copied().unwrap_or(0)].to_vec(),
             ends: ends.clone(),
         });
@@ -133,7 +164,7 @@ impl Segments {
         let at = known.iter().position(|known| {
             known.system == request.system
                 && known.tools == request.tools
-                && known.thinking == request.thinking
+                && known.reasoning == (request.thinking, request.reasoning_effort)
                 && tokens.starts_with(&known.tokens)
         })?;
         let found = known.remove(at);
@@ -149,6 +180,7 @@ fn ends(by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
         messages: vec![Message::user(text)],
         tools: request.tools.clone(),
         thinking: request.thinking,
+        reasoning_effort: request.reasoning_effort,
         ..Request::default()
     };
     // What a template refuses has no boundaries.

@@ -84,7 +84,13 @@ fn ids_of_segments_never_depend_on_what_follows() {
         for (vocabulary, tokenizer) in &tokenizers {
             let control: Vec<String> = tokenizer.control_texts().map(String::from).collect();
             let Ok(template) = ChatTemplate::new(&source, "<s>", "</s>") else { continue };
-            let by = Renderer { template: &template, tokenizer, control: &control, now: NOON };
+            let by = Renderer {
+                template: &template,
+                format: Format::generic(),
+                tokenizer,
+                control: &control,
+                now: NOON,
+            };
             let b = "# B\n\nHow one does b";
             let placed: Vec<_> =
                 tails().into_iter().filter_map(|tail| place(by, &request(b, tail))).collect();
@@ -140,7 +146,13 @@ fn what_was_found_is_found_again_at_once() {
     let source = "<|im_start|>system\n{{ messages[0].content }}{{ strftime_now('%d') }}{% for m in messages[1:] %}{{ m.content }}{% endfor %}\n\
          {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
     let template = ChatTemplate::new(source, "", "").unwrap();
-    let by = Renderer { template: &template, tokenizer: &tokenizer, control: &[], now: NOON };
+    let by = Renderer {
+        template: &template,
+        format: Format::generic(),
+        tokenizer: &tokenizer,
+        control: &[],
+        now: NOON,
+    };
     let segments = Segments::default();
     let find = |by: Renderer, text: &str| {
         let request = Request { tools: Vec::new(), ..request("# B", vec![Message::user(text)]) };

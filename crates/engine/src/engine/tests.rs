@@ -1,12 +1,14 @@
 //! Turns of a tiny model with random weights: what it says is noise, how it is served is not.
 
 use std::path::Path;
+use std::task::Poll;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, Usage};
+use crate::request::{Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, Usage};
 
 pub(super) const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
@@ -21,24 +23,24 @@ fn model(template: Option<&str>) -> Gguf {
     Gguf::from_vec("tiny", writer.bytes().unwrap()).unwrap()
 }
 
-fn engine(context: usize, parallel: usize) -> Engine {
+pub(super) fn engine(context: usize, parallel: usize) -> Engine {
     let options =
         Options { context: Some(context), parallel, kv: KvType::F32, threads: 2, ..Options::default() };
     Engine::load(&model(Some(TEMPLATE)), &options).unwrap()
 }
 
-fn request(text: &str, max_tokens: usize) -> Request {
+pub(super) fn request(text: &str, max_tokens: usize) -> Request {
     Request { messages: vec![Message::user(text)], max_tokens: Some(max_tokens), ..Request::default() }
 }
 
 pub(super) struct Turn {
     pub text: String,
     calls: Vec<ToolCall>,
-    finish: Finish,
+    pub finish: Finish,
     pub usage: Usage,
 }
 
-fn turn(engine: &Engine, request: &Request) -> Turn {
+pub(super) fn turn(engine: &Engine, request: &Request) -> Turn {
     collect(engine.generate(request).unwrap())
 }
 
@@ -47,7 +49,7 @@ pub(super) fn collect(events: Events) -> Turn {
     for event in events {
         match event.unwrap() {
             Event::Text { text: piece } => text += &piece,
-            Event::Reasoning { .. } => {}
+            Event::Reasoning { .. } | Event::Logprobs { .. } => {}
             Event::ToolCall(call) => calls.push(call),
             Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
             Event::Done { finish, usage } => return Turn { text, calls, finish, usage },
@@ -56,7 +58,7 @@ pub(super) fn collect(events: Events) -> Turn {
     unreachable!("every turn ends with Done")
 }
 
-fn sampled(text: &str, seed: u64) -> Request {
+pub(super) fn sampled(text: &str, seed: u64) -> Request {
     let sampling = Sampling { temperature: 1.5, seed, ..Sampling::default() };
     Request { sampling, ..request(text, 24) }
 }
@@ -278,7 +280,7 @@ fn a_model_without_native_calls_calls_in_the_house_format() {
 }
 
 /// A schema of which a random model makes short work.
-fn verdict() -> serde_json::Value {
+pub(super) fn verdict() -> serde_json::Value {
     json!({
         "type": "object",
         "properties": {"verdict": {"enum": ["yes", "no"]}, "sure": {"type": "boolean"}, "count": {"type": "integer", "maximum": 9, "minimum": 0}},
@@ -291,13 +293,7 @@ fn a_turn_with_a_schema_is_valid_json() {
     let engine = engine(512, 1);
     let validator = jsonschema::validator_for(&verdict()).unwrap();
     for seed in 0..12 {
-        let request = Request {
-            schema: Some(verdict()),
-            max_tokens: Some(60),
-            // A text that the answer contains does not end it.
-            stop: vec!["sure".into()],
-            ..sampled("which", seed)
-        };
+        let request = Request { schema: Some(verdict()), max_tokens: Some(60), ..sampled("which", seed) };
         let turn = turn(&engine, &request);
         assert_eq!(turn.finish, Finish::Stop, "seed {seed}: {}", turn.text);
         let value: serde_json::Value = serde_json::from_str(&turn.text).unwrap();

@@ -9,6 +9,7 @@ mod cache;
 mod constraint;
 mod cost;
 mod decimal;
+mod gbnf;
 mod json;
 mod schema;
 mod text;
@@ -25,6 +26,7 @@ use toktrie::TokEnv;
 
 use cache::{Compiled, GrammarCache};
 pub(crate) use constraint::Constraint;
+pub(crate) use gbnf::to_lark;
 pub use schema::{SchemaError, loosened, violation};
 
 use crate::chat::Turn;
@@ -60,6 +62,12 @@ pub enum GrammarError {
     Schema {
         /// Keyword, place and reason.
         refusal: SchemaError,
+    },
+    /// The grammar of the answer can't be used.
+    #[error("the grammar can't be used: {message}")]
+    Grammar {
+        /// Where it is wrong, and what is.
+        message: String,
     },
     /// The schema of a tool's arguments can't be honoured in full.
     #[error("the parameters of tool {tool} can't be guaranteed: {refusal}")]
@@ -138,7 +146,8 @@ impl Grammar {
         factory.map_err(|message| GrammarError::Vocabulary { message: message.clone() })
     }
 
-    /// The constraint of a turn; `None` for one without tools or schema, which may say anything.
+    /// The constraint of a turn; `None` for one without tools, schema or grammar, which may say
+    /// anything.
     /// `token` gives the id of a text that is a single control or user-defined token.
     ///
     /// # Errors
@@ -160,7 +169,7 @@ impl Grammar {
             let tools = turn.tools.iter().map(|tool| tool.name.clone()).collect();
             return Err(GrammarError::NoSuchTool { wanted, tools });
         }
-        if turn.tools.is_empty() && turn.schema.is_none() {
+        if turn.tools.is_empty() && !turn.has_shape() {
             return Ok(None);
         }
         let started = Instant::now();
@@ -182,6 +191,11 @@ impl Grammar {
         let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
             if turn.schema.is_some() {
                 return Err(GrammarError::Schema { refusal: SchemaError::of_whole(message) });
+            }
+            if let Some(grammar) = &turn.grammar {
+                // Alone it has the lines that its author knows.
+                let alone = self.compile(TopLevelGrammar::from_lark(grammar.clone()));
+                return Err(GrammarError::Grammar { message: alone.err().unwrap_or(message) });
             }
             // Only now is it worth the time to find the schema that is to blame.
             permitted.iter().try_for_each(|tool| {

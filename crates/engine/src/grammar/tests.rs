@@ -224,6 +224,19 @@ pub(crate) fn parser(lark: &str) -> TokenParser {
     Vocabulary::get(Kind::Text).grammar.compile(TopLevelGrammar::from_lark(lark.into())).unwrap()
 }
 
+/// Whether a text is complete by a grammar.
+pub(crate) fn accepts_in_lark(lark: &str, text: &str) -> bool {
+    let mut constraint = Constraint::new(parser(lark), true, Duration::ZERO);
+    for token in vocabulary().tokenize(text) {
+        if !constraint.allows(token).unwrap() {
+            return false;
+        }
+        constraint.accept(token).unwrap();
+    }
+    let end = constraint.trie().eos_token();
+    constraint.finished() || constraint.allows(end).unwrap()
+}
+
 /// Single bytes and some longer tokens.
 pub(crate) fn vocabulary() -> TokEnv {
     Vocabulary::get(Kind::Text).env.clone()
@@ -280,6 +293,7 @@ fn turn(tool_choice: ToolChoice) -> Turn {
         parallel_tool_calls: false,
         reasoning: Reasoning::Never,
         schema: None,
+        grammar: None,
         string_limit: None,
     }
 }

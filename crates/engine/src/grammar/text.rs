@@ -96,7 +96,7 @@ fn class(set: &ClassUnicode) -> String {
     }
 }
 
-fn hexadecimal(character: char) -> String {
+pub(super) fn hexadecimal(character: char) -> String {
     if character.is_ascii_alphanumeric() {
         character.into()
     } else {

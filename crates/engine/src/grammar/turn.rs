@@ -29,7 +29,7 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     let permitted: Vec<&Tool> = turn.permitted().collect();
     let must = turn.must_call();
 
-    let gap = must || turn.schema.is_some() || layout == Layout::Messages;
+    let gap = must || turn.has_shape() || layout == Layout::Messages;
     let reasoning = reasoning(turn, gap, &mut rules);
     let (before, after) = turn.format.answer;
     let (before, after) = (rules.literal(before), rules.literal(after));
@@ -39,6 +39,12 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
         let written = schema::strict(schema).map_err(refused)?;
         let value = rules.json(&written).map_err(refused)?;
         rules.add("answer", &value);
+        return Ok((rules.into_text(), Vec::new()));
+    }
+    if let Some(grammar) = &turn.grammar {
+        rules.add("start", &format!("{reasoning} {before} answer {after}"));
+        // A grammar within this one: its names are its own.
+        rules.add("answer", &format!("%lark {{\n{grammar}\n}}"));
         return Ok((rules.into_text(), Vec::new()));
     }
     // At the start of a turn the parser knows the marks of reasoning even if they are cut short.

@@ -36,6 +36,7 @@ impl ProbeTurns {
             format: Format::generic(),
             thinking: None,
             schema: None,
+            grammar: None,
             string_limit: None,
             tools: tools(count),
             tool_choice: ToolChoice::Required,

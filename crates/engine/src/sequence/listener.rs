@@ -38,7 +38,11 @@ impl Listener {
     /// False if nobody listens any more.
     pub(crate) fn send(&mut self, event: Result<Event>) -> bool {
         match (event, &mut self.instead) {
-            (Ok(event @ (Event::Text { .. } | Event::Reasoning { .. })), Some(_)) => {
+            // A call is known by the event itself, which comes after its tokens' probabilities.
+            (
+                Ok(event @ (Event::Text { .. } | Event::Reasoning { .. } | Event::Logprobs { .. })),
+                Some(_),
+            ) => {
                 self.held_back.push(event);
                 true
             }

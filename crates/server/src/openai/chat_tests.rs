@@ -56,6 +56,7 @@ fn what_is_honoured() {
         top_p: Some(0.5),
         min_p: Some(0.25),
         seed: Some(9),
+        ..SamplingOverrides::default()
     };
     let fields = json!({
         "repetition_penalty": 1.5, "repeat_penalty": 1.5, "presence_penalty": -0.5, "frequency_penalty": 0.25, "repeat_last_n": 5,

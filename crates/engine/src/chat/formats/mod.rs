@@ -304,6 +304,8 @@ pub struct Turn {
     pub thinking: Option<Thinking>,
     /// The schema of the text, if that has to be JSON.
     pub schema: Option<Value>,
+    /// The grammar of the text in Lark, if it has one.
+    pub grammar: Option<String>,
     /// Most characters of a string in a call's arguments, unless its schema sets a limit itself.
     /// With it lists, free-form objects and free-form values end too, so that a call does: all but
     /// schemas that recurse.
@@ -327,6 +329,7 @@ impl Turn {
             reasoning,
             thinking,
             schema: None,
+            grammar: None,
             string_limit: request.string_limit,
         }
     }
@@ -337,9 +340,37 @@ impl Turn {
         Turn { tools: Vec::new(), tool_choice: ToolChoice::None, schema: Some(schema.clone()), ..self }
     }
 
+    /// The same turn, without calls and with a text by a grammar in Lark.
+    #[must_use]
+    pub fn in_grammar(self, lark: &str) -> Self {
+        Turn { tools: Vec::new(), tool_choice: ToolChoice::None, grammar: Some(lark.into()), ..self }
+    }
+
+    /// Whether something says of every text whether it is complete.
+    pub fn has_shape(&self) -> bool {
+        self.schema.is_some() || self.grammar.is_some()
+    }
+
+    /// What a turn begins with that goes on with this text, after these thoughts: the marks of both
+    /// too, as the model would have written them.
+    /// Without a text the thoughts go on.
+    pub fn continuation(&self, thoughts: &str, text: &str) -> String {
+        let (thoughts, text) = (thoughts.trim_end(), text.trim_end());
+        let marks = self.thinking.filter(|_| self.reasoning != Reasoning::Never);
+        let thinks = self.reasoning == Reasoning::Open || !thoughts.is_empty();
+        let thought = marks.filter(|_| thinks).map_or(String::new(), |marks| {
+            let open = if self.reasoning == Reasoning::Open { "" } else { marks.open };
+            let line = if marks.gap.starts_with('\n') { "\n" } else { "" };
+            let close = [line, marks.close, marks.gap].concat();
+            format!("{open}{thoughts}{}", if text.is_empty() { "" } else { &close })
+        });
+        let before = if text.is_empty() { "" } else { self.format.answer.0 };
+        [&thought, before, text].concat()
+    }
+
     /// Whether it has to be a call.
     pub fn must_call(&self) -> bool {
-        self.schema.is_none() && matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
+        !self.has_shape() && matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
     }
 
     /// The text that ends the reasoning of this turn; `None` if it has none.

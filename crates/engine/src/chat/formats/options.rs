@@ -69,6 +69,7 @@ impl ParseOptions {
             reasoning: if apart { Reasoning::Optional } else { Reasoning::Never },
             thinking,
             schema: None,
+            grammar: None,
             string_limit: None,
         }
     }

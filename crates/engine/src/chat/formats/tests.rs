@@ -26,6 +26,7 @@ fn turn(reasoning: Reasoning) -> Turn {
         parallel_tool_calls: true,
         reasoning,
         schema: None,
+        grammar: None,
         string_limit: None,
     }
 }
@@ -349,4 +350,33 @@ fn fixtures_agree() {
     );
     println!("{unknown} are of families without a format");
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn an_answer_goes_on_behind_the_marks_that_the_model_would_have_written() {
+    let check = |format: &str, gap: &'static str, reasoning, thoughts: &str, text: &str, expected: &str| {
+        let format = Format::from_name(format).unwrap();
+        let gap = if gap.is_empty() { format.thinking.gap } else { gap };
+        let turn = Turn {
+            format,
+            thinking: Some(Thinking { gap, ..format.thinking }),
+            tools: Vec::new(),
+            ..turn(reasoning)
+        };
+        assert_eq!(turn.continuation(thoughts, text), expected);
+        // The parser takes it for what it is.
+        let pieces = joined([Parser::new(&turn).push(expected)].concat());
+        let texts = pieces.iter().filter(|piece| matches!(piece, Parsed::Text(_))).count();
+        assert_eq!(texts, usize::from(!text.is_empty()), "{pieces:?}");
+    };
+    check("hermes", "\n\n", Reasoning::Never, "", "Yes, \n", "Yes,");
+    check("hermes", "\n\n", Reasoning::Optional, "", "Yes", "Yes");
+    check("hermes", "\n\n", Reasoning::Optional, "hm", "Yes", "<think>hm\n</think>\n\nYes");
+    check("hermes", "\n\n", Reasoning::Open, "", "Yes", "\n</think>\n\nYes");
+    check("hermes", "\n\n", Reasoning::Open, "hm ", "", "hm");
+    check("hermes", "\n\n", Reasoning::Never, "hm", "", "");
+    let (analysis, answer) = ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>Yes");
+    let both = format!("{analysis}hm<|end|><|start|>assistant{answer}");
+    check("harmony", "", Reasoning::Optional, "hm", "Yes", &both);
+    check("harmony", "", Reasoning::Optional, "", "Yes", answer);
 }

@@ -101,6 +101,7 @@ fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec
         reasoning: if messages { Reasoning::Optional } else { Reasoning::Never },
         thinking: messages.then_some(format.thinking),
         schema: None,
+        grammar: None,
         string_limit: None,
     });
     let mut parsed = parser.push(text);

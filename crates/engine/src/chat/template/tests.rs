@@ -553,3 +553,42 @@ fn templates_get_tools_under_the_name_and_in_the_place_that_they_know() {
     let template = ChatTemplate::new(&own, "", "").unwrap().with_calls(Format::generic());
     assert!(template.render(&request, &[], NOON).unwrap().text.starts_with("system S\n\n# Tools\n"));
 }
+
+#[test]
+fn reasoning_has_an_effort_where_the_template_knows_some() {
+    let rendered = |name: &str, thinking, reasoning_effort| {
+        let request = Request { thinking, reasoning_effort, ..whole() };
+        built_in(name).render(&request, &[], NOON).unwrap().text
+    };
+    for (effort, level) in
+        [(ReasoningEffort::Low, "low"), (ReasoningEffort::Medium, "medium"), (ReasoningEffort::High, "high")]
+    {
+        let text = rendered("gpt-oss.jinja", None, Some(effort));
+        assert!(text.contains(&format!("Reasoning: {level}\n")), "{text}");
+        assert_eq!(rendered("qwen3.jinja", None, Some(effort)), rendered("qwen3.jinja", None, None));
+    }
+    let off = rendered("gpt-oss.jinja", Some(false), None);
+    assert_eq!(off, rendered("gpt-oss.jinja", Some(false), Some(ReasoningEffort::High)));
+    assert!(off.contains("Reasoning: low\n"), "{off}");
+}
+
+#[test]
+fn a_message_to_be_continued_is_left_to_whoever_continues_it() {
+    let template = built_in("qwen3.jinja");
+    let before = Request { messages: vec![Message::user("Hi")], ..Request::default() };
+    let mut begun = Request { continue_final_message: true, ..before.clone() };
+    begun.messages.push(Message {
+        reasoning_content: Some("hm".into()),
+        ..Message::assistant("So <|im_end|> is", Vec::new())
+    });
+    let control = ["<|im_end|>".to_owned()];
+    let mut prompt = template.render(&begun, &control, NOON).unwrap();
+    let plain = template.render(&before, &control, NOON).unwrap();
+    assert_eq!((&prompt.text, &prompt.generation_prompt), (&plain.text, &plain.generation_prompt));
+    let (thoughts, text) = prompt.continued.take().unwrap();
+    let [(character, _)] = prompt.placeholders.as_slice() else { panic!("{:?}", prompt.placeholders) };
+    assert_eq!((thoughts.as_str(), &text), ("hm", &format!("So {character} is")));
+    prompt.continue_with(&text);
+    assert_eq!(prompt.text, plain.text + &text);
+    assert_eq!(prompt.continuation, "So <|im_end|> is");
+}

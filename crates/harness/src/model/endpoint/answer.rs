@@ -73,6 +73,7 @@ impl Answer {
             reasoning: Reasoning::Optional,
             thinking: Some(format.thinking),
             schema: request.schema.clone(),
+            grammar: None,
             string_limit: None,
         };
         let calls = || request.messages.iter().flat_map(|message| &message.tool_calls);

@@ -14,7 +14,7 @@ fn request(tools: &[&str]) -> Request {
 }
 
 /// The events of an answer in short: `text`, `(reasoning)`, `name#index+piece`,
-/// `!id name{arguments}`, `?name piece`, `=finish`.
+/// `!id name{arguments}`, `?name piece`, `%tokens`, `=finish`.
 fn texts(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -> Result<String, Flaw> {
     let mut answer = Answer::new(request, format, Instant::now());
     let mut events = Vec::new();
@@ -30,6 +30,7 @@ fn texts(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -
         }
         Event::ToolCall(call) => format!("!{} {}{}", call.id, call.name, Value::from(call.arguments)),
         Event::Incomplete { name, arguments } => format!("?{name} {arguments}"),
+        Event::Logprobs { tokens } => format!("%{}", tokens.len()),
         Event::Done { finish, .. } => format!("={finish:?}"),
     });
     Ok(texts.collect::<Vec<_>>().join(" "))

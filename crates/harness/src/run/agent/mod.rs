@@ -361,7 +361,7 @@ impl<'a, 's> Agent<'a, 's> {
                 Event::ToolCall(call) => message.tool_calls.push(call),
                 // The first come again as a whole; the other ends the turn by its length, and never
                 // runs.
-                Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
+                Event::ToolCallDelta { .. } | Event::Incomplete { .. } | Event::Logprobs { .. } => {}
                 Event::Done { finish, usage } => {
                     self.tell_loosened(&usage.loosened);
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);

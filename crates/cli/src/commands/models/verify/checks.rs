@@ -292,7 +292,10 @@ pub fn tool_call(gguf: &Gguf, offload: Offload) -> Finding {
             Event::ToolCall(call) => calls.push(call),
             Event::Reasoning { .. } => thinks = true,
             Event::Done { finish, .. } => end = finish,
-            Event::Text { .. } | Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
+            Event::Text { .. }
+            | Event::ToolCallDelta { .. }
+            | Event::Incomplete { .. }
+            | Event::Logprobs { .. } => {}
         }
     }
     spinner.finish_and_clear();

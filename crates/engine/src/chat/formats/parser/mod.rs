@@ -64,8 +64,8 @@ pub struct Parser {
     /// The tools whose calls are recognised.
     tools: Vec<Tool>,
     parallel: bool,
-    /// Whether the text is JSON to the end of the turn, in which no marker means anything.
-    json: bool,
+    /// Whether the text has a shape to the end of the turn, in which no marker means anything.
+    shaped: bool,
     state: ParserState,
     /// Received and not yet decided.
     pending: String,
@@ -126,7 +126,7 @@ impl Parser {
             thinking: turn.thinking.filter(|_| turn.reasoning != Reasoning::Never),
             tools: turn.permitted().cloned().collect(),
             parallel: turn.parallel_tool_calls,
-            json: turn.schema.is_some() && turn.format.answer.1.is_empty(),
+            shaped: turn.has_shape() && turn.format.answer.1.is_empty(),
             state: match turn.reasoning {
                 _ if messages => ParserState::Header,
                 Reasoning::Never => ParserState::TextBlock(TextBlock::Text),
@@ -238,7 +238,7 @@ impl Parser {
 
     fn marks(&self, block: TextBlock) -> Vec<(&'static str, Mark)> {
         let mut marks = Vec::new();
-        if self.json && block == TextBlock::Text {
+        if self.shaped && block == TextBlock::Text {
             return marks;
         }
         if self.format.layout == Layout::Messages {

@@ -1,0 +1,146 @@
+//! DRY: what would prolong a repetition costs more, the longer the repetition is.
+//!
+//! Source: the pull request 5637 of text-generation-webui, and `llama_sampler_dry_apply` of
+//! llama.cpp.
+
+use std::collections::{BTreeMap, HashMap};
+
+/// Texts that no repetition reaches across, as tokens.
+#[derive(Clone, Debug, Default)]
+pub struct Breakers {
+    /// By a breaker's first token, the rest of it.
+    rests: HashMap<u32, Vec<Vec<u32>>>,
+}
+
+impl Breakers {
+    /// Breakers of these sequences; empty ones are ignored.
+    pub fn new(sequences: impl IntoIterator<Item = Vec<u32>>) -> Self {
+        let mut rests = HashMap::<u32, Vec<Vec<u32>>>::new();
+        for sequence in sequences {
+            if let Some((first, rest)) = sequence.split_first() {
+                rests.entry(*first).or_default().push(rest.to_vec());
+            }
+        }
+        Breakers { rests }
+    }
+
+    /// Whether the token alone is one.
+    fn is_one(&self, token: u32) -> bool {
+        self.rests.get(&token).is_some_and(|rests| rests.iter().any(Vec::is_empty))
+    }
+
+    /// How many of the last of `tokens` come after the last breaker.
+    fn tokens_after(&self, tokens: &[u32]) -> usize {
+        let longest_at = |at: usize| {
+            let after = &tokens[at + 1..];
+            let rests = self.rests.get(&tokens[at])?.iter();
+            rests.filter(|rest| after.starts_with(rest)).map(|rest| after.len() - rest.len()).min()
+        };
+        (0..tokens.len()).rev().find_map(longest_at).unwrap_or(tokens.len())
+    }
+}
+
+/// The tokens that would prolong a repetition of at least `allowed` tokens, each with the longest.
+/// Its length is how many of the last of `tokens` stood before the token earlier.
+/// Takes time proportional to the number of tokens.
+pub(super) fn repetitions(tokens: &[u32], allowed: usize, breakers: &Breakers) -> BTreeMap<u32, usize> {
+    let mut longest = BTreeMap::new();
+    if tokens.len() <= allowed {
+        return longest;
+    }
+    let most = breakers.tokens_after(tokens);
+    if most < allowed {
+        return longest;
+    }
+    for (back, matched) in suffix_matches(tokens).into_iter().enumerate().skip(1) {
+        let length = matched.min(most);
+        let next = tokens[tokens.len() - back];
+        if length >= allowed && !breakers.is_one(next) {
+            let known = longest.entry(next).or_insert(length);
+            *known = length.max(*known);
+        }
+    }
+    longest
+}
+
+/// How many of the last tokens are the same as those that end so many tokens before the end.
+/// It is the Z function of the reversed tokens (Gusfield, "Algorithms on Strings, Trees and
+/// Sequences", 1.3).
+fn suffix_matches(tokens: &[u32]) -> Vec<usize> {
+    let back = |at: usize| tokens[tokens.len() - 1 - at];
+    let mut matches = vec![0; tokens.len()];
+    // The match that reaches furthest back.
+    let (mut start, mut end) = (0, 0);
+    for at in 1..tokens.len() {
+        let mut matched = if at < end { matches[at - start].min(end - at) } else { 0 };
+        while at + matched < tokens.len() && back(matched) == back(at + matched) {
+            matched += 1;
+        }
+        if at + matched > end {
+            (start, end) = (at, at + matched);
+        }
+        matches[at] = matched;
+    }
+    matches
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn breakers(sequences: &[&[u32]]) -> Breakers {
+        Breakers::new(sequences.iter().map(|sequence| sequence.to_vec()))
+    }
+
+    /// By the definition: for each place, how much of the end of `tokens` stands before it.
+    fn by_definition(tokens: &[u32], allowed: usize, most: usize) -> BTreeMap<u32, usize> {
+        let mut longest = BTreeMap::new();
+        for at in 1..tokens.len() {
+            let same = |count: &usize| tokens[at - count..at] == tokens[tokens.len() - count..];
+            let length = (0..=at).take_while(same).last().unwrap().min(most);
+            if length >= allowed {
+                let known = longest.entry(tokens[at]).or_insert(length);
+                *known = length.max(*known);
+            }
+        }
+        longest
+    }
+
+    #[test]
+    fn what_prolongs_a_repetition_is_found() {
+        let check = |tokens: &[u32], breaks: &[&[u32]], expected: &[(u32, usize)]| {
+            let found = repetitions(tokens, 2, &breakers(breaks));
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), expected, "{tokens:?} {breaks:?}");
+        };
+        // a b c c b c y a b c
+        check(&[1, 2, 3, 3, 2, 3, 25, 1, 2, 3], &[], &[(3, 3), (25, 2)]);
+        check(&[1, 2, 3, 1, 2], &[], &[(3, 2)]);
+        check(&[1, 2, 3, 1], &[], &[]);
+        check(&[1, 2], &[], &[]);
+        // A breaker in the repetition, at its end, and as what would come next.
+        check(&[9, 1, 2, 3, 9, 1, 2], &[&[9]], &[(3, 2)]);
+        check(&[1, 2, 3, 1, 2], &[&[2]], &[]);
+        check(&[1, 2, 3, 1, 2], &[&[3]], &[]);
+        // One of two tokens: the second alone breaks nothing.
+        check(&[8, 9, 1, 2, 3, 8, 9, 1, 2], &[&[8, 9]], &[(3, 2)]);
+        check(&[9, 1, 2, 3, 9, 1, 2], &[&[8, 9]], &[(3, 3)]);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_definition(tokens in prop::collection::vec(0..3u32, 0..60), allowed in 1..4usize) {
+            let expected = by_definition(&tokens, allowed, tokens.len());
+            let found = repetitions(&tokens, allowed, &Breakers::default());
+            prop_assert_eq!(&found, &expected);
+            // A breaker that stands nowhere else.
+            let mut broken = tokens.clone();
+            broken.insert(tokens.len() / 2, 9);
+            let after = tokens.len() - tokens.len() / 2;
+            let mut expected = if after < allowed { BTreeMap::new() } else { by_definition(&broken, allowed, after) };
+            expected.remove(&9);
+            prop_assert_eq!(repetitions(&broken, allowed, &breakers(&[&[9]])), expected);
+        }
+    }
+}
