@@ -48,10 +48,12 @@ pub struct Sequence {
     pub parser: Parser,
     /// What bounds the reasoning.
     pub reasoning: ReasoningBudget,
-    /// The tokens that close a string of a call, for a turn with a forced tool call.
-    /// Where that repeats itself, the string is ended rather than the turn.
-    /// Empty for other turns.
+    /// The tokens that close a string of a call.
+    /// Where one repeats itself, the string is ended rather than the turn.
+    /// Empty for turns without calls.
     pub closer: Vec<u32>,
+    /// Whether the whole turn is within a call, also where `in_call` does not say so.
+    pub must_call: bool,
     /// Texts that end the turn.
     pub stop: StopTexts,
     /// Tokens to text.
@@ -203,7 +205,8 @@ impl Sequence {
 
     /// Closes the string that the turn is in; false if it is in none, or may not.
     fn close(&mut self) -> Result<bool> {
-        if self.closer.is_empty() || self.text.within_character() {
+        let may_be_in_string = self.in_call || self.must_call;
+        if self.closer.is_empty() || !may_be_in_string || self.text.within_character() {
             return Ok(false);
         }
         let closer = self.closer.clone();

@@ -53,7 +53,8 @@ impl Stage {
                 left: reasoning_tokens,
                 end: tokenizer.encode_within(turn.end_of_reasoning().unwrap_or_default()).unwrap(),
             },
-            closer: if turn.must_call() { tokenizer.encode_within("\"").unwrap() } else { Vec::new() },
+            closer: if turn.may_call() { tokenizer.encode_within("\"").unwrap() } else { Vec::new() },
+            must_call: turn.must_call(),
             stop: StopTexts::new(&[], &[]),
             text: tokenizer.stream().with_special(),
             tokenizer,
@@ -217,9 +218,9 @@ fn a_cycle_without_end_ends_the_turn() {
     assert_eq!((play.samples, finish(play.outcome().3)), (256, Finish::Repetition));
 }
 
-/// A turn that must be a call is one: what repeats is the string, so that is closed.
+/// What repeats is the string, so that is closed and not the turn: half a call helps nobody.
 #[test]
-fn a_string_without_end_is_closed_where_a_call_must_be_made() {
+fn a_string_without_end_is_closed_and_so_is_its_call() {
     let stage = Stage::new();
     let parameters =
         json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
@@ -236,12 +237,12 @@ fn a_string_without_end_is_closed_where_a_call_must_be_made() {
         }
         play.outcome()
     };
-    let (_, _, calls, end) = play(ToolChoice::Required);
-    assert_eq!(finish(end), Finish::ToolCalls);
-    let text = calls[0].arguments["text"].as_str().unwrap();
-    assert!((200..300).contains(&text.len()) && text.trim_start_matches(['a', 'b']).is_empty(), "{text}");
-    let (_, _, calls, end) = play(ToolChoice::Auto);
-    assert_eq!((calls, finish(end)), (Vec::new(), Finish::Repetition));
+    for choice in [ToolChoice::Required, ToolChoice::Auto] {
+        let (_, _, calls, end) = play(choice);
+        assert_eq!((calls.len(), finish(end)), (1, Finish::ToolCalls));
+        let text = calls[0].arguments["text"].as_str().unwrap();
+        assert!((200..300).contains(&text.len()) && text.trim_start_matches(['a', 'b']).is_empty(), "{text}");
+    }
 }
 
 #[test]

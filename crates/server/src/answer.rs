@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use alara_engine::{Finish, ToolCall, Usage};
+use alara_engine::{Finish, Logprob, TokenLogprobs, ToolCall, Usage};
 use serde_json::{Value, json};
 
 use crate::refusal::Refusal;
@@ -15,13 +15,17 @@ pub enum Piece {
     Begun,
     /// The next piece of the text.
     Text(String),
+    /// The tokens of the piece of text that comes next, if they are asked for.
+    Logprobs(Vec<TokenLogprobs>),
     /// The next piece of what the model thinks.
     Reasoning(String),
     /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the
     /// half of one.
     Call(ToolCall),
+    /// The answer is complete, and another one to the same request follows.
+    Next(Box<End>),
     /// The answer is complete.
-    /// Comes last, once.
+    /// Comes last, once; its usage is that of all answers together.
     End(Box<End>),
 }
 
@@ -39,11 +43,20 @@ pub struct End {
     pub alara: Option<Value>,
 }
 
+impl End {
+    /// The text of the request's that ended the answer.
+    pub fn stop_text(&self) -> Option<&str> {
+        self.usage.stop_text.as_deref()
+    }
+}
+
 /// All pieces of an answer together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     /// What is said.
     pub text: String,
+    /// The tokens of that, if they are asked for.
+    pub logprobs: Vec<TokenLogprobs>,
     /// What was thought before.
     pub reasoning: String,
     /// What is called.
@@ -54,7 +67,8 @@ impl Answer {
     /// Takes the next piece; the last one has what is to be told of the whole.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
-            Piece::Begun | Piece::End(_) => {}
+            Piece::Begun | Piece::Next(_) | Piece::End(_) => {}
+            Piece::Logprobs(tokens) => self.logprobs.extend_from_slice(tokens),
             Piece::Text(text) => self.text += text,
             Piece::Reasoning(text) => self.reasoning += text,
             Piece::Call(call) => self.calls.push(call.clone()),
@@ -83,6 +97,12 @@ pub trait Writer: Send {
 
     /// The body of a whole answer.
     fn whole(&mut self, answer: Answer, end: &End) -> Value;
+
+    /// The body of several answers, by the bodies of each; the last one has the usage of all.
+    /// A format without a place for that is never asked for it.
+    fn joined(&self, mut bodies: Vec<Value>) -> Value {
+        bodies.pop().unwrap_or_default()
+    }
 }
 
 /// A server-sent event without a name
@@ -95,6 +115,18 @@ pub fn event(value: &Value) -> String {
 /// A server-sent event by the name that `value` has as its `type`.
 pub fn named_event(value: &Value) -> String {
     format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
+}
+
+/// Tokens with what could have come in their place, as OpenAI's and Ollama's APIs tell them.
+pub fn logprobs(tokens: &[TokenLogprobs]) -> Vec<Value> {
+    let logprob =
+        |token: &Logprob| json!({"token": token.text(), "logprob": token.logprob, "bytes": token.bytes});
+    let told = tokens.iter().map(|token| {
+        let mut value = logprob(&token.chosen);
+        value["top_logprobs"] = token.top.iter().map(logprob).collect();
+        value
+    });
+    told.collect()
 }
 
 /// How long an answer took, as llama.cpp's server tells it.

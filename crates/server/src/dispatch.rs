@@ -116,7 +116,7 @@ impl Shared {
     fn complete(&self, asked: InnerRequest, listener: &Listener) -> Result<(), Refusal> {
         let model = self.workplace.models().model(&self.spec).map_err(|error| Refusal::from(&error))?;
         let sampling = asked.sampling(&model.sampling());
-        turn::complete(&*model, Request { sampling, ..asked.request }, listener)
+        turn::complete(&*model, &Request { sampling, ..asked.request }, asked.choices, listener)
     }
 }
 
@@ -248,12 +248,17 @@ pub async fn whole_answer(
 }
 
 async fn whole(answering: &mut Answering, writer: &mut dyn Writer) -> Result<Value, Refusal> {
-    let mut answer = Answer::default();
+    let (mut answer, mut bodies) = (Answer::default(), Vec::new());
     while let Some(item) = answering.next().await {
         let piece = item?;
         answer.push(&piece);
-        if let Piece::End(end) = piece {
-            return Ok(writer.whole(answer, &end));
+        match piece {
+            Piece::Next(end) => bodies.push(writer.whole(std::mem::take(&mut answer), &end)),
+            Piece::End(end) => {
+                bodies.push(writer.whole(answer, &end));
+                return Ok(writer.joined(bodies));
+            }
+            _ => {}
         }
     }
     Err(Refusal::silent())

@@ -18,6 +18,8 @@ pub struct InnerRequest {
     /// How tokens are drawn where neither the request nor the model's file says so.
     /// `None` = as ever.
     pub sampling: Option<Sampling>,
+    /// How many answers there are to be, more than one only where the format has a place for it.
+    pub choices: usize,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether the answer tells how long it took.
@@ -35,9 +37,12 @@ impl InnerRequest {
 
     /// What stands there that only a model can honour, not an NPC, which has its own.
     pub fn not_for_npcs(&self) -> Option<&'static str> {
-        let Request { tools, stop, ignore_eos, prompt, .. } = &self.request;
+        let Request { tools, stop, ignore_eos, prompt, grammar, logprobs, .. } = &self.request;
         match () {
+            () if self.choices > 1 => Some("n"),
             () if !tools.is_empty() => Some("tools"),
+            () if grammar.is_some() => Some("grammar"),
+            () if logprobs.is_some() => Some("logprobs"),
             () if !stop.is_empty() => Some("stop"),
             () if *ignore_eos => Some("ignore_eos"),
             () if prompt.is_some() => Some("prompt"),

@@ -53,13 +53,23 @@ impl Refusal {
     }
 
     /// What this server, or its model, can't do.
+    /// The request is at fault: no server of this kind would do it, so it is no 501.
     pub fn unable(message: impl Into<String>) -> Self {
-        Refusal::new(501, "server_error", message).coded("not_supported")
+        Refusal::new(400, "invalid_request_error", message).coded("not_supported")
     }
 
     /// No model of the engine makes embeddings yet.
     pub fn no_embeddings() -> Self {
         Refusal::unable("this server makes no embeddings: the engine loads no model for them yet")
+    }
+
+    /// The model repeats itself in a call of `tool`, and nothing closes the call.
+    pub fn repetition(tool: &str) -> Self {
+        let message = format!(
+            "the model repeats itself in a call of {tool} without end; a maxLength or maxItems in the tool's \
+             schema, a repetition penalty or another model helps"
+        );
+        Refusal::new(422, "server_error", message).coded("repetition")
     }
 
     /// The time for a request is over.

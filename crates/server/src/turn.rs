@@ -1,126 +1,140 @@
-//! One turn of the model, as it is asked for.
+//! One turn of the model, as it is asked for, or several at a time.
 
-use alara_engine::{Event, Finish, Request};
-use alara_harness::ChatModel;
-use serde_json::json;
+use alara_engine::{Event, Finish, Request, Sampling, Usage};
+use alara_harness::model::Events;
+use alara_harness::{ChatModel, ModelError};
+use serde_json::{Value, json};
 
 use crate::answer::{End, Piece};
 use crate::refusal::Refusal;
 use crate::slots::Listener;
 
-/// Has `model` continue the conversation of `request`.
+/// Has `model` continue the conversation of `request`, `choices` times.
+///
+/// The first answer is told as it comes; the others are generated meanwhile, and told after it.
 ///
 /// # Errors
 /// The model refuses, or fails.
-pub fn complete(model: &dyn ChatModel, request: Request, listener: &Listener) -> Result<(), Refusal> {
-    if request.prompt.is_some() && model.local().is_none() {
-        return Err(Refusal::unable("a prompt without a conversation takes a model of this machine"));
+pub fn complete(
+    model: &dyn ChatModel,
+    request: &Request,
+    choices: usize,
+    listener: &Listener,
+) -> Result<(), Refusal> {
+    if let Some(field) = for_engines(request).filter(|_| model.local().is_none()) {
+        let message = format!("`{field}` takes a model of this machine; {} runs elsewhere", model.name());
+        return Err(Refusal::unable(message));
     }
-    // The engine has no stop texts in JSON, which says itself where it ends: a client that wants
-    // some gets what stands before them.
-    let mut cut = Cut::new(if request.schema.is_some() { request.stop.clone() } else { Vec::new() });
-    let request = if request.schema.is_some() { Request { stop: Vec::new(), ..request } } else { request };
-    let events = model.chat(request).map_err(|error| Refusal::from(&error))?;
+    let refused = |error: ModelError| Refusal::from(&error);
+    let chat = |index: usize| {
+        let sampling = request.sampling.for_choice(index);
+        model.chat(Request { sampling, ..request.clone() }).map_err(refused)
+    };
+    let mut first = chat(0)?.peekable();
     listener.send(Ok(Piece::Begun));
-    for event in events {
-        // Leaving drops the events, and that cancels the turn.
-        if listener.is_left() {
-            return Ok(());
+    // Once there is something of the first one, its prompt is computed, and the others find it.
+    let mut others = Vec::new();
+    if choices > 1 && first.peek().is_some() {
+        others = (1..choices).map(chat).collect::<Result<Vec<_>, _>>()?;
+    }
+    let mut total: Option<Usage> = None;
+    let turns = std::iter::once(Box::new(first) as Events).chain(others);
+    for (index, events) in turns.enumerate() {
+        let Some(mut end) = one(events, listener)? else { return Ok(()) };
+        let last = index + 1 == choices.max(1);
+        total = Some(match total {
+            None => end.usage.clone(),
+            Some(total) => sum(total, &end.usage),
+        });
+        if let (true, Some(total)) = (last, &total) {
+            end.usage = total.clone();
         }
-        let piece = match event.map_err(|error| Refusal::from(&error))? {
-            Event::Text { text } => match cut.next(&text) {
-                text if text.is_empty() => continue,
-                text => Piece::Text(text),
-            },
-            Event::Reasoning { text } => Piece::Reasoning(text),
-            Event::ToolCall(call) => Piece::Call(call),
-            Event::Done { finish, usage } => {
-                let rest = cut.rest();
-                if !rest.is_empty() && !listener.send(Ok(Piece::Text(rest))) {
-                    return Ok(());
-                }
-                let mut alara = json!({});
-                if finish == Finish::Repetition {
-                    // Other APIs have no word for it; it is cut off, as by a limit.
-                    alara["finish"] = "repetition".into();
-                }
-                if !usage.loosened.is_empty() {
-                    // Who runs the calls has to check them for it.
-                    alara["loosened"] = json!(usage.loosened);
-                }
-                let alara = Some(alara).filter(|alara| *alara != json!({}));
-                let finish = if cut.found { Finish::Stop } else { finish };
-                Piece::End(Box::new(End { finish, usage, alara }))
-            }
-            // Pieces of a call are told as a whole, with the id that the model gives it at its end;
-            // one that is cut off is no call.
-            Event::ToolCallDelta { .. } | Event::Incomplete { .. } | Event::Logprobs { .. } => continue,
-        };
-        if !listener.send(Ok(piece)) {
+        let end = Box::new(end);
+        if !listener.send(Ok(if last { Piece::End(end) } else { Piece::Next(end) })) {
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// What of a text stands before the first of some others.
-struct Cut {
-    stops: Vec<String>,
-    /// What may be the beginning of one of them.
-    held: String,
-    /// Whether one was found, after which nothing more is told.
-    found: bool,
-}
-
-impl Cut {
-    fn new(stops: Vec<String>) -> Self {
-        Cut { stops, held: String::new(), found: false }
-    }
-
-    /// What of the text so far is told now, given its next piece.
-    fn next(&mut self, piece: &str) -> String {
-        if self.found || (self.stops.is_empty() && self.held.is_empty()) {
-            return if self.found { String::new() } else { piece.to_owned() };
+/// Tells the events of a turn; how it ended.
+/// `None`: nobody listens any more.
+fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
+    let mut cut_off: Option<String> = None;
+    for event in events {
+        // Leaving drops the events, and that cancels the turn.
+        if listener.is_left() {
+            return Ok(None);
         }
-        self.held += piece;
-        if let Some(at) = self.stops.iter().filter_map(|stop| self.held.find(stop)).min() {
-            self.found = true;
-            self.held.truncate(at);
-            return std::mem::take(&mut self.held);
-        }
-        let begins = |from: usize| self.stops.iter().any(|stop| stop.starts_with(&self.held[from..]));
-        let keep = self.held.char_indices().map(|(at, _)| at).find(|&at| begins(at));
-        let held = self.held.split_off(keep.unwrap_or(self.held.len()));
-        std::mem::replace(&mut self.held, held)
-    }
-
-    /// What was held back, at the end.
-    fn rest(&mut self) -> String {
-        std::mem::take(&mut self.held)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn texts_are_cut_before_what_stops_them() {
-        let check = |stops: &[&str], pieces: &[&str], expected: &[&str], found: bool| {
-            let mut cut = Cut::new(stops.iter().map(ToString::to_string).collect());
-            let mut told: Vec<String> = pieces.iter().map(|piece| cut.next(piece)).collect();
-            told.push(cut.rest());
-            told.retain(|text| !text.is_empty());
-            assert_eq!(
-                (told.iter().map(String::as_str).collect::<Vec<_>>(), cut.found),
-                (expected.to_vec(), found)
-            );
+        let piece = match event.map_err(|error| Refusal::from(&error))? {
+            Event::Text { text } => Piece::Text(text),
+            Event::Reasoning { text } => Piece::Reasoning(text),
+            Event::Logprobs { tokens } => Piece::Logprobs(tokens),
+            Event::ToolCall(call) => Piece::Call(call),
+            Event::Done { finish, usage } => {
+                if let (Finish::Repetition, Some(name)) = (finish, cut_off) {
+                    return Err(Refusal::repetition(&name));
+                }
+                let alara = about(finish, &usage);
+                return Ok(Some(End { finish, usage, alara }));
+            }
+            // Pieces of a call are told as a whole, with the id that the model gives it at its end;
+            // one that is cut off is no call.
+            Event::ToolCallDelta { .. } => continue,
+            Event::Incomplete { name, .. } => {
+                cut_off = Some(name);
+                continue;
+            }
         };
-        check(&[], &["a", "b"], &["a", "b"], false);
-        check(&["END"], &["a E", "N", "D b", "c"], &["a "], true);
-        check(&["END"], &["a E", "Nx"], &["a ", "ENx"], false);
-        check(&["END"], &["a E"], &["a ", "E"], false);
-        check(&["bb", "ab"], &["xabb"], &["x"], true);
-        check(&["é!"], &["é", "é", "!"], &["é"], true);
+        if !listener.send(Ok(piece)) {
+            return Ok(None);
+        }
     }
+    Err(Refusal::silent())
+}
+
+/// What other APIs have no word for.
+fn about(finish: Finish, usage: &Usage) -> Option<Value> {
+    let mut alara = json!({});
+    if finish == Finish::Repetition {
+        // It is cut off, as by a limit.
+        alara["finish"] = "repetition".into();
+    }
+    if !usage.loosened.is_empty() {
+        // Who runs the calls has to check them for it.
+        alara["loosened"] = json!(usage.loosened);
+    }
+    Some(alara).filter(|alara| *alara != json!({}))
+}
+
+/// What several answers to one prompt cost together; the prompt counts once.
+fn sum(total: Usage, more: &Usage) -> Usage {
+    Usage {
+        completion_tokens: total.completion_tokens + more.completion_tokens,
+        decode_time: total.decode_time + more.decode_time,
+        stop_text: more.stop_text.clone(),
+        drafts: alara_engine::DraftUsage {
+            drafted: total.drafts.drafted + more.drafts.drafted,
+            accepted: total.drafts.accepted + more.drafts.accepted,
+        },
+        ..total
+    }
+}
+
+/// What stands in a request that an endpoint can't be told: it takes an engine.
+fn for_engines(request: &Request) -> Option<&'static str> {
+    let (asked, off) = (&request.sampling, Sampling::default());
+    let named = [
+        ("prompt", request.prompt.is_some()),
+        ("ignore_eos", request.ignore_eos),
+        ("grammar", request.grammar.is_some()),
+        ("logprobs", request.logprobs.is_some()),
+        ("logit_bias", !asked.logit_bias.is_empty()),
+        ("dry_multiplier", asked.dry_multiplier != off.dry_multiplier),
+        ("typical_p", asked.typical_p != off.typical_p),
+        ("xtc_probability", asked.xtc_probability != off.xtc_probability),
+        ("dynatemp_range", asked.dynatemp_range != off.dynatemp_range),
+        ("mirostat", asked.mirostat != off.mirostat),
+    ];
+    named.into_iter().find_map(|(name, said)| said.then_some(name))
 }

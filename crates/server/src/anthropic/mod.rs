@@ -90,13 +90,15 @@ fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
             continue;
         }
         if let Some(effort) = given.text("effort")? {
-            fields.tell(&format!("output_config.effort ({effort})"));
+            parameters::effort(&given, "effort", &effort, request)?;
         }
         if let Some(format) = given.object("format")? {
             parameters::format(format, request, false)?;
         }
         given.end();
     }
+    parameters::prefill(&mut fields, request)?;
+    parameters::check(&fields, request)?;
     fields.ignore(&["betas", "context_management", "container", "mcp_servers", "inference_geo"]);
     asked.ignored = fields.ignored();
     Ok(asked)

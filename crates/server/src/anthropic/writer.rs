@@ -46,10 +46,12 @@ impl Messages {
         Messages { id: id("msg_"), model: model.to_owned(), open: None, blocks: 0 }
     }
 
-    fn message(&self, content: &[Value], stop: Option<&str>, usage: &Value) -> Value {
+    fn message(&self, content: &[Value], end: Option<&End>) -> Value {
+        // What the prompt costs is known at the end.
+        let usage = end.map_or_else(|| usage(&Usage::default()), |end| self::usage(&end.usage));
         json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
-            "stop_reason": stop, "stop_sequence": null, "usage": usage,
+            "stop_reason": end.map(stop_reason), "stop_sequence": end.and_then(End::stop_text), "usage": usage,
         })
     }
 
@@ -94,10 +96,11 @@ impl Writer for Messages {
     fn piece(&mut self, piece: &Piece) -> String {
         match piece {
             Piece::Begun => {
-                // What the prompt costs is known at the end, and told there.
-                let message = self.message(&[], None, &usage(&Usage::default()));
+                let message = self.message(&[], None);
                 named_event(&json!({"type": "message_start", "message": message}))
             }
+            // This API tells no tokens, and one answer only.
+            Piece::Logprobs(_) | Piece::Next(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Thinking, text),
             Piece::Call(call) => {
@@ -107,7 +110,7 @@ impl Writer for Messages {
                 events + &self.stop()
             }
             Piece::End(end) => {
-                let delta = json!({"stop_reason": stop_reason(end.finish), "stop_sequence": null});
+                let delta = json!({"stop_reason": stop_reason(end), "stop_sequence": end.stop_text()});
                 let mut last = json!({"type": "message_delta", "delta": delta, "usage": usage(&end.usage)});
                 if let Some(alara) = &end.alara {
                     last["alara"] = alara.clone();
@@ -135,7 +138,7 @@ impl Writer for Messages {
         }
         content
             .extend(answer.calls.iter().map(|call| tool_use(call, &Value::Object(call.arguments.clone()))));
-        let mut message = self.message(&content, Some(stop_reason(end.finish)), &usage(&end.usage));
+        let mut message = self.message(&content, Some(end));
         if let Some(alara) = &end.alara {
             message["alara"] = alara.clone();
         }
@@ -148,8 +151,9 @@ fn tool_use(call: &ToolCall, input: &Value) -> Value {
 }
 
 /// This API's word for why an answer ended.
-fn stop_reason(finish: Finish) -> &'static str {
-    match finish {
+fn stop_reason(end: &End) -> &'static str {
+    match end.finish {
+        Finish::Stop if end.stop_text().is_some() => "stop_sequence",
         Finish::Stop => "end_turn",
         Finish::ToolCalls => "tool_use",
         Finish::Length | Finish::Repetition => "max_tokens",

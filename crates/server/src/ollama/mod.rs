@@ -58,11 +58,12 @@ async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Res
         self::message(message, &mut history, &mut calls)?;
     }
     parameters::tools(&mut fields, &mut asked.request)?;
-    asked.ignored = fields.ignored();
     let Ok((system, messages)) = history.end() else {
         return Ok(json_of(&writer::nothing(Route::Chat, asked.model.as_deref().unwrap_or_default())));
     };
     (asked.request.system, asked.request.messages) = (system, messages);
+    parameters::prefill(&mut fields, &mut asked.request)?;
+    asked.ignored = fields.ignored();
     answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
 }
 
@@ -128,12 +129,12 @@ fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     asked.model = Some(model);
     asked.stream = stream;
     asked.sampling = Some(sampling());
-    asked.request.thinking = match think {
-        None => None,
-        Some(Value::Bool(think)) => Some(think),
-        Some(Value::String(effort)) => Some(parameters::effort(fields, "think", &effort)?),
+    match think {
+        None => {}
+        Some(Value::Bool(think)) => asked.request.thinking = Some(think),
+        Some(Value::String(effort)) => parameters::effort(fields, "think", &effort, &mut asked.request)?,
         Some(_) => return Err(fields.refuse("think", "must be true, false or an effort")),
-    };
+    }
     asked.request.schema = match format {
         None => None,
         Some(Value::String(format)) if format.is_empty() => None,
@@ -142,7 +143,7 @@ fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
         Some(_) => return Err(fields.refuse("format", "must be json or a JSON schema")),
     };
     fields.ignore(&["keep_alive"]);
-    fields.unsupported(&[("logprobs", ""), ("top_logprobs", "")])?;
+    asked.request.logprobs = parameters::logprobs(fields)?;
     Ok(asked)
 }
 

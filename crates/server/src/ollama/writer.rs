@@ -3,10 +3,10 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use alara_engine::{Finish, ToolCall};
+use alara_engine::{Finish, TokenLogprobs, ToolCall};
 use serde_json::{Value, json};
 
-use crate::answer::{Answer, End, Piece, Writer};
+use crate::answer::{Answer, End, Piece, Writer, logprobs};
 use crate::refusal::Refusal;
 use crate::time::rfc3339;
 
@@ -53,12 +53,14 @@ pub struct Lines {
     route: Route,
     model: String,
     begun: Instant,
+    /// The tokens of the text that comes next.
+    tokens: Vec<TokenLogprobs>,
 }
 
 impl Lines {
     /// Of an answer by `model` to a request that came at `begun`.
     pub fn new(route: Route, model: &str, begun: Instant) -> Self {
-        Lines { route, model: model.to_owned(), begun }
+        Lines { route, model: model.to_owned(), begun, tokens: Vec::new() }
     }
 
     fn line(&self, said: Value, end: Option<&End>) -> Value {
@@ -97,8 +99,15 @@ impl Writer for Lines {
 
     fn piece(&mut self, piece: &Piece) -> String {
         let line = match piece {
-            Piece::Begun => return String::new(),
-            Piece::Text(text) => self.line(self.route.said(text, "", &[]), None),
+            Piece::Begun | Piece::Next(_) => return String::new(),
+            Piece::Logprobs(tokens) => {
+                self.tokens.clone_from(tokens);
+                return String::new();
+            }
+            Piece::Text(text) => {
+                let tokens = std::mem::take(&mut self.tokens);
+                with_logprobs(self.line(self.route.said(text, "", &[]), None), &tokens)
+            }
             Piece::Reasoning(text) => self.line(self.route.said("", text, &[]), None),
             Piece::Call(call) => self.line(self.route.said("", "", std::slice::from_ref(call)), None),
             Piece::End(end) => self.line(self.route.said("", "", &[]), Some(end)),
@@ -116,8 +125,17 @@ impl Writer for Lines {
     }
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
-        self.line(self.route.said(&answer.text, &answer.reasoning, &answer.calls), Some(end))
+        let said = self.route.said(&answer.text, &answer.reasoning, &answer.calls);
+        with_logprobs(self.line(said, Some(end)), &answer.logprobs)
     }
+}
+
+/// A line with the tokens of its text, if they are asked for.
+fn with_logprobs(mut line: Value, tokens: &[TokenLogprobs]) -> Value {
+    if !tokens.is_empty() {
+        line["logprobs"] = logprobs(tokens).into();
+    }
+    line
 }
 
 /// The answer to a request that says nothing: clients load a model so.

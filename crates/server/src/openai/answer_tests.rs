@@ -3,7 +3,7 @@ use alara_engine::{Finish, Usage};
 use super::*;
 
 fn writer(include_usage: bool) -> Chat {
-    Chat { id: "id".into(), created: 1, model: "m".into(), include_usage, timings: false, calls: 0 }
+    Chat { id: "id".into(), created: 1, ..Chat::new("m", include_usage, false) }
 }
 
 fn pieces() -> Vec<Piece> {

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use alara_engine::ToolCall;
+use alara_engine::{TokenLogprobs, ToolCall};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::{arguments, finish_reason, messages, usage};
-use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
+use crate::answer::{Answer, End, Piece, Writer, event, logprobs, now, timings};
 use crate::dispatch::{Shared, answer};
 use crate::fields::Fields;
 use crate::inner::{InnerRequest, id};
@@ -27,16 +27,21 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
 /// # Errors
 /// What can't be honoured, by the field's name.
 pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
+    let choices = parameters::choices(&mut fields)?;
+    let logprobs = parameters::logprobs(&mut fields)?;
     let mut asked = parameters::read(&mut fields)?;
+    asked.choices = choices;
     let include_usage = parameters::stream_options(&mut fields, asked.stream)?;
     if !fields.has("messages") {
         return Err(fields.refuse("messages", "is missing"));
     }
     let request = &mut asked.request;
+    request.logprobs = logprobs;
     (request.system, request.messages) = messages::read(&mut fields)?;
     parameters::tools(&mut fields, request)?;
     parameters::response_format(&mut fields, request)?;
     parameters::thinking(&mut fields, request)?;
+    parameters::prefill(&mut fields, request)?;
     parameters::check(&fields, request)?;
     asked.ignored = fields.ignored();
     Ok((asked, include_usage))
@@ -49,19 +54,43 @@ pub struct Chat {
     model: String,
     include_usage: bool,
     timings: bool,
-    /// How many calls were told.
+    /// Which answer is told.
+    index: usize,
+    /// How many of its calls were told.
     calls: usize,
+    /// The tokens of the text that comes next.
+    tokens: Vec<TokenLogprobs>,
 }
 
 impl Chat {
     /// Of an answer by `model`.
     pub fn new(model: &str, include_usage: bool, timings: bool) -> Self {
         let (id, model) = (id("chatcmpl-"), model.to_owned());
-        Chat { id, created: now(), model, include_usage, timings, calls: 0 }
+        Chat { id, created: now(), model, include_usage, timings, index: 0, calls: 0, tokens: Vec::new() }
     }
 
     fn delta(&self, delta: &Value) -> String {
-        event(&self.chunk(&json!([choice("delta", delta, None)])))
+        event(&self.chunk(&json!([self.choice("delta", delta, None)])))
+    }
+
+    fn choice(&self, what: &str, said: &Value, end: Option<&End>) -> Value {
+        let finish = end.map(|end| finish_reason(end.finish));
+        let mut choice = json!({"index": self.index, what: said, "logprobs": null, "finish_reason": finish});
+        if let Some(text) = end.and_then(End::stop_text) {
+            // As vLLM has it.
+            choice["stop_reason"] = text.into();
+        }
+        choice
+    }
+
+    /// The role, with which each answer of a stream begins.
+    fn role(&self) -> String {
+        self.delta(&json!({"role": "assistant", "content": ""}))
+    }
+
+    /// The last chunk of an answer.
+    fn last(&self, end: &End) -> Value {
+        self.chunk(&json!([self.choice("delta", &json!({}), Some(end))]))
     }
 
     fn chunk(&self, choices: &Value) -> Value {
@@ -88,8 +117,16 @@ impl Chat {
 impl Writer for Chat {
     fn piece(&mut self, piece: &Piece) -> String {
         match piece {
-            Piece::Begun => self.delta(&json!({"role": "assistant", "content": ""})),
-            Piece::Text(text) => self.delta(&json!({"content": text})),
+            Piece::Begun => self.role(),
+            Piece::Logprobs(tokens) => {
+                self.tokens.clone_from(tokens);
+                String::new()
+            }
+            Piece::Text(text) => {
+                let mut choice = self.choice("delta", &json!({"content": text}), None);
+                choice["logprobs"] = content(&std::mem::take(&mut self.tokens));
+                event(&self.chunk(&json!([choice])))
+            }
             Piece::Reasoning(text) => self.delta(&json!({"reasoning_content": text})),
             Piece::Call(call) => {
                 let mut value = call_value(call);
@@ -97,9 +134,14 @@ impl Writer for Chat {
                 self.calls += 1;
                 self.delta(&json!({"tool_calls": [value]}))
             }
+            Piece::Next(end) => {
+                let last = event(&self.last(end));
+                self.index += 1;
+                self.calls = 0;
+                last + &self.role()
+            }
             Piece::End(end) => {
-                let choice = choice("delta", &json!({}), Some(finish_reason(end.finish)));
-                let mut last = self.chunk(&json!([choice]));
+                let mut last = self.last(end);
                 self.more(&mut last, end);
                 let mut events = event(&last);
                 if self.include_usage {
@@ -117,26 +159,33 @@ impl Writer for Chat {
     }
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
-        let Answer { text, reasoning, calls } = answer;
-        let content = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
-        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
+        let Answer { text, reasoning, calls, logprobs: tokens } = answer;
+        let said = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
+        let mut message = json!({"role": "assistant", "content": said, "refusal": null});
         if !reasoning.is_empty() {
             message["reasoning_content"] = reasoning.into();
         }
         if !calls.is_empty() {
             message["tool_calls"] = calls.iter().map(call_value).collect();
         }
+        let mut choice = self.choice("message", &message, Some(end));
+        choice["logprobs"] = content(&tokens);
         let mut body = json!({
             "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
-            "choices": [choice("message", &message, Some(finish_reason(end.finish)))], "usage": usage(&end.usage),
+            "choices": [choice], "usage": usage(&end.usage),
         });
         self.more(&mut body, end);
         body
     }
+
+    fn joined(&self, bodies: Vec<Value>) -> Value {
+        super::joined(bodies)
+    }
 }
 
-fn choice(what: &str, said: &Value, finish: Option<&str>) -> Value {
-    json!({"index": 0, what: said, "logprobs": null, "finish_reason": finish})
+/// Tokens as this API tells them; null if none are asked for.
+fn content(tokens: &[TokenLogprobs]) -> Value {
+    if tokens.is_empty() { Value::Null } else { json!({"content": logprobs(tokens), "refusal": null}) }
 }
 
 fn call_value(call: &ToolCall) -> Value {

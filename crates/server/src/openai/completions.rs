@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use alara_engine::TokenLogprobs;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -18,6 +19,8 @@ use crate::{body, infill, parameters};
 
 /// Tokens of an answer where a request says nothing, as with OpenAI.
 const TOKENS: usize = 16;
+/// Most tokens that are told beside one; OpenAI has 5.
+const TOP: usize = 20;
 /// Most prompts of a request.
 const PROMPTS: usize = 64;
 
@@ -71,6 +74,9 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
         echo: if echo { text.to_owned() } else { String::new() },
         include_usage,
         timings: asked.timings,
+        index: 0,
+        offset: 0,
+        tokens: Vec::new(),
     };
     if let [text] = texts.as_slice() {
         return answer(&shared, asked_with(text), |model| Box::new(writer(model, text))).await;
@@ -92,10 +98,11 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
 
 /// Adds the answer to another prompt.
 fn join(all: &mut Value, one: &mut Value) {
-    let mut choice = one["choices"][0].take();
-    if let Some(choices) = all["choices"].as_array_mut() {
-        choice["index"] = choices.len().into();
-        choices.push(choice);
+    if let (Value::Array(more), Some(choices)) = (one["choices"].take(), all["choices"].as_array_mut()) {
+        for mut choice in more {
+            choice["index"] = choices.len().into();
+            choices.push(choice);
+        }
     }
     for name in ["prompt_tokens", "completion_tokens", "total_tokens"] {
         let sum = all["usage"][name].as_u64().unwrap_or(0) + one["usage"][name].as_u64().unwrap_or(0);
@@ -106,7 +113,11 @@ fn join(all: &mut Value, one: &mut Value) {
 fn read(mut fields: Fields) -> Result<Completions, Refusal> {
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let echo = fields.flag("echo")?.unwrap_or(false);
+    let choices = parameters::choices(&mut fields)?;
+    let logprobs = logprobs(&mut fields, echo)?;
     let mut asked = parameters::read(&mut fields)?;
+    asked.choices = choices;
+    asked.request.logprobs = logprobs;
     let include_usage = parameters::stream_options(&mut fields, asked.stream)?;
     let prompts = prompts(&mut fields)?;
     if prompts.len() > 1 && asked.stream {
@@ -117,6 +128,26 @@ fn read(mut fields: Fields) -> Result<Completions, Refusal> {
     asked.request.max_tokens.get_or_insert(TOKENS);
     asked.ignored = fields.ignored();
     Ok(Completions { asked, prompts, suffix, echo, include_usage })
+}
+
+/// How many of the most likely tokens are told beside each token; `None` = no token is.
+fn logprobs(fields: &mut Fields, echo: bool) -> Result<Option<usize>, Refusal> {
+    // llama.cpp's clients say true for none beside it.
+    let top = match fields.get("logprobs") {
+        Some(Value::Bool(wanted)) => {
+            let top = wanted.then_some(0);
+            fields.take("logprobs");
+            top
+        }
+        _ => fields.count("logprobs", 0)?,
+    };
+    match top {
+        Some(top) if top > TOP => Err(fields.refuse("logprobs", &format!("must be at most {TOP}"))),
+        Some(_) if echo => {
+            Err(fields.refuse("logprobs", "can't be told of the prompt's tokens; leave `echo` out"))
+        }
+        top => Ok(top),
+    }
 }
 
 /// A text, tokens, or a list of these.
@@ -157,14 +188,29 @@ struct Completion {
     echo: String,
     include_usage: bool,
     timings: bool,
+    /// Which answer is told.
+    index: usize,
+    /// Bytes of its text that were told.
+    offset: usize,
+    /// The tokens of the text that comes next.
+    tokens: Vec<TokenLogprobs>,
 }
 
 impl Completion {
-    fn body(&self, text: &str, end: Option<&End>) -> Value {
+    fn body(&self, text: &str, tokens: &[TokenLogprobs], end: Option<&End>) -> Value {
         let finish = end.map(|end| finish_reason(end.finish));
+        let mut choice =
+            json!({"text": text, "index": self.index, "logprobs": null, "finish_reason": finish});
+        if !tokens.is_empty() {
+            choice["logprobs"] = legacy(tokens, self.offset);
+        }
+        if let Some(stop) = end.and_then(End::stop_text) {
+            // As vLLM has it.
+            choice["stop_reason"] = stop.into();
+        }
         let mut body = json!({
             "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
-            "choices": [{"text": text, "index": 0, "logprobs": null, "finish_reason": finish}],
+            "choices": [choice],
         });
         if let Some(alara) = end.and_then(|end| end.alara.clone()) {
             body["alara"] = alara;
@@ -174,19 +220,55 @@ impl Completion {
         }
         body
     }
+
+    fn echo(&self) -> String {
+        if self.echo.is_empty() { String::new() } else { event(&self.body(&self.echo, &[], None)) }
+    }
+}
+
+/// Tokens as this API tells them, each with where in the text it stands.
+fn legacy(tokens: &[TokenLogprobs], mut offset: usize) -> Value {
+    let offsets = tokens.iter().map(|token| {
+        let at = offset;
+        offset += token.chosen.bytes.len();
+        at
+    });
+    let offsets: Vec<usize> = offsets.collect();
+    let texts: Vec<String> = tokens.iter().map(|token| token.chosen.text()).collect();
+    let logprobs: Vec<f32> = tokens.iter().map(|token| token.chosen.logprob).collect();
+    let top = tokens.iter().map(|token| {
+        let top = token.top.iter().map(|token| (token.text(), token.logprob.into()));
+        Value::Object(top.collect())
+    });
+    json!({
+        "tokens": texts, "token_logprobs": logprobs, "top_logprobs": top.collect::<Value>(), "text_offset": offsets,
+    })
 }
 
 impl Writer for Completion {
     fn piece(&mut self, piece: &Piece) -> String {
         match piece {
-            Piece::Begun if self.echo.is_empty() => String::new(),
-            Piece::Begun => event(&self.body(&self.echo, None)),
-            Piece::Text(text) | Piece::Reasoning(text) => event(&self.body(text, None)),
+            Piece::Begun => self.echo(),
+            Piece::Logprobs(tokens) => {
+                self.tokens.clone_from(tokens);
+                String::new()
+            }
+            Piece::Text(text) | Piece::Reasoning(text) => {
+                let tokens = std::mem::take(&mut self.tokens);
+                let chunk = self.body(text, &tokens, None);
+                self.offset += text.len();
+                event(&chunk)
+            }
             Piece::Call(_) => String::new(),
+            Piece::Next(end) => {
+                let last = event(&self.body("", &[], Some(end)));
+                (self.index, self.offset) = (self.index + 1, 0);
+                last + &self.echo()
+            }
             Piece::End(end) => {
-                let mut events = event(&self.body("", Some(end)));
+                let mut events = event(&self.body("", &[], Some(end)));
                 if self.include_usage {
-                    let mut last = self.body("", None);
+                    let mut last = self.body("", &[], None);
                     last["choices"] = json!([]);
                     last["usage"] = usage(&end.usage);
                     events += &event(&last);
@@ -201,9 +283,14 @@ impl Writer for Completion {
     }
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
-        let mut body = self.body(&format!("{}{}{}", self.echo, answer.reasoning, answer.text), Some(end));
+        let text = format!("{}{}{}", self.echo, answer.reasoning, answer.text);
+        let mut body = self.body(&text, &answer.logprobs, Some(end));
         body["usage"] = usage(&end.usage);
         body
+    }
+
+    fn joined(&self, bodies: Vec<Value>) -> Value {
+        super::joined(bodies)
     }
 }
 
@@ -238,7 +325,18 @@ mod tests {
             (more.asked.request.max_tokens, more.suffix, more.echo),
             (Some(5), Some("b".into()), true)
         );
-        assert!(read(&json!({"prompt": "a", "logprobs": 5})).unwrap_err().message.contains("`logprobs`"));
+        let more = read(&json!({"prompt": "a", "logprobs": 5, "n": 3, "best_of": 3})).unwrap();
+        assert_eq!((more.asked.request.logprobs, more.asked.choices), (Some(5), 3));
+        for wrong in [
+            json!({"logprobs": 21}),
+            json!({"logprobs": 1, "echo": true}),
+            json!({"n": 0}),
+            json!({"n": 2, "best_of": 3}),
+        ] {
+            let mut body = json!({"prompt": "a"});
+            body.as_object_mut().unwrap().extend(wrong.as_object().unwrap().clone());
+            assert_eq!(read(&body).unwrap_err().status, 400, "{wrong}");
+        }
         assert!(read(&json!({"prompt": ["a", "b"], "stream": true})).is_err());
     }
 
@@ -251,6 +349,9 @@ mod tests {
             echo: "Once ".into(),
             include_usage: true,
             timings: false,
+            index: 0,
+            offset: 0,
+            tokens: Vec::new(),
         };
         let usage = Usage { prompt_tokens: 2, completion_tokens: 3, ..Usage::default() };
         let end = End { finish: Finish::Length, usage, alara: None };

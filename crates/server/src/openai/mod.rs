@@ -52,6 +52,18 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
+/// The body of several answers to one request: that of the last one, which has the usage of all,
+/// with the choices of all.
+fn joined(mut bodies: Vec<Value>) -> Value {
+    let mut choices: Vec<Value> = bodies.iter_mut().map(|body| body["choices"][0].take()).collect();
+    for (index, choice) in choices.iter_mut().enumerate() {
+        choice["index"] = index.into();
+    }
+    let mut body = bodies.pop().unwrap_or_default();
+    body["choices"] = choices.into();
+    body
+}
+
 /// A call's arguments, as the text that OpenAI has them in.
 fn arguments(call: &ToolCall) -> String {
     Value::Object(call.arguments.clone()).to_string()

@@ -368,6 +368,11 @@ impl Turn {
         [&thought, before, text].concat()
     }
 
+    /// Whether it can have calls.
+    pub fn may_call(&self) -> bool {
+        !self.has_shape() && self.permitted().next().is_some()
+    }
+
     /// Whether it has to be a call.
     pub fn must_call(&self) -> bool {
         !self.has_shape() && matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Named(_))

@@ -61,6 +61,14 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         // Templates know it by either name.
         body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
     }
+    if let Some(effort) = request.reasoning_effort {
+        body["reasoning_effort"] = json!(effort);
+    }
+    // As vLLM has it; servers that continue a last message anyway don't read it.
+    if request.continue_final_message && !dialect.completion_tokens {
+        body["continue_final_message"] = true.into();
+        body["add_generation_prompt"] = false.into();
+    }
     // Servers that want the newer name are OpenAI's own, which refuse what they don't know and
     // share nothing between accounts.
     if !request.salt.is_empty() && !dialect.completion_tokens {

@@ -91,8 +91,17 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
     if let Some(limit) = fields.limit("max_output_tokens", 1)? {
         fields.put("max_tokens", limit.into());
     }
+    // Here tokens are asked for by a word, or by how many there are to be beside each.
+    let included = fields.get("include").and_then(Value::as_array);
+    if included.is_some_and(|list| list.iter().any(|name| name == "message.output_text.logprobs"))
+        || fields.get("top_logprobs").is_some_and(|top| *top != 0)
+    {
+        fields.put("logprobs", true.into());
+    }
+    let logprobs = parameters::logprobs(&mut fields)?;
     let mut asked = parameters::read(&mut fields)?;
     let request = &mut asked.request;
+    request.logprobs = logprobs;
     let before = match fields.text("previous_response_id")? {
         Some(id) => known(&id).ok_or_else(|| unknown("previous_response_id", &id))?,
         None => Vec::new(),
@@ -112,7 +121,7 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
     }
     if let Some(mut reasoning) = fields.object("reasoning")? {
         if let Some(effort) = reasoning.text("effort")? {
-            request.thinking = Some(parameters::effort(&reasoning, "effort", &effort)?);
+            parameters::effort(&reasoning, "effort", &effort, request)?;
         }
         // Reasoning is told whole.
         reasoning.ignore(&["summary", "generate_summary"]);
@@ -120,6 +129,7 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
     }
     parameters::thinking(&mut fields, request)?;
     fields.ignore(&["include", "truncation", "stream_options", "prompt_cache_options"]);
+    parameters::prefill(&mut fields, request)?;
     parameters::check(&fields, request)?;
     asked.ignored = fields.ignored();
     Ok(Read { asked, echoed: Value::Object(echoed), store })

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use alara_engine::{Finish, Message, ToolCall, Usage};
+use alara_engine::{Finish, Message, TokenLogprobs, ToolCall, Usage};
 use serde_json::{Value, json};
 
-use crate::answer::{Answer, End, Piece, Writer, named_event, now};
+use crate::answer::{Answer, End, Piece, Writer, logprobs, named_event, now};
 use crate::inner::id;
 use crate::openai::arguments;
 use crate::refusal::Refusal;
@@ -23,6 +23,8 @@ pub struct Responses {
     output: Vec<Value>,
     /// The item that is being told.
     open: Option<Open>,
+    /// The tokens of the text that comes next.
+    tokens: Vec<TokenLogprobs>,
     sequence: usize,
 }
 
@@ -31,6 +33,8 @@ struct Open {
     kind: Kind,
     id: String,
     text: String,
+    /// The tokens of the text, if they are asked for.
+    tokens: Vec<Value>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -81,7 +85,15 @@ impl Responses {
         if let (Some(body), Value::Object(echoed)) = (body.as_object_mut(), echoed) {
             body.extend(echoed);
         }
-        Responses { body, kept, answer: Answer::default(), output: Vec::new(), open: None, sequence: 0 }
+        Responses {
+            body,
+            kept,
+            answer: Answer::default(),
+            output: Vec::new(),
+            open: None,
+            tokens: Vec::new(),
+            sequence: 0,
+        }
     }
 
     fn event(&mut self, kind: &str, mut fields: Value) -> String {
@@ -106,26 +118,28 @@ impl Responses {
                 "response.content_part.added",
                 json!({"item_id": id, "output_index": index, "content_index": 0, "part": part}),
             );
-            self.open = Some(Open { kind, id, text: String::new() });
+            self.open = Some(Open { kind, id, text: String::new(), tokens: Vec::new() });
         }
+        let tokens = logprobs(&std::mem::take(&mut self.tokens));
         let Some(open) = &mut self.open else { return events };
         open.text += text;
         let mut fields = json!({
             "item_id": open.id, "output_index": self.output.len(), "content_index": 0, "delta": text,
         });
         if kind == Kind::Text {
-            fields["logprobs"] = json!([]);
+            fields["logprobs"] = json!(tokens);
+            open.tokens.extend(tokens);
         }
         events + &self.event(&format!("{}.delta", kind.names().0), fields)
     }
 
     /// Ends the item that is being told.
     fn close(&mut self) -> String {
-        let Some(Open { kind, id, text }) = self.open.take() else { return String::new() };
-        let (index, part) = (self.output.len(), kind.part(&text));
+        let Some(Open { kind, id, text, tokens }) = self.open.take() else { return String::new() };
+        let (index, mut part) = (self.output.len(), kind.part(&text));
         let mut said = json!({"item_id": id, "output_index": index, "content_index": 0, "text": text});
         if kind == Kind::Text {
-            said["logprobs"] = json!([]);
+            (said["logprobs"], part["logprobs"]) = (json!(tokens), json!(tokens));
         }
         let item = kind.item(&id, "completed", std::slice::from_ref(&part));
         self.output.push(item.clone());
@@ -180,7 +194,7 @@ impl Responses {
             self.body["alara"] = alara.clone();
         }
         if let (Some((store, mut messages)), Some(id)) = (self.kept.take(), self.body["id"].as_str()) {
-            let Answer { text, reasoning, calls } = std::mem::take(&mut self.answer);
+            let Answer { text, reasoning, calls, .. } = std::mem::take(&mut self.answer);
             let mut said = Message::assistant(text, calls);
             said.reasoning_content = Some(reasoning).filter(|reasoning| !reasoning.is_empty());
             messages.push(said);
@@ -199,6 +213,12 @@ impl Writer for Responses {
                 self.event("response.created", response.clone())
                     + &self.event("response.in_progress", response)
             }
+            Piece::Logprobs(tokens) => {
+                self.tokens.clone_from(tokens);
+                String::new()
+            }
+            // This API has one answer only.
+            Piece::Next(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Reasoning, text),
             Piece::Call(call) => self.call(call),
@@ -227,6 +247,7 @@ impl Writer for Responses {
             self.said(Kind::Reasoning, &answer.reasoning);
         }
         if !answer.text.is_empty() || answer.calls.is_empty() {
+            self.tokens.clone_from(&answer.logprobs);
             self.said(Kind::Text, &answer.text);
         }
         answer.calls.iter().for_each(|call| drop(self.call(call)));

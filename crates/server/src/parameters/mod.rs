@@ -3,12 +3,17 @@
 
 use std::collections::HashSet;
 
-use alara_engine::{Request, SamplingOverrides, Segment, Tool, ToolChoice};
+use alara_engine::{ReasoningEffort, Request, Role, Tool, ToolChoice};
 use serde_json::{Value, json};
 
 use crate::fields::Fields;
-use crate::inner::{InnerRequest, random};
+use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
+
+mod sampling;
+mod shape;
+
+pub use shape::{format, response_format};
 
 /// Fields that say nothing about the answer: who asks, and what a service would do with it.
 const HARMLESS: [&str; 9] = [
@@ -24,8 +29,8 @@ const HARMLESS: [&str; 9] = [
 ];
 /// Fields that would change the answer, and can't be honoured yet.
 /// Each has, as a JSON text, what it says where it changes nothing.
-const UNSUPPORTED: [(&str, &str); 48] = [
-    // What is told of tokens, and how many answers there are.
+const UNSUPPORTED: [(&str, &str); 34] = [
+    // What is told of tokens, and how many answers there are, where a format has no place for it.
     ("logprobs", ""),
     ("top_logprobs", ""),
     ("prompt_logprobs", ""),
@@ -34,34 +39,21 @@ const UNSUPPORTED: [(&str, &str); 48] = [
     ("use_beam_search", ""),
     ("length_penalty", "1.0"),
     // Which tokens may come.
-    ("logit_bias", ""),
     ("allowed_token_ids", ""),
     ("bad_words", ""),
     ("min_tokens", ""),
     ("stop_token_ids", ""),
     ("include_stop_str_in_output", ""),
     // Samplers.
-    ("typical_p", "1.0"),
-    ("typ_p", "1.0"),
     ("tfs_z", "1.0"),
     ("top_a", ""),
     ("top_n_sigma", "-1.0"),
-    ("xtc_probability", ""),
-    ("dry_multiplier", ""),
-    ("mirostat", ""),
-    ("mirostat_mode", ""),
-    ("dynatemp_range", ""),
     ("smoothing_factor", ""),
     ("epsilon_cutoff", ""),
     ("eta_cutoff", ""),
     ("adaptive_target", "-1.0"),
     ("samplers", ""),
     ("logits_processors", ""),
-    // Grammars.
-    ("grammar", ""),
-    ("guided_regex", ""),
-    ("guided_choice", ""),
-    ("guided_grammar", ""),
     // Old and other ways to ask.
     ("functions", ""),
     ("audio", ""),
@@ -72,13 +64,15 @@ const UNSUPPORTED: [(&str, &str); 48] = [
     ("lora", ""),
     ("echo", ""),
     ("suffix", "\"\""),
-    ("continue_final_message", ""),
-    ("add_generation_prompt", "true"),
     ("truncate_prompt_tokens", ""),
     ("enable_response_messages", ""),
     ("background", ""),
     ("conversation", ""),
 ];
+/// Most answers to a request.
+const CHOICES: usize = 64;
+/// Most tokens that are told beside one, as with OpenAI.
+const TOP: usize = 20;
 /// Most texts that end a turn.
 const STOPS: usize = 16;
 /// Most characters of a tool's name, as with OpenAI.
@@ -98,7 +92,7 @@ pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
         npc: npc(fields)?,
         stream: fields.flag("stream")?.unwrap_or(false),
         timings: fields.flag("timings_per_token")?.unwrap_or(false),
-        draws: draws(fields)?,
+        draws: sampling::read(fields)?,
         ..InnerRequest::default()
     };
     asked.request.salt = salt(fields)?;
@@ -106,6 +100,61 @@ pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     asked.request.stop = stop(fields, "stop")?;
     asked.request.ignore_eos = fields.flag("ignore_eos")?.unwrap_or(false);
     Ok(asked)
+}
+
+/// How many answers a request asks for; to be read before [`read`], which knows one only.
+///
+/// # Errors
+/// None, or too many.
+pub fn choices(fields: &mut Fields) -> Result<usize, Refusal> {
+    let choices = fields.count("n", 1)?.unwrap_or(1);
+    if choices > CHOICES {
+        return Err(fields.refuse("n", &format!("must be at most {CHOICES}")));
+    }
+    if fields.count("best_of", 1)?.is_some_and(|best| best > choices) {
+        return Err(fields.refuse("best_of", "can't be more than `n`: no answer is thrown away"));
+    }
+    Ok(choices)
+}
+
+/// How many of the most likely tokens are told beside each token of a chat's answer; `None` = no
+/// token is.
+///
+/// # Errors
+/// Too many, or some beside no token.
+pub fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
+    let wanted = fields.flag("logprobs")?.unwrap_or(false);
+    let top = fields.limit("top_logprobs", 0)?.unwrap_or(0);
+    match wanted {
+        _ if top > TOP => Err(fields.refuse("top_logprobs", &format!("must be at most {TOP}"))),
+        false if top > 0 => Err(fields.refuse("top_logprobs", "takes `logprobs: true`")),
+        wanted => Ok(wanted.then_some(top)),
+    }
+}
+
+/// Whether the last message, if it is the assistant's, is the beginning of the answer: it is,
+/// unless that is denied, as with llama.cpp's server.
+///
+/// # Errors
+/// It is asked for where there is no such message, or denied and asked for.
+pub fn prefill(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
+    let wanted = fields.flag("continue_final_message")?;
+    let prompted = fields.flag("add_generation_prompt")?;
+    if wanted == Some(true) && prompted == Some(true) {
+        return Err(fields.refuse("continue_final_message", "and `add_generation_prompt` can't both be true"));
+    }
+    let last = request.messages.last();
+    let begun = last.is_some_and(|last| {
+        last.role == Role::Assistant && last.tool_calls.is_empty() && !last.content.trim().is_empty()
+    });
+    if wanted == Some(true) && !begun {
+        return Err(fields.refuse(
+            "continue_final_message",
+            "takes a last message of the assistant that has text and no calls",
+        ));
+    }
+    request.continue_final_message = begun && wanted.unwrap_or(prompted != Some(true));
+    Ok(())
 }
 
 /// Whether a stream ends with what it cost.
@@ -128,8 +177,12 @@ pub fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool, Refusal
 /// # Errors
 /// Two fields that don't go together.
 pub fn check(fields: &Fields, request: &Request) -> Result<(), Refusal> {
-    if request.ignore_eos && !(request.tools.is_empty() && request.schema.is_none()) {
-        return Err(fields.refuse("ignore_eos", "can't be honoured with tools or a schema"));
+    let shaped = request.schema.is_some() || request.grammar.is_some();
+    if request.ignore_eos && !(request.tools.is_empty() && !shaped) {
+        return Err(fields.refuse("ignore_eos", "can't be honoured with tools, a schema or a grammar"));
+    }
+    if request.schema.is_some() && request.grammar.is_some() {
+        return Err(fields.refuse("grammar", "and a schema can't both shape the answer"));
     }
     Ok(())
 }
@@ -246,39 +299,6 @@ pub fn function(mut function: Fields, parameters: &str) -> Result<Tool, Refusal>
     Ok(Tool { name, description, parameters: schema, strict })
 }
 
-/// How tokens are drawn.
-///
-/// # Errors
-/// A value that makes no sense.
-pub fn draws(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
-    let repetition = fields.number("repetition_penalty", 0.01, 10.0)?;
-    let repeat = fields.number("repeat_penalty", 0.01, 10.0)?;
-    if repetition.is_some() && repeat.is_some() && repetition != repeat {
-        return Err(fields.refuse("repeat_penalty", "and `repetition_penalty` differ"));
-    }
-    let last = fields.limit("penalty_last_n", 0)?;
-    Ok(SamplingOverrides {
-        repetition_penalty: repetition.or(repeat),
-        presence_penalty: fields.number("presence_penalty", -2.0, 2.0)?,
-        frequency_penalty: fields.number("frequency_penalty", -2.0, 2.0)?,
-        penalty_last_n: fields.limit("repeat_last_n", 0)?.or(last),
-        temperature: fields.number("temperature", 0.0, 2.0)?,
-        top_k: fields.limit("top_k", 0)?,
-        top_p: fields.number("top_p", 0.0, 1.0)?,
-        min_p: fields.number("min_p", 0.0, 1.0)?,
-        seed: Some(match fields.take("seed") {
-            // Who wants the same draws again says so; -1 is any with llama.cpp and Ollama.
-            None => random(),
-            Some(seed) if seed.as_i64() == Some(-1) => random(),
-            Some(seed) => seed
-                .as_u64()
-                .or_else(|| seed.as_i64().map(i64::cast_unsigned))
-                .ok_or_else(|| fields.refuse("seed", "must be a whole number"))?,
-        }),
-        ..SamplingOverrides::default()
-    })
-}
-
 /// What separates those who may not learn from each other, as vLLM calls it.
 ///
 /// # Errors
@@ -300,71 +320,6 @@ fn limit(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
         }
         _ => Ok(old.or(new)),
     }
-}
-
-/// Reads the schema of the answer, in the way of OpenAI or vLLM.
-///
-/// # Errors
-/// What can't be honoured, by the field's name.
-pub fn response_format(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
-    if let Some(format) = fields.object("response_format")? {
-        self::format(format, request, true)?;
-    }
-    if let Some(mut structured) = fields.object("structured_outputs")? {
-        structured.unsupported(&[("regex", ""), ("choice", ""), ("grammar", ""), ("structural_tag", "")])?;
-        guided(&mut structured, "json", request)?;
-        structured.end();
-    }
-    guided(fields, "guided_json", request)
-}
-
-/// A schema as vLLM takes it: itself, or as JSON text.
-fn guided(fields: &mut Fields, name: &str, request: &mut Request) -> Result<(), Refusal> {
-    let schema = match fields.take(name) {
-        None => return Ok(()),
-        Some(Value::String(text)) => serde_json::from_str(&text).ok(),
-        Some(schema) => Some(schema),
-    };
-    request.schema = Some(schema.ok_or_else(|| fields.refuse(name, "must be a JSON schema"))?);
-    Ok(())
-}
-
-/// Reads a format; `nested`: a schema and what is said of it stand in a field of their own.
-///
-/// # Errors
-/// What can't be honoured, by the field's name.
-pub fn format(mut format: Fields, request: &mut Request, nested: bool) -> Result<(), Refusal> {
-    match format.needed("type")?.as_str() {
-        "text" => {}
-        "json_object" => {
-            // As llama.cpp has it, a schema may stand there too.
-            let schema = format.take("schema");
-            request.schema = Some(schema.unwrap_or_else(|| json!({"type": "object"})));
-        }
-        "json_schema" if nested => {
-            let given = format.take("json_schema").unwrap_or_default();
-            let mut given = format.within(given, "json_schema")?;
-            json_schema(&mut given, request)?;
-            given.end();
-        }
-        "json_schema" => json_schema(&mut format, request)?,
-        _ => return Err(format.refuse("type", "must be text, json_object or json_schema")),
-    }
-    format.end();
-    Ok(())
-}
-
-fn json_schema(given: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
-    let schema = given.take("schema").ok_or_else(|| given.refuse("schema", "is missing"))?;
-    if let Some(text) = given.text("description")?.filter(|text| !text.trim().is_empty()) {
-        request.system.push(Segment { name: "response_format".into(), text: text.trim().to_owned() });
-    }
-    let strict = given.flag("strict")?.unwrap_or(true);
-    given.ignore(&["name"]);
-    // An answer is valid for its schema, unless that is not asked for and can't be.
-    let loosened = if strict { None } else { alara_engine::loosened(&schema).ok() };
-    request.schema = Some(loosened.map_or(schema, |(loose, _)| loose));
-    Ok(())
 }
 
 /// Texts that end the answer, in the field `name`.
@@ -390,14 +345,12 @@ pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
 /// # Errors
 /// The fields contradict each other, or a variable is not known.
 pub fn thinking(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
-    let effort = match fields.text("reasoning_effort")? {
-        Some(effort) => Some(self::effort(fields, "reasoning_effort", &effort)?),
-        None => None,
-    };
+    if let Some(effort) = fields.text("reasoning_effort")? {
+        self::effort(fields, "reasoning_effort", &effort, request)?;
+    }
     for name in ["thinking_budget", "thinking_token_budget", "thinking_budget_tokens"] {
         request.reasoning_tokens = fields.limit(name, 0)?.or(request.reasoning_tokens);
     }
-    request.thinking = effort.or(request.thinking);
     let Some(mut arguments) = fields.object("chat_template_kwargs")? else { return Ok(()) };
     let (one, other) = (arguments.flag("enable_thinking")?, arguments.flag("thinking")?);
     let budget = arguments.limit("thinking_budget", 0)?;
@@ -411,17 +364,19 @@ pub fn thinking(fields: &mut Fields, request: &mut Request) -> Result<(), Refusa
     Ok(())
 }
 
-/// Whether to reason, by an effort: models know on and off only.
+/// How much to reason, by an effort: models that know no levels reason or don't.
 ///
 /// # Errors
 /// There is no such effort.
-pub fn effort(fields: &Fields, name: &str, effort: &str) -> Result<bool, Refusal> {
-    match effort {
-        "none" | "minimal" => Ok(false),
-        "low" | "medium" | "high" | "xhigh" | "max" => {
-            fields.tell(&format!("{} (but for none: reasoning is on or off)", fields.place(name)));
-            Ok(true)
-        }
-        _ => Err(fields.refuse(name, "must be none, minimal, low, medium, high or xhigh")),
-    }
+pub fn effort(fields: &Fields, name: &str, effort: &str, request: &mut Request) -> Result<(), Refusal> {
+    let (thinking, level) = match effort {
+        "none" => (false, None),
+        "minimal" => (false, Some(ReasoningEffort::Low)),
+        "low" => (true, Some(ReasoningEffort::Low)),
+        "medium" => (true, Some(ReasoningEffort::Medium)),
+        "high" | "xhigh" | "max" => (true, Some(ReasoningEffort::High)),
+        _ => return Err(fields.refuse(name, "must be none, minimal, low, medium, high or xhigh")),
+    };
+    (request.thinking, request.reasoning_effort) = (Some(thinking), level);
+    Ok(())
 }
