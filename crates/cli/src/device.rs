@@ -41,10 +41,14 @@ impl Args {
     /// For the header of a run: `None` where the CPU computes, as all runs did before there was a
     /// choice.
     pub fn record(&self) -> Option<String> {
-        let gpus = cfg!(any(feature = "cuda", feature = "metal"));
-        let cpu = self.device == Device::Cpu || self.device == Device::Auto && !gpus;
         let layers = self.gpu_layers.0.map_or_else(String::new, |layers| format!(", {layers} layers"));
-        (!cpu).then(|| format!("{}{layers}", self.device))
+        (!self.is_cpu()).then(|| format!("{}{layers}", self.device))
+    }
+
+    /// Whether only the CPU may compute.
+    pub fn is_cpu(&self) -> bool {
+        let gpus = cfg!(any(feature = "cuda", feature = "metal"));
+        self.device == Device::Cpu || self.device == Device::Auto && !gpus
     }
 }
 

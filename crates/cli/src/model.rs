@@ -66,7 +66,15 @@ pub struct Args {
     /// As [`Options::steady`].
     #[arg(skip = true)]
     pub steady: bool,
+    /// How many conversations of full length the cache has room for at least; for more where there
+    /// is memory to spare.
+    /// `None`: for as many as run at once.
+    #[arg(skip)]
+    cached: Option<usize>,
 }
+
+/// Conversations that are kept cached where there is memory to spare, the most first.
+const ROOMS: [usize; 4] = [16, 8, 4, 2];
 
 impl Args {
     /// Loads the model that was asked for, else `default`, else the one that ships, for `parallel`
@@ -84,6 +92,12 @@ impl Args {
     /// The same options for the model `name`, or for the one that ships.
     pub fn named(&self, name: Option<&str>) -> Args {
         Args { model: name.map(str::to_owned), ..self.clone() }
+    }
+
+    /// The same, with room in the cache for at least so many conversations of full length, whatever
+    /// runs at once.
+    pub fn caching(&self, cached: usize) -> Args {
+        Args { cached: Some(cached), ..self.clone() }
     }
 
     /// The model that was asked for, not loaded yet, for `parallel` conversations at a time.
@@ -163,7 +177,10 @@ impl Args {
             Some(provider) => gguf.with_context(|| format!("{spec} of {provider} has no api_url"))?,
             None => gguf?,
         };
-        let options = self.options(parallel, memory)?;
+        let mut options = self.options(parallel, memory)?;
+        if let Some(least) = self.cached {
+            options.kv_sequences = Some(self.room(&gguf, &options, least)?);
+        }
         let bytes = Engine::memory_estimate(&gguf, &options)?.total();
         // Looked at once is enough.
         let options = Options { memory: None, ..options };
@@ -174,6 +191,20 @@ impl Args {
             Ok(Arc::new(engine) as Arc<dyn ChatModel>)
         };
         Ok(Candidate { bytes, load: Box::new(load) })
+    }
+
+    /// How many conversations of full length the cache has room for: as many of [`ROOMS`] as take
+    /// at most half of the memory that is left, model included, but `least` in any case.
+    /// A GPU's memory is for the model first, and with --kv-size the user has decided.
+    fn room(&self, gguf: &Gguf, options: &Options, least: usize) -> anyhow::Result<usize> {
+        let Some(memory) = options.memory.filter(|_| self.device.is_cpu()) else { return Ok(least) };
+        for sequences in ROOMS.into_iter().filter(|&sequences| sequences > least) {
+            let options = Options { kv_sequences: Some(sequences), ..options.clone() };
+            if self.kv_size.is_some() || Engine::memory_estimate(gguf, &options)?.total() <= memory / 2 {
+                return Ok(sequences);
+            }
+        }
+        Ok(least)
     }
 
     fn endpoint(&self, address: Address, key: Option<Key>) -> anyhow::Result<Endpoint> {

@@ -84,7 +84,8 @@ pub const SNAPSHOT_BYTES: u64 = 512 << 20;
 /// Fewer would lose the static text of an agent as it works, and more are hardly ever gone on from.
 const SNAPSHOTS: (u64, u64) = (4, 64);
 
-/// The cache for so many tokens of each of so many sequences, within two budgets of bytes.
+/// The cache for so many tokens of each of so many sequences that run at once, with room for so
+/// many in all, within two budgets of bytes.
 /// The first one is for keys and values, the second one for snapshots.
 ///
 /// # Errors
@@ -92,13 +93,13 @@ const SNAPSHOTS: (u64, u64) = (4, 64);
 pub fn cache_config(
     gguf: &Gguf,
     architecture: &Architecture,
-    (context, sequences): (usize, usize),
+    (context, sequences, room): (usize, usize, usize),
     kv: KvType,
     (kv_bytes, snapshot_bytes): (Option<u64>, u64),
 ) -> Result<CacheConfig> {
     let window = Sizes::of(&Facts::new(gguf, architecture)?)?.window;
     let of_tokens = |tokens| CacheConfig::new(tokens, sequences, STEP_TOKENS, window).with_context(context);
-    let config = of_tokens(context.saturating_mul(sequences));
+    let config = of_tokens(context.saturating_mul(room));
     let nothing = CacheConfig::new(1, 1, 1, window);
     // What is wrong with the model is an error when it is loaded in earnest.
     let Ok(decoder) = Decoder::load_as(gguf, architecture, Native::with_threads(1), &nothing, kv) else {
@@ -133,7 +134,8 @@ impl MemoryEstimate {
     /// Whatever stands against loading the model.
     pub fn of(gguf: &Gguf, context: usize, sequences: usize, kv: KvType) -> Result<Self> {
         let architecture = Architecture::of(gguf)?;
-        let config = cache_config(gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))?;
+        let config =
+            cache_config(gguf, &architecture, (context, sequences, sequences), kv, (None, SNAPSHOT_BYTES))?;
         Self::with_cache(gguf, &architecture, &config, kv)
     }
 

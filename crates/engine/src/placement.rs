@@ -124,7 +124,7 @@ impl MemoryBreakdown {
         let architecture = Architecture::of(gguf)?;
         let budgets = (None, crate::memory::SNAPSHOT_BYTES);
         let config: CacheConfig =
-            crate::memory::cache_config(gguf, &architecture, (context, 1), kv, budgets)?;
+            crate::memory::cache_config(gguf, &architecture, (context, 1, 1), kv, budgets)?;
         MemoryBreakdown::with_cache(gguf, &architecture, &config, kv)
     }
 }

@@ -276,11 +276,11 @@ fn refusals_have_the_shape_of_their_format() {
         refused("/api/chat", "{\"model\": \"x\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
     assert!(status == 404 && body["error"].as_str().unwrap().contains("no model `x`"), "{body}");
     for path in ["/v1/embeddings", "/api/embed", "/api/embeddings"] {
-        assert_eq!(refused(path, "{\"model\": \"small\", \"input\": \"x\"}").0, 501);
+        assert_eq!(refused(path, "{\"model\": \"small\", \"input\": \"x\"}").0, 400);
     }
     let (status, body) =
         refused("/v1/completions", "{\"model\": \"small\", \"prompt\": \"a\", \"suffix\": \"b\"}");
-    assert!(status == 501 && body["error"]["message"].as_str().unwrap().contains("fill in text"), "{body}");
+    assert!(status == 400 && body["error"]["message"].as_str().unwrap().contains("fill in text"), "{body}");
     assert_eq!(refused("/v1/models", "{}").0, 405);
     assert_eq!(refused("/nowhere", "{}").0, 404);
 }

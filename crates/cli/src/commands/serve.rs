@@ -16,6 +16,9 @@ use serde_json::json;
 use crate::model::Source;
 use crate::{agent, ask, consent, model, state, ui};
 
+/// Requests that are worked on at a time unless somebody says otherwise.
+const PARALLEL: usize = 4;
+
 /// Serve the model and the NPCs of a team over HTTP
 ///
 /// Programs that know OpenAI's API (chat, completions, responses), Anthropic's or Ollama's can use
@@ -65,10 +68,12 @@ pub struct Args {
     /// Keep answers to /v1/responses in this folder, so that a later server knows them by their ids
     #[arg(long, value_name = "DIR")]
     responses: Option<PathBuf>,
-    /// How many requests are worked on at a time; each takes memory for the keys and values of a
-    /// conversation
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
-    parallel: u16,
+    /// How many requests are worked on at a time [default: 4, which share the room for long
+    /// conversations].
+    /// How many conversations stay cached is apart from that: as many as fit half of the memory
+    /// that is free, or --kv-size
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    parallel: Option<u16>,
     /// How many requests may wait for that; further ones get status 503
     #[arg(long, value_name = "N", default_value_t = 512)]
     queue: u16,
@@ -141,9 +146,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // What can't be had is told before anything is begun.
     drop(agent::sandbox(&team, &args.workdir, args.model.cache.folder(), args.yes)?);
     agent::warn_of_sandbox();
+    let parallel = args.parallel.map_or(PARALLEL, usize::from);
+    // Who asks for many at a time has room for them; otherwise they share what there is.
+    let cached = args.parallel.map_or(1, usize::from);
     let workplace = LocalWorkplace {
         team: args.team.clone(),
-        models: args.model.source(args.parallel.into(), args.yes),
+        models: args.model.caching(cached).source(parallel, args.yes),
         workdir: args.workdir.clone(),
         cache: args.model.cache.folder(),
         threads: args.model.threads(),
@@ -158,7 +166,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         aliases: args.alias.clone(),
         any_model: args.any_model,
         responses: args.responses.clone(),
-        parallel: args.parallel.into(),
+        parallel,
         queue: args.queue.into(),
         request_time: Duration::from_secs(args.timeout.into()),
         ..Options::default()

@@ -60,11 +60,16 @@ pub struct Options {
     /// Default: what the model was trained for, at most 16384.
     /// Cost: memory for keys and values, as it is used.
     pub context: Option<usize>,
-    /// How many sequences of full length the KV cache has room for.
-    /// Default 1; shorter ones share the room.
+    /// How many sequences run at once.
+    /// Default 1.
     pub parallel: usize,
-    /// Most bytes for keys and values: fewer than `context` and `parallel` call for make sequences
-    /// wait for each other, and bound the longest one.
+    /// How many sequences of full length the KV cache has room for; shorter ones share it.
+    /// With more than run, later turns of those that don't find their keys and values there.
+    /// With fewer, those that run wait for each other where they are long.
+    /// Default: `parallel`.
+    pub kv_sequences: Option<usize>,
+    /// Most bytes for keys and values: fewer than `context` and `kv_sequences` call for make
+    /// sequences wait for each other, and bound the longest one.
     /// Default: as they call for.
     pub kv_bytes: Option<u64>,
     /// How keys and values are kept.
@@ -117,6 +122,7 @@ impl Default for Options {
         Options {
             context: None,
             parallel: 1,
+            kv_sequences: None,
             kv_bytes: None,
             kv: KvType::F16,
             tool_format: None,
@@ -548,8 +554,9 @@ fn cache_config(gguf: &Gguf, architecture: &Architecture, options: &Options) -> 
         return Err(Error::InvalidRequest { reason });
     }
     let parallel = options.parallel.max(1);
+    let room = options.kv_sequences.unwrap_or(parallel).max(1);
     let budgets = (options.kv_bytes, options.snapshot_bytes);
-    let config = memory::cache_config(gguf, architecture, (context, parallel), options.kv, budgets)?;
+    let config = memory::cache_config(gguf, architecture, (context, parallel, room), options.kv, budgets)?;
     Ok((context, config))
 }
 

@@ -38,9 +38,14 @@ fn the_estimated_cache_is_what_is_allocated() {
         let architecture = Architecture::of(&gguf).unwrap();
         for (context, sequences) in [(1, 1), (100, 1), (700, 3)] {
             for kv in [KvType::F32, KvType::F16, KvType::Q8_0] {
-                let config =
-                    cache_config(&gguf, &architecture, (context, sequences), kv, (None, SNAPSHOT_BYTES))
-                        .unwrap();
+                let config = cache_config(
+                    &gguf,
+                    &architecture,
+                    (context, sequences, sequences),
+                    kv,
+                    (None, SNAPSHOT_BYTES),
+                )
+                .unwrap();
                 let decoder = Decoder::load(&gguf, Native::with_threads(1), &config, kv);
                 let found = MemoryEstimate::of(&gguf, context, sequences, kv);
                 match (decoder, found) {
@@ -150,7 +155,7 @@ fn snapshots_fill_their_budget() {
     let check = |case: &str, bytes: u64, expected: usize| {
         let gguf = model(case);
         let architecture = Architecture::of(&gguf).unwrap();
-        let config = cache_config(&gguf, &architecture, (4096, 2), KvType::F16, (None, bytes)).unwrap();
+        let config = cache_config(&gguf, &architecture, (4096, 2, 2), KvType::F16, (None, bytes)).unwrap();
         // Two sequences have a state each, and one for what a draft may have to be taken back to.
         assert_eq!(config.slots - 4, expected, "{case}");
     };

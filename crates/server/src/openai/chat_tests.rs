@@ -1,6 +1,8 @@
 #![allow(clippy::needless_pass_by_value, reason = "values of tests are written where they are passed")]
 
-use alara_engine::{Message, Request, Role, SamplingOverrides, Segment, ToolChoice};
+use alara_engine::{
+    Biased, Message, ReasoningEffort, Request, Role, Sampling, SamplingOverrides, Segment, ToolChoice,
+};
 
 use super::*;
 use crate::inner::random;
@@ -172,8 +174,86 @@ fn what_is_ignored_is_told() {
     check(json!({"surprise": 1, "verbosity": "low", "user": "u"}), &["surprise", "verbosity"]);
     let message = |id: &str| json!({"role": "user", "content": "x", "id": id, "cache_control": {}});
     check(json!({"messages": [message("a"), message("b")]}), &["messages[].id", "messages[].cache_control"]);
-    check(json!({"reasoning_effort": "high"}), &["reasoning_effort (but for none: reasoning is on or off)"]);
-    assert_eq!(read(json!({"reasoning_effort": "high"})).unwrap().request.thinking, Some(true));
+}
+
+#[test]
+fn efforts() {
+    let check = |effort: &str, thinking: bool, level: Option<ReasoningEffort>| {
+        let asked = read(json!({"reasoning_effort": effort})).unwrap().request;
+        assert_eq!((asked.thinking, asked.reasoning_effort), (Some(thinking), level), "{effort}");
+    };
+    check("none", false, None);
+    check("minimal", false, Some(ReasoningEffort::Low));
+    check("low", true, Some(ReasoningEffort::Low));
+    check("medium", true, Some(ReasoningEffort::Medium));
+    check("xhigh", true, Some(ReasoningEffort::High));
+}
+
+#[test]
+fn samplers() {
+    let fields = json!({
+        "logit_bias": {"5": -100, "a": 1.5}, "dry_multiplier": 0.8, "dry_base": 2, "dry_allowed_length": 3, "dry_penalty_last_n": -1,
+        "dry_sequence_breakers": ["x"], "dynatemp_range": 0.5, "dynatemp_exponent": 2, "typ_p": 0.5, "typical_p": 0.5, "xtc_probability": 0.5,
+        "xtc_threshold": 0.25, "mirostat_mode": 2, "mirostat_tau": 3, "mirostat_eta": 0.5, "repeat_last_n": -1,
+    });
+    let expected = SamplingOverrides {
+        logit_bias: Some(vec![(Biased::Token(5), -100.0), (Biased::Text("a".into()), 1.5)]),
+        dry_multiplier: Some(0.8),
+        dry_base: Some(2.0),
+        dry_allowed_length: Some(3),
+        dry_penalty_last_n: Some(usize::MAX),
+        dry_sequence_breakers: Some(vec!["x".into()]),
+        dynatemp_range: Some(0.5),
+        dynatemp_exponent: Some(2.0),
+        typical_p: Some(0.5),
+        xtc_probability: Some(0.5),
+        xtc_threshold: Some(0.25),
+        mirostat: Some(2),
+        mirostat_tau: Some(3.0),
+        mirostat_eta: Some(0.5),
+        penalty_last_n: Some(usize::MAX),
+        seed: Some(0),
+        ..SamplingOverrides::default()
+    };
+    assert_eq!(read(fields).unwrap().draws, expected);
+    // As llama.cpp's server takes them.
+    let biases = read(json!({"logit_bias": [[5, false], ["a", 2]]})).unwrap().draws.logit_bias;
+    assert_eq!(biases, Some(vec![(Biased::Token(5), Sampling::BANNED), (Biased::Text("a".into()), 2.0)]));
+}
+
+#[test]
+fn grammars() {
+    let check = |fields: Value, expected: &str| {
+        assert_eq!(read(fields.clone()).unwrap().request.grammar.as_deref(), Some(expected), "{fields}");
+    };
+    check(json!({"grammar": "root ::= \"a\""}), "root ::= \"a\"");
+    check(json!({"guided_grammar": "start: \"a\""}), "start: \"a\"");
+    check(json!({"guided_regex": "[0-9]+/a\\/"}), "start: /[0-9]+\\/a\\//");
+    check(json!({"structured_outputs": {"regex": "a|b"}}), "start: /a|b/");
+    check(json!({"guided_choice": ["a", "b \"c\""]}), "start: \"a\" | \"b \\\"c\\\"\"");
+}
+
+#[test]
+fn tokens_and_choices() {
+    let asked = read(json!({"logprobs": true, "top_logprobs": 3, "n": 4, "best_of": 4})).unwrap();
+    assert_eq!((asked.request.logprobs, asked.choices), (Some(3), 4));
+    assert_eq!(read(json!({"logprobs": true})).unwrap().request.logprobs, Some(0));
+}
+
+#[test]
+fn a_last_message_of_the_assistant_is_the_beginning_of_the_answer() {
+    let check = |fields: Value, expected: bool| {
+        let messages =
+            json!([{"role": "user", "content": "Name one."}, {"role": "assistant", "content": "It is "}]);
+        let mut body = json!({"messages": messages});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        assert_eq!(read(body).unwrap().request.continue_final_message, expected, "{fields}");
+    };
+    check(json!({}), true);
+    check(json!({"continue_final_message": true, "add_generation_prompt": false}), true);
+    check(json!({"continue_final_message": false}), false);
+    check(json!({"add_generation_prompt": true}), false);
+    assert!(!read(json!({})).unwrap().request.continue_final_message);
 }
 
 #[test]
@@ -203,15 +283,25 @@ fn what_is_refused_is_named() {
         assert_eq!((refusal.status, error["param"].as_str()), (400, Some(param)), "{fields}: {error}");
         assert!(error["message"].as_str().unwrap().contains(&format!("`{param}`")), "{error}");
     };
-    check(json!({"logprobs": true}), "logprobs");
+    check(json!({"logprobs": 2}), "logprobs");
     check(json!({"top_logprobs": 2}), "top_logprobs");
+    check(json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs");
     check(json!({"functions": [{}]}), "functions");
-    check(json!({"dry_multiplier": 0.8}), "dry_multiplier");
-    check(json!({"guided_choice": ["a"]}), "guided_choice");
-    check(json!({"structured_outputs": {"regex": "a"}}), "structured_outputs.regex");
+    check(json!({"dry_multiplier": "much"}), "dry_multiplier");
+    check(json!({"dry_sequence_breakers": [1]}), "dry_sequence_breakers");
+    check(json!({"mirostat": 3}), "mirostat");
+    check(json!({"top_n_sigma": 1.5}), "top_n_sigma");
+    check(json!({"guided_choice": []}), "guided_choice");
+    check(json!({"structured_outputs": {"choice": [1]}}), "structured_outputs.choice");
+    check(json!({"structured_outputs": {"structural_tag": {"a": 1}}}), "structured_outputs.structural_tag");
+    check(json!({"grammar": "root ::= \"a\"", "guided_json": {}}), "grammar");
+    check(json!({"continue_final_message": true}), "continue_final_message");
     check(json!({"reasoning_effort": "some"}), "reasoning_effort");
-    check(json!({"n": 2}), "n");
-    check(json!({"logit_bias": {"5": 100}}), "logit_bias");
+    check(json!({"n": 0}), "n");
+    check(json!({"n": 65}), "n");
+    check(json!({"n": 2, "best_of": 3}), "best_of");
+    check(json!({"logit_bias": {"5": "much"}}), "logit_bias");
+    check(json!({"logit_bias": [[5]]}), "logit_bias");
     check(json!({"temperature": "hot"}), "temperature");
     check(json!({"temperature": -1}), "temperature");
     check(json!({"top_k": 1.5}), "top_k");
