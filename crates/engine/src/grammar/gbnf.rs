@@ -220,7 +220,10 @@ impl Reader<'_> {
     fn unexpected(&self, wanted: &str) -> String {
         let line = self.text[..self.at].matches('\n').count() + 1;
         let found: String = self.rest().chars().take(12).collect();
-        format!("line {line}: {wanted} is missing before `{found}`")
+        match found.trim() {
+            "" => format!("line {line}: {wanted} is missing at the end"),
+            found => format!("line {line}: {wanted} is missing before `{found}`"),
+        }
     }
 
     fn character(&mut self) -> Option<char> {
