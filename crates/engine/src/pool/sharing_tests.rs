@@ -137,6 +137,23 @@ fn a_preempted_sequence_waits_and_loses_nothing() {
     }
 }
 
+/// The cached prompt holds all blocks, and the copy of its last one has no room beside them.
+#[test]
+fn the_same_prompt_is_read_twice_where_it_fills_the_cache() {
+    for case in SORTS {
+        let gguf = fixture(case);
+        let mut pool = pool(&gguf, 320, BUDGET);
+        for tokens in [text(0, 310), text(0, 310), [text(0, 290), text(1, 20)].concat()] {
+            let mut data = SequenceData::new(tokens, Prefix::default());
+            while data.pending() > 0 {
+                let stepped = pool.step(&mut [&mut data], BUDGET).unwrap();
+                assert_eq!(stepped.too_long, None, "{case}");
+            }
+            pool.finish(&mut data);
+        }
+    }
+}
+
 /// Drafts of every length, of which any number of tokens is accepted, across the ends of blocks.
 /// Nothing of a rejected token is left behind, neither in what goes on from it nor in what others
 /// find of it.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::disk::Restored;
 use super::{Pool, StepInput};
 use crate::backend::Backend;
-use crate::cache::{Hit, MissReason, Prefix, SNAPSHOT_EVERY, SNAPSHOT_MIN_GAIN, SlotId, Table};
+use crate::cache::{Hit, MissReason, OutOfMemory, Prefix, SNAPSHOT_EVERY, SNAPSHOT_MIN_GAIN, SlotId, Table};
 use crate::prompt_lookup::{Draft, MAX_DRAFT_TOKENS};
 use crate::request::DraftUsage;
 use crate::{Result, schedule};
@@ -460,7 +460,12 @@ impl<B: Backend> Pool<B> {
             sequences.iter().enumerate().filter(|(_, data)| data.begun && !data.finished).map(|(at, _)| at);
         let Some(first) = begun.next() else {
             // The first of all has nothing to wait for.
-            return sequences.iter().position(|data| !data.finished);
+            // What it shares may leave no room for its own copy of the last block: it begins again
+            // with less of that, as long as there is any.
+            let first = sequences.iter().position(|data| !data.finished)?;
+            let freed =
+                [OutOfMemory::Blocks, OutOfMemory::Snapshots].into_iter().any(|kind| self.evict(kind));
+            return if freed { None } else { Some(first) };
         };
         let Some(last) = begun.next_back() else { return Some(first) };
         let data = &mut *sequences[last];

@@ -37,7 +37,7 @@ fn whole() {
         "tool_calls": [call("c0"), call("c1")],
     });
     let expected = json!({
-        "id": "id", "object": "chat.completion", "created": 1, "model": "m",
+        "id": "id", "object": "chat.completion", "created": 1, "model": "m", "system_fingerprint": FINGERPRINT,
         "choices": [{"index": 0, "message": message, "logprobs": null, "finish_reason": "tool_calls"}],
         "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11, "prompt_tokens_details": {"cached_tokens": 4},
             "completion_tokens_details": {"accepted_prediction_tokens": 3, "rejected_prediction_tokens": 2}},

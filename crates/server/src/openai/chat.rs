@@ -7,7 +7,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::{arguments, finish_reason, messages, usage};
+use super::{FINGERPRINT, arguments, finish_reason, messages, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, logprobs, now, timings};
 use crate::dispatch::{Shared, answer};
 use crate::fields::Fields;
@@ -95,7 +95,8 @@ impl Chat {
 
     fn chunk(&self, choices: &Value) -> Value {
         let mut chunk = json!({
-            "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model, "choices": choices,
+            "id": self.id, "object": "chat.completion.chunk", "created": self.created, "model": self.model,
+            "system_fingerprint": FINGERPRINT, "choices": choices,
         });
         if self.include_usage {
             chunk["usage"] = Value::Null;
@@ -172,7 +173,7 @@ impl Writer for Chat {
         choice["logprobs"] = content(&tokens);
         let mut body = json!({
             "id": self.id, "object": "chat.completion", "created": self.created, "model": self.model,
-            "choices": [choice], "usage": usage(&end.usage),
+            "system_fingerprint": FINGERPRINT, "choices": [choice], "usage": usage(&end.usage),
         });
         self.more(&mut body, end);
         body

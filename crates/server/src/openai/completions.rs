@@ -8,7 +8,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::{finish_reason, usage};
+use super::{FINGERPRINT, finish_reason, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
 use crate::dispatch::{Shared, answer, whole_answer, with_engine};
 use crate::fields::Fields;
@@ -210,7 +210,7 @@ impl Completion {
         }
         let mut body = json!({
             "id": self.id, "object": "text_completion", "created": self.created, "model": self.model,
-            "choices": [choice],
+            "system_fingerprint": FINGERPRINT, "choices": [choice],
         });
         if let Some(alara) = end.and_then(|end| end.alara.clone()) {
             body["alara"] = alara;

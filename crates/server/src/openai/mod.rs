@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 
 use crate::dispatch::Shared;
 
+/// What computed an answer: with another one, the same seed may give another answer.
+const FINGERPRINT: &str = concat!("alara-", env!("CARGO_PKG_VERSION"));
+
 /// The routes, without `/v1`.
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
