@@ -20,6 +20,10 @@ pub enum Piece {
     /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the
     /// half of one.
     Call(ToolCall),
+    /// What an NPC does while it works with its own tools, if that is asked for: a `call` that
+    /// begins, or its `result`.
+    /// Other APIs have no field for it.
+    Alara(Value),
     /// The answer is complete.
     /// Comes last, once.
     End(Box<End>),
@@ -54,7 +58,7 @@ impl Answer {
     /// Takes the next piece; the last one has what is to be told of the whole.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
-            Piece::Begun | Piece::End(_) => {}
+            Piece::Begun | Piece::Alara(_) | Piece::End(_) => {}
             Piece::Text(text) => self.text += text,
             Piece::Reasoning(text) => self.reasoning += text,
             Piece::Call(call) => self.calls.push(call.clone()),

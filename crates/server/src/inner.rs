@@ -22,6 +22,8 @@ pub struct InnerRequest {
     pub stream: bool,
     /// Whether the answer tells how long it took.
     pub timings: bool,
+    /// Whether a stream tells the calls that an NPC makes itself, and what it says beside them.
+    pub events: bool,
     /// What of the request is not honoured, for the header `Warning` and the log.
     pub ignored: Vec<String>,
 }
@@ -33,11 +35,10 @@ impl InnerRequest {
         self.draws.over(otherwise.unwrap_or(model))
     }
 
-    /// What stands there that only a model can honour, not an NPC, which has its own.
+    /// What stands there that only a model can honour, not an NPC that works with its own tools.
     pub fn not_for_npcs(&self) -> Option<&'static str> {
-        let Request { tools, stop, ignore_eos, prompt, .. } = &self.request;
+        let Request { stop, ignore_eos, prompt, .. } = &self.request;
         match () {
-            () if !tools.is_empty() => Some("tools"),
             () if !stop.is_empty() => Some("stop"),
             () if *ignore_eos => Some("ignore_eos"),
             () if prompt.is_some() => Some("prompt"),

@@ -98,6 +98,7 @@ impl Writer for Messages {
                 let message = self.message(&[], None, &usage(&Usage::default()));
                 named_event(&json!({"type": "message_start", "message": message}))
             }
+            Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Thinking, text),
             Piece::Call(call) => {

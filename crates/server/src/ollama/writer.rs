@@ -97,7 +97,7 @@ impl Writer for Lines {
 
     fn piece(&mut self, piece: &Piece) -> String {
         let line = match piece {
-            Piece::Begun => return String::new(),
+            Piece::Begun | Piece::Alara(_) => return String::new(),
             Piece::Text(text) => self.line(self.route.said(text, "", &[]), None),
             Piece::Reasoning(text) => self.line(self.route.said("", text, &[]), None),
             Piece::Call(call) => self.line(self.route.said("", "", std::slice::from_ref(call)), None),

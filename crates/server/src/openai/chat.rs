@@ -38,6 +38,10 @@ pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     parameters::response_format(&mut fields, request)?;
     parameters::thinking(&mut fields, request)?;
     parameters::check(&fields, request)?;
+    if let Some(mut alara) = fields.object("alara")? {
+        asked.events = alara.flag("events")?.unwrap_or(false);
+        alara.end();
+    }
     asked.ignored = fields.ignored();
     Ok((asked, include_usage))
 }
@@ -96,6 +100,11 @@ impl Writer for Chat {
                 value["index"] = self.calls.into();
                 self.calls += 1;
                 self.delta(&json!({"tool_calls": [value]}))
+            }
+            Piece::Alara(what) => {
+                let mut chunk = self.chunk(&json!([choice("delta", &json!({}), None)]));
+                chunk["alara"] = what.clone();
+                event(&chunk)
             }
             Piece::End(end) => {
                 let choice = choice("delta", &json!({}), Some(finish_reason(end.finish)));

@@ -182,7 +182,7 @@ impl Writer for Completion {
             Piece::Begun if self.echo.is_empty() => String::new(),
             Piece::Begun => event(&self.body(&self.echo, None)),
             Piece::Text(text) | Piece::Reasoning(text) => event(&self.body(text, None)),
-            Piece::Call(_) => String::new(),
+            Piece::Call(_) | Piece::Alara(_) => String::new(),
             Piece::End(end) => {
                 let mut events = event(&self.body("", Some(end)));
                 if self.include_usage {

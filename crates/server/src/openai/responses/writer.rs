@@ -199,6 +199,7 @@ impl Writer for Responses {
                 self.event("response.created", response.clone())
                     + &self.event("response.in_progress", response)
             }
+            Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Reasoning, text),
             Piece::Call(call) => self.call(call),
