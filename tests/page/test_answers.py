@@ -22,7 +22,7 @@ def text_streams(page, mock):
     same(page.js("document.querySelector('#send').ariaLabel"), "Send")
     same({key: mock.requests[0][key] for key in mock.requests[0] if key != "messages"},
          {"model": "alara-tiny.gguf", "stream": True, "stream_options": {"include_usage": True},
-          "timings_per_token": True})
+          "timings_per_token": True, "alara": {"events": True}})
 
 
 @test

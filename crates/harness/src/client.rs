@@ -68,9 +68,8 @@ impl ClientTools {
         if !self.offered.iter().any(|tool| tool.name == call.name) {
             return Err(denied("there is no such tool".to_owned()));
         }
-        let forbids = |first: &String| {
-            self.forbids(team, &named(team, &call.name, Some(first)), &call.arguments)
-        };
+        let forbids =
+            |first: &String| self.forbids(team, &named(team, &call.name, Some(first)), &call.arguments);
         call.arguments.keys().find_map(forbids).map_or(Ok(()), |why| Err(denied(why)))
     }
 
@@ -179,7 +178,8 @@ mod tests {
         check("py", json!({"code": "1"}), why);
         check("other", json!({}), "there is no such tool");
         // A rule for all is one for what no rule speaks of.
-        let team = Team { rules: vec![rule("*", Verdict::Deny), rule("py", Verdict::Allow)], ..Team::default() };
+        let team =
+            Team { rules: vec![rule("*", Verdict::Deny), rule("py", Verdict::Allow)], ..Team::default() };
         assert_eq!(offered(&tools(&team, &npc, &names, false)), ["py"]);
     }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use alara_engine::{Finish, Format, Message, Request, Role, Sampling};
+use alara_harness::calls::Calls;
 use alara_harness::trace::Record;
 use alara_harness::{
-    Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,
+    Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Npc, Outcome, Session, Team, agent,
 };
 use serde_json::{Value, json};
 
@@ -73,10 +74,7 @@ pub fn work(
     listener: &Listener,
 ) -> Result<(), Refusal> {
     let request = &asked.request;
-    let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
-    if !conversation.system.is_empty() {
-        npc.directive = format!("{}\n\n{}", npc.directive.trim_end(), conversation.system);
-    }
+    let mut npc = directed(team, name, &conversation)?;
     npc.limits.turn_tokens = npc.limits.turn_tokens.min(request.max_tokens.unwrap_or(usize::MAX));
     let events = asked.events && asked.stream;
     let live = Live::new(listener, events || npc.jinxes.is_empty() && npc.servers.is_empty(), events);
@@ -100,6 +98,38 @@ pub fn work(
     let alara = Some(report(&session, &agent, name));
     listener.send(Ok(Piece::End(Box::new(End { finish, usage: session.trace.usage(), alara }))));
     Ok(())
+}
+
+/// What the model of the NPC `name` is asked first, but for the tools of MCP servers, which are
+/// known once these are started.
+///
+/// # Errors
+/// There is no such NPC, or more than words in the conversation.
+pub fn first_turn(
+    team: &Team,
+    name: &str,
+    request: &Request,
+    model: &dyn ChatModel,
+) -> Result<Request, Refusal> {
+    let mut conversation = Conversation::of(request)?;
+    let npc = directed(team, name, &conversation)?;
+    let mut tools = agent::tools(team, &npc);
+    tools.retain(|tool| model.format().is_none_or(|format| format.refusal(tool).is_none()));
+    conversation.before.push(Message::user(conversation.task));
+    let (system, messages) = (agent::system(team, &npc), conversation.before);
+    let schema = request.schema.clone();
+    let mut first = Request { system, messages, tools, schema, ..Request::default() };
+    Calls::of(npc.calls, model.format()).ask(&mut first);
+    Ok(first)
+}
+
+/// The NPC, with what the client's system messages say behind its directive.
+fn directed(team: &Team, name: &str, conversation: &Conversation) -> Result<Npc, Refusal> {
+    let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
+    if !conversation.system.is_empty() {
+        npc.directive = format!("{}\n\n{}", npc.directive.trim_end(), conversation.system);
+    }
+    Ok(npc)
 }
 
 /// Models whose prompts share keys and values with those of the same salt only, whoever of a team

@@ -25,12 +25,7 @@ pub struct Gate {
 ///
 /// # Errors
 /// A tool must be called that it may not call.
-pub fn prepare(
-    asked: &mut InnerRequest,
-    team: &Arc<Team>,
-    npc: &Npc,
-    agreed: bool,
-) -> Result<Gate, Refusal> {
+pub fn prepare(asked: &mut InnerRequest, team: &Arc<Team>, npc: &Npc, agreed: bool) -> Result<Gate, Refusal> {
     let InnerRequest { request, ignored, .. } = asked;
     request.system = prompt(team, npc, std::mem::take(&mut request.system));
     let limits = npc.limits;

@@ -180,7 +180,42 @@ pub async fn with_engine<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     with_model(shared, |model| match model.local() {
         Some(engine) => ask(engine),
-        None => Err(Refusal::unable("the model runs elsewhere, and its vocabulary is not known here")),
+        None => Err(elsewhere()),
+    })
+    .await
+}
+
+fn elsewhere() -> Refusal {
+    Refusal::unable("the model runs elsewhere, and its vocabulary is not known here")
+}
+
+/// What `ask` learns of the prompt that a request gets: an NPC's, where it names one.
+///
+/// # Errors
+/// The model runs elsewhere, the NPC can't take the request, or what `ask` says.
+pub async fn with_prompt<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    mut asked: InnerRequest,
+    ask: impl FnOnce(&Engine, &Request) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let team = team(shared).await?;
+    let named = asked.npc.as_ref().or(asked.model.as_ref()).filter(|name| !shared.is_model(name));
+    let npc = named.and_then(|name| team.npc(Some(name)).ok()).cloned();
+    let shared = shared.clone();
+    blocking(move || {
+        let spec = npc.as_ref().map_or(&shared.spec, |npc| &npc.model);
+        let model = shared.workplace.models().model(spec).map_err(|error| Refusal::from(&error))?;
+        let request = match npc {
+            Some(npc) if asked.request.tools.is_empty() => {
+                agents::first_turn(&team, &npc.name, &asked.request, &*model)?
+            }
+            Some(npc) => {
+                client_tools::prepare(&mut asked, &team, &npc, shared.workplace.agreed())?;
+                asked.request
+            }
+            None => asked.request,
+        };
+        ask(model.local().ok_or_else(elsewhere)?, &request)
     })
     .await
 }

@@ -125,7 +125,8 @@ mod tests {
         // The mark where it is cut takes five bytes.
         assert_eq!(told["left_out"], 2 * SHOWN - (output.len() - 5));
         let failed = ToolResult { exit: Some(3), stderr: "no".into(), ..ToolResult::failed("exit status 3") };
-        let expected = json!({"id": "1", "ok": false, "exit": 3, "seconds": 0.5, "output": "", "complaint": "no"});
+        let expected =
+            json!({"id": "1", "ok": false, "exit": 3, "seconds": 0.5, "output": "", "complaint": "no"});
         assert_eq!(ended(&call, &failed, 0.5), expected);
     }
 }

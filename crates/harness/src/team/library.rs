@@ -296,7 +296,8 @@ mod tests {
 
     #[test]
     fn entries_name_tools_that_are_no_jinxes() {
-        let check = |entry: &str, tool: &str, expected| assert_eq!(names(entry, tool), expected, "{entry} {tool}");
+        let check =
+            |entry: &str, tool: &str, expected| assert_eq!(names(entry, tool), expected, "{entry} {tool}");
         check("get_time", "get_time", true);
         check("get_time", "get_times", false);
         check("lib/core/get_time.jinx", "get_time", true);
