@@ -86,8 +86,8 @@ impl ClientTools {
     }
 }
 
-/// A tool as rules look at one: by its name and its `first` argument, and with what the team's jinx
-/// of this name says of itself.
+/// A tool as rules look at one: by its name and its `first` argument.
+/// What the team's jinx of this name says of itself holds for it too.
 fn named(team: &Team, name: &str, first: Option<&String>) -> Jinx {
     let input = |name: &String| Input {
         name: name.clone(),

@@ -59,8 +59,8 @@ fn prompt(team: &Team, npc: &Npc, more: Vec<Segment>) -> Vec<Segment> {
 
 /// A model whose calls pass a gate.
 ///
-/// This is the one place that every call passes which a client is to run for an NPC: whatever else
-/// is to see or refuse such calls belongs here.
+/// Every call that a client is to run for an NPC passes here, and nowhere else.
+/// Whatever more is to see or refuse such calls belongs here.
 pub struct GatedModel<'a> {
     /// The model.
     pub model: Arc<dyn ChatModel + 'a>,
