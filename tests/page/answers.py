@@ -112,11 +112,14 @@ READ = {"id": "2", "name": "shell", "arguments": {"command": 'echo "<b>"\nexit 3
 def agent():
     """An NPC that tells its calls while it works."""
     yield chunk({"reasoning_content": "I write it."})
+    yield chunk({"content": "I look. "})
     yield chunk(alara={"call": CALL})
     yield 0.3
     yield chunk(alara={"result": {"id": "1", "ok": True, "seconds": 0.16, "output": "wrote hello.txt\n"}})
     yield chunk(alara={"call": READ})
-    yield chunk(alara={"result": {"id": "2", "ok": False, "exit": 3, "seconds": 1, "output": FILE}})
+    yield chunk(alara={"result": {"id": "2", "ok": False, "exit": 3, "seconds": 1, "output": FILE,
+                                  "complaint": "no", "left_out": 4096}})
+    yield chunk({"content": "\n\n"})
     yield chunk({"content": "I wrote hello.txt."})
     calls = [{"name": "write_file", "ok": True}, {"name": "shell", "ok": False}]
     yield from end(cost=(1079, 541, 34), alara={"npc": "worker", "calls": calls, "trace": "17-1"})

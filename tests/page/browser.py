@@ -163,7 +163,8 @@ class Page:
 
     def open(self, url):
         self.command("Page.navigate", url=url)
-        self.wait("document.readyState === 'complete' && document.querySelector('#model option')")
+        self.wait("document.readyState === 'complete'"
+                  " && document.querySelector('#model option, #token-dialog[open]')")
 
     def reload(self):
         self.js("window.old = true")

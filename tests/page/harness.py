@@ -1,13 +1,21 @@
-"""What all tests of the page need: they are given a page and the server behind it."""
+"""What all tests of the page need: they are given a page and the server behind it.
+
+Those of `TESTS` have a server with recorded answers, those of `SERVED` a real one.
+"""
 
 from browser import Failure
 
-TESTS = {}
+TESTS, SERVED = {}, {}
 LAST = "[...document.querySelectorAll('.assistant')].at(-1)"
 
 
 def test(function):
     TESTS[function.__name__] = function
+    return function
+
+
+def served(function):
+    SERVED[function.__name__] = function
     return function
 
 

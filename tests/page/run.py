@@ -1,8 +1,10 @@
 """Tests of the page that `alara serve` has at /: a headless Chromium and a server with recorded answers.
 
-    python3 tests/page/run.py [NAME…] [--shots DIR]
+    python3 tests/page/run.py [NAME…] [--shots DIR] [--served URL]
 
-Says "skipped: no chromium" where there is none. `--shots` leaves pictures, to look at.
+Says "skipped: no chromium" where there is none. `--shots` leaves pictures, to look at. With `--served`, the tests of
+test_served.py that are named run against the real server at that address, whose team and script they know:
+crates/cli/tests/serve/page.rs starts it.
 """
 
 import argparse
@@ -12,8 +14,8 @@ import time
 import traceback
 
 import browser
-import test_answers, test_kept, test_looks, test_markdown  # noqa: E401, F401 (they register themselves)
-from harness import TESTS, same, say
+import test_answers, test_kept, test_looks, test_markdown, test_served  # noqa: E401, F401 (they register themselves)
+from harness import SERVED, TESTS, same, say
 from mock import Mock
 
 
@@ -37,16 +39,16 @@ def shots(page, folder):
     page.shot(folder / "settings-400.png")
 
 
-def check(opened, mock, name, function):
+def check(opened, server, name, function):
     """Runs a test on a page of its own; what went wrong, if anything did."""
     page = opened.page()
-    mock.requests.clear()
+    server.requests.clear()
     began = time.monotonic()
     try:
-        page.open(mock.url)
-        function(page, mock)
+        page.open(server.url)
+        function(page, server)
         page.faults += page.js("window.violations")
-        page.faults += [f"asked {url}" for url in page.requests if not url.startswith((mock.url, "blob:", "data:"))]
+        page.faults += [f"asked {url}" for url in page.requests if not url.startswith((server.url, "blob:", "data:"))]
         same(page.faults, [])
     except (browser.Failure, LookupError, ValueError) as failure:
         where = traceback.extract_tb(failure.__traceback__)
@@ -62,24 +64,26 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("names", nargs="*", metavar="NAME")
     arguments.add_argument("--shots", type=pathlib.Path, metavar="DIR")
+    arguments.add_argument("--served", metavar="URL")
     asked = arguments.parse_args()
     program = browser.find()
     if program is None:
         print("skipped: no chromium (Debian: apt-get install chromium; or its path in ALARA_CHROMIUM)")
         return 0
-    unknown = [name for name in asked.names if name not in TESTS]
+    known = SERVED if asked.served else TESTS
+    unknown = [name for name in asked.names if name not in known]
     if unknown:
-        print(f"no such test: {', '.join(unknown)} (there are {', '.join(TESTS)})")
+        print(f"no such test: {', '.join(unknown)} (there are {', '.join(known)})")
         return 2
     with browser.Browser(program) as opened:
-        mock = Mock()
+        server = test_served.Served(asked.served) if asked.served else Mock()
         if asked.shots:
             page = opened.page()
-            page.open(mock.url)
+            page.open(server.url)
             shots(page, asked.shots)
             return 0
-        tests = {name: TESTS[name] for name in asked.names or TESTS}
-        failures = [check(opened, mock, name, function) for name, function in tests.items()]
+        tests = {name: known[name] for name in asked.names or known}
+        failures = [check(opened, server, name, function) for name, function in tests.items()]
     failures = [failure for failure in failures if failure]
     print(*failures, f"{len(tests)} tests, {len(failures)} failed", sep="\n")
     return 1 if failures else 0

@@ -22,7 +22,7 @@ def text_streams(page, mock):
     same(page.js("document.querySelector('#send').ariaLabel"), "Send")
     same({key: mock.requests[0][key] for key in mock.requests[0] if key != "messages"},
          {"model": "alara-tiny.gguf", "stream": True, "stream_options": {"include_usage": True},
-          "timings_per_token": True})
+          "timings_per_token": True, "alara": {"events": True}})
 
 
 @test
@@ -46,12 +46,16 @@ def calls_of_an_npc(page, mock):
     calls = f"[...{LAST}.querySelectorAll('.call > pre')].map((e) => e.textContent)"
     first = "> write_file  path: hello.txt  content: hello\n  ok, 0.16 s\n  | wrote hello.txt"
     lines = "".join(f"\n  | line {number}" for number in range(1, 7))
-    same(page.js(calls), [first, f'> shell  command: "echo \\"<b>\\"\\nexit 3"\n  failed with exit status 3, 1.00 s{lines}'])
-    same(page.js(f"[...{LAST}.querySelectorAll('.call summary')].map((e) => e.textContent)"), ["… 3 more"])
+    same(page.js(calls), [first, f'> shell  command: "echo \\"<b>\\"\\nexit 3"\n  failed with exit status 3, 1.00 s{lines}'
+                          "\n  | … 4096 bytes left out"])
+    same(page.js(f"[...{LAST}.querySelectorAll('.call summary')].map((e) => e.textContent)"), ["… 4 more"])
     page.click(".call summary")
     whole = '> shell  command: echo "<b>"\nexit 3\n  failed with exit status 3, 1.00 s'
     same(page.js("[...document.querySelectorAll('.call')].at(-1).innerText.trim()"),
-         f"… 3 more\n{whole}\n" + "\n".join(f"  | line {number}" for number in range(1, 10)))
+         f"… 4 more\n{whole}\n" + "\n".join(f"  | line {number}" for number in range(1, 10))
+         + "\n  | no\n  | … 4096 bytes left out")
+    same(page.js(f"[...{LAST}.querySelectorAll('.markdown')].map((e) => e.textContent.trim())"),
+         ["I look.", "I wrote hello.txt."])
     same(page.js(f"{LAST}.querySelector('.body').lastChild.textContent"), "I wrote hello.txt.")
     same(page.js("document.querySelector('#status').textContent.replace(/[0-9.]+ s ·/, 'N s ·')"),
          "worker · 1079 prompt tokens (541 cached, 50 %) · 34 generated at 926.9 tokens/s · N s · trace 17-1")
@@ -60,7 +64,7 @@ def calls_of_an_npc(page, mock):
     same(page.js(calls), ["> write_file\n  ok", "> shell\n  failed"])
     same(page.js(f"{LAST}.querySelector('.body').lastChild.textContent"), "I wrote hello.txt.")
     # An NPC's calls are its own: what is sent is what was said.
-    same(said(mock.requests[-1])[1], ("assistant", "I wrote hello.txt."))
+    same(said(mock.requests[-1])[1], ("assistant", "I look. \n\nI wrote hello.txt."))
 
 
 @test

@@ -13,7 +13,7 @@
 //! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
 //! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
 //! 6. `team`: what the files of a directory make together.
-//! 7. `permission`, `store`, `trace`: what is decided, shared and recorded during a run.
+//! 7. `permission`, `client`, `store`, `trace`: what is decided, shared and recorded during a run.
 //! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
 //!    It is one recursion.
 //! 9. `replay`: a recorded run once more.
@@ -54,6 +54,7 @@
 //! ```
 
 pub mod calls;
+pub mod client;
 pub mod error;
 mod fields;
 pub mod jinx;

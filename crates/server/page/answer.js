@@ -2,7 +2,7 @@
 //
 // {role: "assistant", model, parts, finish?, error?, usage?, seconds?, rate?, trace?}
 // parts: {kind: "reasoning" | "text", text}, and
-// {kind: "call", id?, name, arguments, result?: {ok, exit?, seconds?, output}}.
+// {kind: "call", id?, name, arguments, result?: {ok, exit?, seconds?, output, complaint?, left_out?}}.
 
 /** Takes up a chunk of a streamed answer. */
 export function absorb(answer, chunk) {
@@ -24,7 +24,11 @@ function append(answer, kind, text) {
   if (!text) return;
   const last = answer.parts.at(-1);
   if (last?.kind === kind) last.text += text;
-  else answer.parts.push({ kind, text });
+  else {
+    // After a call, it begins with an empty line.
+    const begin = text.replace(/^\n+/, "");
+    if (begin) answer.parts.push({ kind, text: begin });
+  }
 }
 
 /** What the server tells of an NPC's own calls: while it works, or together at the end. */

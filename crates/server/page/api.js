@@ -27,7 +27,8 @@ export async function models() {
 
 /** The chunks of a streamed answer. */
 export async function* chat(body, signal) {
-  const asked = { ...body, stream: true, stream_options: { include_usage: true }, timings_per_token: true };
+  const more = { stream_options: { include_usage: true }, timings_per_token: true, alara: { events: true } };
+  const asked = { ...body, stream: true, ...more };
   const request = { method: "POST", body: JSON.stringify(asked), signal };
   const response = await ask("v1/chat/completions", request);
   for await (const data of events(response.body)) {

@@ -127,9 +127,10 @@ function call({ name, arguments: args, result }, running, whole) {
   const line = `> ${shorten(name)}${pairs.join("")}`;
   const texts = [result?.output, result?.complaint].filter((text) => typeof text === "string" && text);
   const output = texts.length ? texts.join("\n").trimEnd().split("\n") : [];
-  const first = whole ? output : output.slice(0, LINES);
-  const said = first.map((text) => `\n  | ${shorten(text)}`).join("");
+  const first = output.slice(0, whole ? undefined : LINES);
   if (output.length > first.length) hidden = `… ${output.length - first.length} more`;
+  if (result?.left_out) first.push(`… ${result.left_out} bytes left out`);
+  const said = first.map((text) => `\n  | ${shorten(text)}`).join("");
   const state = result ? verdict(result) : running ? "…" : "not made";
   const kind = result?.ok === false ? "failed" : "verdict";
   const span = (className, text) => element("span", { className }, text);

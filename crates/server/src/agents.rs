@@ -1,18 +1,19 @@
 //! An NPC as a model: it works as an agent, with its own tools, and its answer is the answer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use alara_engine::{Event, Finish, Format, Message, Request, Role, Sampling};
+use alara_engine::{Finish, Format, Message, Request, Role, Sampling};
+use alara_harness::calls::Calls;
 use alara_harness::trace::Record;
 use alara_harness::{
-    Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Outcome, Session, Team,
+    Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Npc, Outcome, Session, Team, agent,
 };
 use serde_json::{Value, json};
 
 use crate::Workplace;
 use crate::answer::{End, Piece};
 use crate::inner::InnerRequest;
+use crate::live::Live;
 use crate::refusal::Refusal;
 use crate::slots::Listener;
 
@@ -73,30 +74,14 @@ pub fn work(
     listener: &Listener,
 ) -> Result<(), Refusal> {
     let request = &asked.request;
-    let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
-    if !conversation.system.is_empty() {
-        npc.directive = format!("{}\n\n{}", npc.directive.trim_end(), conversation.system);
-    }
+    let mut npc = directed(team, name, &conversation)?;
     npc.limits.turn_tokens = npc.limits.turn_tokens.min(request.max_tokens.unwrap_or(usize::MAX));
-    // Beside tools, what is said may turn out to go with a call, and then it is not the answer.
-    let at_once = npc.jinxes.is_empty() && npc.servers.is_empty();
-    let observer = |notice: &Notice| {
-        let Notice::Event { depth: 0, event } = notice else { return };
-        let heard = match event {
-            Event::Text { text } if at_once && !text.is_empty() => {
-                listener.send(Ok(Piece::Text(text.clone())))
-            }
-            Event::Reasoning { text } => listener.send(Ok(Piece::Reasoning(text.clone()))),
-            _ => true,
-        };
-        if !heard {
-            listener.cancel.store(true, Ordering::Relaxed);
-        }
-    };
+    let events = asked.events && asked.stream;
+    let live = Live::new(listener, events || npc.jinxes.is_empty() && npc.servers.is_empty(), events);
     let sandbox = workplace.sandbox(team).map_err(|error| Refusal::from(&error))?;
     let sandbox = sandbox.with_cancel(listener.cancel.clone());
     let models = Salted { models: workplace.models(), salt: &request.salt };
-    let session = Session::new(&models, &sandbox).observed(observer);
+    let session = Session::new(&models, &sandbox).observed(|notice: &Notice| live.notice(notice));
     let session = workplace.equip(session).map_err(|error| Refusal::from(&error))?;
     let session = session.sampled(asked.draws.clone());
     let agent = Agent::new(&session, team, &npc, request.schema.clone());
@@ -109,12 +94,42 @@ pub fn work(
         Outcome::Length => (last_said(&agent), Finish::Length),
         other => return Err(without_answer(&other)),
     };
-    if !at_once && !text.is_empty() {
-        listener.send(Ok(Piece::Text(text)));
-    }
+    live.answer(&text);
     let alara = Some(report(&session, &agent, name));
     listener.send(Ok(Piece::End(Box::new(End { finish, usage: session.trace.usage(), alara }))));
     Ok(())
+}
+
+/// What the model of the NPC `name` is asked first, but for the tools of MCP servers, which are
+/// known once these are started.
+///
+/// # Errors
+/// There is no such NPC, or more than words in the conversation.
+pub fn first_turn(
+    team: &Team,
+    name: &str,
+    request: &Request,
+    model: &dyn ChatModel,
+) -> Result<Request, Refusal> {
+    let mut conversation = Conversation::of(request)?;
+    let npc = directed(team, name, &conversation)?;
+    let mut tools = agent::tools(team, &npc);
+    tools.retain(|tool| model.format().is_none_or(|format| format.refusal(tool).is_none()));
+    conversation.before.push(Message::user(conversation.task));
+    let (system, messages) = (agent::system(team, &npc), conversation.before);
+    let schema = request.schema.clone();
+    let mut first = Request { system, messages, tools, schema, ..Request::default() };
+    Calls::of(npc.calls, model.format()).ask(&mut first);
+    Ok(first)
+}
+
+/// The NPC, with what the client's system messages say behind its directive.
+fn directed(team: &Team, name: &str, conversation: &Conversation) -> Result<Npc, Refusal> {
+    let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
+    if !conversation.system.is_empty() {
+        npc.directive = format!("{}\n\n{}", npc.directive.trim_end(), conversation.system);
+    }
+    Ok(npc)
 }
 
 /// Models whose prompts share keys and values with those of the same salt only, whoever of a team

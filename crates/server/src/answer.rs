@@ -24,6 +24,10 @@ pub enum Piece {
     Call(ToolCall),
     /// The answer is complete, and another one to the same request follows.
     Next(Box<End>),
+    /// What an NPC does while it works with its own tools, if that is asked for: a `call` that
+    /// begins, or its `result`.
+    /// Other APIs have no field for it.
+    Alara(Value),
     /// The answer is complete.
     /// Comes last, once; its usage is that of all answers together.
     End(Box<End>),
@@ -67,7 +71,7 @@ impl Answer {
     /// Takes the next piece; the last one has what is to be told of the whole.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
-            Piece::Begun | Piece::Next(_) | Piece::End(_) => {}
+            Piece::Begun | Piece::Alara(_) | Piece::Next(_) | Piece::End(_) => {}
             Piece::Logprobs(tokens) => self.logprobs.extend_from_slice(tokens),
             Piece::Text(text) => self.text += text,
             Piece::Reasoning(text) => self.reasoning += text,

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use crate::access::Access;
 use crate::agents::Conversation;
 use crate::answer::{Answer, Piece, Writer};
+use crate::client_tools::{Gate, GatedModel};
 use crate::inner::InnerRequest;
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
@@ -23,7 +24,7 @@ use crate::response::{Ignored, json_of};
 use crate::slots::{Answering, Listener, Slots, Work};
 use crate::store::Store;
 use crate::stream::Stream;
-use crate::{Workplace, agents, turn};
+use crate::{Workplace, agents, client_tools, turn};
 
 /// What all connections share.
 pub struct Shared {
@@ -112,9 +113,18 @@ impl Shared {
         Err(Refusal::invalid("model", message))
     }
 
-    /// Has the model answer.
-    fn complete(&self, asked: InnerRequest, listener: &Listener) -> Result<(), Refusal> {
-        let model = self.workplace.models().model(&self.spec).map_err(|error| Refusal::from(&error))?;
+    /// Has the model that `spec` means answer; its calls pass the gate, if there is one.
+    fn complete(
+        &self,
+        spec: &ModelSpec,
+        gate: Option<Gate>,
+        asked: InnerRequest,
+        listener: &Listener,
+    ) -> Result<(), Refusal> {
+        let mut model = self.workplace.models().model(spec).map_err(|error| Refusal::from(&error))?;
+        if let Some(gate) = gate {
+            model = Arc::new(GatedModel { model, gate });
+        }
         let sampling = asked.sampling(&model.sampling());
         turn::complete(&*model, &Request { sampling, ..asked.request }, asked.choices, listener)
     }
@@ -170,25 +180,74 @@ pub async fn with_engine<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     with_model(shared, |model| match model.local() {
         Some(engine) => ask(engine),
-        None => Err(Refusal::unable("the model runs elsewhere, and its vocabulary is not known here")),
+        None => Err(elsewhere()),
     })
     .await
 }
 
-/// Starts what answers; says under which name.
+fn elsewhere() -> Refusal {
+    Refusal::unable("the model runs elsewhere, and its vocabulary is not known here")
+}
+
+/// What `ask` learns of the prompt that a request gets: an NPC's, where it names one.
+///
+/// # Errors
+/// The model runs elsewhere, the NPC can't take the request, or what `ask` says.
+pub async fn with_prompt<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    mut asked: InnerRequest,
+    ask: impl FnOnce(&Engine, &Request) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let team = team(shared).await?;
+    let named = asked.npc.as_ref().or(asked.model.as_ref()).filter(|name| !shared.is_model(name));
+    let npc = named.and_then(|name| team.npc(Some(name)).ok()).cloned();
+    let shared = shared.clone();
+    blocking(move || {
+        let spec = npc.as_ref().map_or(&shared.spec, |npc| &npc.model);
+        let model = shared.workplace.models().model(spec).map_err(|error| Refusal::from(&error))?;
+        let request = match npc {
+            Some(npc) if asked.request.tools.is_empty() => {
+                agents::first_turn(&team, &npc.name, &asked.request, &*model)?
+            }
+            Some(npc) => {
+                client_tools::prepare(&mut asked, &team, &npc, shared.workplace.agreed())?;
+                asked.request
+            }
+            None => asked.request,
+        };
+        ask(model.local().ok_or_else(elsewhere)?, &request)
+    })
+    .await
+}
+
+/// Starts what answers; says under which name, and what is ignored of the request.
 ///
 /// # Errors
 /// There is no such model, or it can't be had.
-async fn begin(shared: &Arc<Shared>, asked: InnerRequest) -> Result<(String, Answering), Refusal> {
+async fn begin(
+    shared: &Arc<Shared>,
+    mut asked: InnerRequest,
+) -> Result<(String, Vec<String>, Answering), Refusal> {
     let deadline = Instant::now() + shared.request_time;
     let team = team(shared).await?;
     let who = shared.who(&asked, &team)?;
     let worker = shared.clone();
+    let mut ignored = std::mem::take(&mut asked.ignored);
     let (name, work): (String, Work) = match who {
         Who::Model => {
             let name = asked.model.clone().filter(|name| shared.is_model(name));
             let name = name.unwrap_or_else(|| shared.model.clone());
-            (name, Box::new(move |listener| worker.complete(asked, listener)))
+            (name, Box::new(move |listener| worker.complete(&worker.spec, None, asked, listener)))
+        }
+        Who::Npc(name) if !asked.request.tools.is_empty() => {
+            let npc = team.npc(Some(&name)).map_err(|error| Refusal::from(&error))?.clone();
+            let gate = client_tools::prepare(&mut asked, &team, &npc, shared.workplace.agreed())?;
+            ignored.append(&mut asked.ignored);
+            let work: Work = Box::new(move |listener| {
+                worker.same_model(&asked, &team, &npc.name)?;
+                worker.complete(&npc.model, Some(gate), asked, listener)
+            });
+            (name, work)
         }
         Who::Npc(name) => {
             if let Some(field) = asked.not_for_npcs() {
@@ -204,7 +263,7 @@ async fn begin(shared: &Arc<Shared>, asked: InnerRequest) -> Result<(String, Ans
             (name, work)
         }
     };
-    Ok((name, shared.slots.start(deadline, work).await?))
+    Ok((name, ignored, shared.slots.start(deadline, work).await?))
 }
 
 /// Answers a request, in the wire format that `writer` makes for the model's name.
@@ -213,11 +272,11 @@ async fn begin(shared: &Arc<Shared>, asked: InnerRequest) -> Result<(String, Ans
 /// Before anything is answered: why it can't be.
 pub async fn answer(
     shared: &Arc<Shared>,
-    mut asked: InnerRequest,
+    asked: InnerRequest,
     writer: impl FnOnce(&str) -> Box<dyn Writer>,
 ) -> Result<Response, Refusal> {
-    let (stream, ignored) = (asked.stream, std::mem::take(&mut asked.ignored));
-    let (name, mut answering) = begin(shared, asked).await?;
+    let stream = asked.stream;
+    let (name, ignored, mut answering) = begin(shared, asked).await?;
     let mut writer = writer(&name);
     let mut response = if stream {
         // Until it has begun, it can still be refused with a status.
@@ -243,7 +302,7 @@ pub async fn whole_answer(
     asked: InnerRequest,
     writer: &mut dyn Writer,
 ) -> Result<Value, Refusal> {
-    let (_, mut answering) = begin(shared, asked).await?;
+    let (_, _, mut answering) = begin(shared, asked).await?;
     whole(&mut answering, writer).await
 }
 

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 
 use alara_engine::Engine;
 use alara_engine::Gguf;
-use alara_harness::ChatModel;
+use alara_harness::team::Rule;
+use alara_harness::{ChatModel, Npc, Verdict};
 use serde_json::{Value, json};
 
 use super::*;
@@ -52,8 +53,17 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
         parallel: 4,
         ..Options::default()
     };
-    let server =
-        Server::new(Arc::new(Tiny(engine)), Team::default(), ModelSpec::default(), &options).unwrap();
+    let team = Team {
+        npcs: vec![Npc { name: "clerk".into(), directive: "You are clerk.".into(), ..Npc::default() }],
+        rules: vec![Rule {
+            pattern: "get_secret".into(),
+            verdict: Verdict::Deny,
+            by: "a rule".into(),
+            inherited: false,
+        }],
+        ..Team::default()
+    };
+    let server = Server::new(Arc::new(Tiny(engine)), team, ModelSpec::default(), &options).unwrap();
     let address = server.address();
     std::thread::spawn(move || server.run());
     address
@@ -235,6 +245,36 @@ fn native_routes() {
     assert_eq!(status, 200);
     assert!(head.contains("text/plain; version=0.0.4"), "{head}");
     assert!(body.contains("# TYPE alara_requests_total counter\nalara_requests_total "), "{body}");
+}
+
+#[test]
+fn an_npc_works_over_the_clients_tools() {
+    let function = |name: &str| {
+        let parameters = json!({"type": "object", "properties": {"name": {"enum": ["a", "b"]}}, "required": ["name"], "additionalProperties": false});
+        json!({"type": "function", "function": {"name": name, "description": "Gives something", "parameters": parameters}})
+    };
+    let said = json!([{"role": "user", "content": "Call get_secret with the name a."}]);
+    let tools = json!([function("get_secret"), function("get_word")]);
+    let prompt = |body: Value| post("/apply-template", body)["prompt"].as_str().unwrap().to_owned();
+    let plain = prompt(json!({"model": MODEL, "messages": said}));
+    let own = prompt(json!({"model": "clerk", "messages": said}));
+    let with_tools = prompt(json!({"model": "clerk", "messages": said, "tools": tools}));
+    assert!(!plain.contains("You are clerk.") && own.contains("You are clerk."), "{own}");
+    // The user's word for it is the only one.
+    assert_eq!(with_tools.matches("get_secret").count(), 1, "{with_tools}");
+    assert!(with_tools.contains("You are clerk.") && with_tools.contains("get_word"), "{with_tools}");
+    let count = |model: &str| {
+        let body = post("/v1/messages/count_tokens", json!({"model": model, "messages": said}));
+        body["input_tokens"].as_u64().unwrap()
+    };
+    assert!(count("clerk") > count(MODEL));
+    // What a rule denies can't be written, whatever is asked for.
+    let body = post(
+        "/v1/chat/completions",
+        json!({"model": "clerk", "messages": said, "tools": tools, "tool_choice": "required", "max_tokens": 200}),
+    );
+    let calls = body["choices"][0]["message"]["tool_calls"].as_array().unwrap_or_else(|| panic!("{body}"));
+    assert!(!calls.is_empty() && calls.iter().all(|call| call["function"]["name"] == "get_word"), "{body}");
 }
 
 #[test]

@@ -24,6 +24,8 @@ pub struct InnerRequest {
     pub stream: bool,
     /// Whether the answer tells how long it took.
     pub timings: bool,
+    /// Whether a stream tells the calls that an NPC makes itself, and what it says beside them.
+    pub events: bool,
     /// What of the request is not honoured, for the header `Warning` and the log.
     pub ignored: Vec<String>,
 }
@@ -35,12 +37,11 @@ impl InnerRequest {
         self.draws.over(otherwise.unwrap_or(model))
     }
 
-    /// What stands there that only a model can honour, not an NPC, which has its own.
+    /// What stands there that only a model can honour, not an NPC that works with its own tools.
     pub fn not_for_npcs(&self) -> Option<&'static str> {
-        let Request { tools, stop, ignore_eos, prompt, grammar, logprobs, .. } = &self.request;
+        let Request { stop, ignore_eos, prompt, grammar, logprobs, .. } = &self.request;
         match () {
             () if self.choices > 1 => Some("n"),
-            () if !tools.is_empty() => Some("tools"),
             () if grammar.is_some() => Some("grammar"),
             () if logprobs.is_some() => Some("logprobs"),
             () if !stop.is_empty() => Some("stop"),

@@ -13,12 +13,14 @@ mod agents;
 mod answer;
 mod anthropic;
 mod body;
+mod client_tools;
 mod connections;
 mod dispatch;
 mod fields;
 mod history;
 mod infill;
 mod inner;
+mod live;
 mod metrics;
 mod native;
 mod ollama;
@@ -79,6 +81,11 @@ pub trait Workplace: Send + Sync + 'static {
     /// # Errors
     /// They can't be had.
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error>;
+
+    /// Whether a person has said yes beforehand to whatever rules say to ask about.
+    fn agreed(&self) -> bool {
+        false
+    }
 
     /// Takes a line about a request that was answered, for whoever looks on.
     fn log(&self, _line: &str) {}

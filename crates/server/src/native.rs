@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::body;
-use crate::dispatch::{Shared, with_engine, with_model};
+use crate::dispatch::{Shared, with_engine, with_model, with_prompt};
 use crate::openai::chat;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
@@ -109,12 +109,12 @@ async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Resu
 
 /// The prompt of a chat.
 async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let (asked, _) = chat::read(body::fields(&shared, request).await?)?;
-    let request = asked.request;
-    let prompt = with_engine(&shared, move |engine| {
-        engine.prompt(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))
+    let (mut asked, _) = chat::read(body::fields(&shared, request).await?)?;
+    let ignored = std::mem::take(&mut asked.ignored);
+    let prompt = with_prompt(&shared, asked, |engine, request| {
+        engine.prompt(request).map_err(|error| Refusal::invalid("messages", error.to_string()))
     });
-    told(&json!({"prompt": prompt.await?}), asked.ignored)
+    told(&json!({"prompt": prompt.await?}), ignored)
 }
 
 fn told(body: &Value, ignored: Vec<String>) -> Result<Response, Refusal> {

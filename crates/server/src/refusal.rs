@@ -1,6 +1,7 @@
 //! Why a request gets no answer.
 
 use alara_engine::{Error as EngineError, GrammarError};
+use alara_harness::client::Denied;
 use alara_harness::error::chain;
 use alara_harness::model::EndpointError;
 use alara_harness::{Error, ModelError};
@@ -102,6 +103,9 @@ impl From<&ModelError> for Refusal {
         }
         if error.cause().is::<EndpointError>() {
             return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");
+        }
+        if error.cause().is::<Denied>() {
+            return Refusal::new(422, "agent_error", chain(error)).coded("denied");
         }
         let param = match error.cause().downcast_ref() {
             Some(EngineError::Grammar(error)) => match error {

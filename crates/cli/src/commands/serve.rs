@@ -132,6 +132,10 @@ impl Workplace for LocalWorkplace {
         Ok(if self.yes { session.asking(|_| Answer::Yes) } else { session })
     }
 
+    fn agreed(&self) -> bool {
+        self.yes
+    }
+
     fn log(&self, line: &str) {
         if !self.quiet {
             ui::note(line);

@@ -86,11 +86,77 @@ fn serve_lets_an_npc_take_up_a_conversation() {
         assert_eq!(found, status, "{body}");
         assert!(body["error"]["message"].as_str().unwrap().contains(expected), "{body}");
     };
-    check(json!({"model": "sage", "tools": [tool()]}), 400, "`tools` is up to the NPC sage itself");
     check(json!({"model": "sage", "stop": "x"}), 400, "`stop` is up to the NPC sage itself");
     check(json!({"agent": "nobody"}), 404, "there is no model `nobody` (known: script, corca, sage)");
     check(json!({"agent": "sage", "model": "gpt-4"}), 404, "there is no model `gpt-4`");
     check(json!({"model": "sage"}), 500, "the script has no reply");
+}
+
+#[test]
+fn serve_tells_an_npcs_calls_as_they_come_where_asked() {
+    let call = |text: &str, command: &str| json!({"text": text, "calls": [{"name": "shell", "arguments": {"command": command}}]});
+    let script =
+        json!([call("I look.", "echo seven"), call("", "echo no >&2; exit 3"), {"text": "It says seven."}]);
+    let served = TestDir::npc_team(&script).serve(&[]);
+    let chunks = served.chunks(json!({"model": "corca", "alara": {"events": true}}));
+    let told: Vec<Value> = chunks
+        .iter()
+        .filter_map(|chunk| match &chunk["choices"][0]["delta"]["content"] {
+            Value::String(text) if !text.is_empty() => Some(text.clone().into()),
+            _ => chunk.get("alara").cloned(),
+        })
+        .collect();
+    let ids: Vec<&Value> = told.iter().filter_map(|told| told["call"].get("id")).collect();
+    assert_eq!(ids.len(), 2, "{told:?}");
+    let seconds = |index: usize| &told[index]["result"]["seconds"];
+    let expected = [
+        json!("I "),
+        json!("look."),
+        json!({"call": {"id": ids[0], "name": "shell", "arguments": {"command": "echo seven"}}}),
+        json!({"result": {"id": ids[0], "ok": true, "exit": 0, "seconds": seconds(3), "output": "seven"}}),
+        json!({"call": {"id": ids[1], "name": "shell", "arguments": {"command": "echo no >&2; exit 3"}}}),
+        json!({"result": {"id": ids[1], "ok": false, "exit": 3, "seconds": seconds(5), "output": "", "complaint": "no"}}),
+        json!("\n\nIt "),
+        json!("says "),
+        json!("seven."),
+    ];
+    assert_eq!(told[..told.len() - 1], expected);
+    let calls = json!([{"name": "shell", "ok": true}, {"name": "shell", "ok": false}]);
+    assert_eq!(told.last().unwrap()["calls"], calls);
+    assert!(chunks.iter().all(|chunk| chunk["choices"][0]["delta"].get("tool_calls").is_none()));
+}
+
+#[test]
+fn serve_lets_an_npc_work_over_the_clients_tools() {
+    let call = |name: &str| json!({"calls": [{"name": name, "arguments": {"command": "make"}}]});
+    let dir = TestDir::npc_team(&json!([call("shell"), {"text": "Done."}, call("shell")]));
+    dir.write("team/house.ctx", "name: house\nforenpc: corca\npermissions:\n  shell:make: deny\n");
+    dir.write("team/clerk.npc", "name: clerk\nprimary_directive: You are clerk.\njinxes: [shell, read_*]\n");
+    dir.write("team/agents.md", "## guest\n\nYou are a guest.\n");
+    let served = dir.serve(&[]);
+    let shell = json!({"type": "function", "function": {"name": "shell", "parameters": {"type": "object"}}});
+    let ask = |npc: &str, more: Value| {
+        let mut body = json!({"model": npc, "tools": [tool(), shell]});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        served.ask(body)
+    };
+    // A rule about arguments is held against the call; nothing was run here.
+    let (status, body) = ask("clerk", json!({}));
+    assert_eq!((status, &body["error"]["code"]), (422, &json!("denied")), "{body}");
+    assert!(body["error"]["message"].as_str().unwrap().contains("house.ctx:4 denies it"), "{body}");
+    let call = json!({"id": "1", "type": "function", "function": {"name": "read_file", "arguments": "{\"path\":\"a.txt\"}"}});
+    let history = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "seven"}]);
+    let (status, body) = ask("guest", json!({"messages": history}));
+    assert_eq!((status, &message(&body)["content"]), (200, &json!("Done.")), "{body}");
+    // Without tools, such a history is none of an NPC's that works with its own.
+    let (status, body) = served.ask(json!({"model": "clerk", "messages": history}));
+    assert!(status == 400 && body["error"]["param"] == "messages", "{body}");
+    let (status, body) = ask("sage", json!({"tool_choice": "required"}));
+    assert!(
+        status == 400 && body["error"]["message"].as_str().unwrap().contains("not on the list of sage"),
+        "{body}"
+    );
 }
 
 #[test]

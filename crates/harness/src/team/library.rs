@@ -145,13 +145,11 @@ impl Library {
     /// which crosses folders).
     /// With a remark if it is none of them, or only nearly one.
     pub fn find(&self, entry: &str) -> (Vec<&Jinx>, Option<String>) {
-        let entry = entry.trim().trim_start_matches("./");
-        let entry = entry.strip_suffix(".jinx").unwrap_or(entry);
-        let entry = ["jinxes/", "jinxs/"].iter().find_map(|root| entry.strip_prefix(root)).unwrap_or(entry);
+        let entry = plain(entry);
         if let Some(jinx) = self.get(entry) {
             return (vec![jinx], None);
         }
-        if entry.contains(['*', '?', '[']) {
+        if is_pattern(entry) {
             let pattern = match Pattern::new(entry) {
                 Ok(pattern) => pattern,
                 Err(reason) => return (Vec::new(), Some(format!("`{entry}` is no pattern: {reason}"))),
@@ -173,6 +171,26 @@ impl Library {
         let hint = hint.unwrap_or_default();
         (Vec::new(), Some(format!("there is no jinx `{entry}`{hint}; it is left out")))
     }
+}
+
+/// Whether an entry of a list means a tool of this name that is no jinx, and so lies in no folder.
+pub fn names(entry: &str, tool: &str) -> bool {
+    let entry = plain(entry);
+    match is_pattern(entry) {
+        true => Pattern::new(entry).is_ok_and(|pattern| pattern.0.is_match(tool)),
+        false => entry.rsplit('/').next() == Some(tool),
+    }
+}
+
+/// An entry without what may be left out of it.
+fn plain(entry: &str) -> &str {
+    let entry = entry.trim().trim_start_matches("./");
+    let entry = entry.strip_suffix(".jinx").unwrap_or(entry);
+    ["jinxes/", "jinxs/"].iter().find_map(|root| entry.strip_prefix(root)).unwrap_or(entry)
+}
+
+fn is_pattern(entry: &str) -> bool {
+    entry.contains(['*', '?', '['])
 }
 
 /// With what is odd in them.
@@ -274,5 +292,20 @@ mod tests {
         check("sys/stop", &["stop"], Some("there is no jinx `sys/stop`; `lib/utils/stop` is taken"));
         check("stpo", &[], Some("there is no jinx `stpo`, did you mean `stop`?; it is left out"));
         check("other", &[], Some("there is no jinx `other`; it is left out"));
+    }
+
+    #[test]
+    fn entries_name_tools_that_are_no_jinxes() {
+        let check =
+            |entry: &str, tool: &str, expected| assert_eq!(names(entry, tool), expected, "{entry} {tool}");
+        check("get_time", "get_time", true);
+        check("get_time", "get_times", false);
+        check("lib/core/get_time.jinx", "get_time", true);
+        check("lib/core", "lib", false);
+        check("get_*", "get_time", true);
+        check("get_*", "set_time", false);
+        check("lib/*", "lib", false);
+        check("*", "anything", true);
+        check("[", "x", false);
     }
 }

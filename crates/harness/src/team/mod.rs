@@ -108,6 +108,10 @@ pub struct Npc {
     pub model: ModelSpec,
     /// The jinxes that it sees and may call, in this order: catalog and permission set.
     pub jinxes: Vec<String>,
+    /// The entries of that list as its files write them, for tools that are no jinxes.
+    /// `None` = no file has a list for it.
+    #[serde(skip)]
+    pub entries: Option<Vec<String>>,
     /// The MCP servers whose tools it sees and may call too.
     #[serde(rename = "mcp_servers", skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
@@ -121,6 +125,21 @@ pub struct Npc {
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,
+}
+
+impl Npc {
+    /// Whether a tool of this name, which is run elsewhere, is on its list.
+    /// An NPC without a list, and without MCP servers, has no bound.
+    pub fn lists(&self, tool: &str) -> bool {
+        let (unbound, entries) = match &self.entries {
+            Some(entries) => (false, entries.as_slice()),
+            None => (self.jinxes.is_empty() && self.servers.is_empty(), &[][..]),
+        };
+        let served = self.servers.iter().filter_map(|server| server.tools.as_ref()).flatten();
+        unbound
+            || self.jinxes.iter().chain(served).any(|name| name == tool)
+            || entries.iter().any(|entry| library::names(entry, tool))
+    }
 }
 
 /// Who may use a key of the store.

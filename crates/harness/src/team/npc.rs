@@ -140,6 +140,7 @@ fn build(
                 ),
             }
         }
+        list_as(&mut npc, &entries);
         add(&mut npc.jinxes, &entries, |_| true, source, shared.library, fields.diagnostics());
     }
     if let Some(entry) = fields.entry(&["mcp_servers"]) {
@@ -181,6 +182,7 @@ fn add_shared(npc: &mut Npc, shared: &Shared, diagnostics: &mut Vec<Diagnostic>)
     let Some((source, nodes)) = shared.jinxes else { return };
     let entries: Vec<(Location, &str)> =
         nodes.iter().filter_map(|node| Some((node.location, node.text()?))).collect();
+    list_as(npc, &entries);
     // Remarks about these are made once, for the `.ctx`.
     let mut again = Vec::new();
     let known = npc.jinxes.clone();
@@ -192,6 +194,12 @@ fn add_shared(npc: &mut Npc, shared: &Shared, diagnostics: &mut Vec<Diagnostic>)
             diagnostics.push(remark);
         }
     }
+}
+
+/// Notes what a list says.
+fn list_as(npc: &mut Npc, entries: &[(Location, &str)]) {
+    let entries = entries.iter().map(|(_, entry)| (*entry).to_owned()).filter(|entry| !entry.is_empty());
+    npc.entries.get_or_insert_default().extend(entries);
 }
 
 /// Adds the jinxes that entries mean and that are `of_kind` to a list, each once.

@@ -101,19 +101,26 @@ impl ToolResult {
     /// The same, with a `note` of whoever passes the result on, unless it is empty:
     /// `{"ok":true,"output":"…","note":"…"}`.
     pub fn text_with(&self, note: &str, limit: usize) -> String {
-        let (all_output, all_error) = (self.output_text(), self.complaint());
-        let share = if all_output.is_empty() { limit } else { limit / 2 };
-        let (error, cut_error) = cut(&all_error, share);
-        let (output, cut_output) = cut(&all_output, limit - (all_error.len() - cut_error));
+        let (output, error, missing) = self.within(limit);
         let text = Text {
             ok: self.ok,
             exit: (!self.ok).then_some(self.exit),
             output: (self.ok || !output.is_empty()).then_some(&output),
             error: (!self.ok).then_some(&error),
-            truncated_bytes: cut_error as u64 + cut_output as u64 + self.dropped_bytes,
+            truncated_bytes: missing,
             note,
         };
         serde_json::to_string(&text).unwrap_or_default()
+    }
+
+    /// Output and complaint, of which together about `limit` bytes are kept, and how many bytes are
+    /// missing.
+    pub fn within(&self, limit: usize) -> (String, String, u64) {
+        let (all_output, all_error) = (self.output_text(), self.complaint());
+        let share = if all_output.is_empty() { limit } else { limit / 2 };
+        let (error, cut_error) = cut(&all_error, share);
+        let (output, cut_output) = cut(&all_output, limit - (all_error.len() - cut_error));
+        (output, error, cut_error as u64 + cut_output as u64 + self.dropped_bytes)
     }
 }
 

@@ -12,7 +12,7 @@ use axum::response::Response;
 use axum::routing::post;
 use serde_json::{Value, json};
 
-use crate::dispatch::{Shared, answer, with_engine};
+use crate::dispatch::{Shared, answer, with_prompt};
 use crate::fields::Fields;
 use crate::history::{History, parsed, tell_call};
 use crate::inner::InnerRequest;
@@ -53,13 +53,13 @@ async fn messages(State(shared): State<Arc<Shared>>, request: Request) -> Result
 
 /// How many tokens the prompt of a request has.
 async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let asked = read(body::fields(&shared, request).await?)?;
-    let request = asked.request;
-    let count = with_engine(&shared, move |engine| {
-        engine.prompt_tokens(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))
+    let mut asked = read(body::fields(&shared, request).await?)?;
+    let ignored = std::mem::take(&mut asked.ignored);
+    let count = with_prompt(&shared, asked, |engine, request| {
+        engine.prompt_tokens(request).map_err(|error| Refusal::invalid("messages", error.to_string()))
     });
     let mut response = json_of(&json!({"input_tokens": count.await?.len()}));
-    response.extensions_mut().insert(Ignored(asked.ignored));
+    response.extensions_mut().insert(Ignored(ignored));
     Ok(response)
 }
 

@@ -100,7 +100,7 @@ impl Writer for Messages {
                 named_event(&json!({"type": "message_start", "message": message}))
             }
             // This API tells no tokens, and one answer only.
-            Piece::Logprobs(_) | Piece::Next(_) => String::new(),
+            Piece::Logprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Thinking, text),
             Piece::Call(call) => {

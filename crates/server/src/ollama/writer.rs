@@ -99,7 +99,7 @@ impl Writer for Lines {
 
     fn piece(&mut self, piece: &Piece) -> String {
         let line = match piece {
-            Piece::Begun | Piece::Next(_) => return String::new(),
+            Piece::Begun | Piece::Next(_) | Piece::Alara(_) => return String::new(),
             Piece::Logprobs(tokens) => {
                 self.tokens.clone_from(tokens);
                 return String::new();

@@ -53,6 +53,18 @@ fn whole() {
 }
 
 #[test]
+fn what_an_npc_does_stands_beside_the_delta() {
+    let mut writer = writer(false);
+    let call = json!({"call": {"id": "c0", "name": "f", "arguments": {}}});
+    let text = writer.piece(&Piece::Alara(call.clone()));
+    let chunk: Value = serde_json::from_str(text.strip_prefix("data: ").unwrap().trim()).unwrap();
+    assert_eq!(
+        (&chunk["choices"][0]["delta"], &chunk["choices"][0]["finish_reason"], &chunk["alara"]),
+        (&json!({}), &Value::Null, &call)
+    );
+}
+
+#[test]
 fn streamed() {
     let check = |include_usage: bool| {
         let mut writer = writer(include_usage);

@@ -43,6 +43,10 @@ pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     parameters::thinking(&mut fields, request)?;
     parameters::prefill(&mut fields, request)?;
     parameters::check(&fields, request)?;
+    if let Some(mut alara) = fields.object("alara")? {
+        asked.events = alara.flag("events")?.unwrap_or(false);
+        alara.end();
+    }
     asked.ignored = fields.ignored();
     Ok((asked, include_usage))
 }
@@ -140,6 +144,11 @@ impl Writer for Chat {
                 self.index += 1;
                 self.calls = 0;
                 last + &self.role()
+            }
+            Piece::Alara(what) => {
+                let mut chunk = self.chunk(&json!([self.choice("delta", &json!({}), None)]));
+                chunk["alara"] = what.clone();
+                event(&chunk)
             }
             Piece::End(end) => {
                 let mut last = self.last(end);

@@ -16,6 +16,21 @@ fn read(fields: Value) -> Result<InnerRequest, Refusal> {
 }
 
 #[test]
+fn events_come_where_they_are_asked_for() {
+    let check = |fields: Value, events: bool, ignored: &[&str]| {
+        let asked = read(fields).unwrap();
+        assert_eq!(
+            (asked.events, asked.ignored),
+            (events, ignored.iter().map(ToString::to_string).collect())
+        );
+    };
+    check(json!({}), false, &[]);
+    check(json!({"alara": {"events": true}}), true, &[]);
+    check(json!({"alara": {"events": false, "other": 1}}), false, &["alara.other"]);
+    assert!(read(json!({"alara": {"events": "yes"}})).unwrap_err().message.contains("`alara.events`"));
+}
+
+#[test]
 fn what_is_honoured() {
     let plain = || read(json!({})).unwrap().request;
     let check = |fields: Value, expected: Request| {

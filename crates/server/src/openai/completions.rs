@@ -259,7 +259,7 @@ impl Writer for Completion {
                 self.offset += text.len();
                 event(&chunk)
             }
-            Piece::Call(_) => String::new(),
+            Piece::Call(_) | Piece::Alara(_) => String::new(),
             Piece::Next(end) => {
                 let last = event(&self.body("", &[], Some(end)));
                 (self.index, self.offset) = (self.index + 1, 0);

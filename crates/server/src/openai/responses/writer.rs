@@ -218,7 +218,7 @@ impl Writer for Responses {
                 String::new()
             }
             // This API has one answer only.
-            Piece::Next(_) => String::new(),
+            Piece::Next(_) | Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Reasoning, text),
             Piece::Call(call) => self.call(call),

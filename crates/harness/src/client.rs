@@ -1,0 +1,192 @@
+//! Tools of whoever asks an NPC, who also runs them: which of them it may call, and with what.
+//!
+//! They are held against the NPC's list and the team's rules by their names, as jinxes are.
+//! Nothing is run here, and nobody is there to be asked.
+
+use alara_engine::{Tool, ToolCall};
+use serde_json::{Map, Value};
+
+use crate::jinx::{Choices, Input, Jinx, Kind};
+use crate::permission::Permissions;
+use crate::team::{Npc, Team};
+use crate::types::Verdict;
+
+/// A call that an NPC made and may not make.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the model called `{tool}`, and that call is not permitted: {why}")]
+pub struct Denied {
+    /// The tool.
+    pub tool: String,
+    /// What forbids it.
+    pub why: String,
+}
+
+/// What of a client's tools an NPC may call.
+#[derive(Clone, Debug)]
+pub struct ClientTools {
+    offered: Vec<Tool>,
+    withheld: Vec<(String, String)>,
+    agreed: bool,
+}
+
+impl ClientTools {
+    /// Sorts `tools` by whether `npc` of `team` may call them.
+    /// `agreed`: a person has said yes beforehand wherever a rule says to ask.
+    pub fn new(team: &Team, npc: &Npc, tools: Vec<Tool>, agreed: bool) -> Self {
+        let mut sorted = ClientTools { offered: Vec::new(), withheld: Vec::new(), agreed };
+        for tool in tools {
+            let unlisted = (!npc.lists(&tool.name)).then(|| format!("it is not on the list of {}", npc.name));
+            match unlisted.or_else(|| sorted.forbids(team, &named(team, &tool.name, None), &Map::new())) {
+                Some(why) => sorted.withheld.push((tool.name, why)),
+                None => sorted.offered.push(tool),
+            }
+        }
+        sorted
+    }
+
+    /// Those that it may call, in their order.
+    pub fn offered(&self) -> &[Tool] {
+        &self.offered
+    }
+
+    /// The names of those that it may not, each with why.
+    pub fn withheld(&self) -> &[(String, String)] {
+        &self.withheld
+    }
+
+    /// Holds a call that the NPC made against its list and the rules.
+    /// A rule about how the first argument begins holds for every argument: who describes a tool
+    /// chooses their order.
+    ///
+    /// # Errors
+    /// It may not be made.
+    pub fn permit(&self, team: &Team, call: &ToolCall) -> Result<(), Denied> {
+        let denied = |why: String| Denied { tool: call.name.clone(), why };
+        if let Some((_, why)) = self.withheld.iter().find(|(name, _)| *name == call.name) {
+            return Err(denied(why.clone()));
+        }
+        if !self.offered.iter().any(|tool| tool.name == call.name) {
+            return Err(denied("there is no such tool".to_owned()));
+        }
+        let forbids =
+            |first: &String| self.forbids(team, &named(team, &call.name, Some(first)), &call.arguments);
+        call.arguments.keys().find_map(forbids).map_or(Ok(()), |why| Err(denied(why)))
+    }
+
+    /// Which rule forbids a call, if one does.
+    fn forbids(&self, team: &Team, tool: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
+        // What a person answered was about the team's own jinx of this name.
+        let (verdict, by) = Permissions::default().verdict(team, tool, arguments)?;
+        match verdict {
+            Verdict::Allow => None,
+            Verdict::Ask if self.agreed => None,
+            Verdict::Ask => Some(format!("{by} says to ask, and nobody is there to be asked")),
+            Verdict::Deny => Some(format!("{by} denies it")),
+        }
+    }
+}
+
+/// A tool as rules look at one: by its name and its `first` argument.
+/// What the team's jinx of this name says of itself holds for it too.
+fn named(team: &Team, name: &str, first: Option<&String>) -> Jinx {
+    let input = |name: &String| Input {
+        name: name.clone(),
+        kind: Kind::String,
+        description: String::new(),
+        default: None,
+        choices: Choices::Any,
+    };
+    let permission = team.jinx(name).and_then(|jinx| jinx.permission);
+    let inputs = first.map(input).into_iter().collect();
+    Jinx { name: name.to_owned(), inputs, permission, ..Jinx::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::team::Rule;
+
+    fn rule(pattern: &str, verdict: Verdict) -> Rule {
+        Rule { pattern: pattern.into(), verdict, by: format!("rule {pattern}"), inherited: false }
+    }
+
+    fn tools(team: &Team, npc: &Npc, names: &[&str], agreed: bool) -> ClientTools {
+        let tool = |name: &&str| Tool {
+            name: (*name).to_owned(),
+            description: String::new(),
+            parameters: json!({"type": "object"}),
+            strict: false,
+        };
+        ClientTools::new(team, npc, names.iter().map(tool).collect(), agreed)
+    }
+
+    fn offered(tools: &ClientTools) -> Vec<&str> {
+        tools.offered().iter().map(|tool| tool.name.as_str()).collect()
+    }
+
+    #[test]
+    fn the_list_bounds_them() {
+        let check = |jinxes: &[&str], entries: Option<&[&str]>, expected: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            let npc = Npc {
+                name: "corca".into(),
+                jinxes: owned(jinxes),
+                entries: entries.map(owned),
+                ..Npc::default()
+            };
+            let found = tools(&Team::default(), &npc, &["shell", "get_time", "get_date"], false);
+            assert_eq!(offered(&found), expected, "{jinxes:?} {entries:?}");
+            assert_eq!(found.withheld().len(), 3 - expected.len());
+        };
+        check(&[], None, &["shell", "get_time", "get_date"]);
+        check(&[], Some(&[]), &[]);
+        check(&["shell"], Some(&["lib/core/*"]), &["shell"]);
+        check(&["shell"], None, &["shell"]);
+        check(&["shell"], Some(&["*"]), &["shell", "get_time", "get_date"]);
+        check(&[], Some(&["get_*"]), &["get_time", "get_date"]);
+        check(&[], Some(&["Get_time", "lib/get_date"]), &["get_date"]);
+    }
+
+    #[test]
+    fn rules_hold_for_their_names_and_arguments() {
+        let rules = vec![
+            rule("shell:git push", Verdict::Deny),
+            rule("py", Verdict::Ask),
+            rule("py:1", Verdict::Allow),
+            rule("rm", Verdict::Deny),
+        ];
+        let team = Team { rules, ..Team::default() };
+        let npc = Npc::default();
+        let names = ["shell", "py", "rm"];
+        let found = tools(&team, &npc, &names, false);
+        assert_eq!(offered(&found), ["shell"]);
+        let why = "rule py says to ask, and nobody is there to be asked";
+        let withheld = [("py".to_owned(), why.to_owned()), ("rm".to_owned(), "rule rm denies it".to_owned())];
+        assert_eq!(found.withheld(), withheld);
+        assert_eq!(offered(&tools(&team, &npc, &names, true)), ["shell", "py"]);
+        let check = |name: &str, arguments: Value, why: &str| {
+            let arguments = arguments.as_object().cloned().unwrap();
+            let call = ToolCall { id: "1".into(), name: name.into(), arguments };
+            let denied = found.permit(&team, &call).err().map(|denied| denied.why);
+            assert_eq!(denied.as_deref(), Some(why).filter(|why| !why.is_empty()), "{call:?}");
+        };
+        check("shell", json!({"command": "git status"}), "");
+        check("shell", json!({"command": "ls; git -C . push"}), "rule shell:git push denies it");
+        check("shell", json!({"why": "to publish", "command": "git push"}), "rule shell:git push denies it");
+        check("py", json!({"code": "1"}), why);
+        check("other", json!({}), "there is no such tool");
+        // A rule for all is one for what no rule speaks of.
+        let team =
+            Team { rules: vec![rule("*", Verdict::Deny), rule("py", Verdict::Allow)], ..Team::default() };
+        assert_eq!(offered(&tools(&team, &npc, &names, false)), ["py"]);
+    }
+
+    #[test]
+    fn a_jinx_of_the_same_name_lends_its_own_rule() {
+        let jinx = Jinx { name: "shell".into(), permission: Some(Verdict::Ask), ..Jinx::default() };
+        let team = Team { jinxes: vec![jinx], ..Team::default() };
+        assert_eq!(offered(&tools(&team, &Npc::default(), &["shell", "py"], false)), ["py"]);
+    }
+}
