@@ -18,7 +18,7 @@ REASONS = {
     "images": "Images, sound and files are refused with 400, not 500: to send them again doesn't help.",
     "too_long": "A prompt that is too long is an error with OpenAI's code `context_length_exceeded`, which clients know; how many tokens it has is in the message.",
     "methods": "A path that is there with another method is 405, not 404 or 501.",
-    "default_tokens": "`/v1/completions` without `max_tokens` ends after 16 tokens, as with OpenAI.",
+    "default_tokens": "`/v1/completions` without `max_tokens`, or with -1, ends after 16 tokens, as with OpenAI.",
     "prompts": "Several prompts are answered whole, not in a stream.",
     "mixed": "A prompt is a text or tokens, as with OpenAI, not a list of both.",
     "empty_prompt": "An empty prompt is refused: not every model has a token that begins a text.",

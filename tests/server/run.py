@@ -16,6 +16,7 @@ import time
 import access
 import chat
 import completions
+import context
 import embeddings
 import formats
 import messages
@@ -25,9 +26,13 @@ from case import filled, wrong
 from differs import REASONS
 from served import ROOT, NotServed, address, ask, served
 
-FILES = [native, chat, completions, messages, responses, embeddings, access]
+FILES = [native, chat, completions, messages, responses, embeddings, context, access]
 # Their flags and token. `--any-model` is how llama.cpp's server takes names of models.
-SERVERS = {"plain": (["--any-model"], None), "token": ([], access.TOKEN)}
+SERVERS = {
+    "plain": (["--any-model"], None),
+    "small": (["--any-model", "--ctx", 256, "--parallel", 2], None),
+    "token": ([], access.TOKEN),
+}
 
 
 def main():

@@ -18,9 +18,15 @@ class NotServed(Exception):
     """The server doesn't start."""
 
 
+class Server(tuple):
+    """Host and port, and the id of the process if it is one of ours."""
+
+    pid = None
+
+
 @contextlib.contextmanager
 def served(binary, *arguments, token=None, keep_log=None):
-    """The address (host, port) of a fresh server, until the end of the block. `keep_log` = a file for what it says."""
+    """A fresh server, until the end of the block. `keep_log` = a file for what it says."""
     with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
         log = stack.enter_context(open(keep_log or pathlib.Path(work) / "log", "w+"))
         environment = {key: value for key, value in os.environ.items() if not key.startswith("ALARA_")} | {"HOME": work}
@@ -36,7 +42,9 @@ def served(binary, *arguments, token=None, keep_log=None):
                 process.wait()
                 log.seek(0)
                 raise NotServed(f"the server doesn't start: {log.read().strip()}")
-            yield address(json.loads(line)["url"])
+            server = address(json.loads(line)["url"])
+            server.pid = process.pid
+            yield server
         finally:
             process.terminate()
             try:
@@ -48,9 +56,9 @@ def served(binary, *arguments, token=None, keep_log=None):
 
 
 def address(url):
-    """Host and port of http://HOST:PORT, whatever path follows."""
+    """The server at http://HOST:PORT, whatever path follows."""
     parts = urllib.parse.urlsplit(url)
-    return parts.hostname, parts.port
+    return Server((parts.hostname, parts.port))
 
 
 class Answer:
