@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use alara_engine::{Request, Sampling, SamplingOverrides};
 
+use crate::keep::KeepAlive;
+
 /// What somebody asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InnerRequest {
@@ -18,6 +20,8 @@ pub struct InnerRequest {
     /// How tokens are drawn where neither the request nor the model's file says so.
     /// `None` = as ever.
     pub sampling: Option<Sampling>,
+    /// How long the model stays loaded afterwards.
+    pub keep_alive: Option<KeepAlive>,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether the answer tells how long it took.

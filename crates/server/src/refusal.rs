@@ -2,9 +2,14 @@
 
 use alara_engine::{Error as EngineError, GrammarError};
 use alara_harness::error::chain;
-use alara_harness::model::EndpointError;
+use alara_harness::model::{EndpointError, OverBudget};
 use alara_harness::{Error, ModelError};
 use serde_json::{Value, json};
+
+use crate::dispatch::called;
+
+/// Seconds after which a model may fit that did not fit beside those at work.
+const ROOM: u64 = 5;
 
 /// Why a request gets no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +53,7 @@ impl Refusal {
     /// Too many wait already, or are connected; in so many seconds it may be otherwise.
     pub fn busy(seconds: u64) -> Self {
         let message = "too many requests wait already; try again later";
-        let refusal = Refusal::new(503, "server_error", message).coded("overloaded");
-        Refusal { retry: Some(seconds), ..refusal }
+        Refusal::new(503, "server_error", message).coded("overloaded").again(seconds)
     }
 
     /// What this server, or its model, can't do.
@@ -60,6 +64,21 @@ impl Refusal {
     /// No model of the engine makes embeddings yet.
     pub fn no_embeddings() -> Self {
         Refusal::unable("this server makes no embeddings: the engine loads no model for them yet")
+    }
+
+    /// A model has no room in memory; it may have once the models at work are done.
+    fn full(error: &OverBudget) -> Self {
+        let OverBudget { spec, bytes, budget, held, holders } = error;
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+        let mut message =
+            format!("{} takes {} of memory, of {}", called(&spec.to_string()), gib(*bytes), gib(*budget));
+        if !holders.is_empty() {
+            let names: Vec<String> =
+                holders.iter().map(|spec| called(&spec.to_string()).to_owned()).collect();
+            message += &format!(", and {} are held by models at work: {}", gib(*held), names.join(", "));
+        }
+        let refusal = Refusal::new(503, "server_error", message).coded("out_of_memory");
+        Refusal { retry: (bytes <= budget).then_some(ROOM), ..refusal }
     }
 
     /// The time for a request is over.
@@ -79,6 +98,12 @@ impl Refusal {
         Refusal { code: Some(code), ..self }
     }
 
+    /// The same, which may succeed in so many seconds.
+    #[must_use]
+    pub fn again(self, seconds: u64) -> Self {
+        Refusal { retry: Some(seconds), ..self }
+    }
+
     /// The body of the answer, in the shape that OpenAI's API gives errors.
     pub fn body(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
@@ -92,6 +117,9 @@ impl From<&ModelError> for Refusal {
         }
         if error.cause().is::<EndpointError>() {
             return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");
+        }
+        if let Some(error) = error.cause().downcast_ref::<OverBudget>() {
+            return Refusal::full(error);
         }
         let param = match error.cause().downcast_ref() {
             Some(EngineError::Grammar(error)) => match error {

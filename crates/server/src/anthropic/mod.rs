@@ -54,8 +54,8 @@ async fn messages(State(shared): State<Arc<Shared>>, request: Request) -> Result
 /// How many tokens the prompt of a request has.
 async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let asked = read(body::fields(&shared, request).await?)?;
-    let request = asked.request;
-    let count = with_engine(&shared, move |engine| {
+    let (name, request) = (asked.model, asked.request);
+    let count = with_engine(&shared, name.as_deref(), move |engine| {
         engine.prompt_tokens(&request).map_err(|error| Refusal::invalid("messages", error.to_string()))
     });
     let mut response = json_of(&json!({"input_tokens": count.await?.len()}));

@@ -120,11 +120,11 @@ impl Writer for Lines {
     }
 }
 
-/// The answer to a request that says nothing: clients load a model so.
-pub fn nothing(route: Route, model: &str) -> Value {
+/// The answer to a request that says nothing: clients load a model so, or unload it.
+pub fn nothing(route: Route, model: &str, reason: &str) -> Value {
     let mut line = begin(model);
     extend(&mut line, route.said("", "", &[]));
-    extend(&mut line, json!({"done": true, "done_reason": "load"}));
+    extend(&mut line, json!({"done": true, "done_reason": reason}));
     line
 }
 
