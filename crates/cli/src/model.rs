@@ -7,7 +7,7 @@ use alara_bench::record::Named;
 use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
-use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
+use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -30,7 +30,7 @@ pub struct Args {
     /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
     /// endpoint: what it allows]
     #[arg(long, value_name = "N")]
-    ctx: Option<usize>,
+    pub ctx: Option<usize>,
     #[command(flatten)]
     device: device::Args,
     /// Number format of the KV cache: f32, f16 or q8_0
@@ -113,12 +113,22 @@ impl Args {
     /// the memory that is free now.
     /// `yes`: keys that a team's files send away are allowed beforehand.
     pub fn source(&self, parallel: usize, yes: bool) -> Source {
+        self.source_of(self.model.clone(), Vec::new(), parallel, yes)
+    }
+
+    /// The same where the user `named` several models, none of which goes before what is asked for.
+    pub fn several(&self, named: Vec<String>, parallel: usize, yes: bool) -> Source {
+        self.source_of(None, named, parallel, yes)
+    }
+
+    fn source_of(&self, own: Option<String>, named: Vec<String>, parallel: usize, yes: bool) -> Source {
         let (args, memory) = (self.clone(), crate::memory::available());
-        let own = Arc::new(Mutex::new(self.model.clone()));
+        let own = Arc::new(Mutex::new(own));
         let users = own.clone();
         let find = move |spec: &ModelSpec| {
-            let name = lock(&users).clone().filter(|name| *spec == ModelSpec::named(name));
-            let key = name.as_deref().map(own_key).transpose().map_err(ModelError::new)?.flatten();
+            let own = lock(&users).clone();
+            let name = own.iter().chain(&named).find(|name| *spec == ModelSpec::named(*name));
+            let key = name.map(|name| own_key(name)).transpose().map_err(ModelError::new)?.flatten();
             args.find(spec, key, parallel, memory, yes).map_err(model_error)
         };
         Source { own, models: Models::new(memory, find) }
@@ -273,11 +283,6 @@ impl Source {
 }
 
 impl Source {
-    /// What is used for `spec`.
-    fn used(&self, spec: &ModelSpec) -> ModelSpec {
-        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
-    }
-
     /// Whether what is used for `spec` is the model that ships.
     pub fn is_shipped(&self, spec: &ModelSpec) -> bool {
         self.used(spec) == ModelSpec::default()
@@ -293,6 +298,18 @@ impl Source {
 impl ModelSource for Source {
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         self.models.model(&self.used(spec))
+    }
+
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
+    }
+
+    fn loaded(&self) -> Vec<Loaded> {
+        self.models.loaded()
+    }
+
+    fn unload(&self, spec: &ModelSpec) -> bool {
+        self.models.unload(&self.used(spec))
     }
 }
 
