@@ -2,6 +2,7 @@
 //! OpenAI, Anthropic or Ollama.
 
 mod models;
+mod pull;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,10 +17,8 @@ use anyhow::{Context, bail, ensure};
 use clap::{ArgAction, ArgMatches, FromArgMatches};
 use serde_json::json;
 
-use crate::catalog::hub::Hub;
-use crate::catalog::pull::Watcher;
 use crate::facts::FileFacts;
-use crate::{agent, ask, catalog, consent, model, state, ui};
+use crate::{agent, ask, consent, model, state, ui};
 use models::ServedModels;
 
 /// Serve models and the NPCs of a team over HTTP
@@ -200,7 +199,7 @@ impl Workplace for LocalWorkplace {
     }
 
     fn pull(&self, name: &str, told: &mut dyn FnMut(Pull) -> bool) -> Result<(), ModelError> {
-        let path = pulled(name, told).map_err(|error| ModelError::new(format!("{error:#}")))?;
+        let path = pull::pull(name, told).map_err(|error| ModelError::new(format!("{error:#}")))?;
         self.models.add(name, &path);
         Ok(())
     }
@@ -209,43 +208,6 @@ impl Workplace for LocalWorkplace {
         if !self.quiet {
             ui::note(line);
         }
-    }
-}
-
-/// Downloads the model that `name` means, as `alara models pull` does.
-fn pulled(name: &str, told: &mut dyn FnMut(Pull) -> bool) -> anyhow::Result<PathBuf> {
-    let (entry, wanted) = catalog::wanted(name)?;
-    ui::note(&format!("downloading {name}, as a client asks"));
-    let mut watcher = Teller { told, file: String::new(), digest: None, total: None };
-    catalog::pull::pull(&catalog::local::cache()?, Hub::from_env()?, &wanted, entry, &mut watcher)
-}
-
-/// Tells a client how far a download is.
-struct Teller<'a> {
-    told: &'a mut dyn FnMut(Pull) -> bool,
-    file: String,
-    digest: Option<String>,
-    total: Option<u64>,
-}
-
-impl Watcher for Teller<'_> {
-    fn note(&mut self, text: &str) {
-        ui::note(text);
-    }
-
-    fn begin(&mut self, file: &str, size: Option<u64>, sha256: Option<&str>) {
-        (self.file, self.total, self.digest) = (file.to_owned(), size, sha256.map(str::to_owned));
-        self.at(0);
-    }
-
-    fn at(&mut self, bytes: u64) -> bool {
-        let (name, digest) = (self.file.clone(), self.digest.clone());
-        (self.told)(Pull::File { name, digest, total: self.total, completed: bytes })
-    }
-
-    fn end(&mut self) {
-        ui::note(&format!("downloaded {}", self.file));
-        (self.told)(Pull::Checked);
     }
 }
 
