@@ -7,7 +7,7 @@ use alara_bench::record::Named;
 use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
-use alara_harness::model::{Candidate, Endpoint, ModelSource, ModelSpec, Models};
+use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -30,7 +30,7 @@ pub struct Args {
     /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
     /// endpoint: what it allows]
     #[arg(long, value_name = "N")]
-    ctx: Option<usize>,
+    pub ctx: Option<usize>,
     #[command(flatten)]
     device: device::Args,
     /// Number format of the KV cache: f32, f16 or q8_0
@@ -71,6 +71,9 @@ pub struct Args {
     /// `None`: for as many as run at once.
     #[arg(skip)]
     cached: Option<usize>,
+    /// Whether other models want memory too.
+    #[arg(skip)]
+    several: bool,
 }
 
 /// Conversations that are kept cached where there is memory to spare, the most first.
@@ -95,9 +98,9 @@ impl Args {
     }
 
     /// The same, with room in the cache for at least so many conversations of full length, whatever
-    /// runs at once.
-    pub fn caching(&self, cached: usize) -> Args {
-        Args { cached: Some(cached), ..self.clone() }
+    /// runs at once; for more only if the model is not one of `several`.
+    pub fn caching(&self, cached: usize, several: bool) -> Args {
+        Args { cached: Some(cached), several, ..self.clone() }
     }
 
     /// The model that was asked for, not loaded yet, for `parallel` conversations at a time.
@@ -127,12 +130,22 @@ impl Args {
     /// the memory that is free now.
     /// `yes`: keys that a team's files send away are allowed beforehand.
     pub fn source(&self, parallel: usize, yes: bool) -> Source {
+        self.source_of(self.model.clone(), Vec::new(), parallel, yes)
+    }
+
+    /// The same where the user `named` several models, none of which goes before what is asked for.
+    pub fn several(&self, named: Vec<String>, parallel: usize, yes: bool) -> Source {
+        self.source_of(None, named, parallel, yes)
+    }
+
+    fn source_of(&self, own: Option<String>, named: Vec<String>, parallel: usize, yes: bool) -> Source {
         let (args, memory) = (self.clone(), crate::memory::available());
-        let own = Arc::new(Mutex::new(self.model.clone()));
+        let own = Arc::new(Mutex::new(own));
         let users = own.clone();
         let find = move |spec: &ModelSpec| {
-            let name = lock(&users).clone().filter(|name| *spec == ModelSpec::named(name));
-            let key = name.as_deref().map(own_key).transpose().map_err(ModelError::new)?.flatten();
+            let own = lock(&users).clone();
+            let name = own.iter().chain(&named).find(|name| *spec == ModelSpec::named(*name));
+            let key = name.map(|name| own_key(name)).transpose().map_err(ModelError::new)?.flatten();
             args.find(spec, key, parallel, memory, yes).map_err(model_error)
         };
         Source { own, models: Models::new(memory, find) }
@@ -197,7 +210,8 @@ impl Args {
     /// at most half of the memory that is left, model included, but `least` in any case.
     /// A GPU's memory is for the model first, and with --kv-size the user has decided.
     fn room(&self, gguf: &Gguf, options: &Options, least: usize) -> anyhow::Result<usize> {
-        let Some(memory) = options.memory.filter(|_| self.device.is_cpu()) else { return Ok(least) };
+        let alone = self.device.is_cpu() && !self.several;
+        let Some(memory) = options.memory.filter(|_| alone) else { return Ok(least) };
         for sequences in ROOMS.into_iter().filter(|&sequences| sequences > least) {
             let options = Options { kv_sequences: Some(sequences), ..options.clone() };
             if self.kv_size.is_some() || Engine::memory_estimate(gguf, &options)?.total() <= memory / 2 {
@@ -304,11 +318,6 @@ impl Source {
 }
 
 impl Source {
-    /// What is used for `spec`.
-    fn used(&self, spec: &ModelSpec) -> ModelSpec {
-        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
-    }
-
     /// Whether what is used for `spec` is the model that ships.
     pub fn is_shipped(&self, spec: &ModelSpec) -> bool {
         self.used(spec) == ModelSpec::default()
@@ -324,6 +333,18 @@ impl Source {
 impl ModelSource for Source {
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         self.models.model(&self.used(spec))
+    }
+
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
+    }
+
+    fn loaded(&self) -> Vec<Loaded> {
+        self.models.loaded()
+    }
+
+    fn unload(&self, spec: &ModelSpec) -> bool {
+        self.models.unload(&self.used(spec))
     }
 }
 

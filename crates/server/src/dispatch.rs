@@ -11,6 +11,7 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::access::Access;
@@ -18,9 +19,11 @@ use crate::agents::Conversation;
 use crate::answer::{Answer, Piece, Writer};
 use crate::client_tools::{Gate, GatedModel};
 use crate::inner::InnerRequest;
+use crate::keep::{Keep, KeepAlive};
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
+use crate::served::Served;
 use crate::slots::{Answering, Listener, Slots, Work};
 use crate::store::Store;
 use crate::stream::Stream;
@@ -32,13 +35,16 @@ pub struct Shared {
     pub access: Access,
     pub slots: Slots,
     pub metrics: Arc<Metrics>,
-    /// What clients call the model.
-    pub model: String,
-    /// Other names of it.
-    pub aliases: Vec<String>,
-    /// Whether every other name means the model too, and so does none.
+    /// The default model, which is loaded when the server starts.
+    pub default: Served,
+    /// Whether a name that is not known means the default model, and so does none.
     pub any_model: bool,
-    pub spec: ModelSpec,
+    /// How long models stay loaded.
+    pub keep: Keep,
+    /// Whether clients may have models downloaded.
+    pub allow_pull: bool,
+    /// One download at a time.
+    pub pulls: Arc<Semaphore>,
     pub team: Mutex<Arc<Team>>,
     /// Conversations that a later request goes on with.
     pub store: Arc<Store>,
@@ -50,7 +56,7 @@ pub struct Shared {
 
 /// Who is to answer.
 enum Who {
-    Model,
+    Model(Served),
     Npc(String),
 }
 
@@ -67,49 +73,100 @@ impl Shared {
         team.clone()
     }
 
-    /// Whether `name` means the model.
-    pub fn is_model(&self, name: &str) -> bool {
-        name == self.model || self.aliases.iter().any(|alias| alias == name)
-    }
-
-    /// Whom a request means.
-    fn who(&self, asked: &InnerRequest, team: &Team) -> Result<Who, Refusal> {
+    /// Whom a request means that names a model, an NPC, both or nobody.
+    fn who(&self, model: Option<&str>, npc: Option<&str>, team: &Team) -> Result<Who, Refusal> {
         let is_npc = |name: &str| team.npcs.iter().any(|npc| npc.name == name);
-        let unknown = |param: &str, name: &str| {
-            let message = format!("there is no model `{name}` (known: {})", self.known(team).join(", "));
-            Refusal::unknown(param, message).coded("model_not_found")
-        };
-        match (asked.npc.as_deref(), asked.model.as_deref()) {
+        let find = |name: &str| self.find(name);
+        let unknown = |param: &str, name: &str| self.unknown(param, name, team);
+        match (npc, model) {
             (Some(npc), _) if !is_npc(npc) => Err(unknown("agent", npc)),
-            (Some(npc), Some(model)) if model != npc && !self.is_model(model) && !self.any_model => {
+            (Some(npc), Some(model)) if model != npc && find(model).is_none() && !self.any_model => {
                 Err(unknown("model", model))
             }
             (Some(npc), _) => Ok(Who::Npc(npc.to_owned())),
-            (None, Some(model)) if self.is_model(model) => Ok(Who::Model),
-            (None, Some(model)) if is_npc(model) => Ok(Who::Npc(model.to_owned())),
-            (None, _) if self.any_model => Ok(Who::Model),
+            (None, Some(model)) => match find(model) {
+                Some(served) => Ok(Who::Model(served)),
+                None if is_npc(model) => Ok(Who::Npc(model.to_owned())),
+                None if self.any_model => Ok(Who::Model(self.default.clone())),
+                None => Err(unknown("model", model)),
+            },
+            (None, None) if self.any_model => Ok(Who::Model(self.default.clone())),
             (None, None) => Err(Refusal::invalid("model", "`model` is missing")),
-            (None, Some(model)) => Err(unknown("model", model)),
         }
     }
 
-    /// The names of all models: the model's, and each NPC's.
-    pub fn known<'a>(&'a self, team: &'a Team) -> Vec<&'a str> {
-        std::iter::once(self.model.as_str()).chain(team.npcs.iter().map(|npc| npc.name.as_str())).collect()
+    /// A refusal of a name that nobody has.
+    pub fn unknown(&self, param: &str, name: &str, team: &Team) -> Refusal {
+        let message = format!("there is no model `{name}` (known: {})", self.known(team).join(", "));
+        Refusal::unknown(param, message).coded("model_not_found")
     }
 
-    /// Refuses a request that names an NPC and the server's model, if the NPC has another one.
+    /// What the model is had with that `name` means, or an NPC of that name answers with.
+    /// Without a name it is the default one; where only that is served, so it is by any name.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn spec(&self, name: Option<&str>) -> Result<ModelSpec, Refusal> {
+        let Some(name) = name else { return Ok(self.default.spec.clone()) };
+        let team = self.read_team();
+        match self.who(Some(name), None, &team) {
+            Ok(Who::Model(served)) => Ok(served.spec),
+            Ok(Who::Npc(npc)) => {
+                let npc = team.npc(Some(&npc)).map_err(|error| Refusal::from(&error))?;
+                Ok(self.workplace.models().used(&npc.model))
+            }
+            Err(_) if self.models().len() == 1 => Ok(self.default.spec.clone()),
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    /// The model that is had with `spec`; loads it if need be.
+    fn load(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, Refusal> {
+        self.workplace.models().model(spec).map_err(|error| Refusal::from(&error))
+    }
+
+    /// Loads the model that `name` means, or unloads it if it `goes`.
+    /// `asked` says how long it stays otherwise.
+    ///
+    /// # Errors
+    /// There is no such model, or it can't be loaded.
+    pub fn keep_loaded(&self, name: &str, asked: Option<KeepAlive>, goes: bool) -> Result<(), Refusal> {
+        let team = self.read_team();
+        let spec = match self.who(Some(name), None, &team)? {
+            Who::Model(served) => served.spec,
+            Who::Npc(_) => self.spec(Some(name))?,
+        };
+        let using = self.keep.using(&spec, asked);
+        if goes {
+            self.workplace.models().unload(&spec);
+        } else {
+            self.load(&spec)?;
+        }
+        drop(using);
+        Ok(())
+    }
+
+    /// The names of all models, and of each NPC.
+    pub fn known(&self, team: &Team) -> Vec<String> {
+        let npcs = team.npcs.iter().map(|npc| npc.name.clone());
+        self.models().into_iter().map(|model| model.name).chain(npcs).collect()
+    }
+
+    /// Refuses a request that names an NPC and a model that it does not answer with.
     fn same_model(&self, asked: &InnerRequest, team: &Team, name: &str) -> Result<(), Refusal> {
-        if asked.model.as_deref() != Some(&self.model) || name == self.model {
+        let named = asked.model.as_deref().filter(|model| *model != name);
+        let Some(model) = named.and_then(|model| self.find(model)) else { return Ok(()) };
+        let npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?;
+        let used = self.workplace.models().used(&npc.model);
+        if used == self.workplace.models().used(&model.spec) {
             return Ok(());
         }
-        let npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?;
-        let model = self.workplace.models().model(&npc.model).map_err(|error| Refusal::from(&error))?;
-        if called(model.name()) == self.model {
+        let own = self.load(&used)?;
+        if called(own.name()) == model.name {
             return Ok(());
         }
         let message =
-            format!("{name} answers with {}; leave `model` out, or name the NPC there", model.name());
+            format!("{name} answers with {}; leave `model` out, or name the NPC there", called(own.name()));
         Err(Refusal::invalid("model", message))
     }
 
@@ -121,7 +178,7 @@ impl Shared {
         asked: InnerRequest,
         listener: &Listener,
     ) -> Result<(), Refusal> {
-        let mut model = self.workplace.models().model(spec).map_err(|error| Refusal::from(&error))?;
+        let mut model = self.load(spec)?;
         if let Some(gate) = gate {
             model = Arc::new(GatedModel { model, gate });
         }
@@ -154,18 +211,21 @@ pub async fn team(shared: &Arc<Shared>) -> Result<Arc<Team>, Refusal> {
     blocking(move || Ok(shared.read_team())).await
 }
 
-/// What `ask` learns of the model.
+/// What `ask` learns of the model that `name` means; see [`Shared::spec`].
+/// It is loaded if need be.
 ///
 /// # Errors
 /// There is none, or what `ask` says.
 pub async fn with_model<T: Send + 'static>(
     shared: &Arc<Shared>,
+    name: Option<&str>,
     ask: impl FnOnce(&dyn ChatModel) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let shared = shared.clone();
+    let (shared, name) = (shared.clone(), name.map(str::to_owned));
     blocking(move || {
-        let model = shared.workplace.models().model(&shared.spec).map_err(|error| Refusal::from(&error))?;
-        ask(&*model)
+        let learned = shared.spec(name.as_deref()).and_then(|spec| ask(&*shared.load(&spec)?));
+        shared.keep.look();
+        learned
     })
     .await
 }
@@ -176,9 +236,10 @@ pub async fn with_model<T: Send + 'static>(
 /// It does not, or as there.
 pub async fn with_engine<T: Send + 'static>(
     shared: &Arc<Shared>,
+    name: Option<&str>,
     ask: impl FnOnce(&Engine) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    with_model(shared, |model| match model.local() {
+    with_model(shared, name, |model| match model.local() {
         Some(engine) => ask(engine),
         None => Err(elsewhere()),
     })
@@ -199,12 +260,17 @@ pub async fn with_prompt<T: Send + 'static>(
     ask: impl FnOnce(&Engine, &Request) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let team = team(shared).await?;
-    let named = asked.npc.as_ref().or(asked.model.as_ref()).filter(|name| !shared.is_model(name));
-    let npc = named.and_then(|name| team.npc(Some(name)).ok()).cloned();
+    let who = shared.who(asked.model.as_deref(), asked.npc.as_deref(), &team)?;
     let shared = shared.clone();
     blocking(move || {
-        let spec = npc.as_ref().map_or(&shared.spec, |npc| &npc.model);
-        let model = shared.workplace.models().model(spec).map_err(|error| Refusal::from(&error))?;
+        let (spec, npc) = match who {
+            Who::Model(served) => (served.spec, None),
+            Who::Npc(name) => {
+                let npc = team.npc(Some(&name)).map_err(|error| Refusal::from(&error))?.clone();
+                (shared.workplace.models().used(&npc.model), Some(npc))
+            }
+        };
+        let model = shared.load(&spec)?;
         let request = match npc {
             Some(npc) if asked.request.tools.is_empty() => {
                 agents::first_turn(&team, &npc.name, &asked.request, &*model)?
@@ -230,14 +296,18 @@ async fn begin(
 ) -> Result<(String, Vec<String>, Answering), Refusal> {
     let deadline = Instant::now() + shared.request_time;
     let team = team(shared).await?;
-    let who = shared.who(&asked, &team)?;
+    let who = shared.who(asked.model.as_deref(), asked.npc.as_deref(), &team)?;
     let worker = shared.clone();
     let mut ignored = std::mem::take(&mut asked.ignored);
     let (name, work): (String, Work) = match who {
-        Who::Model => {
-            let name = asked.model.clone().filter(|name| shared.is_model(name));
-            let name = name.unwrap_or_else(|| shared.model.clone());
-            (name, Box::new(move |listener| worker.complete(&worker.spec, None, asked, listener)))
+        Who::Model(served) => {
+            let name = asked.model.clone().filter(|name| shared.find(name).is_some());
+            let name = name.unwrap_or_else(|| served.name.clone());
+            let work: Work = Box::new(move |listener| {
+                let _using = worker.keep.using(&served.spec, asked.keep_alive);
+                worker.complete(&served.spec, None, asked, listener)
+            });
+            (name, work)
         }
         Who::Npc(name) if !asked.request.tools.is_empty() => {
             let npc = team.npc(Some(&name)).map_err(|error| Refusal::from(&error))?.clone();
@@ -245,7 +315,9 @@ async fn begin(
             ignored.append(&mut asked.ignored);
             let work: Work = Box::new(move |listener| {
                 worker.same_model(&asked, &team, &npc.name)?;
-                worker.complete(&npc.model, Some(gate), asked, listener)
+                let spec = worker.workplace.models().used(&npc.model);
+                let _using = worker.keep.using(&spec, asked.keep_alive);
+                worker.complete(&spec, Some(gate), asked, listener)
             });
             (name, work)
         }
@@ -258,6 +330,9 @@ async fn begin(
             let npc = name.clone();
             let work: Work = Box::new(move |listener| {
                 worker.same_model(&asked, &team, &npc)?;
+                let own = team.npc(Some(&npc)).map_err(|error| Refusal::from(&error))?;
+                let own = worker.workplace.models().used(&own.model);
+                let _using = worker.keep.using(&own, asked.keep_alive);
                 agents::work(&*worker.workplace, &team, &npc, conversation, &asked, listener)
             });
             (name, work)

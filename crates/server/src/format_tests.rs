@@ -3,9 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::LazyLock;
+use std::time::{Instant, SystemTime};
 
 use alara_engine::Engine;
 use alara_engine::Gguf;
+use alara_harness::model::Loaded;
 use alara_harness::team::Rule;
 use alara_harness::{ChatModel, Npc, Verdict};
 use serde_json::{Value, json};
@@ -21,6 +23,12 @@ struct Tiny(Engine);
 impl ModelSource for Tiny {
     fn model(&self, _: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         Ok(Arc::new(&self.0))
+    }
+
+    fn loaded(&self) -> Vec<Loaded> {
+        let context = Some(self.0.context());
+        let (since, used) = (SystemTime::now(), Instant::now());
+        vec![Loaded { spec: ModelSpec::default(), bytes: 1, context, since, used, busy: false }]
     }
 }
 
@@ -290,7 +298,7 @@ fn models_are_told_as_each_client_reads_them() {
     assert_eq!(show["capabilities"], json!(["completion", "tools"]));
     assert!(get("/api/version")["version"].is_string());
     assert_eq!(post("/api/pull", json!({"model": MODEL, "stream": false})), json!({"status": "success"}));
-    assert_eq!(ask("POST", "/api/pull", "", "{\"model\": \"other\"}").0, 404);
+    assert_eq!(ask("POST", "/api/pull", "", "{\"model\": \"other\"}").0, 403);
     assert_eq!(ask("DELETE", "/api/delete", "", "{\"model\": \"small\"}").0, 403);
     assert_eq!(post("/api/chat", json!({"model": MODEL}))["done_reason"], "load");
 }

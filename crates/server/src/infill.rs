@@ -37,16 +37,24 @@ const FAMILIES: [Markers; 7] = [
     Markers { prefix: "<|code_prefix|>", suffix: "<|code_suffix|>", middle: "<|code_middle|>", file: None },
 ];
 
+/// The family whose markers all are in a vocabulary.
+fn family(known: impl Fn(&str) -> bool) -> Option<&'static Markers> {
+    FAMILIES.iter().find(|markers| known(markers.prefix) && known(markers.suffix) && known(markers.middle))
+}
+
+/// Whether a model was trained to fill in text: its vocabulary, of which `known` tells what is in
+/// it, has markers for that.
+pub fn fills_in(known: impl Fn(&str) -> bool) -> bool {
+    family(known).is_some()
+}
+
 /// The prompt for the text between `before` and `after`; `extra` stands before both.
 ///
 /// # Errors
 /// The model's vocabulary has no markers for that.
 pub fn prompt(engine: &Engine, before: &str, after: &str, extra: &str) -> Result<String, Refusal> {
     let known = |text: &str| engine.tokenizer().id(text).is_some();
-    let family = FAMILIES
-        .iter()
-        .find(|markers| known(markers.prefix) && known(markers.suffix) && known(markers.middle));
-    let Some(Markers { prefix, suffix, middle, file }) = family else {
+    let Some(Markers { prefix, suffix, middle, file }) = family(known) else {
         return Err(Refusal::unable(
             "this model was not trained to fill in text (its vocabulary has no markers for it); leave out the suffix",
         ));

@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use alara_engine::{Request, Sampling, SamplingOverrides};
 
+use crate::keep::KeepAlive;
+
 /// What somebody asks for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InnerRequest {
@@ -20,6 +22,8 @@ pub struct InnerRequest {
     pub sampling: Option<Sampling>,
     /// How many answers there are to be, more than one only where the format has a place for it.
     pub choices: usize,
+    /// How long the model stays loaded afterwards.
+    pub keep_alive: Option<KeepAlive>,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether the answer tells how long it took.

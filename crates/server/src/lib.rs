@@ -20,6 +20,7 @@ mod fields;
 mod history;
 mod infill;
 mod inner;
+mod keep;
 mod live;
 mod metrics;
 mod native;
@@ -30,6 +31,7 @@ mod parameters;
 mod refusal;
 mod response;
 mod routes;
+mod served;
 mod slots;
 #[cfg(unix)]
 mod socket;
@@ -45,11 +47,16 @@ use std::time::Duration;
 
 use alara_harness::model::ModelSpec;
 use alara_harness::{ModelError, ModelSource, Sandbox, Session, Team};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+
+pub use infill::fills_in;
+pub use keep::{KeepAlive, keep_alive};
+pub use served::{Facts, Served};
 
 use access::{Access, Reach};
 use connections::Listener;
 use dispatch::Shared;
+use keep::Keep;
 use metrics::Metrics;
 use slots::Slots;
 use store::Store;
@@ -87,8 +94,47 @@ pub trait Workplace: Send + Sync + 'static {
         false
     }
 
+    /// The models that clients may name beside the default one, as they are now.
+    /// One that is had with the default's spec gives that its names.
+    fn served(&self) -> Vec<Served> {
+        Vec::new()
+    }
+
+    /// What the file of the model says that is used for `spec`, loaded or not.
+    /// `None`: it has none, as a model elsewhere, or the file can't be read.
+    fn facts(&self, _spec: &ModelSpec) -> Option<Arc<Facts>> {
+        None
+    }
+
+    /// Downloads the model that `name` means; from then on it is among those served.
+    /// `told` hears how it goes, and says whether it shall go on.
+    ///
+    /// # Errors
+    /// There is no such model, or it can't be had.
+    fn pull(&self, name: &str, _told: &mut dyn FnMut(Pull) -> bool) -> Result<(), ModelError> {
+        Err(ModelError::new(format!("{name} can't be downloaded here")))
+    }
+
     /// Takes a line about a request that was answered, for whoever looks on.
     fn log(&self, _line: &str) {}
+}
+
+/// How far a download is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pull {
+    /// So much of a file is here.
+    File {
+        /// Its name.
+        name: String,
+        /// Its SHA-256 in hexadecimal, if that is known.
+        digest: Option<String>,
+        /// Bytes that it has, if that is known.
+        total: Option<u64>,
+        /// Bytes of it that are here.
+        completed: u64,
+    },
+    /// A file was checked, and can be used.
+    Checked,
 }
 
 /// How to serve.
@@ -109,12 +155,18 @@ pub struct Options {
     /// token.
     /// Default: none; with a token, pages of this machine and of desktop apps.
     pub origins: Vec<String>,
-    /// Other names of the model.
+    /// Other names of the default model.
     /// Default: none.
     pub aliases: Vec<String>,
-    /// Whether a request that names no model, or one that is not known, means the model too.
+    /// Whether a request that names no model, or one that is not known, means the default one.
     /// Default false.
     pub any_model: bool,
+    /// How long a model stays loaded that nobody asks for.
+    /// Default: the default model as long as the server runs, others 5 min.
+    pub keep_alive: Option<KeepAlive>,
+    /// Whether clients may have models downloaded.
+    /// Default false.
+    pub allow_pull: bool,
     /// A folder in which answers to `/v1/responses` are kept for later requests.
     /// Default: none; they are kept in memory only.
     pub responses: Option<PathBuf>,
@@ -148,6 +200,8 @@ impl Default for Options {
             origins: Vec::new(),
             aliases: Vec::new(),
             any_model: false,
+            keep_alive: None,
+            allow_pull: false,
             responses: None,
             parallel: 1,
             queue: 512,
@@ -243,7 +297,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and loads the model that `spec` means.
+    /// Listens, and loads the default model, which `spec` means.
     /// Nobody is answered yet.
     ///
     /// # Errors
@@ -269,17 +323,21 @@ impl Server {
         let access =
             Access::new(reach, token, &options.origins).map_err(|origin| Error::Origin { origin })?;
         let (listener, address) = listen(options)?;
-        let model = dispatch::called(workplace.models().model(&spec)?.name()).to_owned();
+        let name = dispatch::called(workplace.models().model(&spec)?.name()).to_owned();
+        let named = workplace.served().into_iter().find(|served| served.spec == spec);
+        let mut default = named.unwrap_or_else(|| Served { name, aliases: Vec::new(), spec: spec.clone() });
+        default.aliases.extend(options.aliases.iter().cloned());
         let metrics = Arc::new(Metrics::default());
         let shared = Shared {
             workplace,
             access,
             slots: Slots::new(options.parallel.max(1), options.queue, options.patience, metrics.clone()),
             metrics,
-            model,
-            aliases: options.aliases.clone(),
+            default,
             any_model: options.any_model,
-            spec,
+            keep: Keep::new(spec, options.keep_alive),
+            allow_pull: options.allow_pull,
+            pulls: Arc::new(Semaphore::new(1)),
             team: Mutex::new(Arc::new(team)),
             store: Arc::new(Store::new(options.responses.clone())),
             began: answer::now(),
@@ -301,9 +359,14 @@ impl Server {
         self.socket.as_deref()
     }
 
-    /// What clients call the model.
+    /// What clients call the default model.
     pub fn model(&self) -> &str {
-        &self.shared.model
+        &self.shared.default.name
+    }
+
+    /// What clients call the models, the default one first.
+    pub fn models(&self) -> Vec<String> {
+        self.shared.models().into_iter().map(|model| model.name).collect()
     }
 
     /// What ends it.
@@ -322,9 +385,14 @@ impl Server {
         builder.enable_io().enable_time().thread_stack_size(STACK).max_blocking_threads(threads);
         let runtime = builder.build().map_err(Error::System)?;
         let bounds = (self.connections, self.shared.head_time);
-        let router = routes::router(self.shared);
+        let router = routes::router(self.shared.clone());
         let stage = self.stop.0.subscribe();
-        let served = runtime.block_on(connections::serve(self.listener, router, bounds, stage));
+        let served = runtime.block_on(async {
+            let watch = tokio::spawn(keep::watch(self.shared));
+            let served = connections::serve(self.listener, router, bounds, stage).await;
+            watch.abort();
+            served
+        });
         runtime.shutdown_timeout(END);
         if let Some(path) = self.socket {
             let _ = std::fs::remove_file(path);
@@ -355,5 +423,7 @@ fn listen(options: &Options) -> Result<(Listener, SocketAddr), Error> {
 
 #[cfg(test)]
 mod format_tests;
+#[cfg(test)]
+mod models_tests;
 #[cfg(test)]
 mod tests;

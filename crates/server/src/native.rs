@@ -6,8 +6,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Uri};
 use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
@@ -41,8 +41,9 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     response
 }
 
-async fn props(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let about = with_model(&shared, |model| {
+async fn props(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
+    let name = queried(&uri, "model");
+    let about = with_model(&shared, name.as_deref(), |model| {
         let local = model.local().map(|engine| {
             let text =
                 |id: Option<u32>| id.and_then(|id| engine.tokenizer().token_text(id)).map(str::to_owned);
@@ -52,17 +53,19 @@ async fn props(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     });
     let (context, sampling, local) = about.await?;
     let (template, bos, eos) = local.unwrap_or_default();
+    let name = name.filter(|name| shared.find(name).is_some()).unwrap_or_else(|| shared.default.name.clone());
     Ok(json_of(&json!({
         "default_generation_settings": {"n_ctx": context, "params": sampling},
-        "total_slots": shared.slots.parallel(), "model_alias": shared.model,
+        "total_slots": shared.slots.parallel(), "model_alias": name,
         "chat_template": template, "bos_token": bos, "eos_token": eos,
         "build_info": concat!("alara ", env!("CARGO_PKG_VERSION")), "is_sleeping": false,
     })))
 }
 
 /// How many slots work; any request takes any of them.
-async fn slots(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let context = with_model(&shared, |model| Ok(model.context())).await?;
+async fn slots(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
+    let name = queried(&uri, "model");
+    let context = with_model(&shared, name.as_deref(), |model| Ok(model.context())).await?;
     let working = shared.slots.load().working;
     let slot = |id: usize| json!({"id": id, "n_ctx": context, "is_processing": id < working});
     Ok(json_of(&(0..shared.slots.parallel()).map(slot).collect()))
@@ -70,12 +73,12 @@ async fn slots(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
 
 async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
-    let text = fields.needed("content")?;
+    let (name, text) = (fields.text("model")?, fields.needed("content")?);
     let whole = fields.flag("add_special")?.unwrap_or(false);
     let special = fields.flag("parse_special")?.unwrap_or(true);
     let pieces = fields.flag("with_pieces")?.unwrap_or(false);
     let ignored = fields.ignored();
-    let tokens = with_engine(&shared, move |engine| {
+    let tokens = with_engine(&shared, name.as_deref(), move |engine| {
         let tokenizer = engine.tokenizer();
         let tokens =
             if whole { tokenizer.encode_whole(&text, special) } else { tokenizer.encode(&text, special) };
@@ -93,11 +96,12 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
 async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     let wrong = || Refusal::invalid("tokens", "`tokens` must be an array of the vocabulary's tokens");
+    let name = fields.text("model")?;
     let tokens = fields.list("tokens")?.ok_or_else(wrong)?;
     let tokens = tokens.iter().map(|token| token.as_u64().and_then(|token| u32::try_from(token).ok()));
     let tokens: Vec<u32> = tokens.collect::<Option<_>>().ok_or_else(wrong)?;
     let ignored = fields.ignored();
-    let text = with_engine(&shared, move |engine| {
+    let text = with_engine(&shared, name.as_deref(), move |engine| {
         let tokenizer = engine.tokenizer();
         match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
             true => Ok(tokenizer.decode(&tokens, true)),
@@ -117,8 +121,46 @@ async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> 
     told(&json!({"prompt": prompt.await?}), ignored)
 }
 
+/// A value of the query of an address.
+fn queried(uri: &Uri, name: &str) -> Option<String> {
+    let values = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
+    let (_, value) = values.into_iter().find(|(key, _)| *key == name)?;
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok().filter(|value| !value.is_empty())
+}
+
 fn told(body: &Value, ignored: Vec<String>) -> Result<Response, Refusal> {
     let mut response = json_of(body);
     response.extensions_mut().insert(Ignored(ignored));
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queries() {
+        let check = |uri: &str, expected: Option<&str>| {
+            assert_eq!(queried(&uri.parse().unwrap(), "model").as_deref(), expected, "{uri}");
+        };
+        check("/props", None);
+        check("/props?model=a.gguf", Some("a.gguf"));
+        check("/props?x=1&model=a%2Fb+c%C3%A9&model=d", Some("a/b c\u{e9}"));
+        check("/props?model=", None);
+        check("/props?models=a", None);
+        check("/props?model=%2", None);
+        check("/props?model=%ff", None);
+    }
 }

@@ -3,9 +3,14 @@
 use alara_engine::{Error as EngineError, GrammarError};
 use alara_harness::client::Denied;
 use alara_harness::error::chain;
-use alara_harness::model::EndpointError;
+use alara_harness::model::{EndpointError, OverBudget};
 use alara_harness::{Error, ModelError};
 use serde_json::{Value, json};
+
+use crate::dispatch::called;
+
+/// Seconds after which a model may fit that did not fit beside those at work.
+const ROOM: u64 = 5;
 
 /// Why a request gets no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,8 +54,7 @@ impl Refusal {
     /// Too many wait already, or are connected; in so many seconds it may be otherwise.
     pub fn busy(seconds: u64) -> Self {
         let message = "too many requests wait already; try again later";
-        let refusal = Refusal::new(503, "server_error", message).coded("overloaded");
-        Refusal { retry: Some(seconds), ..refusal }
+        Refusal::new(503, "server_error", message).coded("overloaded").again(seconds)
     }
 
     /// What this server, or its model, can't do.
@@ -73,6 +77,21 @@ impl Refusal {
         Refusal::new(422, "server_error", message).coded("repetition")
     }
 
+    /// A model has no room in memory; it may have once the models at work are done.
+    fn full(error: &OverBudget) -> Self {
+        let OverBudget { spec, bytes, budget, held, holders } = error;
+        let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
+        let mut message =
+            format!("{} takes {} of memory, of {}", called(&spec.to_string()), gib(*bytes), gib(*budget));
+        if !holders.is_empty() {
+            let names: Vec<String> =
+                holders.iter().map(|spec| called(&spec.to_string()).to_owned()).collect();
+            message += &format!(", and {} are held by models at work: {}", gib(*held), names.join(", "));
+        }
+        let refusal = Refusal::new(503, "server_error", message).coded("out_of_memory");
+        Refusal { retry: (bytes <= budget).then_some(ROOM), ..refusal }
+    }
+
     /// The time for a request is over.
     pub fn late() -> Self {
         let message = "the request took longer than this server lets one take (--timeout)";
@@ -88,6 +107,12 @@ impl Refusal {
     #[must_use]
     pub fn coded(self, code: &'static str) -> Self {
         Refusal { code: Some(code), ..self }
+    }
+
+    /// The same, which may succeed in so many seconds.
+    #[must_use]
+    pub fn again(self, seconds: u64) -> Self {
+        Refusal { retry: Some(seconds), ..self }
     }
 
     /// The body of the answer, in the shape that OpenAI's API gives errors.
@@ -106,6 +131,9 @@ impl From<&ModelError> for Refusal {
         }
         if error.cause().is::<Denied>() {
             return Refusal::new(422, "agent_error", chain(error)).coded("denied");
+        }
+        if let Some(error) = error.cause().downcast_ref::<OverBudget>() {
+            return Refusal::full(error);
         }
         let param = match error.cause().downcast_ref() {
             Some(EngineError::Grammar(error)) => match error {

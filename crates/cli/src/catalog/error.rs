@@ -35,6 +35,8 @@ pub enum HubError {
          hint: make room, or set HF_HOME to a folder on another disk"
     )]
     Full { path: String, reason: String },
+    #[error("the download of {file} was stopped; a later one goes on where it stopped")]
+    Stopped { file: String },
     #[error("can't write {path}")]
     Write { path: String, source: std::io::Error },
     #[error(

@@ -163,6 +163,16 @@ pub fn find(name: &str) -> anyhow::Result<Option<&'static Entry>> {
     Ok(entries.iter().find(|entry| is(&entry.name) || entry.ollama.as_deref().is_some_and(is)))
 }
 
+/// Which file of the hub `name` means: of the catalog, whose word on it is there then, or as the
+/// hub names it.
+///
+/// # Errors
+/// It is no such name.
+pub fn wanted(name: &str) -> anyhow::Result<(Option<&'static Entry>, name::HubName)> {
+    let entry = find(name)?;
+    Ok((entry, entry.map_or_else(|| name.parse(), |entry| Ok(entry.wanted()))?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -18,10 +18,11 @@ use crate::ui::bytes;
 pub trait Watcher {
     /// Something else is taken than what is usual.
     fn note(&mut self, text: &str);
-    /// A file begins: its name and, if the hub told it, its size.
-    fn begin(&mut self, file: &str, size: Option<u64>);
+    /// A file begins: its name and, if the hub told them, its size and SHA-256.
+    fn begin(&mut self, file: &str, size: Option<u64>, sha256: Option<&str>);
     /// So many bytes of it are here.
-    fn at(&mut self, bytes: u64);
+    /// False if the download shall stop.
+    fn at(&mut self, bytes: u64) -> bool;
     /// It is whole, checked and published in the cache.
     fn end(&mut self);
 }
@@ -87,7 +88,7 @@ pub fn pull(
     check_space(cache, repository, &blobs, &missing)?;
     for (hub_file, remote) in missing {
         let _lock = lock(&cache.lock(repository, &remote.etag), hub_file.file)?;
-        watcher.begin(hub_file.file, remote.size);
+        watcher.begin(hub_file.file, remote.size, remote.sha256.as_deref());
         let partial = cache.partial(repository, &remote.etag);
         client.fetch(hub_file, &remote, &partial, &mut |at| watcher.at(at))?;
         let blob = cache.blob(repository, &remote.etag);

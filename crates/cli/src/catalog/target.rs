@@ -23,7 +23,7 @@ pub struct Target<'a> {
 
 impl<'a> Target<'a> {
     /// Reads what is in it, if anything is.
-    pub fn open(path: &'a Path, progress: &mut dyn FnMut(u64)) -> Result<Target<'a>, HubError> {
+    pub fn open(path: &'a Path, progress: &mut dyn FnMut(u64) -> bool) -> Result<Target<'a>, HubError> {
         let failed = |source| HubError::Write { path: path.display().to_string(), source };
         let file = OpenOptions::new().create(true).read(true).append(true).open(path).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();

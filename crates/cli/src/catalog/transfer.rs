@@ -124,7 +124,7 @@ impl Client {
     }
 
     /// Downloads a file to `partial`, where a part of it may lie already.
-    /// `progress` is told how many bytes are there.
+    /// `progress` is told how many bytes are there, and says whether to go on.
     /// Whatever ends this, a `partial` that is left is one to go on with.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl Client {
         hub_file: HubFile<'_>,
         remote: &Remote,
         partial: &Path,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), HubError> {
         let url = self.url(HubFile { revision: &remote.commit, ..hub_file });
         let mut target = Target::open(partial, progress)?;
@@ -162,7 +162,7 @@ impl Client {
         hub_file: HubFile<'_>,
         size: Option<u64>,
         target: &mut Target<'_>,
-        progress: &mut dyn FnMut(u64),
+        progress: &mut dyn FnMut(u64) -> bool,
     ) -> Result<(), Trouble> {
         let response = self.send(false, url, target.at)?;
         match response.status() {
@@ -197,7 +197,9 @@ impl Client {
                 return Err(Trouble::Final(HubError::Nonsense { url: url.to_owned(), reason }));
             }
             target.write(&buffer[..read])?;
-            progress(target.at);
+            if !progress(target.at) {
+                return Err(Trouble::Final(HubError::Stopped { file: hub_file.file.to_owned() }));
+            }
         }
         match size {
             Some(size) if target.at < size => {

@@ -1,5 +1,8 @@
-//! `alara serve`: the model and the NPCs of a team over HTTP, for programs that know the API of
+//! `alara serve`: models and the NPCs of a team over HTTP, for programs that know the API of
 //! OpenAI, Anthropic or Ollama.
+
+mod models;
+mod pull;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -8,23 +11,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alara_harness::permission::Answer;
-use alara_harness::{Error, ModelSource, Sandbox, Session, Team};
-use alara_server::{Options, Server, Workplace};
-use anyhow::{Context, bail};
+use alara_harness::{Error, ModelError, ModelSource, ModelSpec, Sandbox, Session, Team};
+use alara_server::{Facts, KeepAlive, Options, Pull, Served, Server, Workplace, keep_alive};
+use anyhow::{Context, bail, ensure};
+use clap::{ArgAction, ArgMatches, FromArgMatches};
 use serde_json::json;
 
-use crate::model::Source;
+use crate::facts::FileFacts;
 use crate::{agent, ask, consent, model, state, ui};
+use models::ServedModels;
 
 /// Requests that are worked on at a time unless somebody says otherwise.
 const PARALLEL: usize = 4;
 
-/// Serve the model and the NPCs of a team over HTTP
+/// Serve models and the NPCs of a team over HTTP
 ///
 /// Programs that know OpenAI's API (chat, completions, responses), Anthropic's or Ollama's can use
 /// them; GET /openapi.json tells all routes.
 /// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules;
 /// what a rule says to ask about is denied.
+/// Of several models, the first is loaded at once, others when they are asked for; those that were
+/// asked for longest ago make room.
 /// Only this machine reaches the server, and no web page of others.
 /// The first interrupt lets running requests finish, the second cancels them.
 #[derive(clap::Args)]
@@ -34,7 +41,11 @@ pub struct Args {
     #[arg(short, long)]
     team: Option<String>,
     #[command(flatten)]
-    model: model::Args,
+    model: Several,
+    /// Serve all models in this folder and those below it, each by the name of its file without
+    /// `.gguf`
+    #[arg(long, value_name = "DIR")]
+    models: Option<PathBuf>,
     /// The only directory in which agents may change files
     #[arg(long, value_name = "DIR", default_value = ".")]
     workdir: PathBuf,
@@ -59,12 +70,20 @@ pub struct Args {
     /// desktop apps]
     #[arg(long, value_name = "ORIGIN")]
     origin: Vec<String>,
-    /// Another name of the model; several times for several
-    #[arg(long, value_name = "NAME")]
+    /// Another name of the default model, or of the one behind an equals sign; several times for
+    /// several
+    #[arg(long, value_name = "NAME[=MODEL]")]
     alias: Vec<String>,
-    /// Answer with the model where a request names none, or one that is not known
+    /// Answer with the default model where a request names none, or one that is not known
     #[arg(long)]
     any_model: bool,
+    /// How long a model stays in memory that nobody asks for: 5m, 1h30m, a number of seconds, -1
+    /// for as long as the server runs [default: that for the default model, 5m for others]
+    #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
+    keep_alive: Option<Stay>,
+    /// Let clients have models downloaded, as `alara models pull` does (Ollama's /api/pull)
+    #[arg(long)]
+    allow_pull: bool,
     /// Keep answers to /v1/responses in this folder, so that a later server knows them by their ids
     #[arg(long, value_name = "DIR")]
     responses: Option<PathBuf>,
@@ -88,6 +107,50 @@ pub struct Args {
     json: bool,
 }
 
+/// How long a model stays.
+#[derive(Clone, Copy)]
+struct Stay(KeepAlive);
+
+fn duration(text: &str) -> Result<Stay, String> {
+    keep_alive(text).map(Stay).ok_or_else(|| "a duration is such as 5m, 1h30m, 300 or -1".to_owned())
+}
+
+/// Models, and how they run: as with other commands, but `-m` may be there several times.
+struct Several {
+    /// The first one, and how all run.
+    args: model::Args,
+    /// All that were named.
+    named: Vec<String>,
+}
+
+impl FromArgMatches for Several {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let named = matches.get_many::<String>("model").into_iter().flatten().cloned().collect();
+        Ok(Several { args: model::Args::from_arg_matches(matches)?, named })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Several::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Several {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let several = "A model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as \
+                       http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME; several times for several, of which the \
+                       first is the default one. With one, NPCs work with it whatever their team says; of several, with \
+                       the one that the team names, else the default one. An endpoint's key is in ALARA_API_KEY (that \
+                       of api.openai.com may be in OPENAI_API_KEY) [default: the NPC's, the team's, the one that ships]";
+        let several = |arg: clap::Arg| arg.action(ArgAction::Append).help(several).long_help(None::<&str>);
+        model::Args::augment_args(command).mut_arg("model", several)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
 fn host(text: &str) -> Result<IpAddr, String> {
     match text {
         "localhost" => Ok(Ipv4Addr::LOCALHOST.into()),
@@ -98,7 +161,7 @@ fn host(text: &str) -> Result<IpAddr, String> {
 /// What agents work with here.
 struct LocalWorkplace {
     team: Option<String>,
-    models: Source,
+    models: ServedModels,
     workdir: PathBuf,
     cache: Option<PathBuf>,
     threads: usize,
@@ -136,6 +199,20 @@ impl Workplace for LocalWorkplace {
         self.yes
     }
 
+    fn served(&self) -> Vec<Served> {
+        self.models.served()
+    }
+
+    fn facts(&self, spec: &ModelSpec) -> Option<Arc<Facts>> {
+        self.models.facts(spec)
+    }
+
+    fn pull(&self, name: &str, told: &mut dyn FnMut(Pull) -> bool) -> Result<(), ModelError> {
+        let path = pull::pull(name, told).map_err(|error| ModelError::new(format!("{error:#}")))?;
+        self.models.add(name, &path);
+        Ok(())
+    }
+
     fn log(&self, line: &str) {
         if !self.quiet {
             ui::note(line);
@@ -146,19 +223,35 @@ impl Workplace for LocalWorkplace {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = agent::find(args.team.as_deref(), args.yes)?;
-    let spec = team.npc(None)?.model.clone();
-    // What can't be had is told before anything is begun.
-    drop(agent::sandbox(&team, &args.workdir, args.model.cache.folder(), args.yes)?);
-    agent::warn_of_sandbox();
+    let Several { args: model, named } = &args.model;
+    let (mine, others): (Vec<String>, Vec<String>) =
+        args.alias.iter().cloned().partition(|alias| !alias.contains('='));
+    ensure!(
+        args.alias.iter().all(|alias| !alias.starts_with('=') && !alias.is_empty()),
+        "--alias takes NAME or NAME=MODEL"
+    );
     let parallel = args.parallel.map_or(PARALLEL, usize::from);
     // Who asks for many at a time has room for them; otherwise they share what there is.
     let cached = args.parallel.map_or(1, usize::from);
+    let several = named.len() > 1 || args.models.is_some();
+    let models = ServedModels::new(
+        model.caching(cached, several).several(named.clone(), parallel, args.yes),
+        named,
+        args.models.as_deref(),
+        team.npc(None)?.model.clone(),
+        &others,
+        FileFacts::new(model.ctx),
+    )?;
+    let spec = models.default();
+    // What can't be had is told before anything is begun.
+    drop(agent::sandbox(&team, &args.workdir, model.cache.folder(), args.yes)?);
+    agent::warn_of_sandbox();
     let workplace = LocalWorkplace {
         team: args.team.clone(),
-        models: args.model.caching(cached).source(parallel, args.yes),
+        models,
         workdir: args.workdir.clone(),
-        cache: args.model.cache.folder(),
-        threads: args.model.threads(),
+        cache: model.cache.folder(),
+        threads: model.threads(),
         yes: args.yes,
         quiet: args.quiet,
     };
@@ -167,8 +260,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         socket: args.socket.clone(),
         token: args.token.clone(),
         origins: args.origin.clone(),
-        aliases: args.alias.clone(),
+        aliases: mine,
         any_model: args.any_model,
+        keep_alive: args.keep_alive.map(|Stay(stay)| stay),
+        allow_pull: args.allow_pull,
         responses: args.responses.clone(),
         parallel,
         queue: args.queue.into(),
@@ -203,15 +298,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Tells where the server is, and how to try it.
 fn announce(args: &Args, server: &Server, npcs: &[String]) {
-    let model = server.model();
+    let (model, models) = (server.model(), server.models());
+    let who = [models.as_slice(), npcs].map(|names| names.join(", ")).join(" and ");
     if let Some(socket) = server.socket() {
         let socket = socket.display().to_string();
-        ui::note(&format!(
-            "{model} and {} at {socket}; try: curl --unix-socket {socket} http://alara/v1/models",
-            npcs.join(", ")
-        ));
+        ui::note(&format!("{who} at {socket}; try: curl --unix-socket {socket} http://alara/v1/models"));
         if args.json {
-            ui::line(&json!({"socket": socket, "model": model, "npcs": npcs}).to_string());
+            ui::line(&json!({"socket": socket, "model": model, "models": models, "npcs": npcs}).to_string());
         }
         return;
     }
@@ -219,16 +312,13 @@ fn announce(args: &Args, server: &Server, npcs: &[String]) {
     let last = npcs.last().map_or(model, String::as_str);
     let key = if args.token.is_some() { " -H \"Authorization: Bearer $ALARA_TOKEN\"" } else { "" };
     let body = json!({"model": last, "messages": [{"role": "user", "content": "…"}]});
-    ui::note(&format!(
-        "{model} and {} at {url}; try: curl {url}/chat/completions{key} -d '{body}'",
-        npcs.join(", ")
-    ));
+    ui::note(&format!("{who} at {url}; try: curl {url}/chat/completions{key} -d '{body}'"));
     if !args.host.is_loopback() {
         ui::note(
             "warning: what is sent is not encrypted; for other than trusted networks put a TLS proxy before it",
         );
     }
     if args.json {
-        ui::line(&json!({"url": url, "model": model, "npcs": npcs}).to_string());
+        ui::line(&json!({"url": url, "model": model, "models": models, "npcs": npcs}).to_string());
     }
 }

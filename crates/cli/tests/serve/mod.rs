@@ -3,6 +3,7 @@
 mod access;
 mod ends;
 mod model;
+mod models;
 mod npcs;
 mod page;
 mod routes;
@@ -30,9 +31,21 @@ impl TestDir {
     /// Starts a server for the team, with a model that follows the script unless `arguments` name
     /// another.
     fn serve(self, arguments: &[&str]) -> Served {
+        self.serve_with(arguments, &[])
+    }
+
+    /// The same with these variables.
+    fn serve_with(self, arguments: &[&str], variables: &[(&str, &str)]) -> Served {
         let all = ["serve", "--port", "0", "--json", "-t", "./team", "--workdir", "work"];
         let model: &[&str] = if arguments.contains(&"-m") { &[] } else { &["-m", "script:script.json"] };
-        let mut child = self.alara(&[&all, model, arguments].concat()).spawn().unwrap();
+        let mut command = self.alara(&[&all, model, arguments].concat());
+        for (name, _) in
+            std::env::vars().filter(|(name, _)| name.starts_with("HF_") || name.ends_with("_PROXY"))
+        {
+            command.env_remove(name);
+        }
+        command.env("HF_HUB_CACHE", self.path("hub")).envs(variables.iter().copied());
+        let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let Ok(shown) = serde_json::from_str::<Value>(&line) else {

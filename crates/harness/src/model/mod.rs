@@ -13,7 +13,7 @@ use std::time::Duration;
 use alara_engine::{Engine, Event, Format, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
-pub use models::{Candidate, Models, OverBudget};
+pub use models::{Candidate, Loaded, Models, OverBudget};
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 
@@ -98,6 +98,22 @@ pub trait ModelSource: Sync {
     /// # Errors
     /// There is none, or it can't be loaded.
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError>;
+
+    /// What is used for `spec`: itself, unless something else goes before it.
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        spec.clone()
+    }
+
+    /// The models that are loaded, by what is used.
+    fn loaded(&self) -> Vec<Loaded> {
+        Vec::new()
+    }
+
+    /// Frees the memory of the model that is used for `spec`, unless it is at work.
+    /// True if it was loaded, and no longer is.
+    fn unload(&self, _spec: &ModelSpec) -> bool {
+        false
+    }
 }
 
 /// One model, whatever is asked for.

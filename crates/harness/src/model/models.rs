@@ -1,11 +1,12 @@
 //! Several models under one byte budget: each loaded when it is first asked for, and evicted when
-//! others need its memory.
+//! others need its memory, or when somebody says so.
 //!
 //! Knows sizes and who still holds a model; what a model is and where it comes from is its loader's
 //! matter.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
 
 use super::{ChatModel, ModelError, ModelSource, ModelSpec};
 
@@ -25,7 +26,7 @@ type Find = Box<dyn Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Syn
 #[error(
     "{spec} does not fit the memory budget: it takes {} of {}{}",
     shown(*bytes), shown(*budget),
-    if *held > 0 { format!(", and {} are held by models at work", shown(*held)) } else { String::new() }
+    if *held > 0 { format!(", and {} are held by models at work ({})", shown(*held), listed(holders)) } else { String::new() }
 )]
 pub struct OverBudget {
     /// The model.
@@ -36,6 +37,25 @@ pub struct OverBudget {
     pub budget: u64,
     /// Bytes of models that someone still holds.
     pub held: u64,
+    /// These models.
+    pub holders: Vec<ModelSpec>,
+}
+
+/// A model that is loaded.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What it was asked for with.
+    pub spec: ModelSpec,
+    /// Bytes of memory that it takes; 0 for a model elsewhere.
+    pub bytes: u64,
+    /// Most tokens of a conversation; `None` = not known.
+    pub context: Option<usize>,
+    /// Since when.
+    pub since: SystemTime,
+    /// When it was asked for last.
+    pub used: Instant,
+    /// Whether someone holds it now.
+    pub busy: bool,
 }
 
 /// Models by what they were asked for with.
@@ -62,6 +82,9 @@ struct Slot {
     bytes: u64,
     /// The request that asked for it last.
     used: u64,
+    /// When that was.
+    used_at: Instant,
+    since: SystemTime,
     /// `None` while it is being loaded.
     model: Option<Arc<dyn ChatModel>>,
 }
@@ -87,6 +110,31 @@ impl Models {
         self.lock().slots.iter().map(|slot| slot.bytes).sum()
     }
 
+    /// The models that are loaded; those that are being loaded are not among them.
+    pub fn loaded(&self) -> Vec<Loaded> {
+        let state = self.lock();
+        let loaded = state.slots.iter().filter_map(|slot| {
+            Some(Loaded {
+                spec: slot.spec.clone(),
+                bytes: slot.bytes,
+                context: slot.model.as_ref()?.context(),
+                since: slot.since,
+                used: slot.used_at,
+                busy: !slot.is_idle(),
+            })
+        });
+        loaded.collect()
+    }
+
+    /// Frees the memory of the model that `spec` means, unless someone holds it.
+    /// True if it was loaded, and no longer is.
+    pub fn unload(&self, spec: &ModelSpec) -> bool {
+        let mut state = self.lock();
+        let idle = state.slots.iter().position(|slot| slot.spec == *spec && slot.is_idle());
+        // Dropped under the lock, as in `reserve`.
+        idle.map(|at| drop(state.slots.swap_remove(at))).is_some()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Slots> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,9 +144,11 @@ impl Models {
     fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), OverBudget> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {
-            let held = state.slots.iter().filter(|slot| !slot.is_idle()).map(|slot| slot.bytes).sum::<u64>();
+            let holding = || state.slots.iter().filter(|slot| !slot.is_idle() && slot.bytes > 0);
+            let held = holding().map(|slot| slot.bytes).sum::<u64>();
             if held.saturating_add(bytes) > budget {
-                return Err(OverBudget { spec: spec.clone(), bytes, budget, held });
+                let holders = holding().map(|slot| slot.spec.clone()).collect();
+                return Err(OverBudget { spec: spec.clone(), bytes, budget, held, holders });
             }
             while state.slots.iter().map(|slot| slot.bytes).sum::<u64>() + bytes > budget {
                 let idle =
@@ -129,13 +179,15 @@ impl Models {
             state.clock += 1;
             let now = state.clock;
             match state.slots.iter_mut().find(|slot| slot.spec == *spec) {
-                Some(Slot { model: Some(model), used, .. }) => {
-                    *used = now;
+                Some(Slot { model: Some(model), used, used_at, .. }) => {
+                    (*used, *used_at) = (now, Instant::now());
                     return Ok(model.clone());
                 }
                 Some(_) => state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner),
                 None => {
-                    state.slots.push(Slot { spec: spec.clone(), bytes: 0, used: now, model: None });
+                    let (used_at, since) = (Instant::now(), SystemTime::now());
+                    let spec = spec.clone();
+                    state.slots.push(Slot { spec, bytes: 0, used: now, used_at, since, model: None });
                     break;
                 }
             }
@@ -152,6 +204,14 @@ impl ModelSource for Models {
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         self.get(spec)
     }
+
+    fn loaded(&self) -> Vec<Loaded> {
+        self.loaded()
+    }
+
+    fn unload(&self, spec: &ModelSpec) -> bool {
+        self.unload(spec)
+    }
 }
 
 /// A load under way.
@@ -167,7 +227,10 @@ impl Drop for Loading<'_> {
         let mut state = self.models.lock();
         if let Some(at) = state.slots.iter().position(|slot| slot.spec == *self.spec) {
             match self.model.take() {
-                Some(model) => state.slots[at].model = Some(model),
+                Some(model) => {
+                    let slot = &mut state.slots[at];
+                    (slot.model, slot.since) = (Some(model), SystemTime::now());
+                }
                 None => drop(state.slots.swap_remove(at)),
             }
         }
@@ -180,6 +243,10 @@ impl fmt::Debug for Models {
         let specs: Vec<String> = self.lock().slots.iter().map(|slot| slot.spec.to_string()).collect();
         f.debug_struct("Models").field("budget", &self.budget).field("models", &specs).finish_non_exhaustive()
     }
+}
+
+fn listed(specs: &[ModelSpec]) -> String {
+    specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// Bytes for people.

@@ -74,7 +74,7 @@ fn the_least_recently_used_goes_first() {
     let message = |name: &str| models.model(&spec(name)).err().unwrap().to_string();
     assert_eq!(
         message("a4194304"),
-        "a4194304 does not fit the memory budget: it takes 4.0 MiB of 10.0 MiB, and 10.0 MiB are held by models at work"
+        "a4194304 does not fit the memory budget: it takes 4.0 MiB of 10.0 MiB, and 10.0 MiB are held by models at work (e10485760)"
     );
     drop(held);
     assert_eq!(
@@ -84,6 +84,32 @@ fn the_least_recently_used_goes_first() {
     assert_eq!(models.bytes(), 10 << 20, "nothing goes in vain");
     assert_eq!(message("gx"), "invalid digit found in string");
     check("a4194304", 6, 4 << 20);
+}
+
+#[test]
+fn a_model_is_unloaded_unless_it_is_at_work() {
+    let memory = Arc::new(Memory::default());
+    let models = models(&memory, Some(10), Duration::ZERO);
+    let loaded = || -> Vec<(String, u64, bool)> {
+        let loaded = models.loaded().into_iter();
+        loaded.map(|loaded| (loaded.spec.to_string(), loaded.bytes, loaded.busy)).collect()
+    };
+    assert!(loaded().is_empty() && !models.unload(&spec("a4")));
+    let held = models.model(&spec("a4")).unwrap();
+    drop(models.model(&spec("b5")).unwrap());
+    assert_eq!(loaded(), [("a4".to_owned(), 4, true), ("b5".to_owned(), 5, false)]);
+    let used = models.loaded()[1].used;
+    drop(models.model(&spec("b5")).unwrap());
+    let again = &models.loaded()[1];
+    assert!(again.used > used && again.since.elapsed().unwrap() < Duration::from_secs(60));
+    assert!(!models.unload(&spec("a4")) && models.unload(&spec("b5")) && !models.unload(&spec("b5")));
+    assert_eq!((loaded(), memory.bytes()), (vec![("a4".to_owned(), 4, true)], 4));
+    drop(held);
+    assert!(models.unload(&spec("a4")));
+    assert_eq!((models.bytes(), memory.bytes()), (0, 0));
+    // And can be had again.
+    models.model(&spec("a4")).unwrap();
+    assert_eq!(memory.loads.load(Ordering::Relaxed), 3);
 }
 
 #[test]

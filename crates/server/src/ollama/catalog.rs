@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::Response;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::body;
-use crate::dispatch::{Shared, team, with_model};
+use crate::dispatch::{Shared, blocking, team};
+use crate::fields::Fields;
 use crate::refusal::Refusal;
 use crate::response::json_of;
+use crate::served::{Facts, Listing};
 use crate::time::rfc3339;
 
 /// The version of Ollama's API that this is, which clients look at before they use what is newer.
@@ -22,8 +24,16 @@ const LATEST: &str = ":latest";
 /// A name without the tag that means nothing, if only so it is known.
 pub fn named(shared: &Shared, name: &str) -> String {
     match name.strip_suffix(LATEST) {
-        Some(short) if !shared.is_model(name) => short.to_owned(),
+        Some(short) if shared.find(name).is_none() => short.to_owned(),
         _ => name.to_owned(),
+    }
+}
+
+/// The model that a request is about, in a field that has had two names.
+pub fn meant(shared: &Shared, fields: &mut Fields) -> Result<String, Refusal> {
+    match fields.text("model")?.or(fields.text("name")?) {
+        Some(name) => Ok(named(shared, &name)),
+        None => Err(fields.refuse("model", "is missing")),
     }
 }
 
@@ -35,66 +45,73 @@ pub async fn version() -> Response {
 /// All models.
 pub async fn tags(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let team = team(&shared).await?;
-    let models: Vec<Value> = shared.known(&team).into_iter().map(|name| model(&shared, name)).collect();
+    let models: Vec<Value> = blocking(move || {
+        Ok(shared.listings(&team, None).iter().map(|listing| model(&shared, listing)).collect())
+    })
+    .await?;
     Ok(json_of(&json!({"models": models})))
 }
 
-/// The models that are loaded: the one that is served, for as long as it is.
+/// The models that are loaded, whoever asked for them.
 pub async fn ps(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let context = with_model(&shared, |model| Ok(model.context())).await?;
-    let mut model = model(&shared, &shared.model);
-    // It stays for as long as the server does.
-    model["expires_at"] = "9999-12-31T23:59:59Z".into();
-    model["size_vram"] = 0.into();
-    model["context_length"] = json!(context);
-    Ok(json_of(&json!({"models": [model]})))
+    let models: Vec<Value> = blocking(move || {
+        let served = shared.models();
+        let loaded = shared.workplace.models().loaded().into_iter().map(|loaded| {
+            let facts = shared.workplace.facts(&loaded.spec);
+            let name = shared.name_of(&served, &loaded.spec);
+            let listing = Listing { name, parent: None, facts, loaded: Some(loaded.clone()) };
+            let mut model = model(&shared, &listing);
+            model["size"] = loaded.bytes.into();
+            model["size_vram"] = 0.into();
+            model["expires_at"] = shared.keep.goes_at(&loaded).into();
+            model["context_length"] = json!(listing.context());
+            model
+        });
+        Ok(loaded.collect())
+    })
+    .await?;
+    Ok(json_of(&json!({"models": models})))
 }
 
 /// One model.
 pub async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
-    let name = match fields.text("model")?.or(fields.text("name")?) {
-        Some(name) => named(&shared, &name),
-        None => return Err(fields.refuse("model", "is missing")),
-    };
-    known(&shared, &name).await?;
-    let about = with_model(&shared, |model| {
-        let template = model.local().map(|engine| engine.template().to_owned());
-        Ok((model.context(), template, model.format().is_some() || model.local().is_none()))
+    let name = meant(&shared, &mut fields)?;
+    let team = team(&shared).await?;
+    let shown = blocking(move || {
+        let found = shared.listings(&team, Some(&name)).into_iter().next();
+        let default = || shared.listings(&team, Some(&shared.default.name)).into_iter().next();
+        let found = found.or_else(|| if shared.any_model { default() } else { None });
+        found.map(|listing| about(&shared, &listing)).ok_or_else(|| shared.unknown("model", &name, &team))
     });
-    let (context, template, calls) = about.await?;
-    let capabilities: &[&str] = if calls { &["completion", "tools"] } else { &["completion"] };
-    let shown = model(&shared, &name);
-    Ok(json_of(&json!({
-        "modelfile": format!("FROM {name}"), "parameters": "", "template": template.unwrap_or_default(),
-        "details": shown["details"], "modified_at": shown["modified_at"], "capabilities": capabilities,
-        "model_info": {"general.architecture": "alara", "general.basename": name, "alara.context_length": context},
-    })))
+    Ok(json_of(&shown.await?))
 }
 
-/// A model that is there is there; another one is the server's owner to get.
-pub async fn pull(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let mut fields = body::fields(&shared, request).await?;
-    let name = match fields.text("model")?.or(fields.text("name")?) {
-        Some(name) => named(&shared, &name),
-        None => return Err(fields.refuse("model", "is missing")),
-    };
-    let stream = fields.flag("stream")?.unwrap_or(true);
-    if known(&shared, &name).await.is_err() {
-        let message = format!(
-            "{name} is not served here; get it by `alara models pull {name}` and serve it by `-m {name}`"
-        );
-        return Err(Refusal::unknown("model", message));
+/// What is told of one model.
+fn about(shared: &Shared, listing: &Listing) -> Value {
+    let shown = model(shared, listing);
+    let facts = listing.facts.as_deref();
+    let mut info = facts.map_or_else(Map::new, |facts| facts.metadata.clone());
+    // It has a field of its own.
+    info.shift_remove("tokenizer.chat_template");
+    info.entry("general.basename").or_insert_with(|| listing.name.clone().into());
+    match facts {
+        Some(facts) => {
+            info.insert("general.architecture".into(), facts.architecture.clone().into());
+            info.insert("general.parameter_count".into(), facts.parameters.into());
+        }
+        // Clients look for a key that ends so, behind the architecture.
+        None => {
+            info.insert("general.architecture".into(), "alara".into());
+            info.insert("alara.context_length".into(), json!(listing.context()));
+        }
     }
-    let done = json!({"status": "success"});
-    if !stream {
-        return Ok(json_of(&done));
-    }
-    let lines = format!("{}\n{done}\n", json!({"status": "pulling manifest"}));
-    let mut response = Response::new(lines.into());
-    let kind = axum::http::HeaderValue::from_static("application/x-ndjson");
-    response.headers_mut().insert(axum::http::header::CONTENT_TYPE, kind);
-    Ok(response)
+    json!({
+        "modelfile": format!("FROM {}", listing.parent.as_ref().unwrap_or(&listing.name)),
+        "parameters": "", "template": facts.map_or("", |facts| &facts.template),
+        "details": shown["details"], "modified_at": shown["modified_at"],
+        "capabilities": listing.capabilities(), "model_info": info,
+    })
 }
 
 /// Refused: files are their owner's.
@@ -102,30 +119,55 @@ pub async fn delete() -> Refusal {
     Refusal::forbidden("this server takes no files away; who owns them does it by `alara models rm`")
 }
 
-/// Whether there is such a model.
-async fn known(shared: &Arc<Shared>, name: &str) -> Result<(), Refusal> {
-    let team = team(shared).await?;
-    let known = shared.known(&team);
-    if shared.is_model(name) || shared.any_model || known.contains(&name) {
-        return Ok(());
-    }
-    let message = format!("model '{name}' not found (known: {})", known.join(", "));
-    Err(Refusal::unknown("model", message))
+/// What is told of each model.
+/// Of a model elsewhere, whose file is not known, the digest is of its name.
+fn model(shared: &Shared, listing: &Listing) -> Value {
+    let Listing { name, parent, facts, .. } = listing;
+    let none = Facts { modified: shared.began, digest: hash(name), ..Facts::default() };
+    let facts = facts.as_deref().unwrap_or(&none);
+    let families: &[&str] = if facts.architecture.is_empty() { &[] } else { &[facts.architecture.as_str()] };
+    json!({
+        "name": name, "model": name, "modified_at": rfc3339(facts.modified, 0),
+        "size": facts.bytes, "digest": facts.digest,
+        "details": {
+            "parent_model": parent.as_deref().unwrap_or_default(), "format": "gguf",
+            "family": facts.architecture, "families": families,
+            "parameter_size": count(facts.parameters), "quantization_level": facts.quantization,
+        },
+    })
 }
 
-/// What is told of each model.
-/// Its digest is of its name: whoever compares digests learns whether it is the same one.
-fn model(shared: &Shared, name: &str) -> Value {
-    let digest = Sha256::digest(name).iter().fold(String::new(), |mut text, byte| {
+fn hash(text: &str) -> String {
+    Sha256::digest(text).iter().fold(String::new(), |mut text, byte| {
         // Writing to a text can't fail.
         let _ = write!(text, "{byte:02x}");
         text
-    });
-    json!({
-        "name": name, "model": name, "modified_at": rfc3339(shared.began, 0), "size": 0, "digest": digest,
-        "details": {
-            "parent_model": "", "format": "gguf", "family": "alara", "families": ["alara"],
-            "parameter_size": "", "quantization_level": "",
-        },
     })
+}
+
+/// A number of parameters as Ollama writes it: 3.5M, 1.7B.
+fn count(parameters: u64) -> String {
+    let units = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")];
+    match units.into_iter().find(|(unit, _)| parameters as f64 >= *unit) {
+        Some((unit, letter)) => format!("{:.1}{letter}", parameters as f64 / unit),
+        None if parameters == 0 => String::new(),
+        None => parameters.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_for_people() {
+        let check = |number: u64, expected: &str| assert_eq!(count(number), expected);
+        check(0, "");
+        check(999, "999");
+        check(3_480_000, "3.5M");
+        check(1_720_574_976, "1.7B");
+        check(8_030_261_248, "8.0B");
+        check(1_000_000_000_000, "1.0T");
+        check(12_345, "12.3K");
+    }
 }

@@ -2,25 +2,26 @@
 //! The answer is written by [`writer`]; what models there are is told by [`catalog`].
 
 mod catalog;
+mod pull;
 mod writer;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use alara_engine::{Message, Role, Sampling, ToolCall};
+use alara_engine::{Engine, Message, Role, Sampling, ToolCall};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{delete, get, post};
 use serde_json::{Value, json};
 
-use crate::dispatch::{Shared, answer, with_engine};
+use crate::dispatch::{Shared, answer, blocking, with_engine};
 use crate::fields::Fields;
 use crate::history::{History, parsed, tell_call};
 use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::response::json_of;
-use crate::{body, infill, parameters};
+use crate::{body, infill, keep, parameters};
 use writer::{Lines, Route};
 
 /// The routes.
@@ -34,7 +35,7 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/api/ps", get(catalog::ps))
         .route("/api/show", post(catalog::show))
         .route("/api/version", get(catalog::version))
-        .route("/api/pull", post(catalog::pull))
+        .route("/api/pull", post(pull::pull))
         .route("/api/delete", delete(catalog::delete))
 }
 
@@ -59,12 +60,22 @@ async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Res
     }
     parameters::tools(&mut fields, &mut asked.request)?;
     let Ok((system, messages)) = history.end() else {
-        return Ok(json_of(&writer::nothing(Route::Chat, asked.model.as_deref().unwrap_or_default())));
+        return load(&shared, Route::Chat, asked).await;
     };
     (asked.request.system, asked.request.messages) = (system, messages);
     parameters::prefill(&mut fields, &mut asked.request)?;
     asked.ignored = fields.ignored();
     answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
+}
+
+/// Loads the model of a request that says nothing, or unloads it if it is not to stay.
+/// One that is at work goes when it is done.
+async fn load(shared: &Arc<Shared>, route: Route, asked: InnerRequest) -> Result<Response, Refusal> {
+    let name = asked.model.unwrap_or_default();
+    let goes = asked.keep_alive == Some(Some(Duration::ZERO));
+    let (loading, model) = (shared.clone(), name.clone());
+    blocking(move || loading.keep_loaded(&model, asked.keep_alive, goes)).await?;
+    Ok(json_of(&writer::nothing(route, &name, if goes { "unload" } else { "load" })))
 }
 
 /// Refused, as by every route for embeddings.
@@ -82,14 +93,14 @@ async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result
     let raw = fields.flag("raw")?.unwrap_or(false);
     fields.unsupported(&[("template", ""), ("images", ""), ("context", "")])?;
     asked.ignored = fields.ignored();
-    let model = asked.model.clone().unwrap_or_default();
     if prompt.is_empty() && suffix.is_none() {
-        return Ok(json_of(&writer::nothing(Route::Generate, &model)));
+        return load(&shared, Route::Generate, asked).await;
     }
     match suffix {
         Some(suffix) => {
-            let infilled = with_engine(&shared, move |engine| infill::prompt(engine, &prompt, &suffix, ""));
-            asked.request.prompt = Some(infilled.await?);
+            let infilled = move |engine: &Engine| infill::prompt(engine, &prompt, &suffix, "");
+            let infilled = with_engine(&shared, asked.model.as_deref(), infilled).await?;
+            asked.request.prompt = Some(infilled);
         }
         None if raw => asked.request.prompt = Some(prompt),
         None => {
@@ -142,7 +153,12 @@ fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
         Some(schema @ Value::Object(_)) => Some(schema),
         Some(_) => return Err(fields.refuse("format", "must be json or a JSON schema")),
     };
-    fields.ignore(&["keep_alive"]);
+    asked.keep_alive = match fields.take("keep_alive") {
+        None => None,
+        Some(value) => Some(keep::read(&value).ok_or_else(|| {
+            fields.refuse("keep_alive", "must be a duration such as 5m, or a number of seconds")
+        })?),
+    };
     asked.request.logprobs = parameters::logprobs(fields)?;
     Ok(asked)
 }

@@ -81,6 +81,6 @@ fn lines() {
         (&whole["message"]["tool_calls"], &whole["done"]),
         (&call["message"]["tool_calls"], &json!(true))
     );
-    let load = writer::nothing(Route::Generate, "m");
+    let load = writer::nothing(Route::Generate, "m", "load");
     assert_eq!((&load["done_reason"], &load["response"]), (&json!("load"), &json!("")));
 }

@@ -138,11 +138,11 @@ fn with_logprobs(mut line: Value, tokens: &[TokenLogprobs]) -> Value {
     line
 }
 
-/// The answer to a request that says nothing: clients load a model so.
-pub fn nothing(route: Route, model: &str) -> Value {
+/// The answer to a request that says nothing: clients load a model so, or unload it.
+pub fn nothing(route: Route, model: &str, reason: &str) -> Value {
     let mut line = begin(model);
     extend(&mut line, route.said("", "", &[]));
-    extend(&mut line, json!({"done": true, "done_reason": "load"}));
+    extend(&mut line, json!({"done": true, "done_reason": reason}));
     line
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use alara_engine::TokenLogprobs;
+use alara_engine::{Engine, TokenLogprobs};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -52,14 +52,16 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
         texts.push(match prompt {
             Prompt::Text(text) => text,
             Prompt::Tokens(tokens) => {
-                with_engine(&shared, move |engine| Ok(engine.tokenizer().decode(&tokens, true))).await?
+                let decoded = move |engine: &Engine| Ok(engine.tokenizer().decode(&tokens, true));
+                with_engine(&shared, asked.model.as_deref(), decoded).await?
             }
         });
     }
     if let Some(suffix) = suffix {
         for text in &mut texts {
             let (before, after) = (std::mem::take(text), suffix.clone());
-            *text = with_engine(&shared, move |engine| infill::prompt(engine, &before, &after, "")).await?;
+            let infilled = move |engine: &Engine| infill::prompt(engine, &before, &after, "");
+            *text = with_engine(&shared, asked.model.as_deref(), infilled).await?;
         }
     }
     let asked_with = |text: &str| {
@@ -83,7 +85,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
     }
     let mut all = Value::Null;
     for text in &texts {
-        let model = asked.model.as_deref().unwrap_or(&shared.model);
+        let model = asked.model.as_deref().unwrap_or(&shared.default.name);
         let mut body = whole_answer(&shared, asked_with(text), &mut writer(model, text)).await?;
         if all.is_null() {
             all = body;

@@ -1,23 +1,27 @@
 //! `GET /v1/models` and `GET /v1/models/{id}`
 //! (<https://platform.openai.com/docs/api-reference/models>), as Anthropic's clients read it too
-//! (<https://docs.claude.com/en/api/models-list>).
+//! (<https://docs.claude.com/en/api/models-list>), with `meta` and `status` as llama.cpp's server
+//! and its router have them.
 
 use std::sync::Arc;
 
-use alara_harness::Team;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use crate::dispatch::{Shared, team, with_model};
+use crate::dispatch::{Shared, blocking, team};
 use crate::refusal::Refusal;
 use crate::response::json_of;
+use crate::served::Listing;
+use crate::time::rfc3339;
 
-/// The model, and each NPC as one.
+/// The models, and each NPC as one.
 pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
-    let (team, context) = (team(&shared).await?, context(&shared).await);
-    let list: Vec<Value> =
-        shared.known(&team).into_iter().map(|id| model(&shared, &team, id, context)).collect();
+    let team = team(&shared).await?;
+    let list: Vec<Value> = blocking(move || {
+        Ok(shared.listings(&team, None).iter().map(|listing| model(&shared, &team.name, listing)).collect())
+    })
+    .await?;
     let end = |model: Option<&Value>| model.map(|model| model["id"].clone());
     Ok(json_of(&json!({
         "object": "list", "has_more": false, "first_id": end(list.first()), "last_id": end(list.last()),
@@ -27,28 +31,32 @@ pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal
 
 /// One of them.
 pub async fn one(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
-    let (team, context) = (team(&shared).await?, context(&shared).await);
-    let known = shared.known(&team);
-    if shared.is_model(&id) || known.contains(&id.as_str()) {
-        return Ok(json_of(&model(&shared, &team, &id, context)));
-    }
-    let message = format!("there is no model `{id}` (known: {})", known.join(", "));
-    Err(Refusal::unknown("model", message).coded("model_not_found"))
+    let team = team(&shared).await?;
+    let found = blocking(move || match shared.listings(&team, Some(&id)).first() {
+        Some(listing) => Ok(model(&shared, &team.name, listing)),
+        None => Err(shared.unknown("model", &id, &team)),
+    });
+    Ok(json_of(&found.await?))
 }
 
-/// Most tokens of a conversation.
-/// A model that can't be asked has none that is known.
-async fn context(shared: &Arc<Shared>) -> Option<usize> {
-    with_model(shared, |model| Ok(model.context())).await.ok().flatten()
-}
-
-fn model(shared: &Shared, team: &Team, id: &str, context: Option<usize>) -> Value {
-    let owner = if shared.is_model(id) { "alara" } else { &team.name };
-    // NPCs may have models of their own.
-    let context = context.filter(|_| shared.is_model(id));
-    json!({
-        "id": id, "object": "model", "created": shared.began, "owned_by": owner,
-        "type": "model", "display_name": id, "created_at": crate::time::rfc3339(shared.began, 0),
+fn model(shared: &Shared, team: &str, listing: &Listing) -> Value {
+    let Listing { name, parent, facts, loaded } = listing;
+    let context = listing.context();
+    let owner = if parent.is_some() { team } else { "alara" };
+    let status = if loaded.is_some() { "loaded" } else { "unloaded" };
+    let mut model = json!({
+        "id": name, "object": "model", "created": shared.began, "owned_by": owner,
+        "type": "model", "display_name": name, "created_at": rfc3339(shared.began, 0),
         "max_model_len": context, "context_length": context,
-    })
+        "capabilities": listing.capabilities(), "status": {"value": status},
+    });
+    if let Some(parent) = parent {
+        model["parent"] = parent.as_str().into();
+    }
+    if let Some(facts) = facts {
+        model["meta"] = json!({
+            "n_ctx_train": facts.trained_context, "n_params": facts.parameters, "size": facts.bytes,
+        });
+    }
+    model
 }

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use crate::catalog::hub::Hub;
 use crate::catalog::name::HubName;
 use crate::catalog::pull::{Watcher, pull};
-use crate::catalog::{Entry, find, local};
+use crate::catalog::{Entry, local, wanted};
 use crate::ui;
 
 /// Download models from Hugging Face into its cache, which other tools share
@@ -27,9 +27,9 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cache = local::cache()?;
-    let wanted: Vec<(&String, Option<&Entry>, HubName)> =
-        args.names.iter().map(wanted).collect::<Result<_, _>>()?;
-    for (name, entry, wanted) in wanted {
+    let names: Vec<(&String, (Option<&Entry>, HubName))> =
+        args.names.iter().map(|name| Ok((name, wanted(name)?))).collect::<anyhow::Result<_>>()?;
+    for (name, (entry, wanted)) in names {
         let mut display = Display { bar: None, name: String::new() };
         let path = pull(&cache, Hub::from_env()?, &wanted, entry, &mut display)?;
         if display.name.is_empty() {
@@ -38,16 +38,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::line(&path.display().to_string());
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Which file of the hub `name` means.
-fn wanted(name: &String) -> anyhow::Result<(&String, Option<&'static Entry>, HubName)> {
-    let entry = find(name)?;
-    let wanted = match entry {
-        Some(entry) => entry.wanted(),
-        None => name.parse()?,
-    };
-    Ok((name, entry, wanted))
 }
 
 /// A bar on stderr for each file, and lines where stderr is no terminal.
@@ -61,17 +51,18 @@ impl Watcher for Display {
         ui::note(text);
     }
 
-    fn begin(&mut self, file: &str, size: Option<u64>) {
+    fn begin(&mut self, file: &str, size: Option<u64>, _: Option<&str>) {
         let shown = size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
         ui::note(&format!("downloading {file}{shown}"));
         file.clone_into(&mut self.name);
         self.bar = Some(ui::bar(size));
     }
 
-    fn at(&mut self, bytes: u64) {
+    fn at(&mut self, bytes: u64) -> bool {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
         }
+        true
     }
 
     fn end(&mut self) {

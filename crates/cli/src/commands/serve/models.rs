@@ -1,0 +1,367 @@
+//! Which models a server has: those that the user named, those of a folder, and what was downloaded
+//! since.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use alara_harness::model::Loaded;
+use alara_harness::model::endpoint::Address;
+use alara_harness::{ChatModel, ModelError, ModelSource, ModelSpec};
+use alara_server::{Facts, Served};
+use anyhow::{Context, bail, ensure};
+
+use crate::catalog::name::{is_gguf, parts, split};
+use crate::facts::FileFacts;
+use crate::model::{self, Source};
+
+/// The deepest folder below `--models` in which models are looked for.
+const DEPTH: usize = 8;
+
+/// What an NPC works with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ForNpcs {
+    /// The model that its team names: the user named none.
+    Theirs,
+    /// The default model, whatever the team says: the user named that one only.
+    Default,
+    /// The model that its team names if it is among several, else the default one.
+    AmongServed,
+}
+
+/// The models of a server.
+pub struct ServedModels {
+    source: Source,
+    for_npcs: ForNpcs,
+    default: ModelSpec,
+    list: Mutex<Vec<Served>>,
+    facts: FileFacts,
+}
+
+impl ServedModels {
+    /// Those that the user `named` and those in `folder`, each had from `source`.
+    /// The first that was named is the default one, else what the `team` names.
+    /// `aliases` are further names: `NAME` of the default one, or `NAME=MODEL`.
+    ///
+    /// # Errors
+    /// One of them is not there, or two have the same name.
+    pub fn new(
+        source: Source,
+        named: &[String],
+        folder: Option<&Path>,
+        team: ModelSpec,
+        aliases: &[String],
+        facts: FileFacts,
+    ) -> anyhow::Result<Self> {
+        let for_npcs = match (named, folder) {
+            ([], None) => ForNpcs::Theirs,
+            ([_], None) => ForNpcs::Default,
+            _ => ForNpcs::AmongServed,
+        };
+        let mut list: Vec<Served> = Vec::new();
+        for name in named {
+            let served = served(name)?;
+            ensure!(!list.iter().any(|other| other.spec == served.spec), "-m {name} is there twice");
+            let taken = |name: &str| list.iter().any(|other| other.is_called(name));
+            let own = if taken(&served.name) { with_folder(name) } else { served.name.clone() };
+            ensure!(
+                !taken(&own),
+                "-m {name}: another model is called {own}\nhint: leave one of them out, or use --models"
+            );
+            list.push(Served { name: own, ..served });
+        }
+        if let Some(folder) = folder {
+            for (name, path) in in_folder(folder)? {
+                let spec = ModelSpec::named(path.display().to_string());
+                let stem = name.rsplit('/').next().unwrap_or(&name);
+                let taken = |name: &str| list.iter().any(|other| other.is_called(name));
+                let name = if taken(stem) { name } else { stem.to_owned() };
+                if !taken(&name) {
+                    list.push(Served { name, aliases: Vec::new(), spec });
+                }
+            }
+        }
+        let default = named.first().map_or(team, ModelSpec::named);
+        for alias in aliases {
+            let Some((alias, model)) = alias.split_once('=') else { continue };
+            let meant = Served::find(&list, model).cloned();
+            let Some(at) = list.iter().position(|served| Some(served) == meant.as_ref()) else {
+                let known: Vec<&str> = list.iter().map(|served| served.name.as_str()).collect();
+                bail!("--alias {alias}={model}: there is no model {model} (known: {})", known.join(", "));
+            };
+            list[at].aliases.push(alias.to_owned());
+        }
+        Ok(ServedModels { source, for_npcs, default, list: Mutex::new(list), facts })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Served>> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the default model is had with.
+    pub fn default(&self) -> ModelSpec {
+        self.default.clone()
+    }
+
+    /// All of them.
+    pub fn served(&self) -> Vec<Served> {
+        self.lock().clone()
+    }
+
+    /// Takes up a model that has come to be on this machine, at `path`, under the name that it was
+    /// asked for by.
+    pub fn add(&self, name: &str, path: &Path) {
+        // An address means an endpoint to whoever finds models by names.
+        let spec =
+            ModelSpec::named(if name.contains("://") { path.display().to_string() } else { name.into() });
+        let here = path.canonicalize().ok();
+        let is_here = |served: &Served| {
+            let own =
+                served.spec.model.as_deref().and_then(|name| model::path(name).ok()?.canonicalize().ok());
+            own.is_some() && own == here
+        };
+        let mut list = self.lock();
+        // One file is one model, by however many names.
+        match list.iter_mut().find(|served| served.spec == spec || is_here(served)) {
+            Some(served) if served.is_called(name) => {}
+            Some(served) => served.aliases.push(name.to_owned()),
+            None => list.push(Served { name: name.to_owned(), aliases: Vec::new(), spec }),
+        }
+    }
+
+    /// What the file says of the model that is had with `spec`.
+    pub fn facts(&self, spec: &ModelSpec) -> Option<Arc<Facts>> {
+        let elsewhere = |name: &str| Address::is_meant_by(name) || name.starts_with("script:");
+        if spec.api_url.is_some() || spec.model.as_deref().is_some_and(elsewhere) {
+            return None;
+        }
+        self.facts.of(spec.model.as_deref())
+    }
+}
+
+impl ModelSource for ServedModels {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.source.model(&self.used(spec))
+    }
+
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        let list = self.lock();
+        if *spec == self.default || list.iter().any(|served| served.spec == *spec) {
+            return spec.clone();
+        }
+        match self.for_npcs {
+            ForNpcs::Theirs => spec.clone(),
+            ForNpcs::Default => self.default.clone(),
+            // An endpoint is had without a file here.
+            ForNpcs::AmongServed if spec.api_url.is_some() => spec.clone(),
+            ForNpcs::AmongServed => {
+                let meant = spec.model.as_deref().and_then(|name| Served::find(&list, name));
+                meant.map_or_else(|| self.default.clone(), |served| served.spec.clone())
+            }
+        }
+    }
+
+    fn loaded(&self) -> Vec<Loaded> {
+        self.source.loaded()
+    }
+
+    fn unload(&self, spec: &ModelSpec) -> bool {
+        self.source.unload(&self.used(spec))
+    }
+}
+
+/// A model that the user named.
+/// It is called as its file is, without directories; one of a store that names files by their
+/// hashes is called as the user calls it.
+fn served(name: &str) -> anyhow::Result<Served> {
+    let spec = ModelSpec::named(name);
+    if name.starts_with("script:") {
+        return Ok(Served { name: "script".into(), aliases: Vec::new(), spec });
+    }
+    if Address::is_meant_by(name) {
+        let address: Address = name.parse()?;
+        return Ok(Served { name: address.to_string(), aliases: Vec::new(), spec });
+    }
+    let path = model::path(name)?;
+    let file = path.file_name().and_then(|file| file.to_str()).filter(|file| is_gguf(file));
+    let by_path = Path::new(name).is_file();
+    let own = file.unwrap_or(name).to_owned();
+    let aliases = if by_path || own == name { Vec::new() } else { vec![name.to_owned()] };
+    Ok(Served { name: own, aliases, spec })
+}
+
+/// A file's name with that of the folder that it is in.
+fn with_folder(name: &str) -> String {
+    let mut parts: Vec<&str> = name.rsplit(['/', '\\']).take(2).collect();
+    parts.reverse();
+    parts.join("/")
+}
+
+/// The models in a folder and those below it: their paths there without the ending, and their
+/// files.
+/// Of a split model it is the first part; projectors are left out.
+/// Links are followed if they lead to something in the folder.
+fn in_folder(folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    let failed = || format!("can't read --models {}", folder.display());
+    let root = folder.canonicalize().with_context(failed)?;
+    std::fs::read_dir(&root).with_context(failed)?;
+    let mut found = Vec::new();
+    look(&root, &root, "", DEPTH, &mut HashSet::new(), &mut found);
+    ensure!(!found.is_empty(), "there is no .gguf file in --models {}", folder.display());
+    found.sort();
+    Ok(found)
+}
+
+fn look(
+    root: &Path,
+    folder: &Path,
+    prefix: &str,
+    depth: usize,
+    seen: &mut HashSet<PathBuf>,
+    found: &mut Vec<(String, PathBuf)>,
+) {
+    // What can't be read has nothing to give, and what was seen is not seen again.
+    if depth == 0 || !seen.insert(folder.to_owned()) {
+        return;
+    }
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let Some(real) = entry.path().canonicalize().ok().filter(|real| real.starts_with(root)) else {
+            continue;
+        };
+        if real.is_dir() {
+            if !name.starts_with('.') {
+                look(root, &real, &format!("{prefix}{name}/"), depth - 1, seen, found);
+            }
+        } else if is_gguf(&name) && !name.to_lowercase().contains("mmproj") && parts(&name)[0] == name {
+            let stem = split(&name).map_or(&name[..name.len() - ".gguf".len()], |(stem, _)| stem);
+            found.push((format!("{prefix}{stem}"), entry.path()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An empty file with folders around it.
+    fn put(root: &Path, name: &str) {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+
+    fn source() -> Source {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            model: model::Args,
+        }
+        let line = <Line as clap::Parser>::parse_from(["alara"]);
+        line.model.several(Vec::new(), 1, false)
+    }
+
+    fn all(named: &[&str], folder: Option<&Path>, aliases: &[&str]) -> anyhow::Result<ServedModels> {
+        let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let team = ModelSpec::named("theirs");
+        ServedModels::new(source(), &owned(named), folder, team, &owned(aliases), FileFacts::new(None))
+    }
+
+    fn names(models: &ServedModels) -> Vec<String> {
+        models.served().into_iter().map(|served| served.name).collect()
+    }
+
+    #[test]
+    fn models_of_a_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("models");
+        for name in [
+            "b.gguf",
+            "a.GGUF",
+            "big-00001-of-00002.gguf",
+            "big-00002-of-00002.gguf",
+            "mmproj-b.gguf",
+            "b-mmproj-F16.gguf",
+            "README.md",
+            "deep/er/c.gguf",
+            "deep/b.gguf",
+            ".cache/d.gguf",
+        ] {
+            put(&root, name);
+        }
+        put(dir.path(), "outside.gguf");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::symlink;
+            symlink(dir.path().join("outside.gguf"), root.join("out.gguf")).unwrap();
+            symlink(dir.path(), root.join("up")).unwrap();
+            symlink(&root, root.join("deep/loop")).unwrap();
+            symlink(root.join(".cache/d.gguf"), root.join("d.gguf")).unwrap();
+        }
+        let models = all(&[], Some(&root), &["x=c", "default"]).unwrap();
+        let expected = if cfg!(unix) {
+            &["a", "b", "big", "d", "deep/b", "c"][..]
+        } else {
+            &["a", "b", "big", "deep/b", "c"]
+        };
+        assert_eq!(names(&models), expected);
+        assert!(models.served().last().unwrap().is_called("x"));
+        let empty = dir.path().join("empty");
+        std::fs::create_dir(&empty).unwrap();
+        let fails = |folder: &Path, aliases: &[&str], words: &str| {
+            let error = all(&[], Some(folder), aliases).err().unwrap();
+            assert!(format!("{error:#}").contains(words), "{error:#}");
+        };
+        fails(&empty, &[], "there is no .gguf file in --models");
+        fails(&dir.path().join("no-such"), &[], "can't read --models");
+        fails(&root, &["x=y"], "there is no model y (known: a, b,");
+    }
+
+    #[test]
+    fn models_that_the_user_named() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a.gguf");
+        put(dir.path(), "sub/a.gguf");
+        let [one, other] = ["a.gguf", "sub/a.gguf"].map(|name| dir.path().join(name).display().to_string());
+        let models = all(&[&one, &other, "http://127.0.0.1:1/v1#m"], None, &[]).unwrap();
+        assert_eq!(names(&models), ["a.gguf", "sub/a.gguf", "http://127.0.0.1:1/v1#m"]);
+        assert_eq!(models.default(), ModelSpec::named(&one));
+        assert!(all(&[&one, &one], None, &[]).err().unwrap().to_string().contains("is there twice"));
+        assert!(
+            all(&["no-such"], None, &[])
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("there is no model file no-such")
+        );
+        models.add("qwen3:8b", Path::new("/x"));
+        models.add("https://huggingface.co/o/r/resolve/main/x.gguf", Path::new("/x.gguf"));
+        let added: Vec<Option<String>> =
+            models.served().into_iter().skip(3).map(|served| served.spec.model).collect();
+        assert_eq!(added, [Some("qwen3:8b".to_owned()), Some("/x.gguf".to_owned())]);
+    }
+
+    #[test]
+    fn which_model_an_npc_works_with() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "a.gguf");
+        put(dir.path(), "b.gguf");
+        let [a, b] = ["a.gguf", "b.gguf"].map(|name| dir.path().join(name).display().to_string());
+        let check = |models: &ServedModels, spec: ModelSpec, expected: &str| {
+            let used = models.used(&spec);
+            assert_eq!(used.model.as_deref(), Some(expected), "{spec:?}");
+            assert_eq!(models.used(&used), used);
+        };
+        let none = all(&[], None, &[]).unwrap();
+        check(&none, ModelSpec::named("b"), "b");
+        let one = all(&[&a], None, &[]).unwrap();
+        check(&one, ModelSpec::named("b"), &a);
+        check(&one, ModelSpec { api_url: Some("http://127.0.0.1:1".into()), ..ModelSpec::named("m") }, &a);
+        let two = all(&[&a, &b], None, &["x=b.gguf"]).unwrap();
+        check(&two, ModelSpec::named("b"), &b);
+        check(&two, ModelSpec::named("x"), &b);
+        check(&two, ModelSpec::named("c"), &a);
+        check(&two, ModelSpec::default(), &a);
+        check(&two, ModelSpec { api_url: Some("http://127.0.0.1:1".into()), ..ModelSpec::named("m") }, "m");
+    }
+}
