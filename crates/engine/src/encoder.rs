@@ -322,7 +322,3 @@ fn sees_all(step: &Step) -> Step {
 fn span(rows: usize, past: usize, blocks: Vec<u32>) -> Span {
     Span { rows, past, blocks, windowed: Vec::new(), slot: SlotId::default(), saves: Vec::new() }
 }
-
-#[cfg(test)]
-#[path = "encoder_tests.rs"]
-mod tests;

@@ -15,6 +15,7 @@ mod anthropic;
 mod body;
 mod connections;
 mod dispatch;
+mod embeddings;
 mod fields;
 mod history;
 mod infill;

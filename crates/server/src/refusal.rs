@@ -57,11 +57,6 @@ impl Refusal {
         Refusal::new(501, "server_error", message).coded("not_supported")
     }
 
-    /// No model of the engine makes embeddings yet.
-    pub fn no_embeddings() -> Self {
-        Refusal::unable("this server makes no embeddings: the engine loads no model for them yet")
-    }
-
     /// The time for a request is over.
     pub fn late() -> Self {
         let message = "the request took longer than this server lets one take (--timeout)";
@@ -94,6 +89,7 @@ impl From<&ModelError> for Refusal {
             return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");
         }
         let param = match error.cause().downcast_ref() {
+            Some(EngineError::Encoder { .. }) => return Refusal::unable(chain(error)),
             Some(EngineError::Grammar(error)) => match error {
                 GrammarError::Schema { .. } | GrammarError::Build { tools: 0, .. } => "response_format",
                 GrammarError::Grammar { .. } => "grammar",

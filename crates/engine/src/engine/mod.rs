@@ -223,10 +223,11 @@ impl Engine {
 
         let (jobs, queue) = mpsc::channel();
         let start = Start { model, options, tokenizer: &tokenizer, queue };
-        let note = match architecture.encoder && !matches!(options.offload.device, Device::Cpu | Device::Candle) {
-            true => Some(format!("{} is an encoder, which the CPU computes", gguf.name())),
-            false => resolved.note(),
-        };
+        let note =
+            match architecture.encoder && !matches!(options.offload.device, Device::Cpu | Device::Candle) {
+                true => Some(format!("{} is an encoder, which the CPU computes", gguf.name())),
+                false => resolved.note(),
+            };
         let (thread, invariant) = begin(start, resolved)?;
         Ok(Engine {
             name: gguf.name().into(),
@@ -635,6 +636,8 @@ mod call_tests;
 mod disk_tests;
 #[cfg(test)]
 mod draft_tests;
+#[cfg(test)]
+mod embed_tests;
 #[cfg(test)]
 mod full_tests;
 #[cfg(test)]

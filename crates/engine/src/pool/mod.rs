@@ -215,9 +215,10 @@ impl<B: Backend> Pool<B> {
 
     /// Hands the states of `tokens`, which are a text by themselves, to `take`, as
     /// [`Decoder::states`] gives them, in order.
-    /// Nothing is found in the cache, nor cached: states of tokens that are cached would be missing.
-    /// False if there are too few blocks beside those that are held; then it begins again when it is
-    /// asked again.
+    /// Nothing is found in the cache, nor cached: states of tokens that are cached would be
+    /// missing.
+    /// False if there are too few blocks beside those that are held; then it begins again when it
+    /// is asked again.
     ///
     /// # Errors
     /// If a token is out of range or the backend fails.
@@ -228,12 +229,7 @@ impl<B: Backend> Pool<B> {
         computed
     }
 
-    fn states_in(
-        &mut self,
-        table: &mut Table,
-        tokens: &[u32],
-        take: &mut dyn FnMut(&[f32]),
-    ) -> Result<bool> {
+    fn states_in(&mut self, table: &mut Table, tokens: &[u32], take: &mut dyn FnMut(&[f32])) -> Result<bool> {
         for tokens in tokens.chunks(STEP_TOKENS) {
             if !self.reserve(table, tokens.len())? {
                 return Ok(false);

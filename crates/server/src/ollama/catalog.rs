@@ -60,10 +60,14 @@ pub async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Result
     known(&shared, &name).await?;
     let about = with_model(&shared, |model| {
         let template = model.local().map(|engine| engine.template().to_owned());
-        Ok((model.context(), template, model.format().is_some() || model.local().is_none()))
+        let capabilities: &[&str] = match model.local() {
+            Some(engine) if engine.is_encoder() => &["embedding"],
+            Some(_) if model.format().is_none() => &["completion"],
+            _ => &["completion", "tools"],
+        };
+        Ok((model.context(), template, capabilities))
     });
-    let (context, template, calls) = about.await?;
-    let capabilities: &[&str] = if calls { &["completion", "tools"] } else { &["completion"] };
+    let (context, template, capabilities) = about.await?;
     let shown = model(&shared, &name);
     Ok(json_of(&json!({
         "modelfile": format!("FROM {name}"), "parameters": "", "template": template.unwrap_or_default(),

@@ -2,6 +2,7 @@
 //! The answer is written by [`writer`]; what models there are is told by [`catalog`].
 
 mod catalog;
+mod embed;
 mod writer;
 
 use std::sync::Arc;
@@ -28,8 +29,8 @@ pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/api/chat", post(chat))
         .route("/api/generate", post(generate))
-        .route("/api/embed", post(embed))
-        .route("/api/embeddings", post(embed))
+        .route("/api/embed", post(embed::post))
+        .route("/api/embeddings", post(embed::post_one))
         .route("/api/tags", get(catalog::tags))
         .route("/api/ps", get(catalog::ps))
         .route("/api/show", post(catalog::show))
@@ -64,11 +65,6 @@ async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Res
     };
     (asked.request.system, asked.request.messages) = (system, messages);
     answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
-}
-
-/// Refused, as by every route for embeddings.
-async fn embed() -> Refusal {
-    Refusal::no_embeddings()
 }
 
 async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
