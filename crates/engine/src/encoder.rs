@@ -240,8 +240,9 @@ impl<B: Backend> Attention<B> {
 
     /// `x: [T, D]` -> `[T, D]`
     ///
-    /// Backends attend causally, so this is done twice: once for the keys and values, which are
-    /// written then, and once with each row as if it stood at the end of its text.
+    /// Backends attend causally, so they are asked twice.
+    /// The first time writes keys and values; the second has each row as if it stood at the end of
+    /// its text.
     fn apply(
         &self,
         backend: &mut B,

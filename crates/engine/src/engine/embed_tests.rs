@@ -60,8 +60,8 @@ struct Case {
     embedding: Vec<f32>,
 }
 
-/// llama.cpp takes the tanh form of GELU, from a table in f16, where models were trained with the
-/// exact one: so an encoder with it is off by some 1e-4.
+/// llama.cpp takes the tanh form of GELU, from a table in f16.
+/// Models were trained with the exact one, so an encoder that has it is off by some 1e-4.
 #[test]
 fn vectors_are_those_of_llama_cpp() {
     let lines = std::fs::read_to_string(fixture("embeddings.jsonl")).unwrap();

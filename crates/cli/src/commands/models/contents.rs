@@ -166,7 +166,9 @@ impl Contents {
         let types = types(gguf);
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
         let template = text("tokenizer.chat_template").filter(|template| !template.trim().is_empty());
-        if let Some(tokenizer) = &tokenizer
+        // An encoder needs none.
+        let is_encoder = Architecture::of(gguf).is_ok_and(|architecture| architecture.encoder);
+        if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !is_encoder)
             && let Err(problem) = chat_template(gguf, tokenizer, None)
         {
             problems.push(problem.to_string());
