@@ -74,7 +74,7 @@ fn vectors_are_those_of_llama_cpp() {
             .entry((case.model.clone(), pooling))
             .or_insert_with(|| load(&pooled(&case.model, pooling as u32), &Options::default()));
         let (off, cosine) = compared(&vector(engine, EmbedInput::Tokens(case.tokens)), &case.embedding);
-        let tolerance = if case.model == "bert.gguf" { 2e-3 } else { 1e-4 };
+        let tolerance = if case.model == "bert.gguf" { 5e-4 } else { 1e-4 };
         let about = format!("{} {}: off by {off:e}, cosine {cosine}", case.model, case.pooling);
         println!("{about}");
         assert!(off < tolerance && cosine > 0.9999, "{about}");
@@ -100,7 +100,7 @@ fn texts_together_are_as_each_alone() {
     // More than fit into a step, and of all lengths.
     let texts: Vec<EmbedInput> = (0..70).map(|at| EmbedInput::Text("a cat ".repeat(1 + at % 30))).collect();
     let together = engine.embed(&texts, true).unwrap();
-    assert_eq!(together.tokens, (0..70).map(|at| (2 + 2 * (1 + at % 30)).min(64)).sum());
+    assert_eq!(together.tokens, (0..70).map(|at| (2 + 2 * (1 + at % 30)).min(64)).sum::<usize>());
     for at in [0, 1, 7, 29, 30, 69] {
         assert_eq!(together.vectors[at], vector(&engine, texts[at].clone()), "{at}");
     }
@@ -293,7 +293,7 @@ fn vectors_of_a_real_encoder() {
         let engine = load(&converted(&folder, halved), &Options { context: Some(256), ..Options::default() });
         let inputs: Vec<EmbedInput> = lines.iter().map(|line| EmbedInput::Tokens(line.ids.clone())).collect();
         let made = engine.embed(&inputs, false).unwrap();
-        assert_eq!(made.tokens, lines.iter().map(|line| line.ids.len()).sum());
+        assert_eq!(made.tokens, lines.iter().map(|line| line.ids.len()).sum::<usize>());
         for (line, vector) in lines.iter().zip(&made.vectors) {
             let (off, cosine) = compared(vector, &line.embedding);
             assert!(off < tolerance && cosine > least, "{:?}: off by {off:e}, cosine {cosine}", line.text);

@@ -279,6 +279,10 @@ fn placement(
     offload: &Offload,
 ) -> alara_engine::Result<Option<GpuPlacement>> {
     let parts = MemoryBreakdown::of(gguf, context, kv)?;
+    if parts.blocks.is_empty() {
+        // An encoder stays on the CPU.
+        return Ok(None);
+    }
     let Some((gpu_memory, placed)) = offload.plan(&parts)? else { return Ok(None) };
     let (device, layers) = (offload.device.to_string(), parts.blocks.len());
     Ok(Some(match placed {
