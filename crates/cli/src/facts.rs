@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use alara_engine::Gguf;
-use alara_engine::inspect::{Array, ChatTemplate, DEFAULT_CONTEXT, TensorType, Value};
+use alara_engine::inspect::{Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, TensorType, Value};
 use alara_server::{Facts, fills_in};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -141,6 +141,8 @@ fn facts(gguf: &Gguf, context: Option<usize>, stamp: Stamp, digest: String) -> F
     let trained_context = number("context_length");
     let trained = trained_context.map(|trained| usize::try_from(trained).unwrap_or(usize::MAX));
     let template = text("tokenizer.chat_template");
+    let embeds = number("pooling_type").is_some_and(|kind| kind > 0)
+        || Architecture::of(gguf).is_ok_and(|architecture| architecture.encoder);
     Facts {
         bytes: gguf.file_bytes(),
         modified: stamp.1.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
@@ -149,7 +151,7 @@ fn facts(gguf: &Gguf, context: Option<usize>, stamp: Stamp, digest: String) -> F
         quantization: quantization(gguf),
         context: context.or(trained.map(|trained| trained.min(DEFAULT_CONTEXT))),
         trained_context,
-        capabilities: capabilities(gguf, &template, number("pooling_type").is_some_and(|kind| kind > 0)),
+        capabilities: capabilities(gguf, &template, embeds),
         template,
         metadata: metadata.iter().map(|(key, value)| (key.to_owned(), told(value))).collect::<Map<_, _>>(),
         architecture,
@@ -171,9 +173,9 @@ fn quantization(gguf: &Gguf) -> String {
     most.map_or_else(String::new, |(kind, _)| kind.name().to_uppercase())
 }
 
-fn capabilities(gguf: &Gguf, template: &str, pools: bool) -> Vec<&'static str> {
+fn capabilities(gguf: &Gguf, template: &str, embeds: bool) -> Vec<&'static str> {
     // As with Ollama, what embeds does nothing else.
-    if pools {
+    if embeds {
         return vec!["embedding"];
     }
     let calls = || ChatTemplate::new(template, "", "").is_ok_and(|template| template.format().is_some());

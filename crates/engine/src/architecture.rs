@@ -35,6 +35,10 @@ pub struct Architecture {
     /// Values of keys that a file may lack; without the prefix.
     #[serde(default)]
     pub defaults: BTreeMap<String, Value>,
+    /// Whether every token sees all others, as in models for embeddings.
+    /// Blocks then have their norms after the sums, in the slots `attn_out` and `ffn_out`.
+    #[serde(default)]
+    pub encoder: bool,
     /// Which tensor serves which norm slot.
     #[serde(default)]
     pub norms: NormSlots,
@@ -249,6 +253,9 @@ pub enum Ungated {
     /// `max(u, 0)²`.
     /// Source: So et al. 2021, <https://arxiv.org/abs/2109.08668>.
     ReluSquared,
+    /// `gelu(u)`, by the error function.
+    /// Source: Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>.
+    Gelu,
 }
 
 /// How experts are chosen and weighed.
@@ -353,6 +360,10 @@ impl Architecture {
                 serde_json::from_value(document).map_err(|error| wrong(error.to_string()))?;
             if architecture.parallel && architecture.norms.attn_in.is_none() {
                 return Err(wrong("`parallel` takes a norm in the slot `attn_in`".into()));
+            }
+            let norms = &architecture.norms;
+            if architecture.encoder && (norms.attn_out.is_none() || norms.ffn_out.is_none()) {
+                return Err(wrong("`encoder` takes norms in the slots `attn_out` and `ffn_out`".into()));
             }
             if architecture.architecture == name || architecture.accepts.iter().any(|other| other == name) {
                 return architecture.over_every();

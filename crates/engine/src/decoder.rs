@@ -36,6 +36,7 @@ pub struct Decoder<B: Backend> {
     /// Of windowed layers, where it is another one.
     windowed_rope: Option<Rope>,
     vocabulary: usize,
+    width: usize,
     kv: KvType,
 }
 
@@ -102,6 +103,9 @@ impl<B: Backend> Decoder<B> {
         kv: KvType,
     ) -> Result<Self> {
         let facts = Facts::new(gguf, architecture)?;
+        if architecture.encoder {
+            return Err(Error::Encoder { model: gguf.name().into() });
+        }
         let sizes = Sizes::of(&facts)?;
         let weights = Weights { facts: &facts, backend: &backend };
         let vocabulary = weights.dimension("token_embd.weight", 1)?;
@@ -148,6 +152,7 @@ impl<B: Backend> Decoder<B> {
             rope,
             windowed_rope,
             vocabulary,
+            width: sizes.width,
             kv,
         };
         // Steps may be another thread's, for whom all has to be there.
@@ -180,6 +185,11 @@ impl<B: Backend> Decoder<B> {
     /// V, the number of logits in a row.
     pub fn vocabulary(&self) -> usize {
         self.vocabulary
+    }
+
+    /// D, the width of a state.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Whether a layer has recurrent state.
@@ -253,6 +263,21 @@ impl<B: Backend> Decoder<B> {
         })
     }
 
+    /// As [`Decoder::forward`], but gives the states that logits are made of: those of the output
+    /// rows after the last norm.
+    /// `[rows, D]`
+    ///
+    /// # Errors
+    /// As there.
+    pub fn states(&mut self, step: &Step) -> Result<Vec<f32>> {
+        let states = self.normed(step, None);
+        self.gguf.check_unchanged()?;
+        match states? {
+            Some(states) => self.backend.to_host(&states),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// All of what [`Decoder::forward`] gave.
     /// `[rows, V]`
     ///
@@ -303,7 +328,17 @@ impl<B: Backend> Decoder<B> {
         Ok(logits)
     }
 
-    fn logits(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Option<B::Array>> {
+    fn logits(&mut self, step: &Step, observer: Option<Observer>) -> Result<Option<B::Array>> {
+        let Some(mut h) = self.normed(step, observer)? else { return Ok(None) };
+        if self.logit_scale != 1.0 {
+            h = self.backend.scale(h, &[self.logit_scale])?;
+        }
+        self.backend.matmul(&h, &self.output).map(Some)
+    }
+
+    /// The output rows after the last norm.
+    /// `[S, D]`
+    fn normed(&mut self, step: &Step, mut observer: Option<Observer>) -> Result<Option<B::Array>> {
         let backend = &mut self.backend;
         if let Some(&token) = step.tokens.iter().find(|&&token| token as usize >= self.vocabulary) {
             return Err(Error::TokenOutOfRange { token, vocabulary: self.vocabulary });
@@ -355,18 +390,14 @@ impl<B: Backend> Decoder<B> {
                 observer(layer, backend.to_host(&x)?);
             }
         }
-        let mut h = match &more {
+        Ok(Some(match &more {
             Some(more) => self.norm.after_add(backend, x, more)?.1,
             None if step.outputs.is_empty() => return Ok(None),
             None => {
                 let x = if whole { outputs(backend, x, step)? } else { x };
                 self.norm.apply(backend, &x)?
             }
-        };
-        if self.logit_scale != 1.0 {
-            h = backend.scale(h, &[self.logit_scale])?;
-        }
-        backend.matmul(&h, &self.output).map(Some)
+        }))
     }
 }
 

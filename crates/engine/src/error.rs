@@ -66,6 +66,15 @@ pub enum Error {
         /// What to do instead.
         remedy: &'static str,
     },
+    /// The model makes embeddings only.
+    #[error(
+        "{model} is an encoder: it makes embeddings and writes no text; name another model for that, or ask this one \
+         for embeddings"
+    )]
+    Encoder {
+        /// The model.
+        model: String,
+    },
     /// A required tensor is missing.
     #[error("{file}: the tensor `{name}` is missing")]
     MissingTensor {

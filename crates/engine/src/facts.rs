@@ -363,12 +363,19 @@ impl Sizes {
             let reason = format!("{heads} heads are no multiple of {kv_heads}");
             return Err(facts.invalid("attention.head_count_kv", &reason));
         }
-        if facts.flag("attention.causal")? == Some(false) {
-            return Err(facts
-                .invalid("attention.causal", "a model that sees what comes after a token writes no text"));
+        let architecture = facts.architecture;
+        match (facts.flag("attention.causal")?, architecture.encoder) {
+            (Some(false), false) => {
+                let reason = "a model that sees what comes after a token writes no text";
+                return Err(facts.invalid("attention.causal", reason));
+            }
+            (Some(true), true) => {
+                let reason = "an encoder must see what comes after a token";
+                return Err(facts.invalid("attention.causal", reason));
+            }
+            _ => {}
         }
         let context = facts.size("context_length")?;
-        let architecture = facts.architecture;
         let per_head = match architecture.query_scale {
             QueryScale::HeadWidth => key_width as f32,
             QueryScale::WidthPerHead => width as f32 / heads as f32,

@@ -16,6 +16,8 @@ mod cache;
 mod chat;
 mod decoder;
 mod device;
+mod embedding;
+mod encoder;
 mod engine;
 mod error;
 mod facts;
@@ -42,7 +44,7 @@ mod sequence;
 mod stop;
 mod tokenizer;
 
-pub use engine::{Engine, Events, Options};
+pub use engine::{EmbedInput, Embeddings, Engine, Events, Options};
 pub use error::{DeviceProblem, Error, Result};
 pub use gguf::Gguf;
 

@@ -11,6 +11,7 @@ use crate::backend::KvType;
 use crate::backend::native::Native;
 use crate::cache::{BLOCK_TOKENS, CacheConfig};
 use crate::decoder::Decoder;
+use crate::encoder::Encoder;
 use crate::facts::{Facts, Sizes, block_of};
 use crate::gguf::{Gguf, TensorInfo, TensorType};
 use crate::prompt_lookup;
@@ -191,6 +192,9 @@ impl MemoryBreakdown {
         config: &CacheConfig,
         kv: KvType,
     ) -> Result<Self> {
+        if architecture.encoder {
+            return Self::of_encoder(gguf, architecture, config.context);
+        }
         let facts = Facts::new(gguf, architecture)?;
         let sizes = Sizes::of(&facts)?;
         // Weights stay in the map, so this costs next to nothing but finds all that is wrong with
@@ -258,6 +262,25 @@ impl MemoryBreakdown {
             scratch: activations.saturating_add(partials).saturating_add(outputs),
             scores: scores.saturating_mul(tokens),
         })
+    }
+}
+
+impl MemoryBreakdown {
+    /// Of an encoder for texts of `context` tokens, which has nothing on a GPU.
+    fn of_encoder(gguf: &Gguf, architecture: &Architecture, context: usize) -> Result<Self> {
+        let facts = Facts::new(gguf, architecture)?;
+        let sizes = Sizes::of(&facts)?;
+        let encoder = Encoder::load(gguf, architecture, Native::with_threads(1), context)?;
+        let vectors = gguf.tensors().filter(|info| is_vector(info)).map(|info| 4 * info.values());
+        let activations = encoder.rows() as u64 * 4 * activations(&facts, gguf.tensors(), &sizes)?;
+        let vocabulary = encoder.vocabulary() as u64;
+        let whole = MemoryEstimate {
+            weights: gguf.tensors().map(|info| info.bytes).fold(0, u64::saturating_add),
+            kv: encoder.kv_bytes(),
+            state: 0,
+            working: PROGRAM + vocabulary * VOCABULARY_ENTRY + vectors.sum::<u64>() + activations,
+        };
+        Ok(MemoryBreakdown { whole, ..MemoryBreakdown::default() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::Cpu;
 use crate::elementwise::over_pieces;
-use crate::exp::{sigmoid, silu};
+use crate::exp::{exp, sigmoid, silu};
 use crate::isa::for_each_isa;
 
 /// How a gate `g` acts on `u`.
@@ -32,7 +32,19 @@ pub fn relu_squared(cpu: &Cpu, x: &mut [f32]) {
     over_pieces(cpu, x, 1, &|_, x| square_all(cpu.isa, x));
 }
 
+/// `x = gelu(x)`, number by number: the exact form, by the error function.
+/// Source: Hendrycks and Gimpel 2016, <https://arxiv.org/abs/1606.08415>.
+pub fn gelu_erf(cpu: &Cpu, x: &mut [f32]) {
+    over_pieces(cpu, x, 1, &|_, x| gelu_erf_all(cpu.isa, x));
+}
+
 for_each_isa! {
+    fn gelu_erf_all(x: &mut [f32]) {
+        for x in x {
+            *x *= normal(*x);
+        }
+    }
+
     fn square_all(x: &mut [f32]) {
         for x in x {
             let positive = if *x > 0.0 { *x } else { 0.0 };
@@ -65,6 +77,20 @@ fn zip(gate: &[f32], up: &[f32], y: &mut [f32], f: impl Fn(f32, f32) -> f32) {
 fn gelu(x: f32) -> f32 {
     const TWO_SQRT_2_OVER_PI: f32 = 2.0 * 0.797_884_6;
     x * sigmoid(TWO_SQRT_2_OVER_PI * x * (0.044_715 * x * x + 1.0))
+}
+
+/// The normal distribution's share below `x`, `(1 + erf(x / √2)) / 2`, to about 1e-7.
+/// Source: Abramowitz and Stegun 1964, formula 7.1.26.
+#[inline(always)]
+fn normal(x: f32) -> f32 {
+    let z = x.abs() * std::f32::consts::FRAC_1_SQRT_2;
+    let t = 1.0 / 0.327_591_1f32.mul_add(z, 1.0);
+    let mut series = 1.061_405_4;
+    for term in [-1.453_152, 1.421_413_7, -0.284_496_74, 0.254_829_6] {
+        series = t.mul_add(series, term);
+    }
+    let tail = 0.5 * t * series * exp(-z * z);
+    if x < 0.0 { tail } else { 1.0 - tail }
 }
 
 #[cfg(test)]
@@ -118,6 +144,26 @@ mod tests {
             assert!(y.iter().all(|y| y.is_finite()), "{kind:?}: {y:?}");
             assert_eq!(y[0], 0.0, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn the_exact_gelu_is_that_of_the_error_function() {
+        let (wide, width) = (|x: f32| x * 10.0, 100);
+        check_rows(
+            width,
+            width,
+            2e-6,
+            |cpu, _, x, y| {
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = wide(x));
+                gelu_erf(cpu, y);
+            },
+            |_, x| {
+                let exact = |x: f64| {
+                    0.5 * x * (1.0 + candle_core::cpu::erf::erf_f64(x * std::f64::consts::FRAC_1_SQRT_2))
+                };
+                x.iter().map(|&x| exact(f64::from(wide(x)))).collect()
+            },
+        );
     }
 
     #[test]

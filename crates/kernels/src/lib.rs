@@ -47,7 +47,7 @@ pub use cpu::Cpu;
 pub use delta::{DeltaForm, DeltaShape, delta};
 pub use elementwise::{add, add_row, add_rows, scale_rows, weigh_rows};
 pub use format::Format;
-pub use gate::{Gate, gated, relu_squared};
+pub use gate::{Gate, gated, gelu_erf, relu_squared};
 pub use group_norm::group_norm;
 pub use isa::Isa;
 pub use kv::{KvFormat, KvRows};

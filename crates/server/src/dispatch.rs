@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use alara_engine::{Engine, Request};
+use alara_engine::{Engine, Finish, Request, Usage};
 use alara_harness::model::ModelSpec;
 use alara_harness::{ChatModel, Team};
 use axum::body::Body;
@@ -11,12 +11,12 @@ use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 
 use crate::access::Access;
 use crate::agents::Conversation;
-use crate::answer::{Answer, Piece, Writer};
+use crate::answer::{Answer, End, Piece, Writer};
 use crate::client_tools::{Gate, GatedModel};
 use crate::inner::InnerRequest;
 use crate::keep::{Keep, KeepAlive};
@@ -396,4 +396,42 @@ async fn whole(answering: &mut Answering, writer: &mut dyn Writer) -> Result<Val
         }
     }
     Err(Refusal::silent())
+}
+
+/// Does `work` with the model that a request names, in a slot, where what comes of it is no answer
+/// in pieces; says under which name.
+///
+/// # Errors
+/// There is no such model, it is an NPC, or as [`answer`], and what `work` says.
+pub async fn in_slot<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    model: Option<String>,
+    work: impl FnOnce(&dyn ChatModel, &Listener) -> Result<(T, Usage), Refusal> + Send + 'static,
+) -> Result<(String, T), Refusal> {
+    let deadline = Instant::now() + shared.request_time;
+    let team = team(shared).await?;
+    let served = match shared.who(model.as_deref(), None, &team)? {
+        Who::Model(served) => served,
+        Who::Npc(npc) => {
+            let message = format!("{npc} is an NPC, which only converses; name the model");
+            return Err(Refusal::invalid("model", message));
+        }
+    };
+    let name = model.filter(|name| shared.find(name).is_some()).unwrap_or_else(|| served.name.clone());
+    let worker = shared.clone();
+    let (sender, made) = oneshot::channel();
+    let work: Work = Box::new(move |listener| {
+        let _using = worker.keep.using(&served.spec, None);
+        let model = worker.load(&served.spec)?;
+        let (made, usage) = work(&*model, listener)?;
+        // Nobody listening is no error.
+        let _ = sender.send(made);
+        listener.send(Ok(Piece::End(Box::new(End { finish: Finish::Stop, usage, alara: None }))));
+        Ok(())
+    });
+    let mut answering = shared.slots.start(deadline, work).await?;
+    match answering.next().await {
+        Some(Err(refusal)) => Err(refusal),
+        _ => made.await.map(|made| (name, made)).map_err(|_| Refusal::silent()),
+    }
 }

@@ -51,8 +51,13 @@ impl Workplace for Tiny {
 }
 
 /// A server for all of these tests; the process ends it.
-static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/alara-tiny.gguf");
+static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| serve("models/alara-tiny.gguf"));
+
+/// Another one, whose model is an encoder.
+static ENCODER: LazyLock<SocketAddr> = LazyLock::new(|| serve("tests/fixtures/embedding/bert.gguf"));
+
+fn serve(file: &str) -> SocketAddr {
+    let file = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
     let options = alara_engine::Options { parallel: 4, ..alara_engine::Options::default() };
     let engine = Engine::load(&Gguf::open(file.as_ref()).unwrap(), &options).unwrap();
     let options = Options {
@@ -75,11 +80,15 @@ static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| {
     let address = server.address();
     std::thread::spawn(move || server.run());
     address
-});
+}
 
 /// Status, head and body of an answer.
 fn ask(method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
-    let mut stream = TcpStream::connect(*ADDRESS).unwrap();
+    ask_at(*ADDRESS, method, path, headers, body)
+}
+
+fn ask_at(address: SocketAddr, method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
     let length = body.len();
     let head = format!(
@@ -304,6 +313,86 @@ fn models_are_told_as_each_client_reads_them() {
 }
 
 #[test]
+fn all_formats_give_the_same_vectors() {
+    let texts = json!(["the house in the forest", "a cat"]);
+    let openai = post("/v1/embeddings", json!({"model": MODEL, "input": texts}));
+    let vectors: Vec<&Value> = (0..2).map(|index| &openai["data"][index]["embedding"]).collect();
+    let numbers: Vec<f64> = vectors[0].as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
+    let length = numbers.iter().map(|x| x * x).sum::<f64>();
+    assert!((length - 1.0).abs() < 1e-5 && vectors[0] != vectors[1], "{length}");
+    let ollama = post("/api/embed", json!({"model": format!("{MODEL}:latest"), "input": texts}));
+    assert_eq!((&ollama["embeddings"][0], &ollama["embeddings"][1]), (vectors[0], vectors[1]));
+    assert_eq!((&ollama["model"], &ollama["load_duration"]), (&json!(MODEL), &json!(0)));
+    assert_eq!(ollama["prompt_eval_count"], openai["usage"]["prompt_tokens"]);
+    let old = post("/api/embeddings", json!({"model": MODEL, "prompt": texts[1]}));
+    assert_eq!(&old["embedding"], vectors[1]);
+    let tokens = post("/tokenize", json!({"content": texts[1], "add_special": true, "parse_special": false}));
+    let dimensions = numbers.len();
+    let body = json!({"model": "small", "input": tokens["tokens"], "dimensions": dimensions});
+    let of_tokens = post("/embeddings", body);
+    assert_eq!((&of_tokens["data"][0]["embedding"], &of_tokens["model"]), (vectors[1], &json!("small")));
+    let body = json!({"model": MODEL, "input": "a cat", "encoding_format": "base64"});
+    let base64 = post("/v1/embeddings", body);
+    let text = base64["data"][0]["embedding"].as_str().unwrap();
+    assert_eq!(text.len(), (4 * dimensions).div_ceil(3) * 4);
+}
+
+#[test]
+fn embeddings_that_cant_be_are_refused_by_name() {
+    let check = |path: &str, body: Value, status: u16, expected: &str| {
+        let (found, _, body) = ask("POST", path, "", &body.to_string());
+        assert!(found == status && body.contains(expected), "{found} {body}");
+    };
+    check("/v1/embeddings", json!({"model": MODEL, "input": ["x", ""]}), 400, "`input[1]` is empty");
+    check("/v1/embeddings", json!({"model": MODEL}), 400, "`input` is missing");
+    check("/v1/embeddings", json!({"input": "x"}), 400, "`model` is missing");
+    check("/v1/embeddings", json!({"model": MODEL, "input": "x", "dimensions": 2}), 400, "`dimensions` is 2");
+    check("/v1/embeddings", json!({"model": MODEL, "input": [4_000_000]}), 400, "outside the vocabulary");
+    check(
+        "/v1/embeddings",
+        json!({"model": MODEL, "input": vec![1; 40_000]}),
+        400,
+        "context_length_exceeded",
+    );
+    check("/api/embed", json!({"model": MODEL, "input": ""}), 400, "`input` is empty");
+    let long = json!({"model": MODEL, "input": "x ".repeat(40_000), "truncate": false});
+    check("/api/embed", long, 400, "an input of ");
+    check("/api/embeddings", json!({"model": MODEL, "prompt": ["x"]}), 400, "`prompt` must be a string");
+    let (status, head, _) =
+        ask("POST", "/v1/embeddings", "", &json!({"model": MODEL, "input": "x", "surprise": 1}).to_string());
+    assert!(status == 200 && head.contains("ignored: surprise"), "{head}");
+}
+
+#[test]
+fn an_encoder_embeds_and_says_that_it_does_not_chat() {
+    let ask = |path: &str, body: Value| {
+        let (status, _, body) = ask_at(*ENCODER, "POST", path, "", &body.to_string());
+        (status, serde_json::from_str::<Value>(&body).unwrap())
+    };
+    let (status, body) = ask("/v1/embeddings", json!({"model": "bert.gguf", "input": ["the cat", "a cat."]}));
+    assert_eq!((status, body["data"][1]["embedding"].as_array().map(Vec::len)), (200, Some(64)), "{body}");
+    // [CLS] the cat [SEP], [CLS] a cat .
+    // [SEP]
+    assert_eq!(body["usage"]["prompt_tokens"], 9);
+    let long = "cat ".repeat(200);
+    let (status, body) = ask("/v1/embeddings", json!({"model": "bert.gguf", "input": long}));
+    assert_eq!((status, &body["error"]["code"]), (400, &json!("context_length_exceeded")));
+    let (status, body) = ask("/api/embed", json!({"model": "bert.gguf", "input": long}));
+    assert_eq!((status, &body["prompt_eval_count"]), (200, &json!(64)));
+    let said = json!([{"role": "user", "content": "hello"}]);
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"model": "bert.gguf", "messages": said})),
+        ("/v1/chat/completions", json!({"model": "bert.gguf", "messages": said, "stream": true})),
+        ("/v1/completions", json!({"model": "bert.gguf", "prompt": "hello"})),
+        ("/v1/messages", json!({"model": "bert.gguf", "max_tokens": 9, "messages": said})),
+        ("/api/chat", json!({"model": "bert.gguf", "messages": said})),
+    ] {
+        let (status, body) = ask(path, body);
+        assert!(status == 400 && body.to_string().contains("is an encoder"), "{path}: {status} {body}");
+    }
+}
+
+#[test]
 fn refusals_have_the_shape_of_their_format() {
     let refused = |path: &str, body: &str| {
         let (status, _, body) = ask("POST", path, "", body);
@@ -323,9 +412,10 @@ fn refusals_have_the_shape_of_their_format() {
     let (status, body) =
         refused("/api/chat", "{\"model\": \"x\", \"messages\": [{\"role\": \"user\", \"content\": \"x\"}]}");
     assert!(status == 404 && body["error"].as_str().unwrap().contains("no model `x`"), "{body}");
-    for path in ["/v1/embeddings", "/api/embed", "/api/embeddings"] {
-        assert_eq!(refused(path, "{\"model\": \"small\", \"input\": \"x\"}").0, 400);
-    }
+    let (status, body) = refused("/v1/embeddings", "{\"model\": \"small\", \"input\": []}");
+    assert_eq!((status, &body["error"]["param"]), (400, &json!("input")));
+    let (status, body) = refused("/api/embed", "{\"model\": \"x\", \"input\": \"x\"}");
+    assert!(status == 404 && body["error"].as_str().unwrap().contains("no model `x`"), "{body}");
     let (status, body) =
         refused("/v1/completions", "{\"model\": \"small\", \"prompt\": \"a\", \"suffix\": \"b\"}");
     assert!(status == 400 && body["error"]["message"].as_str().unwrap().contains("fill in text"), "{body}");

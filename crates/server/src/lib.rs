@@ -16,6 +16,7 @@ mod body;
 mod client_tools;
 mod connections;
 mod dispatch;
+mod embeddings;
 mod fields;
 mod history;
 mod infill;

@@ -63,11 +63,6 @@ impl Refusal {
         Refusal::new(400, "invalid_request_error", message).coded("not_supported")
     }
 
-    /// No model of the engine makes embeddings yet.
-    pub fn no_embeddings() -> Self {
-        Refusal::unable("this server makes no embeddings: the engine loads no model for them yet")
-    }
-
     /// The model repeats itself in a call of `tool`, and nothing closes the call.
     pub fn repetition(tool: &str) -> Self {
         let message = format!(
@@ -136,6 +131,7 @@ impl From<&ModelError> for Refusal {
             return Refusal::full(error);
         }
         let param = match error.cause().downcast_ref() {
+            Some(EngineError::Encoder { .. }) => return Refusal::unable(chain(error)),
             Some(EngineError::Grammar(error)) => match error {
                 GrammarError::Schema { .. } | GrammarError::Build { tools: 0, .. } => "response_format",
                 GrammarError::Grammar { .. } => "grammar",

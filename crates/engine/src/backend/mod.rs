@@ -435,6 +435,12 @@ pub trait Backend: std::fmt::Debug {
     /// As [`Backend::embed`].
     fn relu_squared(&mut self, x: Self::Array) -> Result<Self::Array>;
 
+    /// The exact GELU, by the error function, elementwise.
+    ///
+    /// # Errors
+    /// As [`Backend::embed`].
+    fn gelu_erf(&mut self, x: Self::Array) -> Result<Self::Array>;
+
     /// The rows `rows` of `x`.
     ///
     /// # Errors

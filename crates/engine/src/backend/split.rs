@@ -385,6 +385,10 @@ impl<D: Backend, H: Backend> Backend for Split<D, H> {
         at!(self, x, [], [], |backend, x| backend.relu_squared(x))
     }
 
+    fn gelu_erf(&mut self, x: Self::Array) -> Result<Self::Array> {
+        at!(self, x, [], [], |backend, x| backend.gelu_erf(x))
+    }
+
     fn rows(&mut self, x: &Self::Array, rows: &[usize]) -> Result<Self::Array> {
         at!(self, x, [], [], |backend, x| backend.rows(x, rows))
     }

@@ -1,6 +1,7 @@
 //! The face of the engine: load a model, generate turns.
 //! One thread owns the model and serves all requests together.
 
+mod embed;
 mod events;
 mod sampling;
 mod segments;
@@ -27,6 +28,9 @@ use crate::cache::disk::{self, Disk, Fingerprint};
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
 use crate::decoder::Decoder;
+use crate::device::Device;
+use crate::embedding::Pooling;
+use crate::encoder::Encoder;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::{Constraint, Grammar, to_lark};
@@ -41,10 +45,11 @@ use crate::sequence::{Listener, Logprobs, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+pub use embed::{EmbedInput, Embeddings};
 pub use events::Events;
 use sampling::sampler;
 use segments::{Renderer, Segments};
-use serve::start;
+use serve::{Job, start};
 pub use template::{Chosen, chat_template};
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
@@ -167,7 +172,11 @@ pub struct Engine {
     context: usize,
     /// Tokens that the KV cache holds.
     capacity: usize,
-    jobs: Option<mpsc::Sender<Sequence>>,
+    /// Whether it makes embeddings only.
+    encoder: bool,
+    /// How embeddings are made of states; `None`: the model makes none.
+    pooling: Option<Pooling>,
+    jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -201,14 +210,16 @@ impl Engine {
         let architecture = Architecture::of(gguf)?;
         let (context, config) = cache_config(gguf, &architecture, options)?;
         let model = Model { gguf, architecture: &architecture, config: &config, kv: options.kv, context };
-        let resolved = options.offload.open(&model)?;
+        let resolved = resolve(&model, options)?;
         if let Some(available) = options.memory {
             resolved.host(&model.breakdown()?, options.host_bytes).check(gguf.name(), context, available)?;
         }
         let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
         let vocabulary = tokenizer.clone();
         let grammar = Grammar::new(move || vocabulary.env());
-        let chosen = chat_template(gguf, &tokenizer, options.chat_template.as_deref())?;
+        // An encoder has no conversations, and its file no template.
+        let given = if architecture.encoder { Some("") } else { options.chat_template.as_deref() };
+        let chosen = chat_template(gguf, &tokenizer, given)?;
         let control = tokenizer.control_texts().map(String::from).collect();
         let template = chosen.template;
         let format = options.tool_format.or_else(|| template.format());
@@ -218,7 +229,11 @@ impl Engine {
 
         let (jobs, queue) = mpsc::channel();
         let start = Start { model, options, tokenizer: &tokenizer, queue };
-        let note = resolved.note();
+        let note =
+            match architecture.encoder && !matches!(options.offload.device, Device::Cpu | Device::Candle) {
+                true => Some(format!("{} is an encoder, which the CPU computes", gguf.name())),
+                false => resolved.note(),
+            };
         let (thread, invariant) = begin(start, resolved)?;
         Ok(Engine {
             name: gguf.name().into(),
@@ -241,6 +256,8 @@ impl Engine {
             segments: Segments::default(),
             context,
             capacity: config.full.blocks * config.full.block_tokens,
+            encoder: architecture.encoder,
+            pooling: Pooling::of(gguf, &architecture)?,
             jobs: Some(jobs),
             thread: Some(thread),
         })
@@ -262,7 +279,7 @@ impl Engine {
         let architecture = Architecture::of(gguf)?;
         let (context, config) = cache_config(gguf, &architecture, options)?;
         let model = Model { gguf, architecture: &architecture, config: &config, kv: options.kv, context };
-        let estimate = options.offload.open(&model)?.host(&model.breakdown()?, options.host_bytes);
+        let estimate = resolve(&model, options)?.host(&model.breakdown()?, options.host_bytes);
         if let Some(available) = options.memory {
             estimate.check(gguf.name(), context, available)?;
         }
@@ -296,6 +313,11 @@ impl Engine {
         &self.sampling
     }
 
+    /// Whether the model is an encoder, which makes embeddings and writes no text.
+    pub fn is_encoder(&self) -> bool {
+        self.encoder
+    }
+
     /// Most tokens of a sequence.
     pub fn context(&self) -> usize {
         self.context
@@ -317,7 +339,7 @@ impl Engine {
     /// # Errors
     /// If the template refuses the request.
     pub fn prompt(&self, request: &Request) -> Result<String> {
-        let (prompt, _) = self.renderer().prompt(&self.completed(request))?;
+        let (prompt, _) = self.renderer()?.prompt(&self.completed(request))?;
         let placeholders = prompt.placeholders.iter();
         Ok(placeholders.fold(prompt.text, |text, (stand_in, plain)| text.replace(*stand_in, plain)))
     }
@@ -327,7 +349,7 @@ impl Engine {
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
     pub fn prompt_tokens(&self, request: &Request) -> Result<Vec<u32>> {
-        let (_, tokens) = self.renderer().prompt(&self.completed(request))?;
+        let (_, tokens) = self.renderer()?.prompt(&self.completed(request))?;
         Ok(tokens)
     }
 
@@ -338,18 +360,22 @@ impl Engine {
     /// As [`Engine::prompt_tokens`].
     pub fn answer_tokens(&self, request: &Request) -> Result<Vec<u32>> {
         let Some(answer) = &request.answer else { return Ok(Vec::new()) };
-        self.renderer().answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
+        self.renderer()?.answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
     }
 
-    fn renderer(&self) -> Renderer<'_> {
+    /// What makes prompts; an encoder has none.
+    fn renderer(&self) -> Result<Renderer<'_>> {
+        if self.encoder {
+            return Err(Error::Encoder { model: self.name.clone() });
+        }
         let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
-        Renderer {
+        Ok(Renderer {
             template: &self.template,
             format: self.format.unwrap_or(Format::generic()),
             tokenizer: &self.tokenizer,
             control: &self.control,
             now,
-        }
+        })
     }
 
     /// How calls are written; `None` = the chat template shows a way that is not known.
@@ -374,6 +400,7 @@ impl Engine {
     /// If a tool's schema can't be honoured, or the prompt does not fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
+        let by = self.renderer()?;
         if !request.tools.is_empty() {
             let Some(format) = self.format else {
                 return Err(Error::NoToolFormat { model: self.name.clone() });
@@ -382,7 +409,6 @@ impl Engine {
         }
         let request = self.completed(request);
         let request = request.as_ref();
-        let by = self.renderer();
         let (prompt, tokens) = by.prompt(request)?;
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
@@ -474,7 +500,7 @@ impl Engine {
             }
         }
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
-        jobs.send(first).map_err(|_| Error::Stopped)?;
+        jobs.send(Job::Turn(Box::new(first))).map_err(|_| Error::Stopped)?;
         Ok(Events { receiver, cancelled, ended: false })
     }
 
@@ -511,7 +537,7 @@ struct Start<'a> {
     model: Model<'a>,
     options: &'a Options,
     tokenizer: &'a Tokenizer,
-    queue: mpsc::Receiver<Sequence>,
+    queue: mpsc::Receiver<Job>,
 }
 
 impl Start<'_> {
@@ -522,8 +548,17 @@ impl Start<'_> {
     where
         B: Backend + Send + 'static,
         Pool<B>: Send + 'static,
+        Encoder<B>: Send + 'static,
     {
         let Start { model: Model { gguf, architecture, config, .. }, options, tokenizer, queue } = self;
+        let failed = |error: std::io::Error| Error::Backend {
+            operation: "start the engine's thread".into(),
+            message: error.to_string(),
+        };
+        if architecture.encoder {
+            let encoder = Encoder::load(gguf, architecture, backend, config.context)?;
+            return Ok((embed::start(encoder, queue).map_err(failed)?, false));
+        }
         let decoder = Decoder::load_as(gguf, architecture, backend, config, options.kv)?;
         let invariant = decoder.is_row_invariant();
         let is_long = Facts::new(gguf, architecture)?.is_long(config.context)?;
@@ -535,12 +570,17 @@ impl Start<'_> {
             .with_disk(disk)
             .with_host_tier(host_bytes)
             .with_steady_decoding(options.steady);
-        let thread = start(pool, queue);
-        let thread = thread.map_err(|error| Error::Backend {
-            operation: "start the engine's thread".into(),
-            message: error.to_string(),
-        })?;
-        Ok((thread, invariant))
+        Ok((start(pool, queue).map_err(failed)?, invariant))
+    }
+}
+
+/// Who computes a model.
+/// An encoder is small, and has no cache: it stays on the CPU.
+fn resolve(model: &Model, options: &Options) -> Result<ResolvedDevice> {
+    match (model.architecture.encoder, options.offload.device) {
+        (true, Device::Candle) => Ok(ResolvedDevice::Candle),
+        (true, _) => Ok(ResolvedDevice::Cpu),
+        (false, _) => options.offload.open(model),
     }
 }
 
@@ -604,6 +644,8 @@ mod call_tests;
 mod disk_tests;
 #[cfg(test)]
 mod draft_tests;
+#[cfg(test)]
+mod embed_tests;
 #[cfg(test)]
 mod full_tests;
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The thread that owns a model: it takes requests in, steps all that run together, and writes what
 //! the disk is to keep meanwhile.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::embed::{EmbedJob, embed_next};
 use crate::backend::Backend;
 use crate::pool::{Pool, SequenceData, WriteProgress};
 use crate::prompt_lookup::AnswerHistories;
@@ -13,10 +15,18 @@ use crate::schedule::STEP_TOKENS;
 use crate::sequence::Sequence;
 use crate::{Error, Result};
 
+/// What the thread is asked for.
+pub enum Job {
+    /// A turn.
+    Turn(Box<Sequence>),
+    /// An embedding.
+    Embed(EmbedJob),
+}
+
 /// Starts the thread that owns the model.
 pub(super) fn start<B: Backend + Send + 'static>(
     pool: Pool<B>,
-    queue: mpsc::Receiver<Sequence>,
+    queue: mpsc::Receiver<Job>,
 ) -> std::io::Result<JoinHandle<()>>
 where
     Pool<B>: Send,
@@ -30,7 +40,7 @@ const DISK_BEAT: Duration = Duration::from_millis(5);
 /// The next request.
 /// Until it comes, what is queued for the disk is written; `None` once nobody can send one and all
 /// is written, or took too long.
-fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Option<Sequence> {
+fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Job>) -> Option<Job> {
     let mut ended = None;
     loop {
         // A file that can't be made is no matter of a request.
@@ -40,7 +50,7 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Opti
             WriteProgress::Busy => DISK_BEAT,
         };
         match jobs.recv_timeout(wait) {
-            Ok(sequence) => return Some(sequence),
+            Ok(job) => return Some(job),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
                 if ended.get_or_insert_with(Instant::now).elapsed() >= pool.patience() {
@@ -52,19 +62,33 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Sequence>) -> Opti
     }
 }
 
-/// Serves requests until nobody can send one: each step computes a part of every running sequence.
-fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
+/// Serves requests until nobody can send one: each step computes a part of every running sequence,
+/// and before it one text is embedded.
+fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Job>) {
     let mut running: Vec<Sequence> = Vec::new();
     let mut answers = AnswerHistories::default();
+    let mut texts = VecDeque::new();
+    // Whether a text may find memory: not again before a sequence has finished.
+    let mut may_fit = true;
     loop {
-        if running.is_empty() {
-            match next(&mut pool, jobs) {
-                Some(sequence) => admit(sequence, &mut running),
+        let first = match running.is_empty() && texts.is_empty() {
+            true => match next(&mut pool, jobs) {
                 None => return,
+                first => first,
+            },
+            false => None,
+        };
+        for job in first.into_iter().chain(jobs.try_iter()) {
+            match job {
+                Job::Turn(sequence) => admit(*sequence, &mut running),
+                Job::Embed(text) => texts.push_back(text),
             }
         }
-        while let Ok(sequence) = jobs.try_recv() {
-            admit(sequence, &mut running);
+        if may_fit || running.is_empty() {
+            may_fit = embed_next(&mut pool, &mut texts, !running.is_empty());
+        }
+        if running.is_empty() {
+            continue;
         }
         if let Err(error) = step(&mut pool, &mut running, &answers) {
             for sequence in &mut running {
@@ -76,6 +100,7 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Sequence>) {
         let (finished, rest): (Vec<_>, Vec<_>) =
             running.into_iter().partition(|sequence| sequence.data.finished);
         running = rest;
+        may_fit |= !finished.is_empty();
         for mut sequence in finished {
             pool.finish(&mut sequence.data);
             if sequence.lookup.is_some() {

@@ -66,9 +66,12 @@ impl<B: Backend> Ffn<B> {
     /// If the backend fails.
     pub fn apply(&self, backend: &mut B, x: &B::Array) -> Result<B::Array> {
         let [gate, up] = match &self.gate_up {
-            GateUp::Up(up, Ungated::ReluSquared) => {
+            GateUp::Up(up, function) => {
                 let up = up.apply(backend, x)?;
-                let hidden = backend.relu_squared(up)?;
+                let hidden = match function {
+                    Ungated::ReluSquared => backend.relu_squared(up)?,
+                    Ungated::Gelu => backend.gelu_erf(up)?,
+                };
                 return self.down.apply(backend, &hidden);
             }
             GateUp::Separate([gate, up]) => Linear::apply_all([gate, up], backend, x)?,

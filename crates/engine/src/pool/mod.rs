@@ -14,7 +14,7 @@ use crate::cache::{Cache, CacheConfig, Hit, OutOfMemory, Prefix, Prefixes, SlotI
 use crate::decoder::{Decoder, Observer};
 use crate::logits::StepLogits;
 use crate::prompt_lookup::Acceptance;
-use crate::schedule::StepTimes;
+use crate::schedule::{STEP_TOKENS, StepTimes};
 use crate::{Error, Result};
 pub use disk::WriteProgress;
 pub use step::{FoundPrefix, SequenceData};
@@ -109,6 +109,11 @@ impl<B: Backend> Pool<B> {
         self.decoder.vocabulary()
     }
 
+    /// D, the width of a state.
+    pub fn width(&self) -> usize {
+        self.decoder.width()
+    }
+
     /// Tokens that the cache holds in all.
     pub fn capacity(&self) -> usize {
         self.cache.capacity()
@@ -199,27 +204,43 @@ impl<B: Backend> Pool<B> {
         inputs: &mut [StepInput],
         observer: Option<Observer>,
     ) -> Result<Option<B::Array>> {
-        let mut step = Step::default();
-        for input in inputs.iter() {
-            step.tokens.extend_from_slice(input.tokens);
-            step.tokens.extend_from_slice(input.drafted);
-            let end = step.tokens.len();
-            step.outputs.extend(end - input.outputs..end);
-            step.spans.push(Span {
-                rows: input.rows(),
-                past: input.table.len(),
-                blocks: input.table.full().iter().map(|block| block.0).collect(),
-                windowed: input.table.windowed().iter().map(|block| block.0).collect(),
-                slot: input.table.slot(),
-                saves: input.saves.clone(),
-            });
-        }
+        let step = step_of(inputs);
         let logits = self.decoder.forward(&step, observer)?;
         for input in inputs {
             let rows = input.rows();
             input.table.advance(rows);
         }
         Ok(logits)
+    }
+
+    /// Hands the states of `tokens`, which are a text by themselves, to `take`, as
+    /// [`Decoder::states`] gives them, in order.
+    /// Nothing is found in the cache, nor cached: states of tokens that are cached would be
+    /// missing.
+    /// False if there are too few blocks beside those that are held; then it begins again when it
+    /// is asked again.
+    ///
+    /// # Errors
+    /// If a token is out of range or the backend fails.
+    pub fn states(&mut self, tokens: &[u32], take: &mut dyn FnMut(&[f32])) -> Result<bool> {
+        let mut table = Table::default();
+        let computed = self.states_in(&mut table, tokens, take);
+        self.release(table);
+        computed
+    }
+
+    fn states_in(&mut self, table: &mut Table, tokens: &[u32], take: &mut dyn FnMut(&[f32])) -> Result<bool> {
+        for tokens in tokens.chunks(STEP_TOKENS) {
+            if !self.reserve(table, tokens.len())? {
+                return Ok(false);
+            }
+            let (drafted, outputs) = (&[][..], tokens.len());
+            let step =
+                step_of(&[StepInput { table: &mut *table, tokens, drafted, outputs, saves: Vec::new() }]);
+            take(&self.decoder.states(&step)?);
+            table.advance(tokens.len());
+        }
+        Ok(true)
     }
 
     /// The logits of a step, to be sampled from.
@@ -237,6 +258,26 @@ impl<B: Backend> Pool<B> {
         }
         self.forward(&mut [StepInput { table, tokens, drafted: &[], outputs, saves: Vec::new() }])
     }
+}
+
+/// The step that computes `inputs`.
+fn step_of(inputs: &[StepInput]) -> Step {
+    let mut step = Step::default();
+    for input in inputs {
+        step.tokens.extend_from_slice(input.tokens);
+        step.tokens.extend_from_slice(input.drafted);
+        let end = step.tokens.len();
+        step.outputs.extend(end - input.outputs..end);
+        step.spans.push(Span {
+            rows: input.rows(),
+            past: input.table.len(),
+            blocks: input.table.full().iter().map(|block| block.0).collect(),
+            windowed: input.table.windowed().iter().map(|block| block.0).collect(),
+            slot: input.table.slot(),
+            saves: input.saves.clone(),
+        });
+    }
+    step
 }
 
 #[cfg(test)]

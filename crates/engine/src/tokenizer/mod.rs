@@ -153,6 +153,11 @@ impl Tokenizer {
         Ok(first.into_iter().chain(text).chain(self.core.last).collect())
     }
 
+    /// The token that [`encode_whole`](Self::encode_whole) puts after a text, if it does.
+    pub fn closing(&self) -> Option<u32> {
+        self.core.last
+    }
+
     /// Tokens of a text that stands within another one.
     /// Control tokens are recognized.
     ///

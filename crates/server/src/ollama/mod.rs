@@ -2,6 +2,7 @@
 //! The answer is written by [`writer`]; what models there are is told by [`catalog`].
 
 mod catalog;
+mod embed;
 mod pull;
 mod writer;
 
@@ -29,8 +30,8 @@ pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/api/chat", post(chat))
         .route("/api/generate", post(generate))
-        .route("/api/embed", post(embed))
-        .route("/api/embeddings", post(embed))
+        .route("/api/embed", post(embed::post))
+        .route("/api/embeddings", post(embed::post_one))
         .route("/api/tags", get(catalog::tags))
         .route("/api/ps", get(catalog::ps))
         .route("/api/show", post(catalog::show))
@@ -76,11 +77,6 @@ async fn load(shared: &Arc<Shared>, route: Route, asked: InnerRequest) -> Result
     let (loading, model) = (shared.clone(), name.clone());
     blocking(move || loading.keep_loaded(&model, asked.keep_alive, goes)).await?;
     Ok(json_of(&writer::nothing(route, &name, if goes { "unload" } else { "load" })))
-}
-
-/// Refused, as by every route for embeddings.
-async fn embed() -> Refusal {
-    Refusal::no_embeddings()
 }
 
 async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {

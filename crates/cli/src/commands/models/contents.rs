@@ -166,7 +166,9 @@ impl Contents {
         let types = types(gguf);
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
         let template = text("tokenizer.chat_template").filter(|template| !template.trim().is_empty());
-        if let Some(tokenizer) = &tokenizer
+        // An encoder needs none.
+        let is_encoder = Architecture::of(gguf).is_ok_and(|architecture| architecture.encoder);
+        if let Some(tokenizer) = tokenizer.as_ref().filter(|_| !is_encoder)
             && let Err(problem) = chat_template(gguf, tokenizer, None)
         {
             problems.push(problem.to_string());
@@ -277,6 +279,10 @@ fn placement(
     offload: &Offload,
 ) -> alara_engine::Result<Option<GpuPlacement>> {
     let parts = MemoryBreakdown::of(gguf, context, kv)?;
+    if parts.blocks.is_empty() {
+        // An encoder stays on the CPU.
+        return Ok(None);
+    }
     let Some((gpu_memory, placed)) = offload.plan(&parts)? else { return Ok(None) };
     let (device, layers) = (offload.device.to_string(), parts.blocks.len());
     Ok(Some(match placed {

@@ -66,7 +66,10 @@ enum Reason {
 
 impl<E: Into<alara_engine::Error>> From<E> for Reason {
     fn from(error: E) -> Self {
-        Reason::Failed(error.into().to_string())
+        match error.into() {
+            error @ alara_engine::Error::Encoder { .. } => Reason::Skipped(error.to_string()),
+            error => Reason::Failed(error.to_string()),
+        }
     }
 }
 

@@ -368,6 +368,10 @@ impl Backend for Candle {
         x.relu().and_then(|x| x.sqr()).during("squared ReLU")
     }
 
+    fn gelu_erf(&mut self, x: Tensor) -> Result<Tensor> {
+        x.gelu_erf().during("GELU")
+    }
+
     fn rows(&mut self, x: &Tensor, rows: &[usize]) -> Result<Tensor> {
         let ids: Vec<u32> = rows.iter().map(|&row| row as u32).collect();
         Tensor::new(ids, &self.device).and_then(|ids| x.index_select(&ids, 0)).during("rows")

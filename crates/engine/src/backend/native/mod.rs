@@ -521,6 +521,12 @@ impl Backend for Native {
         Ok(x)
     }
 
+    fn gelu_erf(&mut self, mut x: Array) -> Result<Array> {
+        let _timer = self.timed("gate");
+        kernels::gelu_erf(&self.cpu, x.numbers_mut());
+        Ok(x)
+    }
+
     fn rows(&mut self, x: &Array, rows: &[usize]) -> Result<Array> {
         let mut y = self.arena.array(rows.len(), x.width());
         for (row, &at) in y.numbers_mut().chunks_exact_mut(x.width()).zip(rows) {

@@ -1,0 +1,68 @@
+//! `POST /api/embed`, and `/api/embeddings`, which it has replaced
+//! (<https://github.com/ollama/ollama/blob/main/docs/api.md#generate-embeddings>).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use serde_json::{Value, json};
+
+use super::catalog::named;
+use crate::body;
+use crate::dispatch::Shared;
+use crate::embeddings::{Asked, embed, inputs, number};
+use crate::fields::Fields;
+use crate::refusal::Refusal;
+use crate::response::{Ignored, json_of};
+
+/// Several texts, or one.
+pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let begun = Instant::now();
+    let mut fields = body::fields(&shared, request).await?;
+    let asked = read(&shared, &mut fields, "input")?;
+    let ignored = fields.ignored();
+    let (model, made) = embed(&shared, asked).await?;
+    let embeddings: Value = made.vectors.iter().map(|vector| in_json(vector)).collect();
+    let total = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let body = json!({
+        "model": model, "embeddings": embeddings, "total_duration": total, "load_duration": 0,
+        "prompt_eval_count": made.tokens,
+    });
+    Ok(told(&body, ignored))
+}
+
+/// One text.
+pub async fn post_one(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let mut fields = body::fields(&shared, request).await?;
+    if fields.get("prompt").is_some_and(|prompt| !prompt.is_string()) {
+        return Err(fields.refuse("prompt", "must be a string"));
+    }
+    let asked = read(&shared, &mut fields, "prompt")?;
+    let ignored = fields.ignored();
+    let (_, made) = embed(&shared, asked).await?;
+    Ok(told(&json!({"embedding": in_json(made.vectors.first().map_or(&[], Vec::as_slice))}), ignored))
+}
+
+/// What is asked; as with Ollama, inputs that are too long are cut unless the request says no.
+fn read(shared: &Shared, fields: &mut Fields, field: &'static str) -> Result<Asked, Refusal> {
+    // How the model was loaded, and what only concerns tokens that are sampled.
+    fields.ignore(&["options", "keep_alive"]);
+    Ok(Asked {
+        model: Some(named(shared, &fields.needed("model")?)),
+        inputs: inputs(fields, field)?,
+        field,
+        truncate: fields.flag("truncate")?.unwrap_or(true),
+        dimensions: fields.limit("dimensions", 0)?.filter(|count| *count > 0),
+    })
+}
+
+fn in_json(vector: &[f32]) -> Value {
+    vector.iter().map(|&x| number(x)).collect()
+}
+
+fn told(body: &Value, ignored: Vec<String>) -> Response {
+    let mut response = json_of(body);
+    response.extensions_mut().insert(Ignored(ignored));
+    response
+}
