@@ -455,6 +455,38 @@ fn static_segments_are_in_canonical_order() {
     assert_eq!(names("three"), names("one"));
 }
 
+/// What is no jinx may stand on a list too, for tools that are run elsewhere.
+#[test]
+fn lists_name_tools_that_are_run_elsewhere() {
+    let npc_files = [
+        ("team.ctx", "forenpc: one\n"),
+        ("one.npc", "directive: d\njinxes: [lib/core/shell, 'get_*', Bash]\n"),
+        ("none.npc", "directive: d\njinxes: []\n"),
+        ("all.npc", "directive: d\njinxes: '*'\n"),
+        ("served.npc", "directive: d\nmcp_servers: [{name: s, command: s, tools: [query]}]\n"),
+        ("agents.md", "## guest\nBe kind.\n"),
+    ];
+    let check = |team: &Team, name: &str, expected: &[&str]| {
+        let tools = ["shell", "get_time", "Bash", "query", "other"];
+        let listed: Vec<&str> = tools.into_iter().filter(|tool| npc(team, name).lists(tool)).collect();
+        assert_eq!(listed, expected, "{name}");
+    };
+    let (team, _) = load(&npc_files);
+    let all = ["shell", "get_time", "Bash", "query", "other"];
+    check(&team, "one", &["shell", "get_time", "Bash"]);
+    check(&team, "none", &[]);
+    check(&team, "all", &all);
+    check(&team, "served", &["query"]);
+    check(&team, "guest", &all);
+    // A list for all NPCs is one of each.
+    let mut files = npc_files;
+    files[0].1 = "forenpc: one\njinxes: [other]\n";
+    let (team, _) = load(&files);
+    check(&team, "none", &["other"]);
+    check(&team, "served", &["query", "other"]);
+    check(&team, "guest", &["other"]);
+}
+
 /// Compatibility: "agents.md / agents/".
 #[test]
 fn agents_in_markdown() {

@@ -104,7 +104,7 @@ fn tools_and_choices() {
         // One that is named is called once.
         assert_eq!(asked.request.parallel_tool_calls, !matches!(expected, ToolChoice::Named(_)));
         let names: Vec<&str> = asked.request.tools.iter().map(|tool| tool.name.as_str()).collect();
-        assert_eq!((names, asked.not_for_npcs()), (vec!["f", "g"], Some("tools")));
+        assert_eq!((names, asked.not_for_npcs()), (vec!["f", "g"], None));
         let strict: Vec<bool> = asked.request.tools.iter().map(|tool| tool.strict).collect();
         assert_eq!(strict, [true, false]);
         assert_eq!(asked.request.tools[1].parameters, json!({"type": "object", "properties": {}}));
