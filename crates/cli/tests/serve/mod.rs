@@ -4,6 +4,7 @@ mod access;
 mod ends;
 mod model;
 mod npcs;
+mod requests;
 mod routes;
 
 use std::io::{BufRead, BufReader, Read, Write};
