@@ -4,8 +4,8 @@ mod access;
 mod ends;
 mod model;
 mod npcs;
-mod requests;
 mod routes;
+mod table;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
