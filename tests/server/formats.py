@@ -35,8 +35,8 @@ def chat(turns, tools, demanded):
             case role:
                 body["messages"].append({"role": role, "content": said})
     if tools:
-        body |= {"tools": [{"type": "function", "function": tool} for tool in tools], "parallel_tool_calls": False}
-    return body | ({"tool_choice": "required"} if demanded else {})
+        body["tools"] = [{"type": "function", "function": tool} for tool in tools]
+    return body | ({"tool_choice": "required", "parallel_tool_calls": False} if demanded else {})
 
 
 def messages(turns, tools, demanded):
@@ -52,8 +52,7 @@ def messages(turns, tools, demanded):
                 body["messages"].append({"role": role, "content": said})
     if tools:
         body["tools"] = [{"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in tools]
-        body["tool_choice"] = {"type": "any" if demanded else "auto", "disable_parallel_tool_use": True}
-    return body
+    return body | ({"tool_choice": {"type": "any", "disable_parallel_tool_use": True}} if demanded else {})
 
 
 def responses(turns, tools, demanded):
@@ -67,12 +66,12 @@ def responses(turns, tools, demanded):
             case role:
                 body["input"].append({"role": role, "content": said})
     if tools:
-        body |= {"tools": [{"type": "function"} | tool for tool in tools], "parallel_tool_calls": False}
-    return body | ({"tool_choice": "required"} if demanded else {})
+        body["tools"] = [{"type": "function"} | tool for tool in tools]
+    return body | ({"tool_choice": "required", "parallel_tool_calls": False} if demanded else {})
 
 
 def ollama(turns, tools, _):
-    # Ollama's own defaults would draw otherwise, and its API knows calls one after the other.
+    # Ollama's own defaults would draw otherwise.
     body = {"model": "any", "messages": [{"role": "system", "content": SYSTEM}], "options": {
         "temperature": 0, "num_predict": TOKENS, "top_k": 0, "top_p": 1, "min_p": 0, "repeat_penalty": 1}}
     for kind, said in turns:

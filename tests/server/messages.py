@@ -37,7 +37,7 @@ CASES = [
     Case("a stream", POST, asked(stream=True), 200, {"[*].type": has("message_start", "content_block_start", "content_block_delta",
          "content_block_stop", "message_delta", "message_stop"), "[0].type": "message_start", "[0].message.type": "message",
          "[0].message.role": "assistant", "[0].message.content": [], "[0].message.usage": there, "[1].index": 0,
-         "[1].content_block.type": "text", "[*].delta.text": joined(some), "[-2].delta.stop_reason": one_of("end_turn", "max_tokens"),
+         "[1].content_block.type": "text", "[*].delta.text": all_of(some), "[-2].delta.stop_reason": one_of("end_turn", "max_tokens"),
          "[-2].usage.output_tokens": at_least(1), "[-1].type": "message_stop", "@text": matches("^event: message_start\ndata: ")}),
     Case("a stream tells at its start what the prompt cost", POST, asked(stream=True), 200, {
         "[0].message.usage.input_tokens": 0, "[-2].usage.input_tokens": at_least(0)}, "prompt_usage"),
