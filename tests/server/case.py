@@ -162,7 +162,8 @@ def joined(expected):
 
 def in_json(predicate):
     """JSON text whose value is that."""
-    return named(f"JSON of {predicate!r}", lambda value: predicate(json.loads(value)) if callable(predicate) else json.loads(value) == predicate)
+    check = predicate if callable(predicate) else lambda value: value == predicate
+    return named(f"JSON of {predicate!r}", lambda value: check(json.loads(value)))
 
 
 def other_than(value):

@@ -1,22 +1,32 @@
 """Why an answer isn't as with llama.cpp's server: what docs/serve.md says."""
 
 REASONS = {
-    "native": "`/completion`, `/infill` and `/embedding` are not there, and `/completions` is OpenAI's: `/v1/completions` (with `suffix`) and `/v1/embeddings` do the same, and every client knows them.",
+    "native":
+        "`/completion`, `/infill` and `/embedding` are not there, and `/completions` is OpenAI's: `/v1/completions` (with `suffix`) "
+        "and `/v1/embeddings` do the same, and every client knows them.",
     "rerank": "`/rerank` is not there: the engine loads no model for it.",
     "lora": "There are no LoRA adapters; `lora` is refused unless it is empty.",
-    "slots": "Slots are not told apart: any request takes any, `id_slot` is ignored, and what `/slots/N?action=save` is for, the prefix cache does by itself, on disk too.",
+    "slots":
+        "Slots are not told apart: any request takes any, `id_slot` is ignored, and what `/slots/N?action=save` is for, the prefix "
+        "cache does by itself, on disk too.",
     "load": "`/models/load` and `/models/unload` are not there: a model is loaded when it is asked for.",
-    "any_model": "A model that isn't there is an error 404, and none at all one of 400, unless `--any-model` says that every name means the model.",
+    "any_model":
+        "A model that isn't there is an error 404, and none at all one of 400, unless `--any-model` says that every name means the "
+        "model.",
     "no_answer": "`max_tokens` is at least 1: an answer of no tokens is none.",
     "samplers": "The order of samplers (`samplers`) is fixed, and another one is refused.",
     "response_fields": "`response_fields` is ignored: an answer has all of its fields.",
-    "kwargs": "`chat_template_kwargs` knows what turns reasoning on and off and bounds it; any other variable is refused, since no template is given it.",
+    "kwargs":
+        "`chat_template_kwargs` knows what turns reasoning on and off and bounds it; any other variable is refused, since no template "
+        "is given it.",
     "assistants": "A history may end with two messages of the assistant: they are taken as they are.",
     "timings": "`timings` are told where `timings_per_token` asks for them.",
     "progress": "`return_progress` is ignored: while a long prompt is computed, a stream has a comment every 10 s.",
     "stream_options": "`stream_options` without `stream` is refused, as with OpenAI.",
     "images": "Images, sound and files are refused with 400, not 500: to send them again doesn't help.",
-    "too_long": "A prompt that is too long is an error with OpenAI's code `context_length_exceeded`, which clients know; how many tokens it has is in the message.",
+    "too_long":
+        "A prompt that is too long is an error with OpenAI's code `context_length_exceeded`, which clients know; how many tokens it "
+        "has is in the message.",
     "methods": "A path that is there with another method is 405, not 404 or 501.",
     "default_tokens": "`/v1/completions` without `max_tokens`, or with -1, ends after 16 tokens, as with OpenAI.",
     "prompts": "Several prompts are answered whole, not in a stream.",
@@ -32,7 +42,9 @@ REASONS = {
     "kept_responses": "`/v1/responses` keeps answers, so that `previous_response_id` goes on with one.",
     "embeddings": "`/embeddings` answers as `/v1/embeddings` does; pooling is the model's.",
     "npcs": "`/models` has the NPCs of the team too: each is a model by its name.",
-    "generation_prompt": "`add_generation_prompt: false` says that words of the assistant at the end are not to be continued; it leaves the assistant's turn where it is.",
+    "generation_prompt":
+        "`add_generation_prompt: false` says that words of the assistant at the end are not to be continued; it leaves the assistant's"
+        " turn where it is.",
     "model_path": "`/props` doesn't tell where the model's file lies.",
     "metrics": "`/metrics` needs no flag, and its names begin with `alara_`.",
     "missing": "`/tokenize` without `content` and `/detokenize` without `tokens` are refused, not answered with nothing.",

@@ -22,19 +22,21 @@ TOKENS = 48
 
 
 def chat(turns, tools, demanded):
-    body = {"messages": [{"role": "system", "content": SYSTEM}], "max_tokens": TOKENS, "temperature": 0, "stream_options": {"include_usage": True}}
+    body = {"messages": [{"role": "system", "content": SYSTEM}], "max_tokens": TOKENS, "temperature": 0,
+         "stream_options": {"include_usage": True}}
     for kind, said in turns:
         match kind:
             case "call":
                 function = {"name": said[0], "arguments": json.dumps(said[1])}
-                body["messages"].append({"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]})
+                calls = [{"id": "call_1", "type": "function", "function": function}]
+                body["messages"].append({"role": "assistant", "content": None, "tool_calls": calls})
             case "result":
                 body["messages"].append({"role": "tool", "tool_call_id": "call_1", "content": said})
             case role:
                 body["messages"].append({"role": role, "content": said})
     if tools:
-        body |= {"tools": [{"type": "function", "function": tool} for tool in tools], "parallel_tool_calls": False}
-    return body | ({"tool_choice": "required"} if demanded else {})
+        body["tools"] = [{"type": "function", "function": tool} for tool in tools]
+    return body | ({"tool_choice": "required", "parallel_tool_calls": False} if demanded else {})
 
 
 def messages(turns, tools, demanded):
@@ -42,15 +44,15 @@ def messages(turns, tools, demanded):
     for kind, said in turns:
         match kind:
             case "call":
-                body["messages"].append({"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": said[0], "input": said[1]}]})
+                call = {"type": "tool_use", "id": "call_1", "name": said[0], "input": said[1]}
+                body["messages"].append({"role": "assistant", "content": [call]})
             case "result":
                 body["messages"].append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": said}]})
             case role:
                 body["messages"].append({"role": role, "content": said})
     if tools:
         body["tools"] = [{"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in tools]
-        body["tool_choice"] = {"type": "any" if demanded else "auto", "disable_parallel_tool_use": True}
-    return body
+    return body | ({"tool_choice": {"type": "any", "disable_parallel_tool_use": True}} if demanded else {})
 
 
 def responses(turns, tools, demanded):
@@ -64,18 +66,19 @@ def responses(turns, tools, demanded):
             case role:
                 body["input"].append({"role": role, "content": said})
     if tools:
-        body |= {"tools": [{"type": "function"} | tool for tool in tools], "parallel_tool_calls": False}
-    return body | ({"tool_choice": "required"} if demanded else {})
+        body["tools"] = [{"type": "function"} | tool for tool in tools]
+    return body | ({"tool_choice": "required", "parallel_tool_calls": False} if demanded else {})
 
 
 def ollama(turns, tools, _):
-    # Ollama's own defaults would draw otherwise, and its API knows calls one after the other.
+    # Ollama's own defaults would draw otherwise.
     body = {"model": "any", "messages": [{"role": "system", "content": SYSTEM}], "options": {
         "temperature": 0, "num_predict": TOKENS, "top_k": 0, "top_p": 1, "min_p": 0, "repeat_penalty": 1}}
     for kind, said in turns:
         match kind:
             case "call":
-                body["messages"].append({"role": "assistant", "content": "", "tool_calls": [{"function": {"name": said[0], "arguments": said[1]}}]})
+                call = {"function": {"name": said[0], "arguments": said[1]}}
+                body["messages"].append({"role": "assistant", "content": "", "tool_calls": [call]})
             case "result":
                 body["messages"].append({"role": "tool", "tool_name": CALL[0], "content": said})
             case role:
@@ -140,7 +143,8 @@ def of_responses_stream(events):
     named = {event["item"]["id"]: event["item"]["name"] for event in events
              if event["type"] == "response.output_item.added" and event["item"]["type"] == "function_call"}
     usage = events[-1]["response"]["usage"]
-    return text, [(named[event["item_id"]], json.loads(event["arguments"])) for event in done], usage["input_tokens"], usage["output_tokens"]
+    calls = [(named[event["item_id"]], json.loads(event["arguments"])) for event in done]
+    return text, calls, usage["input_tokens"], usage["output_tokens"]
 
 
 def of_ollama(body):

@@ -4,7 +4,8 @@ from case import Case, Kept, absent, all_of, at_least, has, lacks, longer, match
 
 TEXT = "What is the capital of France ?"
 MESSAGES = [{"role": "system", "content": "You are a test."}, {"role": "user", "content": "Hi there"}]
-TOOL = {"type": "function", "function": {"name": "look_up", "description": "Looks something up.", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {"type": "function", "function": {
+    "name": "look_up", "description": "Looks something up.", "parameters": {"type": "object", "properties": {}}}}
 NONE = {"error.message": some}
 
 
@@ -24,8 +25,10 @@ CASES = [
          differs="npcs", keep={"model": "data[0].id", "models": "data[*].id"}),
     Case("models with /v1", "GET /v1/models", holds={"data[*].id": Kept("models")}),
     Case("one of them", "GET /v1/models/alara-tiny.gguf", holds={"id": Kept("model"), "object": "model"}),
-    Case("slots", "GET /slots", holds={"": longer(0), "[0].id": 0, "[0].n_ctx": at_least(256), "[*].is_processing": all_of(lambda value: value is False), "[0].params": absent}),
-    Case("metrics", "GET /metrics", holds={"@headers.content-type": matches("^text/plain"), "@text": matches("# TYPE \\w+_requests_processing gauge")}, differs="metrics"),
+    Case("slots", "GET /slots", holds={"": longer(0), "[0].id": 0, "[0].n_ctx": at_least(256),
+         "[*].is_processing": all_of(lambda value: value is False), "[0].params": absent}),
+    Case("metrics", "GET /metrics", holds={
+        "@headers.content-type": matches("^text/plain"), "@text": matches("# TYPE \\w+_requests_processing gauge")}, differs="metrics"),
     Case("the page", "GET /", holds={"@text": matches("(?i)<!doctype html>"), "@headers.content-type": matches("^text/html")}),
     Case("tokenize", "POST /tokenize", {"content": TEXT}, holds={"tokens": longer(5)}, keep={"tokens": "tokens"}),
     Case("detokenize", "POST /detokenize", {"tokens": Kept("tokens")}, holds={"content": lambda value: value.strip() == TEXT}),
@@ -38,19 +41,23 @@ CASES = [
     Case("tokenize without content", "POST /tokenize", {}, 400, NONE, "missing"),
     Case("detokenize without tokens", "POST /detokenize", {}, 400, NONE, "missing"),
     Case("detokenize what isn't in the vocabulary", "POST /detokenize", {"tokens": [1 << 30]}, 400, NONE),
-    Case("apply-template", "POST /apply-template", {"messages": MESSAGES}, holds={"prompt": matches("You are a test\\..*Hi there.*assistant")}),
-    Case("apply-template with tools", "POST /apply-template", {"messages": MESSAGES, "tools": [TOOL]}, holds={"prompt": matches("look_up")}),
+    Case("apply-template", "POST /apply-template", {"messages": MESSAGES},
+         holds={"prompt": matches("You are a test\\..*Hi there.*assistant")}),
+    Case("apply-template with tools", "POST /apply-template", {"messages": MESSAGES, "tools": [TOOL]},
+         holds={"prompt": matches("look_up")}),
     Case("apply-template with no tools", "POST /apply-template", {"messages": MESSAGES, "tools": []}, holds={"prompt": lacks("look_up")}),
     Case("apply-template without the assistant's turn", "POST /apply-template", {"messages": MESSAGES, "add_generation_prompt": False},
          holds={"prompt": matches("assistant\n$")}, differs="generation_prompt"),
-    Case("apply-template with the assistant's turn begun", "POST /apply-template", {"messages": [*MESSAGES, {"role": "assistant", "content": "Hi, I"}]},
-         holds={"prompt": matches("assistant\nHi, I$")}),
-    Case("apply-template with parts", "POST /apply-template", {"messages": [{"role": "user", "content": [{"type": "text", "text": "Hi "}, {"type": "text", "text": "there"}]}]},
-         holds={"prompt": matches("Hi there")}, differs="parts"),
+    Case("apply-template with the assistant's turn begun", "POST /apply-template",
+         {"messages": [*MESSAGES, {"role": "assistant", "content": "Hi, I"}]}, holds={"prompt": matches("assistant\nHi, I$")}),
+    Case("apply-template with parts", "POST /apply-template", {"messages": [{"role": "user",
+         "content": [{"type": "text", "text": "Hi "}, {"type": "text", "text": "there"}]}]}, holds={"prompt": matches("Hi there")},
+         differs="parts"),
     Case("apply-template without messages", "POST /apply-template", {}, 400, NONE),
-    Case("a chat's words as Ollama's clients ask", "POST /api/chat", {"model": "any", "messages": MESSAGES, "stream": False, "options": {"num_predict": 4}},
-         holds={"message.role": "assistant", "message.content": text, "done": True}),
-    Case("what a model is", "POST /api/show", {"model": Kept("model")}, holds={"template": some, "model_info": there, "capabilities": has("completion")}),
+    Case("a chat's words as Ollama's clients ask", "POST /api/chat", {"model": "any", "messages": MESSAGES, "stream": False,
+         "options": {"num_predict": 4}}, holds={"message.role": "assistant", "message.content": text, "done": True}),
+    Case("what a model is", "POST /api/show", {"model": Kept("model")}, holds={"template": some, "model_info": there,
+         "capabilities": has("completion")}),
     Case("models as Ollama's clients know them", "GET /api/tags", holds={"models[0].name": Kept("model")}),
     missing("llama.cpp's own completion", "POST /completion", {"prompt": "a"}, "native"),
     missing("infill", "POST /infill", {"input_prefix": "int main() {", "input_suffix": "}"}, "native"),

@@ -37,7 +37,8 @@ SERVERS = {
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(name(file) for file in [*FILES, formats])} [default: all]")
+    names = [name(file) for file in [*FILES, formats]]
+    arguments.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(names)} [default: all]")
     arguments.add_argument("--alara", type=pathlib.Path, default=ROOT / "target/debug/alara", help="the server's binary")
     arguments.add_argument("--url", help="a server that runs already with --any-model; cases that take another one are left out")
     arguments.add_argument("--all", action="store_true", help="print the cases that hold, too")
@@ -45,7 +46,7 @@ def main():
     asked = arguments.parse_args()
     if asked.docs:
         return docs()
-    unknown = set(asked.files) - {name(file) for file in [*FILES, formats]}
+    unknown = set(asked.files) - set(names)
     if unknown:
         arguments.error(f"no such file: {', '.join(sorted(unknown))}")
     began = time.monotonic()

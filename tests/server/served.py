@@ -35,7 +35,8 @@ def served(binary, *arguments, token=None, keep_log=None):
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
             environment.pop(name, None)
         command = [pathlib.Path(binary).resolve(), "serve", "--port", "0", "--json", "--cache", "off", *map(str, arguments)]
-        process = subprocess.Popen(command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
+        process = subprocess.Popen(
+            command, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True, env=environment)
         try:
             line = process.stdout.readline()
             if not line:

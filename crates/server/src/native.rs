@@ -22,12 +22,18 @@ use crate::response::{Ignored, json_of};
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/health", get(health))
+        .route("/v1/health", get(health))
         .route("/metrics", get(metrics))
         .route("/props", get(props))
         .route("/slots", get(slots))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
         .route("/apply-template", post(apply_template))
+}
+
+/// Whether a path tells that the server is there, which anybody may ask, and often does.
+pub fn is_health(path: &str) -> bool {
+    matches!(path, "/health" | "/v1/health")
 }
 
 async fn health() -> Response {

@@ -67,7 +67,8 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
             (origin, response)
         }
         Ok(origin) => {
-            let need = if path == "/health" || page::is_page(&path) { Need::Nothing } else { Need::Token };
+            let need =
+                if native::is_health(&path) || page::is_page(&path) { Need::Nothing } else { Need::Token };
             match shared.access.token(request.headers(), need) {
                 Ok(()) => (origin, next.run(request).await),
                 Err(refusal) => (origin, refusal.into_response()),
@@ -94,7 +95,7 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     }
     let status = response.status().as_u16();
     shared.metrics.request(status);
-    if path != "/health" {
+    if !native::is_health(&path) {
         let took = begun.elapsed().as_secs_f64();
         shared.workplace.log(&format!("{method} {path} {status} {took:.2} s{told}"));
     }

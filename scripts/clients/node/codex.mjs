@@ -45,8 +45,8 @@ async function codex(...args) {
       "exec", "--skip-git-repo-check", "-s", "read-only", "-C", `${process.env.HOME}/work`, "--json", ...args,
     ], { env: { ...process.env, CODEX_HOME: home, ALARA_KEY: KEY } })
   } catch (error) {
-    // It sets no limit, and takes an answer that fills the context for a failure: that is up to the model.
-    if (error.message.includes("Incomplete response returned")) return
+    // It sets no limit, and takes an answer that fills the context for a failure, and so the next question: that is up to the model.
+    if (/Incomplete response returned|ran out of room in the model's context/.test(error.message)) return
     throw error
   }
   const events = output.split("\n").filter((line) => line.startsWith("{")).map((line) => JSON.parse(line))

@@ -7,7 +7,7 @@ from npcpy.npc_compiler import NPC
 
 # It doesn't hand `api_url` on to Ollama's client: only the variable tells where the server is.
 os.environ["OLLAMA_HOST"] = SERVER
-ROUTES = {"ollama": {"provider": "ollama", "num_ctx": 2048, "num_predict": 100},
+ROUTES = {"ollama": {"provider": "ollama", "num_ctx": 2048, "max_tokens": 100},
           "openai": {"provider": "openai-like", "api_url": V1, "api_key": KEY, "max_tokens": 100}}
 
 
@@ -18,8 +18,9 @@ def answers(route):
 
 def json(route):
     # It parses the answer, which nothing constrains by the OpenAI way: it sends words only.
+    # By the other, a limit may cut the JSON off.
     answer = get_llm_response(QUESTION, model=MODEL, format="json", **ROUTES[route])
-    assert answer.get("error") in [None, "Invalid JSON response"], answer
+    assert (answer.get("error") or "Invalid JSON response").startswith("Invalid JSON response"), answer
 
 
 def streams(route):

@@ -7,6 +7,7 @@ mod models;
 mod npcs;
 mod page;
 mod routes;
+mod table;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

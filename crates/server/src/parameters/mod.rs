@@ -313,13 +313,16 @@ pub fn salt(fields: &mut Fields) -> Result<String, Refusal> {
 }
 
 fn limit(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
-    let (old, new) = (fields.limit("max_tokens", 1)?, fields.limit("max_completion_tokens", 1)?);
-    match (old, new) {
-        (Some(old), Some(new)) if old != new => {
-            Err(fields.refuse("max_tokens", "and `max_completion_tokens` differ"))
+    // OpenAI's two names, and llama.cpp's.
+    let mut limit = None;
+    for name in ["max_tokens", "max_completion_tokens", "n_predict"] {
+        let given = fields.limit(name, 1)?;
+        if given.is_some() && limit.is_some() && given != limit {
+            return Err(fields.refuse(name, "and another limit of the answer's tokens differ"));
         }
-        _ => Ok(old.or(new)),
+        limit = limit.or(given);
     }
+    Ok(limit)
 }
 
 /// Texts that end the answer, in the field `name`.
