@@ -12,7 +12,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 
 use crate::access::Access;
 use crate::agents::Conversation;
@@ -23,7 +23,7 @@ use crate::keep::{Keep, KeepAlive};
 use crate::metrics::Metrics;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
-use crate::served::Served;
+use crate::served::{Listing, Served, called};
 use crate::slots::{Answering, Listener, Slots, Work};
 use crate::store::Store;
 use crate::stream::Stream;
@@ -71,6 +71,46 @@ impl Shared {
             *team = Arc::new(read);
         }
         team.clone()
+    }
+
+    /// All models, the default one first.
+    pub fn models(&self) -> Vec<Served> {
+        let others = self.workplace.served().into_iter().filter(|model| model.spec != self.default.spec);
+        std::iter::once(self.default.clone()).chain(others).collect()
+    }
+
+    /// The model that `name` means.
+    pub fn find(&self, name: &str) -> Option<Served> {
+        Served::find(&self.models(), name).cloned()
+    }
+
+    /// What is told of `name`, or of every model and NPC.
+    /// Looks at files; nothing is loaded.
+    pub fn listings(&self, team: &Team, name: Option<&str>) -> Vec<Listing> {
+        let (models, loaded) = (self.models(), self.workplace.models().loaded());
+        let about = |name: &str, spec: &ModelSpec, npc: bool| {
+            let used = self.workplace.models().used(spec);
+            Listing {
+                name: name.to_owned(),
+                parent: npc.then(|| self.name_of(&models, &used)),
+                facts: self.workplace.facts(&used),
+                loaded: loaded.iter().find(|loaded| loaded.spec == used).cloned(),
+            }
+        };
+        let npcs = || team.npcs.iter().map(|npc| about(&npc.name, &npc.model, true));
+        match name {
+            None => models.iter().map(|model| about(&model.name, &model.spec, false)).chain(npcs()).collect(),
+            Some(name) => match Served::find(&models, name) {
+                Some(model) => vec![about(name, &model.spec, false)],
+                None => npcs().filter(|npc| npc.name == name).collect(),
+            },
+        }
+    }
+
+    /// What clients call the model that is had with `spec`.
+    pub fn name_of(&self, models: &[Served], spec: &ModelSpec) -> String {
+        let served = models.iter().find(|model| model.spec == *spec);
+        served.map_or_else(|| called(&spec.to_string()).to_owned(), |model| model.name.clone())
     }
 
     /// Whom a request means that names a model, an NPC, both or nobody.
@@ -187,11 +227,6 @@ impl Shared {
     }
 }
 
-/// What clients call a model: a file without its directories, which are nobody else's business.
-pub fn called(name: &str) -> &str {
-    if name.contains("://") { name } else { name.rsplit(['/', '\\']).next().unwrap_or(name) }
-}
-
 /// Does `work` where it may block, as whatever looks at files or asks a model must.
 ///
 /// # Errors
@@ -200,6 +235,21 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::silent())?
+}
+
+/// Unloads models as their time is over, for as long as the server runs.
+pub async fn unload_idle(shared: Arc<Shared>) {
+    loop {
+        let looking = shared.clone();
+        let next = blocking(move || Ok(looking.keep.sweep(looking.workplace.models()))).await;
+        match next.ok().flatten() {
+            None => shared.keep.changed().await,
+            Some(at) => tokio::select! {
+                () = sleep_until(at.into()) => {}
+                () = shared.keep.changed() => {}
+            },
+        }
+    }
 }
 
 /// The team as it is now.

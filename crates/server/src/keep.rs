@@ -8,9 +8,7 @@ use alara_harness::ModelSource;
 use alara_harness::model::{Loaded, ModelSpec};
 use serde_json::Value;
 use tokio::sync::Notify;
-use tokio::time::sleep_until;
 
-use crate::dispatch::{Shared, blocking};
 use crate::time::rfc3339;
 
 /// How long models other than the default one stay, if nobody says so: as long as with Ollama.
@@ -112,6 +110,11 @@ impl Keep {
         self.changed.notify_one();
     }
 
+    /// Until a model has been used, or is to go.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     /// When a loaded model goes; `None` = never.
     fn goes(&self, loaded: &Loaded) -> Option<Instant> {
         let uses = self.lock();
@@ -135,7 +138,7 @@ impl Keep {
 
     /// Unloads the models whose time is over; says when the next one's is.
     /// One that is at work is left: whoever ends its work has it looked at again.
-    fn sweep(&self, models: &dyn ModelSource) -> Option<Instant> {
+    pub fn sweep(&self, models: &dyn ModelSource) -> Option<Instant> {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
         for loaded in models.loaded() {
@@ -163,22 +166,6 @@ impl Drop for Using<'_> {
             (held.running, held.ended) = (held.running.saturating_sub(1), Some(Instant::now()));
         }
         self.keep.look();
-    }
-}
-
-/// Unloads models as their time is over, for as long as the server runs.
-pub async fn watch(shared: Arc<Shared>) {
-    loop {
-        let looking = shared.clone();
-        let next = blocking(move || Ok(looking.keep.sweep(looking.workplace.models()))).await;
-        let changed = shared.keep.changed.notified();
-        match next.ok().flatten() {
-            None => changed.await,
-            Some(at) => tokio::select! {
-                () = sleep_until(at.into()) => {}
-                () = changed => {}
-            },
-        }
     }
 }
 

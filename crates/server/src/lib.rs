@@ -324,7 +324,7 @@ impl Server {
         let access =
             Access::new(reach, token, &options.origins).map_err(|origin| Error::Origin { origin })?;
         let (listener, address) = listen(options)?;
-        let name = dispatch::called(workplace.models().model(&spec)?.name()).to_owned();
+        let name = served::called(workplace.models().model(&spec)?.name()).to_owned();
         let named = workplace.served().into_iter().find(|served| served.spec == spec);
         let mut default = named.unwrap_or_else(|| Served { name, aliases: Vec::new(), spec: spec.clone() });
         default.aliases.extend(options.aliases.iter().cloned());
@@ -389,7 +389,7 @@ impl Server {
         let router = routes::router(self.shared.clone());
         let stage = self.stop.0.subscribe();
         let served = runtime.block_on(async {
-            let watch = tokio::spawn(keep::watch(self.shared));
+            let watch = tokio::spawn(dispatch::unload_idle(self.shared));
             let served = connections::serve(self.listener, router, bounds, stage).await;
             watch.abort();
             served

@@ -7,7 +7,7 @@ use alara_harness::model::{EndpointError, OverBudget};
 use alara_harness::{Error, ModelError};
 use serde_json::{Value, json};
 
-use crate::dispatch::called;
+use crate::served::called;
 
 /// Seconds after which a model may fit that did not fit beside those at work.
 const ROOM: u64 = 5;

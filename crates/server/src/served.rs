@@ -3,11 +3,8 @@
 
 use std::sync::Arc;
 
-use alara_harness::Team;
 use alara_harness::model::{Loaded, ModelSpec};
 use serde_json::{Map, Value};
-
-use crate::dispatch::{Shared, called};
 
 /// A model that clients may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +33,11 @@ impl Served {
         };
         models.iter().find(|model| model.is_called(name)).or_else(|| models.iter().find(alike))
     }
+}
+
+/// What clients call a model: a file without its directories, which are nobody else's business.
+pub fn called(name: &str) -> &str {
+    if name.contains("://") { name } else { name.rsplit(['/', '\\']).next().unwrap_or(name) }
 }
 
 /// What the file of a model says of it, whether it is loaded or not.
@@ -94,48 +96,6 @@ impl Listing {
         };
         can.retain(|can| self.parent.is_none() || !["insert", "embedding"].contains(can));
         can
-    }
-}
-
-impl Shared {
-    /// All models, the default one first.
-    pub fn models(&self) -> Vec<Served> {
-        let others = self.workplace.served().into_iter().filter(|model| model.spec != self.default.spec);
-        std::iter::once(self.default.clone()).chain(others).collect()
-    }
-
-    /// The model that `name` means.
-    pub fn find(&self, name: &str) -> Option<Served> {
-        Served::find(&self.models(), name).cloned()
-    }
-
-    /// What is told of `name`, or of every model and NPC.
-    /// Looks at files; nothing is loaded.
-    pub fn listings(&self, team: &Team, name: Option<&str>) -> Vec<Listing> {
-        let (models, loaded) = (self.models(), self.workplace.models().loaded());
-        let about = |name: &str, spec: &ModelSpec, npc: bool| {
-            let used = self.workplace.models().used(spec);
-            Listing {
-                name: name.to_owned(),
-                parent: npc.then(|| self.name_of(&models, &used)),
-                facts: self.workplace.facts(&used),
-                loaded: loaded.iter().find(|loaded| loaded.spec == used).cloned(),
-            }
-        };
-        let npcs = || team.npcs.iter().map(|npc| about(&npc.name, &npc.model, true));
-        match name {
-            None => models.iter().map(|model| about(&model.name, &model.spec, false)).chain(npcs()).collect(),
-            Some(name) => match Served::find(&models, name) {
-                Some(model) => vec![about(name, &model.spec, false)],
-                None => npcs().filter(|npc| npc.name == name).collect(),
-            },
-        }
-    }
-
-    /// What clients call the model that is had with `spec`.
-    pub fn name_of(&self, models: &[Served], spec: &ModelSpec) -> String {
-        let served = models.iter().find(|model| model.spec == *spec);
-        served.map_or_else(|| called(&spec.to_string()).to_owned(), |model| model.name.clone())
     }
 }
 
