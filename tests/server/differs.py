@@ -30,7 +30,7 @@ REASONS = {
     "methods": "A path that is there with another method is 405, not 404 or 501.",
     "default_tokens": "`/v1/completions` without `max_tokens`, or with -1, ends after 16 tokens, as with OpenAI.",
     "prompts": "Several prompts are answered whole, not in a stream.",
-    "mixed": "A prompt is a text or tokens, as with OpenAI, not a list of both.",
+    "mixed": "A prompt, and what embeddings are made of, is a text or tokens, as with OpenAI, not a list of both, and no object.",
     "empty_prompt": "An empty prompt is refused: not every model has a token that begins a text.",
     "n_probs": "`n_probs` and `post_sampling_probs` are ignored: OpenAI's `logprobs` tells the same.",
     "echo": "`echo` is honoured.",
