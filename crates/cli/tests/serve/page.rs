@@ -1,4 +1,6 @@
-//! The page in headless Chromium: from the server itself, and alone with recorded answers.
+//! The page from the server itself, in headless Chromium.
+//!
+//! Alone, with recorded answers, `python3 tests/page/run.py` tests it.
 
 use std::process::Command;
 
@@ -8,15 +10,12 @@ use super::Served;
 use crate::absent;
 use crate::dirs::TestDir;
 
-/// Runs these tests of `tests/page` against a server, or all that need none; false where there is
-/// no browser.
-fn passes(served: Option<&Served>, names: &[&str]) -> bool {
+/// Runs these tests of `tests/page/test_served.py` against a server; false where there is no
+/// browser.
+fn passes(served: &Served, names: &[&str]) -> bool {
     let mut command = Command::new("python3");
     command.arg(crate::root().join("tests/page/run.py")).args(names);
-    if let Some(served) = served {
-        command.args(["--served", served.url.strip_suffix("v1").unwrap()]);
-    }
-    let output = command.output().unwrap();
+    let output = command.args(["--served", served.url.strip_suffix("v1").unwrap()]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     if said.starts_with("skipped") {
@@ -42,12 +41,11 @@ fn the_page_shows_what_the_server_tells() {
     ]);
     let served = TestDir::npc_team(&script).serve(&[]);
     let names = ["calls_of_an_npc_come_live", "stop_ends_the_work", "edit_and_retry_and_errors"];
-    if !passes(Some(&served), &names) {
+    if !passes(&served, &names) {
         return;
     }
     let model = crate::root().join("models/alara-tiny.gguf");
     let arguments = ["-m", model.to_str().unwrap(), "--token", "hunter2"];
     let served = TestDir::npc_team(&json!([])).serve(&arguments);
-    passes(Some(&served), &["token_and_costs"]);
-    passes(None, &[]);
+    passes(&served, &["token_and_costs"]);
 }
