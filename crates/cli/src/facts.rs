@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use alara_engine::Gguf;
-use alara_engine::inspect::{Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, TensorType, Value};
+use alara_engine::inspect::{
+    Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Strings, TensorType, Tokenizer, Value, chat_template,
+};
 use alara_server::{Facts, fills_in};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -102,7 +104,11 @@ impl FileFacts {
             return Some(held.facts.clone());
         }
         let (path, stamp, digest) = match name {
-            None => (PathBuf::new(), Stamp(0, UNIX_EPOCH), hash(model::shipped_bytes())),
+            None => {
+                // It is as old as the program that it is part of.
+                let stamp = std::env::current_exe().ok().and_then(|program| Stamp::of(&program));
+                (PathBuf::new(), stamp.unwrap_or(Stamp(0, UNIX_EPOCH)), hash(model::shipped_bytes()))
+            }
             Some(name) => {
                 let path = model::path(name).ok()?;
                 let stamp = Stamp::of(&path)?;
@@ -140,7 +146,8 @@ fn facts(gguf: &Gguf, context: Option<usize>, stamp: Stamp, digest: String) -> F
     let number = |key: &str| metadata.u64(&format!("{architecture}.{key}")).ok().flatten();
     let trained_context = number("context_length");
     let trained = trained_context.map(|trained| usize::try_from(trained).unwrap_or(usize::MAX));
-    let template = text("tokenizer.chat_template");
+    let template = Some(text("tokenizer.chat_template")).filter(|template| !template.trim().is_empty());
+    let template = template.or_else(|| built_in_template(gguf)).unwrap_or_default();
     let embeds = number("pooling_type").is_some_and(|kind| kind > 0)
         || Architecture::of(gguf).is_ok_and(|architecture| architecture.encoder);
     Facts {
@@ -156,6 +163,12 @@ fn facts(gguf: &Gguf, context: Option<usize>, stamp: Stamp, digest: String) -> F
         metadata: metadata.iter().map(|(key, value)| (key.to_owned(), told(value))).collect::<Map<_, _>>(),
         architecture,
     }
+}
+
+/// The chat template that a model without one of its own is used with, if its family is known.
+fn built_in_template(gguf: &Gguf) -> Option<String> {
+    let tokenizer = Tokenizer::from_gguf(gguf).ok()?;
+    Some(chat_template(gguf, &tokenizer, None).ok()?.template.source().to_owned())
 }
 
 /// What the file says, else the type that has most of its bytes.
@@ -181,10 +194,10 @@ fn capabilities(gguf: &Gguf, template: &str, embeds: bool) -> Vec<&'static str> 
     let calls = || ChatTemplate::new(template, "", "").is_ok_and(|template| template.format().is_some());
     let tokens = gguf.metadata().strings("tokenizer.ggml.tokens").ok().flatten();
     let markers: HashSet<&str> =
-        tokens.into_iter().flat_map(|tokens| tokens.iter()).filter(|token| token.ends_with('>')).collect();
+        tokens.into_iter().flat_map(Strings::iter).filter(|token| token.ends_with('>')).collect();
     let can = [
         ("completion", true),
-        ("tools", !template.trim().is_empty() && calls()),
+        ("tools", !template.is_empty() && calls()),
         ("insert", fills_in(|marker| markers.contains(marker))),
         ("thinking", THINKING.iter().any(|word| template.contains(word))),
     ];

@@ -264,7 +264,8 @@ fn a_model_without_room_is_told_and_finds_it_later() {
     let running = run(Some(10), Options::default());
     // The least recently used one goes.
     assert_eq!(running.chat("second").0, 200);
-    wait_until("the first is gone", || running.loaded() == ["second"]);
+    let idle = || !running.place.models.loaded()[0].busy;
+    wait_until("the first is gone", || running.loaded() == ["second"] && idle());
     let mut slow = running.begin("POST", "/v1/chat/completions", &chat("slow"));
     wait_until("it is at work", || running.loaded() == ["slow"]);
     let (status, head, body) = running.chat("second");
@@ -329,17 +330,12 @@ fn downloads_are_told_as_ollama_does() {
 
     let running = run(None, Options { allow_pull: true, ..Options::default() });
     let (status, lines) = pull(&running, json!({"model": "new"}));
-    let statuses: Vec<&str> = lines.iter().map(|line| line["status"].as_str().unwrap()).collect();
-    let expected = [
-        "pulling manifest",
-        "pulling f",
-        "pulling f",
-        "verifying sha256 digest",
-        "writing manifest",
-        "success",
-    ];
+    let mut statuses: Vec<&str> = lines.iter().map(|line| line["status"].as_str().unwrap()).collect();
+    statuses.dedup();
+    let expected =
+        ["pulling manifest", "pulling f", "verifying sha256 digest", "writing manifest", "success"];
     assert_eq!((status, statuses), (200, expected.to_vec()));
-    assert_eq!(lines[2], json!({"status": "pulling f", "total": 9, "completed": 9}));
+    assert!(lines.contains(&json!({"status": "pulling f", "total": 9, "completed": 9})), "{lines:?}");
     assert_eq!(running.chat("new").0, 200);
     let newer = json!({"name": "newer:latest", "stream": false});
     assert_eq!(pull(&running, newer), (200, vec![json!({"status": "success"})]));

@@ -61,12 +61,16 @@ pub fn complete(
 /// `None`: nobody listens any more.
 fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
     let mut cut_off: Option<String> = None;
+    // Whether tokens were told just before, which an empty text carries.
+    let mut logged = false;
     for event in events {
         // Leaving drops the events, and that cancels the turn.
         if listener.is_left() {
             return Ok(None);
         }
         let piece = match event.map_err(|error| Refusal::from(&error))? {
+            // What is held back has nothing to tell yet.
+            Event::Text { text } if text.is_empty() && !logged => continue,
             Event::Text { text } => Piece::Text(text),
             Event::Reasoning { text } => Piece::Reasoning(text),
             Event::Logprobs { tokens } => Piece::Logprobs(tokens),
@@ -86,6 +90,7 @@ fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
                 continue;
             }
         };
+        logged = matches!(piece, Piece::Logprobs(_));
         if !listener.send(Ok(piece)) {
             return Ok(None);
         }

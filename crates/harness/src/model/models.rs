@@ -141,14 +141,15 @@ impl Models {
 
     /// Frees memory for a model that is being loaded.
     /// Others are dropped under the lock, so that nobody takes their memory before they are gone.
-    fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), OverBudget> {
+    fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), ModelError> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {
             let holding = || state.slots.iter().filter(|slot| !slot.is_idle() && slot.bytes > 0);
             let held = holding().map(|slot| slot.bytes).sum::<u64>();
             if held.saturating_add(bytes) > budget {
                 let holders = holding().map(|slot| slot.spec.clone()).collect();
-                return Err(OverBudget { spec: spec.clone(), bytes, budget, held, holders });
+                let spec = spec.clone();
+                return Err(ModelError::new(OverBudget { spec, bytes, budget, held, holders }));
             }
             while state.slots.iter().map(|slot| slot.bytes).sum::<u64>() + bytes > budget {
                 let idle =
@@ -165,7 +166,7 @@ impl Models {
 
     fn load(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
         let candidate = (self.find)(spec)?;
-        self.reserve(spec, candidate.bytes).map_err(ModelError::new)?;
+        self.reserve(spec, candidate.bytes)?;
         (candidate.load)()
     }
 

@@ -92,7 +92,7 @@ fn download(shared: &Arc<Shared>, name: String) -> Result<Lines, Refusal> {
         let pulled = shared.workplace.pull(&name, &mut |pull| {
             let heard = begun || tell(json!({"status": "pulling manifest"}));
             begun = true;
-            heard && line(&pull, &mut told).is_none_or(tell)
+            heard && line(&pull, Instant::now(), &mut told).is_none_or(tell)
         });
         let end = match pulled {
             Ok(()) => {
@@ -104,27 +104,28 @@ fn download(shared: &Arc<Shared>, name: String) -> Result<Lines, Refusal> {
             }
             Err(error) => Err(Refusal::new(502, "server_error", chain(&error)).coded("not_pulled")),
         };
+        // Before the end is told, since the next one may be asked for then.
+        drop(held);
         // Nobody may be there any more.
         let _ = sender.blocking_send(end);
-        drop(held);
     });
     Ok(receiver)
 }
 
-/// The line for what a download tells, unless the last one was told just now.
+/// The line for what a download tells `now`, unless the last one was told just now.
 /// The first and the last of a file always are.
-fn line(pull: &Pull, told: &mut Option<(String, Instant)>) -> Option<Value> {
+fn line(pull: &Pull, now: Instant, told: &mut Option<(String, Instant)>) -> Option<Value> {
     match pull {
         Pull::Checked => {
             *told = None;
             Some(json!({"status": "verifying sha256 digest"}))
         }
         Pull::File { name, digest, total, completed } => {
-            let just = |(of, at): &(String, Instant)| of == name && at.elapsed() < PAUSE;
+            let just = |(of, at): &(String, Instant)| of == name && now < *at + PAUSE;
             if told.as_ref().is_some_and(just) && Some(*completed) != *total {
                 return None;
             }
-            *told = Some((name.clone(), Instant::now()));
+            *told = Some((name.clone(), now));
             let short = digest.as_deref().map(|digest| digest.get(..DIGITS).unwrap_or(digest));
             let mut line = json!({"status": format!("pulling {}", short.unwrap_or(name))});
             if let Some(digest) = digest {
@@ -170,18 +171,21 @@ mod tests {
 
     #[test]
     fn lines() {
-        let mut told = None;
+        let (mut told, mut now) = (None, Instant::now());
         let mut at = |name: &str, digest: Option<&str>, completed: u64| {
+            now += PAUSE / 3;
             let digest = digest.map(str::to_owned);
-            line(&Pull::File { name: name.into(), digest, total: Some(9), completed }, &mut told)
+            line(&Pull::File { name: name.into(), digest, total: Some(9), completed }, now, &mut told)
         };
         let digest = "0123456789abcdef";
         let expected = |completed: u64| json!({"status": "pulling 0123456789ab", "digest": "sha256:0123456789abcdef", "total": 9, "completed": completed});
         assert_eq!(at("a", Some(digest), 0), Some(expected(0)));
         // Too soon, but for the end.
-        assert_eq!(at("a", Some(digest), 3), None);
+        assert_eq!(at("a", Some(digest), 1), None);
+        assert_eq!(at("a", Some(digest), 2), None);
+        assert_eq!(at("a", Some(digest), 3), Some(expected(3)));
         assert_eq!(at("a", Some(digest), 9), Some(expected(9)));
         assert_eq!(at("b", None, 1), Some(json!({"status": "pulling b", "total": 9, "completed": 1})));
-        assert_eq!(line(&Pull::Checked, &mut told), Some(json!({"status": "verifying sha256 digest"})));
+        assert_eq!(line(&Pull::Checked, now, &mut told), Some(json!({"status": "verifying sha256 digest"})));
     }
 }

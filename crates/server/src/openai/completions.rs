@@ -52,7 +52,13 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
         texts.push(match prompt {
             Prompt::Text(text) => text,
             Prompt::Tokens(tokens) => {
-                let decoded = move |engine: &Engine| Ok(engine.tokenizer().decode(&tokens, true));
+                let decoded = move |engine: &Engine| {
+                    let tokenizer = engine.tokenizer();
+                    match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
+                        true => Ok(tokenizer.decode(&tokens, true)),
+                        false => Err(Refusal::invalid("prompt", "`prompt` has tokens outside of the vocabulary")),
+                    }
+                };
                 with_engine(&shared, asked.model.as_deref(), decoded).await?
             }
         });

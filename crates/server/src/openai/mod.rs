@@ -29,7 +29,8 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/embeddings", post(embeddings::post))
         .route("/models", get(models::list))
-        .route("/models/{id}", get(models::one))
+        // Names may have slashes.
+        .route("/models/{*id}", get(models::one))
 }
 
 /// OpenAI's word for why an answer ended.
