@@ -64,9 +64,9 @@ fn in_base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     for three in bytes.chunks(3) {
         let byte = |at: usize| u32::from(three.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        let bits = (byte(0) << 16) | (byte(1) << 8) | byte(2);
         for digit in 0..4 {
-            let value = bits >> (18 - 6 * digit) & 63;
+            let value = (bits >> (18 - 6 * digit)) & 63;
             text.push(if digit <= three.len() { char::from(DIGITS[value as usize]) } else { '=' });
         }
     }
