@@ -56,7 +56,9 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
                     let tokenizer = engine.tokenizer();
                     match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
                         true => Ok(tokenizer.decode(&tokens, true)),
-                        false => Err(Refusal::invalid("prompt", "`prompt` has tokens outside of the vocabulary")),
+                        false => {
+                            Err(Refusal::invalid("prompt", "`prompt` has tokens outside of the vocabulary"))
+                        }
                     }
                 };
                 with_engine(&shared, asked.model.as_deref(), decoded).await?
