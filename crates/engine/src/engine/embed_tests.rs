@@ -60,8 +60,9 @@ struct Case {
     embedding: Vec<f32>,
 }
 
-/// llama.cpp takes the tanh form of GELU, from a table in f16.
-/// Models were trained with the exact one, so an encoder that has it is off by some 1e-4.
+/// llama.cpp takes the tanh form of GELU, from a table in f16: models that have one are off by some
+/// 1e-4.
+/// BERT was trained with the exact form, which is ours.
 #[test]
 fn vectors_are_those_of_llama_cpp() {
     let lines = std::fs::read_to_string(fixture("embeddings.jsonl")).unwrap();
@@ -74,7 +75,8 @@ fn vectors_are_those_of_llama_cpp() {
             .entry((case.model.clone(), pooling))
             .or_insert_with(|| load(&pooled(&case.model, pooling as u32), &Options::default()));
         let (off, cosine) = compared(&vector(engine, EmbedInput::Tokens(case.tokens)), &case.embedding);
-        let tolerance = if case.model == "bert.gguf" { 5e-4 } else { 1e-4 };
+        let gelu = case.model == "bert.gguf" || case.model.contains("gemma3");
+        let tolerance = if gelu { 5e-4 } else { 1e-5 };
         let about = format!("{} {}: off by {off:e}, cosine {cosine}", case.model, case.pooling);
         println!("{about}");
         assert!(off < tolerance && cosine > 0.9999, "{about}");
