@@ -24,6 +24,7 @@ fn the_whole_help() {
         "bench tasks",
         "bench speed",
         "report",
+        "serve",
         "bench prefix",
         "models",
         "models list",

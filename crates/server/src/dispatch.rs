@@ -310,7 +310,10 @@ pub async fn with_prompt<T: Send + 'static>(
     ask: impl FnOnce(&Engine, &Request) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let team = team(shared).await?;
-    let who = shared.who(asked.model.as_deref(), asked.npc.as_deref(), &team)?;
+    let who = match (asked.model.as_deref(), asked.npc.as_deref()) {
+        (None, None) => Who::Model(shared.default.clone()),
+        (model, npc) => shared.who(model, npc, &team)?,
+    };
     let shared = shared.clone();
     blocking(move || {
         let (spec, npc) = match who {

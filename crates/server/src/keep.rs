@@ -1,7 +1,7 @@
 //! How long models stay loaded when nobody asks for them: Ollama's `keep_alive`.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use alara_harness::ModelSource;
@@ -171,6 +171,8 @@ impl Drop for Using<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use alara_harness::model::{Candidate, Models, Scripted};
     use serde_json::json;
 

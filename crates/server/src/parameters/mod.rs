@@ -178,7 +178,7 @@ pub fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool, Refusal
 /// Two fields that don't go together.
 pub fn check(fields: &Fields, request: &Request) -> Result<(), Refusal> {
     let shaped = request.schema.is_some() || request.grammar.is_some();
-    if request.ignore_eos && !(request.tools.is_empty() && !shaped) {
+    if request.ignore_eos && (shaped || !request.tools.is_empty()) {
         return Err(fields.refuse("ignore_eos", "can't be honoured with tools, a schema or a grammar"));
     }
     if request.schema.is_some() && request.grammar.is_some() {
