@@ -215,6 +215,10 @@ impl Sandbox {
                 break None;
             }
         };
+        #[cfg(target_os = "linux")]
+        if status.is_some() && !self.launched() {
+            output.left = supervise::left_of_group(id);
+        }
         // Whatever the program left running in its group goes too; in namespaces it is gone
         // already.
         kill_group(id);
@@ -225,6 +229,10 @@ impl Sandbox {
         output.exit = status.filter(|_| output.killed.is_none()).map(exit_code);
         (output.stdout, output.stdout_dropped) = stdout.finish();
         (output.stderr, output.stderr_dropped) = stderr.finish();
+        #[cfg(target_os = "linux")]
+        if self.launched() {
+            output.left = launcher::left(&mut output.stderr);
+        }
         #[cfg(target_os = "linux")]
         if let Some(message) = launcher::failure(&output) {
             return Err(Error::Launcher { message });
