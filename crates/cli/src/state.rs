@@ -1,11 +1,13 @@
-//! What alara keeps between runs: traces, their index, the history of what was typed, answers about
-//! permissions.
+//! What alara keeps between runs: traces, their index, former contents of files, the history of
+//! what was typed, answers about permissions.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use alara_harness::Trace;
+use alara_harness::undo::Journal;
 
 use crate::ui;
 
@@ -29,14 +31,37 @@ pub fn permissions() -> Option<PathBuf> {
     directory().map(|state| state.join("permissions.json"))
 }
 
+/// Where the journals lie of what sessions changed.
+pub fn undo() -> Option<PathBuf> {
+    directory().map(|state| state.join("undo"))
+}
+
+/// The journal of what this process changes in a work directory; it has the name of the first
+/// trace.
+pub fn journal() -> Option<Journal> {
+    undo().map(|undo| Journal::new(undo.join(session())))
+}
+
 /// A new trace in the state directory, as far as there is one.
 pub fn trace() -> Trace {
+    static NAMED: AtomicBool = AtomicBool::new(false);
     let Some(traces) = traces() else { return Trace::in_memory() };
-    let name = format!("{}-{}.jsonl", moment(), std::process::id());
-    Trace::create(&traces.join(name)).unwrap_or_else(|error| {
+    let name = if NAMED.swap(true, Ordering::Relaxed) { name() } else { session().to_owned() };
+    Trace::create(&traces.join(format!("{name}.jsonl"))).unwrap_or_else(|error| {
         ui::note(&format!("warning: no trace is written: {error}"));
         Trace::in_memory()
     })
+}
+
+/// What this process calls the first of what it keeps.
+fn session() -> &'static str {
+    static SESSION: OnceLock<String> = OnceLock::new();
+    SESSION.get_or_init(name)
+}
+
+/// A name that nothing has.
+fn name() -> String {
+    format!("{}-{}", moment(), std::process::id())
 }
 
 /// Milliseconds since 1970, each once in a process.

@@ -73,6 +73,7 @@ pub mod team;
 mod testing;
 pub mod trace;
 pub mod types;
+pub mod undo;
 pub mod yaml;
 
 pub use error::Error;

@@ -26,8 +26,8 @@ use super::contract::bytes;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long to go after processes that start others as fast as they are killed.
 const GIVE_UP: Duration = Duration::from_secs(2);
-/// How often what outlives its program is looked at, and after what pauses, before it is told:
-/// some of it is just about to end.
+/// How often what outlives its program is looked at, and after what pauses, before it is told: some
+/// of it is just about to end.
 const LAST_LOOKS: u32 = 5;
 const LAST_PAUSE: Duration = Duration::from_millis(20);
 /// Most characters of a command line that are told.
@@ -382,7 +382,10 @@ mod tests {
         let stat = |text| Stat::parse(text);
         let line =
             "7 (a) b) (c) S 3 7 7 0 -1 4194304 1 2 3 4 100 20 3 1 20 0 5 0 99 1000 9 18446744073709551615";
-        assert_eq!(stat(line), Some(Stat { parent: 3, group: 7, threads: 5, cpu: Duration::from_millis(1240) }));
+        assert_eq!(
+            stat(line),
+            Some(Stat { parent: 3, group: 7, threads: 5, cpu: Duration::from_millis(1240) })
+        );
         assert_eq!(stat("7 (x) S 3"), None);
         assert!(works());
         assert!(Use::proportional(std::process::id()).is_some_and(|own| own.private > 0));

@@ -81,7 +81,12 @@ fn edit_file_changes_no_other_byte() {
     check(b"\xff\xfea\0b\0\n\0", "b", "\u{e9}", b"\xff\xfea\0\xe9\0\n\0");
     check(b"a\0b\x1bc", "b", "d", b"a\0d\x1bc");
     check(b"x \t\r\n\r\r\n", "x", "", b" \t\r\n\r\r\n");
-    tools.edit(b"caf\xe9", one("caf", "\u{20ac}"), b"caf\xe9", "f is encoded as latin-1, which has no '\u{20ac}'");
+    tools.edit(
+        b"caf\xe9",
+        one("caf", "\u{20ac}"),
+        b"caf\xe9",
+        "f is encoded as latin-1, which has no '\u{20ac}'",
+    );
     tools.edit(b"a", one("a", "a"), b"a", "this changes no byte of f");
     assert_eq!(names(tools.0.work()), ["f"]);
 }
@@ -101,7 +106,12 @@ fn edit_file_makes_several_edits_or_none() {
     let mixed = json!({"find": "beta", "replace": "b", "edits": [{"find": "m", "replace": "n", "replace_all": true}]});
     tools.edit(text, mixed, b"alpha\nb\nganna\n", "changed f; edit 2: 2 places");
     tools.edit(text, json!({}), text, "nothing to do: give `find` and `replace`, or `edits`");
-    tools.edit(text, json!([1]), text, "each of `edits` is an object with `find`, `replace` and perhaps `replace_all`");
+    tools.edit(
+        text,
+        json!([1]),
+        text,
+        "each of `edits` is an object with `find`, `replace` and perhaps `replace_all`",
+    );
     tools.edit(text, json!([{"find": "a"}]), text, "an edit has two texts, `find` and `replace`");
     tools.edit(text, json!([one("", "x")]), text, "`find` is empty; write_file writes a whole file");
 }
@@ -123,7 +133,13 @@ fn edit_file_says_what_it_matched_loosely() {
         "def f():\n\tif y:\n\t\treturn 2\n\nend\n",
         "lines 1-3 matched except for indentation",
     );
-    check("    a\n    b\n", "a\nb\n", "a\n  x\nb\n", "    a\n      x\n    b\n", "lines 1-2 matched except for indentation");
+    check(
+        "    a\n    b\n",
+        "a\nb\n",
+        "a\n  x\nb\n",
+        "    a\n      x\n    b\n",
+        "lines 1-2 matched except for indentation",
+    );
 }
 
 #[test]
@@ -170,7 +186,10 @@ fn files_keep_mode_and_links_stay_links() {
         assert!(tools.path("link").is_symlink());
         assert_eq!(tools.path("f").metadata().unwrap().permissions().mode() & 0o7777, 0o751);
     }
-    assert_eq!(tools.call("write_file", json!({"path": ".", "content": ""})).complaint(), ". is no plain file");
+    assert_eq!(
+        tools.call("write_file", json!({"path": ".", "content": ""})).complaint(),
+        ". is no plain file"
+    );
 }
 
 #[test]
@@ -235,7 +254,10 @@ fn the_time_limit_of_a_shell_is_an_argument() {
     };
     check(json!(0.2), "timed out after 0.2 s");
     check(json!(0), "step `run`: `timeout` is a number of seconds above 0, at most a day, not 0");
-    check(json!(1e9), "step `run`: `timeout` is a number of seconds above 0, at most a day, not 1000000000.0");
+    check(
+        json!(1e9),
+        "step `run`: `timeout` is a number of seconds above 0, at most a day, not 1000000000.0",
+    );
     let quick = tools.call("shell", json!({"command": "echo in time", "timeout": 5}));
     assert_eq!(quick.output, json!("in time"));
 }
