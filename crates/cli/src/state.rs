@@ -36,32 +36,27 @@ pub fn undo() -> Option<PathBuf> {
     directory().map(|state| state.join("undo"))
 }
 
-/// The journal of what this process changes in a work directory; it has the name of the first
-/// trace.
+/// A journal of what is changed in a work directory; the first has the name of the first trace.
 pub fn journal() -> Option<Journal> {
-    undo().map(|undo| Journal::new(undo.join(session())))
+    static NAMED: AtomicBool = AtomicBool::new(false);
+    undo().map(|undo| Journal::new(undo.join(name(&NAMED))))
 }
 
 /// A new trace in the state directory, as far as there is one.
 pub fn trace() -> Trace {
     static NAMED: AtomicBool = AtomicBool::new(false);
     let Some(traces) = traces() else { return Trace::in_memory() };
-    let name = if NAMED.swap(true, Ordering::Relaxed) { name() } else { session().to_owned() };
-    Trace::create(&traces.join(format!("{name}.jsonl"))).unwrap_or_else(|error| {
+    Trace::create(&traces.join(format!("{}.jsonl", name(&NAMED)))).unwrap_or_else(|error| {
         ui::note(&format!("warning: no trace is written: {error}"));
         Trace::in_memory()
     })
 }
 
-/// What this process calls the first of what it keeps.
-fn session() -> &'static str {
-    static SESSION: OnceLock<String> = OnceLock::new();
-    SESSION.get_or_init(name)
-}
-
-/// A name that nothing has.
-fn name() -> String {
-    format!("{}-{}", moment(), std::process::id())
+/// A name that nothing of its kind has; the first of each kind have the same.
+fn name(named: &AtomicBool) -> String {
+    static FIRST: OnceLock<String> = OnceLock::new();
+    let new = || format!("{}-{}", moment(), std::process::id());
+    if named.swap(true, Ordering::Relaxed) { new() } else { FIRST.get_or_init(new).clone() }
 }
 
 /// Milliseconds since 1970, each once in a process.

@@ -11,7 +11,7 @@ use crate::{state, ui};
 
 /// Take back what a session changed in its work directory
 ///
-/// A session is a run, a chat or a server.
+/// A session is a run, a chat, or a request to an agent of a server.
 /// What tools of its agents created, changed and removed becomes what it was, if nobody has changed
 /// it since.
 /// Once more it is the session before that.
