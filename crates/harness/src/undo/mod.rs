@@ -250,7 +250,6 @@ mod as_text {
     }
 
     #[cfg(unix)]
-    #[expect(clippy::unnecessary_wraps, reason = "other systems have paths that are texts")]
     fn path(bytes: Vec<u8>) -> Option<PathBuf> {
         Some(std::os::unix::ffi::OsStringExt::from_vec(bytes)).map(|name: std::ffi::OsString| name.into())
     }

@@ -24,7 +24,7 @@ impl Tools {
         std::fs::read(self.path(name)).unwrap()
     }
 
-    fn call(&self, tool: &str, arguments: Value) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let model = Scripted::default();
         let source = Single(&model);
         let session = Session::new(&source, &self.0.sandbox);
@@ -44,7 +44,7 @@ impl Tools {
         self.write("f", before);
         let mut arguments = if edits.is_array() { json!({"edits": edits}) } else { edits };
         arguments["path"] = json!("f");
-        let result = self.call("edit_file", arguments.clone());
+        let result = self.call("edit_file", &arguments);
         let text = if result.ok { result.output_text() } else { result.complaint() };
         assert_eq!(text.trim_end(), told, "{arguments}");
         assert_eq!(result.ok, before != after, "{arguments}");
@@ -180,14 +180,14 @@ fn files_keep_mode_and_links_stay_links() {
         ("edit_file", json!({"path": "link", "find": "one", "replace": "two"}), "two\n"),
         ("write_file", json!({"path": "link", "content": "three"}), "three\n"),
     ] {
-        let result = tools.call(tool, arguments);
+        let result = tools.call(tool, &arguments);
         assert!(result.ok, "{result:?}");
         assert_eq!(tools.read("f"), expected.as_bytes());
         assert!(tools.path("link").is_symlink());
         assert_eq!(tools.path("f").metadata().unwrap().permissions().mode() & 0o7777, 0o751);
     }
     assert_eq!(
-        tools.call("write_file", json!({"path": ".", "content": ""})).complaint(),
+        tools.call("write_file", &json!({"path": ".", "content": ""})).complaint(),
         ". is no plain file"
     );
 }
@@ -195,11 +195,11 @@ fn files_keep_mode_and_links_stay_links() {
 #[test]
 fn write_file_writes_a_text_without_a_final_newline() {
     let tools = Tools::new();
-    tools.call("write_file", json!({"path": "a/f", "content": "a\r\nb", "newline": false}));
+    tools.call("write_file", &json!({"path": "a/f", "content": "a\r\nb", "newline": false}));
     assert_eq!(tools.read("a/f"), b"a\r\nb");
-    tools.call("write_file", json!({"path": "a/f", "content": "a\r\nb"}));
+    tools.call("write_file", &json!({"path": "a/f", "content": "a\r\nb"}));
     assert_eq!(tools.read("a/f"), b"a\r\nb\n");
-    tools.call("write_file", json!({"path": "a/f", "content": ""}));
+    tools.call("write_file", &json!({"path": "a/f", "content": ""}));
     assert_eq!(tools.read("a/f"), b"");
 }
 
@@ -208,7 +208,7 @@ fn read_file_says_what_a_binary_is() {
     let tools = Tools::new();
     let check = |bytes: &[u8], expected: &str| {
         tools.write("f", bytes);
-        let result = tools.call("read_file", json!({"path": "f"}));
+        let result = tools.call("read_file", &json!({"path": "f"}));
         let text = if result.ok { result.output_text() } else { result.complaint() };
         assert_eq!(text.trim_end(), expected);
     };
@@ -220,14 +220,14 @@ fn read_file_says_what_a_binary_is() {
     check(b"\xff\xfeh\0i\0", "hi");
     check(b"\xef\xbb\xbfmark\n", "mark");
     tools.write("f", &[b'x'; 3_000_000]);
-    let text = tools.call("read_file", json!({"path": "f"})).output_text().into_owned();
+    let text = tools.call("read_file", &json!({"path": "f"})).output_text().into_owned();
     assert!(text.contains("x\n[2000000 bytes are left out here]\nx"), "{}", text.len());
 }
 
 #[test]
 fn escapes_of_a_program_do_not_reach_the_model() {
     let tools = Tools::new();
-    let result = tools.call("shell", json!({"command": r"printf '\033[31mred\033[0m\0end'"}));
+    let result = tools.call("shell", &json!({"command": r"printf '\033[31mred\033[0m\0end'"}));
     assert_eq!(result.text(99), "{\"ok\":true,\"output\":\"red\u{fffd}end\"}");
 }
 
@@ -235,13 +235,13 @@ fn escapes_of_a_program_do_not_reach_the_model() {
 #[test]
 fn a_background_process_that_is_ended_is_told() {
     let tools = Tools::new();
-    let result = tools.call("shell", json!({"command": "sleep 98765 > /dev/null 2>&1 & echo on"}));
+    let result = tools.call("shell", &json!({"command": "sleep 98765 > /dev/null 2>&1 & echo on"}));
     assert_eq!(
         result.text(999),
         r#"{"ok":true,"output":"on","note":"this still ran when the command was over, and was ended with it: `sleep 98765`"}"#
     );
     // What ends by itself is not told.
-    let result = tools.call("shell", json!({"command": "sleep 0.01 & echo on"}));
+    let result = tools.call("shell", &json!({"command": "sleep 0.01 & echo on"}));
     assert_eq!(result.text(999), r#"{"ok":true,"output":"on"}"#);
 }
 
@@ -249,7 +249,7 @@ fn a_background_process_that_is_ended_is_told() {
 fn the_time_limit_of_a_shell_is_an_argument() {
     let tools = Tools::new();
     let check = |timeout: Value, expected: &str| {
-        let result = tools.call("shell", json!({"command": "sleep 5; echo late", "timeout": timeout}));
+        let result = tools.call("shell", &json!({"command": "sleep 5; echo late", "timeout": timeout}));
         assert_eq!(result.complaint(), expected);
     };
     check(json!(0.2), "timed out after 0.2 s");
@@ -258,7 +258,7 @@ fn the_time_limit_of_a_shell_is_an_argument() {
         json!(1e9),
         "step `run`: `timeout` is a number of seconds above 0, at most a day, not 1000000000.0",
     );
-    let quick = tools.call("shell", json!({"command": "echo in time", "timeout": 5}));
+    let quick = tools.call("shell", &json!({"command": "echo in time", "timeout": 5}));
     assert_eq!(quick.output, json!("in time"));
 }
 
