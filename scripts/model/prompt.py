@@ -31,6 +31,8 @@ def schema(name):
         properties[key] = {"type": about["type"], "description": about["description"]}
         if "default" not in about:
             required.append(key)
+        elif about["default"] is not None:
+            properties[key]["default"] = about["default"]
     parameters = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     return {"type": "function", "function": {"name": jinx["jinx_name"], "description": jinx["description"], "parameters": parameters}}
 

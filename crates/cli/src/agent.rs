@@ -120,7 +120,11 @@ pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, yes: bool) -> R
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
     let protected = protected(team.directory.as_deref(), work, cache);
-    Sandbox::new(work, Policy { readable, protected, guard: !yes, ..Policy::default() })
+    let sandbox = Sandbox::new(work, Policy { readable, protected, guard: !yes, ..Policy::default() })?;
+    Ok(match state::journal() {
+        Some(journal) => sandbox.with_journal(journal),
+        None => sandbox,
+    })
 }
 
 /// Tells what the sandbox can't enforce on this machine.

@@ -1,11 +1,13 @@
-//! What alara keeps between runs: traces, their index, the history of what was typed, answers about
-//! permissions.
+//! What alara keeps between runs: traces, their index, former contents of files, the history of
+//! what was typed, answers about permissions.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use alara_harness::Trace;
+use alara_harness::undo::Journal;
 
 use crate::ui;
 
@@ -29,14 +31,32 @@ pub fn permissions() -> Option<PathBuf> {
     directory().map(|state| state.join("permissions.json"))
 }
 
+/// Where the journals lie of what sessions changed.
+pub fn undo() -> Option<PathBuf> {
+    directory().map(|state| state.join("undo"))
+}
+
+/// A journal of what is changed in a work directory; the first has the name of the first trace.
+pub fn journal() -> Option<Journal> {
+    static NAMED: AtomicBool = AtomicBool::new(false);
+    undo().map(|undo| Journal::new(undo.join(name(&NAMED))))
+}
+
 /// A new trace in the state directory, as far as there is one.
 pub fn trace() -> Trace {
+    static NAMED: AtomicBool = AtomicBool::new(false);
     let Some(traces) = traces() else { return Trace::in_memory() };
-    let name = format!("{}-{}.jsonl", moment(), std::process::id());
-    Trace::create(&traces.join(name)).unwrap_or_else(|error| {
+    Trace::create(&traces.join(format!("{}.jsonl", name(&NAMED)))).unwrap_or_else(|error| {
         ui::note(&format!("warning: no trace is written: {error}"));
         Trace::in_memory()
     })
+}
+
+/// A name that nothing of its kind has; the first of each kind have the same.
+fn name(named: &AtomicBool) -> String {
+    static FIRST: OnceLock<String> = OnceLock::new();
+    let new = || format!("{}-{}", moment(), std::process::id());
+    if named.swap(true, Ordering::Relaxed) { new() } else { FIRST.get_or_init(new).clone() }
 }
 
 /// Milliseconds since 1970, each once in a process.

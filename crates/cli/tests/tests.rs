@@ -25,6 +25,7 @@ mod sandbox;
 mod serve;
 mod stock;
 mod trust;
+mod undo;
 mod verify;
 
 /// The repository.

@@ -74,6 +74,7 @@ pub mod team;
 mod testing;
 pub mod trace;
 pub mod types;
+pub mod undo;
 pub mod yaml;
 
 pub use error::Error;

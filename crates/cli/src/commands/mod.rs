@@ -30,6 +30,7 @@ mod report;
 mod run;
 mod serve;
 mod trace;
+mod undo;
 mod warm;
 
 subcommands! {
@@ -42,6 +43,7 @@ subcommands! {
     Report(report::Args) => report::run,
     Models(models::Args) => models::run,
     Trace(trace::Args) => trace::run,
+    Undo(undo::Args) => undo::run,
     Cache(cache::Args) => cache::run,
     Warm(warm::Args) => warm::run,
     Doctor(doctor::Args) => doctor::run,

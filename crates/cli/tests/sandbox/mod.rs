@@ -75,6 +75,18 @@ fn check(dir: &SandboxDir, code: &str, exit: i32, expected: &str) {
 }
 
 #[test]
+fn what_outlives_its_program_is_told() {
+    let Some(_) = needs("what_outlives_its_program_is_told", all) else { return };
+    let dir = SandboxDir::new(Policy::default());
+    let output = dir.bash("sleep 98764 & echo on; echo problem >&2");
+    assert_eq!(output.left, ["sleep 98764"]);
+    assert_eq!((text(&output.stdout), text(&output.stderr)), ("on".to_owned(), "problem".to_owned()));
+    // What is about to end anyway may do so.
+    let output = dir.bash("(sleep 0.01; echo late) & echo on");
+    assert_eq!((output.left, text(&output.stdout)), (Vec::new(), "on\nlate".to_owned()));
+}
+
+#[test]
 fn only_the_work_directory_can_be_written() {
     let Some(_) = needs("only_the_work_directory_can_be_written", all) else { return };
     let dir = SandboxDir::new(Policy::default());

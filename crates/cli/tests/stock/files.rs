@@ -7,6 +7,35 @@ use serde_json::{Value, json};
 use super::failed;
 use crate::dirs::TeamDir;
 
+/// What is longer than a program may write ends as on a full disk, in the midst of the text.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_leaves_the_old_file_whole() {
+    use alara_harness::sandbox::{enforced, launch_with};
+    use alara_harness::{Policy, Sandbox};
+    launch_with(std::path::Path::new(env!("CARGO_BIN_EXE_alara")));
+    if !enforced().limits {
+        eprintln!("SKIPPED: a_full_disk_leaves_the_old_file_whole: this machine limits nothing");
+        return;
+    }
+    let mut dir = TeamDir::stock();
+    let policy = Policy { file_bytes: 1 << 16, ..Policy::default() };
+    dir.sandbox = Sandbox::new(dir.work.path(), policy).unwrap();
+    dir.write("a.txt", "short\r\n");
+    let long = "x".repeat(1 << 17);
+    let full = failed("a.txt is as it was: File too large");
+    dir.check("coder", "write_file", json!({"path": "a.txt", "content": &long}), full.clone());
+    dir.check("coder", "edit_file", json!({"path": "a.txt", "find": "short", "replace": &long}), full);
+    dir.check(
+        "coder",
+        "write_file",
+        json!({"path": "new.txt", "content": long}),
+        failed("new.txt is not written: File too large"),
+    );
+    assert_eq!(std::fs::read(dir.work.path().join("a.txt")).unwrap(), b"short\r\n");
+    assert_eq!(std::fs::read_dir(dir.work.path()).unwrap().count(), 1);
+}
+
 #[test]
 fn load_file_takes_each_kind() {
     let dir = TeamDir::stock();

@@ -115,7 +115,7 @@ impl Kind {
         match self {
             Kind::Any => true,
             Kind::Number => value.is_number(),
-            Kind::Integer => value.is_i64() || value.is_u64(),
+            Kind::Integer => whole(value).is_some(),
             _ => !value.is_null() && Kind::of(value) == self,
         }
     }
@@ -139,6 +139,13 @@ impl Input {
         Value::Object(schema)
     }
 
+    /// `value` as its type has it: a whole number is written without a point, as JSON Schema's
+    /// integers may be.
+    pub fn settled(&self, value: &Value) -> Value {
+        let whole = (self.kind == Kind::Integer).then(|| whole(value)).flatten();
+        whole.unwrap_or_else(|| value.clone())
+    }
+
     /// Whether `value` may be given by a caller to whom `offer` is open.
     ///
     /// # Errors
@@ -148,7 +155,7 @@ impl Input {
             return Err(format!("argument `{}` must be of type {}", self.name, self.kind.name()));
         }
         match self.choices.values(offer) {
-            Some(values) if !values.contains(value) => {
+            Some(values) if !values.contains(value) && !values.contains(&self.settled(value)) => {
                 Err(format!("argument `{}` must be one of {}", self.name, Value::Array(values)))
             }
             _ => Ok(()),
@@ -167,6 +174,47 @@ impl Input {
                 .map_err(|_| format!("argument `{}` must be of type {}", self.name, self.kind.name()))?,
         };
         self.check(&value, offer)?;
-        Ok(value)
+        Ok(self.settled(&value))
+    }
+}
+
+/// A whole number without a point: `1.0` is 1 in JSON Schema.
+fn whole(value: &Value) -> Option<Value> {
+    if value.is_i64() || value.is_u64() {
+        return Some(value.clone());
+    }
+    // Up to here every whole number is exact.
+    let number = value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 2f64.powi(53))?;
+    Some(Value::from(number as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_point_zero_is_an_integer() {
+        let input = Input {
+            name: "n".to_owned(),
+            kind: Kind::Integer,
+            description: String::new(),
+            default: None,
+            choices: Choices::Any,
+        };
+        let check = |value: Value, expected: Option<Value>| {
+            let settled = input.check(&value, &Offer::default()).is_ok().then(|| input.settled(&value));
+            assert_eq!(settled.map(|value| value.to_string()), expected.map(|value| value.to_string()));
+        };
+        check(json!(1.0), Some(json!(1)));
+        check(json!(-2e3), Some(json!(-2000)));
+        check(json!(7), Some(json!(7)));
+        check(json!(u64::MAX), Some(json!(u64::MAX)));
+        check(json!(1.5), None);
+        check(json!(1e300), None);
+        check(json!("1"), None);
+        assert_eq!(input.parse("3.0", &Offer::default()).unwrap().to_string(), "3");
+        let one = Input { choices: Choices::Of(vec![json!(1)]), ..input };
+        assert!(one.check(&json!(1.0), &Offer::default()).is_ok());
+        assert!(one.check(&json!(2.0), &Offer::default()).is_err());
     }
 }

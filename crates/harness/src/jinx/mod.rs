@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 pub use check::{Known, check};
 pub use inputs::{Choices, Input, Kind, Offer};
 pub use read::read;
-pub use step::{Action, Llm, Retry, Step, Steps, Tools};
+pub use step::{Action, Llm, Retry, Step, Steps, Timeout, Tools};
 
 use crate::types::{Effect, Verdict};
 
@@ -171,10 +171,10 @@ impl Jinx {
             let value = match (given.get(&input.name), &input.default) {
                 (Some(value), _) => {
                     input.check(value, offer)?;
-                    value.clone()
+                    input.settled(value)
                 }
                 (None, Some(_)) if remote.is_some() => continue,
-                (None, Some(default)) => default.clone(),
+                (None, Some(default)) => input.settled(default),
                 (None, None) => return Err(format!("argument `{}` is missing", input.name)),
             };
             arguments.insert(input.name.clone(), value);

@@ -36,12 +36,30 @@ pub struct Step {
     pub cache: Option<Duration>,
     /// Wall-clock limit.
     /// `None` = the jinx's own.
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "seconds")]
-    pub timeout: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<Timeout>,
     /// Where it stands in its file: line and column from 1.
     /// Not part of the compiled form.
     #[serde(skip)]
     pub location: Location,
+}
+
+/// How long a step may take.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Timeout {
+    /// So long.
+    Fixed(Duration),
+    /// As many seconds as this expression says when the step begins.
+    Given(String),
+}
+
+impl Serialize for Timeout {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Timeout::Fixed(duration) => serializer.serialize_f64(duration.as_secs_f64()),
+            Timeout::Given(expression) => serializer.serialize_str(&format!("{{{{ {expression} }}}}")),
+        }
+    }
 }
 
 /// What a step does.

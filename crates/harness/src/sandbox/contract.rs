@@ -124,6 +124,10 @@ pub struct Output {
     pub stdout_dropped: u64,
     /// Bytes dropped from the middle of `stderr`.
     pub stderr_dropped: u64,
+    /// Processes that it started and that still ran when it had ended, by command line, as far as
+    /// the machine tells.
+    /// They were ended then.
+    pub left: Vec<String>,
     /// Whether the wall-clock limit ended it.
     pub timed_out: bool,
     /// Whether the sandbox's cancel flag ended it.

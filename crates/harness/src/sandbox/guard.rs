@@ -119,6 +119,7 @@ impl Sandbox {
     /// only if `ask` says yes.
     /// Otherwise nothing is changed at all.
     /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
+    /// `by` is what the sandbox's journal calls it.
     ///
     /// # Errors
     /// As [`run`](Self::run), and if what a program did can't be taken over.
@@ -128,6 +129,7 @@ impl Sandbox {
         script: &Script,
         finishing: bool,
         reads: bool,
+        by: &str,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
         let plainly = || if finishing { self.finish(script) } else { self.run(script) };
@@ -135,10 +137,16 @@ impl Sandbox {
             #[cfg(target_os = "linux")]
             (Some(Guarding::Layer), Some(Guard { layers: Some(layers), turn, .. })) => {
                 let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-                layers.run(self, script, finishing, ask)
+                layers.run(self, script, finishing, by, ask)
             }
             (Some(_), _) if !reads && !ask(Risk::Unknown)? => Ok(Guarded::Refused),
-            _ => plainly().map(Guarded::Ran),
+            _ => {
+                let journal = self.journal.as_ref().filter(|_| !reads);
+                journal.into_iter().for_each(|journal| journal.look(&self.work));
+                let ran = plainly();
+                journal.into_iter().for_each(|journal| journal.looked(&self.work, by));
+                ran.map(Guarded::Ran)
+            }
         }
     }
 }
@@ -196,6 +204,7 @@ impl Layers {
         sandbox: &Sandbox,
         script: &Script,
         finishing: bool,
+        by: &str,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
         let folder = self.folder(&sandbox.work)?;
@@ -215,8 +224,15 @@ impl Layers {
             {
                 return Ok(Guarded::Undone(output));
             }
-            layer::put(&upper, &sandbox.work, &changes, &mut made)
-                .map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
+            let paths = || changes.iter().map(|change| change.path.as_path());
+            let journal = sandbox.journal.as_ref();
+            let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths())));
+            let put = layer::put(&upper, &sandbox.work, &changes, &mut made);
+            // What broke off is written down, too.
+            if let Some((journal, before)) = before {
+                journal.after(&sandbox.work, before, by);
+            }
+            put.map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
             Ok(Guarded::Ran(output))
         });
         // Also what forbids it by its permissions.

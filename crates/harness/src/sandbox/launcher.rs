@@ -11,7 +11,7 @@
 //! what it leaves behind.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,9 @@ use super::{Enforced, Output, enforced, isolation, mounts, syscalls};
 const ARGUMENT: &str = "__sandbox";
 /// What a message of the launcher itself begins with on stderr, together with the exit status.
 const MARK: &str = "\0alara sandbox: ";
+/// What stands on stderr before the command lines of processes that outlived the program, one a
+/// line, which end with a NUL.
+const LEFT: &str = "\0alara left: ";
 /// The program that runs, by a name that outlives its file's.
 pub const OWN: &str = "/proc/self/exe";
 const FAILED: i32 = 125;
@@ -100,6 +103,27 @@ pub fn failure(output: &Output) -> Option<String> {
     let message = output.stderr.strip_prefix(MARK.as_bytes())?;
     (output.exit == Some(FAILED) && output.stdout.is_empty())
         .then(|| String::from_utf8_lossy(message).trim_end().to_owned())
+}
+
+/// Takes from a program's stderr what the launcher says of processes that outlived it.
+/// A program that forges it only tells something wrong of itself.
+pub fn left(stderr: &mut Vec<u8>) -> Vec<String> {
+    let mark = LEFT.as_bytes();
+    let Some(at) = stderr.windows(mark.len()).rposition(|window| window == mark) else { return Vec::new() };
+    let begin = at + mark.len();
+    let Some(length) = stderr[begin..].iter().position(|byte| *byte == 0) else { return Vec::new() };
+    let lines = String::from_utf8_lossy(&stderr[begin..begin + length]).lines().map(str::to_owned).collect();
+    stderr.drain(at..=begin + length);
+    lines
+}
+
+/// Tells the parent which processes are about to be ended because their program is over.
+fn tell_left() {
+    let left = supervise::left();
+    if !left.is_empty() {
+        // Nobody may listen any more.
+        let _ = write!(std::io::stderr(), "{LEFT}{}\0", left.join("\n"));
+    }
 }
 
 /// Tries every layer in a process of its own.
@@ -190,6 +214,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let _ = program_runs.set(inner);
     let status = status_of(inner);
     if !namespace {
+        tell_left();
         supervise::kill_descendants(inner);
     }
     let broken = *broken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -236,7 +261,12 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     // Process 1 has nothing that the program should read.
     let _ = prctl::set_dumpable(false);
     let child = command.spawn().unwrap_or_else(|error| not_found(name, &error));
-    exit(status_of(Pid::from_raw(child.id() as i32)))
+    let status = status_of(Pid::from_raw(child.id() as i32));
+    // Other numbers stand in a `/proc` that is not its own.
+    if plan.layers.proc {
+        tell_left();
+    }
+    exit(status)
 }
 
 /// Waits for every child until this one has ended; returns its exit status, or 128 + the signal's

@@ -51,6 +51,7 @@ pub use service::{Pipes, Service};
 
 use crate::error::Error;
 use crate::scratch::Scratch;
+use crate::undo::Journal;
 
 /// Most bytes of one argument or one environment variable that Linux passes to a program
 /// (`MAX_ARG_STRLEN`), with some space for the variable's name.
@@ -70,6 +71,7 @@ pub struct Sandbox {
     policy: Policy,
     cancel: Arc<AtomicBool>,
     guard: Option<guard::Guard>,
+    journal: Option<Journal>,
     #[cfg(target_os = "linux")]
     view: view::View,
     /// Keeps the temporary home for as long as the sandbox lives.
@@ -127,6 +129,7 @@ impl Sandbox {
             policy,
             cancel: Arc::default(),
             guard: None,
+            journal: None,
             _scratch: scratch,
         };
         sandbox.guard = sandbox.policy.guard.then(|| guard::Guard::of(&sandbox)).flatten();
@@ -138,6 +141,19 @@ impl Sandbox {
     pub fn with_cancel(mut self, cancel: Arc<AtomicBool>) -> Self {
         self.cancel = cancel;
         self
+    }
+
+    /// Writes what [guarded](Self::run_guarded) programs change into `journal`, so that it can be
+    /// taken back.
+    #[must_use]
+    pub fn with_journal(mut self, journal: Journal) -> Self {
+        self.journal = Some(journal);
+        self
+    }
+
+    /// Why what programs change can't be written down, told once.
+    pub fn journal_problem(&self) -> Option<String> {
+        self.journal.as_ref()?.problem()
     }
 
     /// The flag that ends the running program.
@@ -215,6 +231,10 @@ impl Sandbox {
                 break None;
             }
         };
+        #[cfg(target_os = "linux")]
+        if status.is_some() && !self.launched() {
+            output.left = supervise::left_of_group(id);
+        }
         // Whatever the program left running in its group goes too; in namespaces it is gone
         // already.
         kill_group(id);
@@ -225,6 +245,10 @@ impl Sandbox {
         output.exit = status.filter(|_| output.killed.is_none()).map(exit_code);
         (output.stdout, output.stdout_dropped) = stdout.finish();
         (output.stderr, output.stderr_dropped) = stderr.finish();
+        #[cfg(target_os = "linux")]
+        if self.launched() {
+            output.left = launcher::left(&mut output.stderr);
+        }
         #[cfg(target_os = "linux")]
         if let Some(message) = launcher::failure(&output) {
             return Err(Error::Launcher { message });

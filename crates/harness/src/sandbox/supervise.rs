@@ -26,6 +26,12 @@ use super::contract::bytes;
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long to go after processes that start others as fast as they are killed.
 const GIVE_UP: Duration = Duration::from_secs(2);
+/// How often what outlives its program is looked at, and after what pauses, before it is told: some
+/// of it is just about to end.
+const LAST_LOOKS: u32 = 5;
+const LAST_PAUSE: Duration = Duration::from_millis(20);
+/// Most characters of a command line that are told.
+const COMMAND: usize = 100;
 /// A look may take this part of a processor's time.
 const SHARE: u32 = 20;
 
@@ -136,6 +142,36 @@ fn descendants(root: u32) -> Vec<u32> {
         next += 1;
     }
     found.split_off(1)
+}
+
+/// The descendants of this process that still run though their program has ended, by command line.
+pub fn left() -> Vec<String> {
+    outlive(|| descendants(std::process::id()))
+}
+
+/// Those of a group of processes.
+pub fn left_of_group(group: u32) -> Vec<String> {
+    let runs = |number: &u32| Stat::read(*number).is_some_and(|stat| stat.group == group && stat.threads > 0);
+    outlive(|| numbers().into_iter().filter(runs).collect())
+}
+
+fn outlive(members: impl Fn() -> Vec<u32>) -> Vec<String> {
+    for _ in 0..LAST_LOOKS {
+        if members().is_empty() {
+            return Vec::new();
+        }
+        std::thread::sleep(LAST_PAUSE);
+    }
+    members().into_iter().filter_map(command).collect()
+}
+
+/// The command line of a process in one line.
+fn command(number: u32) -> Option<String> {
+    let line = read(number, "cmdline")?;
+    let words = line.split(|c: char| c.is_control()).filter(|word| !word.is_empty());
+    let line = words.collect::<Vec<_>>().join(" ");
+    let cut = line.char_indices().nth(COMMAND).map(|(at, _)| format!("{}…", &line[..at]));
+    (!line.is_empty()).then(|| cut.unwrap_or(line))
 }
 
 /// Kills every descendant of this process, also those that are started meanwhile.
@@ -276,6 +312,7 @@ impl Use {
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
+    group: u32,
     threads: u64,
     cpu: Duration,
 }
@@ -294,6 +331,7 @@ impl Stat {
         let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as u64;
         Some(Stat {
             parent: number(4)? as u32,
+            group: number(5)? as u32,
             threads: if fields[0] == "Z" { 0 } else { number(20)? },
             cpu: Duration::from_millis(ticks * 1000 / per_second),
         })
@@ -344,7 +382,10 @@ mod tests {
         let stat = |text| Stat::parse(text);
         let line =
             "7 (a) b) (c) S 3 7 7 0 -1 4194304 1 2 3 4 100 20 3 1 20 0 5 0 99 1000 9 18446744073709551615";
-        assert_eq!(stat(line), Some(Stat { parent: 3, threads: 5, cpu: Duration::from_millis(1240) }));
+        assert_eq!(
+            stat(line),
+            Some(Stat { parent: 3, group: 7, threads: 5, cpu: Duration::from_millis(1240) })
+        );
         assert_eq!(stat("7 (x) S 3"), None);
         assert!(works());
         assert!(Use::proportional(std::process::id()).is_some_and(|own| own.private > 0));

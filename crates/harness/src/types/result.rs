@@ -26,6 +26,9 @@ pub struct ToolResult {
     /// Bytes of output and error that were never kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_bytes: u64,
+    /// What else there is to be told of it, whether it succeeded or not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
     /// Whether it ends the agent's run, with the output as its answer.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
@@ -98,17 +101,21 @@ impl ToolResult {
         self.text_with("", limit)
     }
 
-    /// The same, with a `note` of whoever passes the result on, unless it is empty:
-    /// `{"ok":true,"output":"…","note":"…"}`.
+    /// The same, with a `note` of whoever passes the result on beside its own, unless both are
+    /// empty: `{"ok":true,"output":"…","note":"…"}`.
+    /// Escape sequences are left out, and other control characters become U+FFFD: a terminal's
+    /// colours are no text, and some tokenizers and templates choke on them.
     pub fn text_with(&self, note: &str, limit: usize) -> String {
         let (output, error, missing) = self.within(limit);
+        let own = readable(&self.note);
+        let notes = [&*own, note].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
         let text = Text {
             ok: self.ok,
             exit: (!self.ok).then_some(self.exit),
             output: (self.ok || !output.is_empty()).then_some(&output),
             error: (!self.ok).then_some(&error),
             truncated_bytes: missing,
-            note,
+            note: &notes,
         };
         serde_json::to_string(&text).unwrap_or_default()
     }
@@ -116,12 +123,65 @@ impl ToolResult {
     /// Output and complaint, of which together about `limit` bytes are kept, and how many bytes are
     /// missing.
     pub fn within(&self, limit: usize) -> (String, String, u64) {
-        let (all_output, all_error) = (self.output_text(), self.complaint());
+        let (output, error) = (self.output_text(), self.complaint());
+        let (all_output, all_error) = (readable(&output), readable(&error));
         let share = if all_output.is_empty() { limit } else { limit / 2 };
         let (error, cut_error) = cut(&all_error, share);
         let (output, cut_output) = cut(&all_output, limit - (all_error.len() - cut_error));
         (output, error, cut_error as u64 + cut_output as u64 + self.dropped_bytes)
     }
+}
+
+/// A text without escape sequences of terminals (ECMA-48), and with U+FFFD for each control
+/// character but white space.
+fn readable(text: &str) -> Cow<'_, str> {
+    let bad = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\x0c');
+    if !text.contains(bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(bad) {
+        kept.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match escape(rest) {
+            0 => {
+                kept.push('\u{fffd}');
+                rest = &rest[rest.chars().next().map_or(0, char::len_utf8)..];
+            }
+            length => rest = &rest[length..],
+        }
+    }
+    kept.push_str(rest);
+    Cow::Owned(kept)
+}
+
+/// How many bytes the escape sequence has with which a text begins; 0 = none.
+fn escape(text: &str) -> usize {
+    let Some(sequence) = text.strip_prefix('\x1b') else { return 0 };
+    let after = |within: &str, end: usize| text.len() - within.len() + end;
+    // Intermediate bytes, then one that ends it.
+    let ended = |within: &str| {
+        let end = within.find(|c| !matches!(c, ' '..='?')).filter(|end| within.as_bytes()[*end] < 0x7f);
+        end.filter(|end| within.as_bytes()[*end] >= b'@').map(|end| after(within, end + 1))
+    };
+    let found = match sequence.chars().next() {
+        Some('[') => ended(&sequence[1..]),
+        // A string, up to its terminator: titles and links.
+        Some(']' | 'P' | 'X' | '^' | '_') => {
+            let end = sequence.find(['\x07', '\x1b', '\n']);
+            end.map(|end| match &sequence[end..] {
+                closed if closed.starts_with("\x1b\\") => after(sequence, end + 2),
+                closed if closed.starts_with('\x07') => after(sequence, end + 1),
+                _ => after(sequence, end),
+            })
+        }
+        Some('0'..='~') => Some(2),
+        Some(' '..='/') => ended(sequence).or(Some(1)),
+        _ => None,
+    };
+    // What is no sequence that we know, or is cut off: the escape character alone.
+    found.unwrap_or(1)
 }
 
 /// Cuts out the middle of a text that is longer than `limit` bytes, at character boundaries.
@@ -155,6 +215,37 @@ mod tests {
             ToolResult::succeeded("x").text_with("again", 99),
             r#"{"ok":true,"output":"x","note":"again"}"#
         );
+    }
+
+    #[test]
+    fn escapes_and_nuls_do_not_reach_the_model() {
+        let check = |text: &str, expected: &str| assert_eq!(readable(text), expected, "{text:?}");
+        check("plain\ttext\r\n", "plain\ttext\r\n");
+        check("\x1b[1;31mred\x1b[0m é", "red é");
+        check("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab");
+        check("a\0b\x08\x7f\u{9b}c", "a\u{fffd}b\u{fffd}\u{fffd}\u{fffd}c");
+        check("\x1b(Ba\x1b7b\x1b=c", "abc");
+        check("end\x1b", "end");
+        check("end\x1b[3", "end[3");
+        check("\x1b]open\nrest", "\nrest");
+        check("\x1bé", "é");
+        let result = ToolResult { stderr: "\x1b[31mno\0".into(), exit: Some(1), ..ToolResult::default() };
+        assert_eq!(result.text(99), "{\"ok\":false,\"exit\":1,\"error\":\"no\u{fffd}\"}");
+    }
+
+    #[test]
+    fn notes_are_told_with_any_result() {
+        let result = ToolResult { note: "left".into(), ..ToolResult::succeeded("x") };
+        assert_eq!(result.text(99), r#"{"ok":true,"output":"x","note":"left"}"#);
+        assert_eq!(result.text_with("again", 99), r#"{"ok":true,"output":"x","note":"left; again"}"#);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_control_character_is_left(text in "[\x00-\x20a-z\\[\\]m;é\x7f-\u{9f}]*") {
+            let readable = readable(&text);
+            proptest::prop_assert!(!readable.contains(|c: char| c.is_control() && !"\t\n\r\x0c".contains(c)));
+        }
     }
 
     #[test]

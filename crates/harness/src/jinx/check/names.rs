@@ -7,7 +7,7 @@ use minijinja::{Environment, Error, ErrorKind};
 use serde_json::Value;
 
 use crate::jinx::template::{self, Language, Piece, pieces, single};
-use crate::jinx::{Action, Step};
+use crate::jinx::{Action, Step, Timeout};
 
 /// A text that names can stand in.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -207,6 +207,9 @@ pub fn constant(expression: &str) -> Option<bool> {
 /// which sees other names.
 pub fn texts(step: &Step) -> Vec<Text<'_>> {
     let mut texts = Vec::new();
+    if let Some(Timeout::Given(expression)) = &step.timeout {
+        texts.push(Text::Expression(expression));
+    }
     match &step.action {
         Action::Bash { code } => texts.push(Text::Code(Language::Bash, code)),
         Action::Python { code } => texts.push(Text::Code(Language::Python, code)),

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::inputs::is_name;
 use super::keys::hint;
 use super::{Reader, skill};
-use crate::jinx::{Action, Llm, Retry, Step, Steps, Tools};
+use crate::jinx::template::single;
+use crate::jinx::{Action, Llm, Retry, Step, Steps, Timeout, Tools};
 use crate::yaml::{self, Entry, Kind, Node};
 
 /// Keys that every step may have.
@@ -61,7 +62,10 @@ impl Reader<'_> {
         let get = |key: &str| node.get(key).filter(|node| !node.is_null());
         let retry = get("retry").and_then(|node| self.retry(node));
         let cache = get("cache").and_then(|node| self.duration(node, "cache"));
-        let timeout = get("timeout").and_then(|node| self.duration(node, "timeout"));
+        let timeout = get("timeout").and_then(|node| match node.text().and_then(single) {
+            Some(expression) => Some(Timeout::Given(expression.to_owned())),
+            None => self.duration(node, "timeout").map(Timeout::Fixed),
+        });
         let action = match self.form(node, entries)? {
             "engine" => self.engine(node, entries)?,
             "when" => self.when(node)?,

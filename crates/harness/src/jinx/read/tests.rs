@@ -88,6 +88,10 @@ fn every_form_of_a_step() {
         json!([{"do": "when", "when": "a > 1", "then": [{"do": "return", "return": 1}],
             "else": [{"do": "return", "return": null}]}]),
     );
+    check(
+        "- {engine: bash, code: ls, timeout: '{{ seconds * 2 }}'}",
+        json!([{"name": "step_1", "do": "bash", "code": "ls", "timeout": "{{ seconds * 2 }}"}]),
+    );
     check("- {when: false, else: []}", json!([{"do": "when", "when": "false", "then": []}]));
     check(
         "- {name: all, for: i, in: [1, x, null, {a: b}], parallel: true, until: i > 1, do: [{engine: text, text: '{{ i }}'}]}",

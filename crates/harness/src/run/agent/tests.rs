@@ -256,10 +256,10 @@ fn arguments_that_can_not_be_read_are_answered_and_nothing_runs() {
         read,
         [
             "{\"ok\":false,\"exit\":null,\"error\":\"not run: the arguments of `shell` are no JSON object: trailing comma at line 1 \
-                column 23; it takes: command\"}",
+                column 23; it takes: command, timeout\"}",
             r#"{"ok":true,"output":""}"#,
             "{\"ok\":false,\"exit\":null,\"error\":\"not run: the arguments of `shell` are no JSON object: they are a list; it takes: \
-                command\"}",
+                command, timeout\"}",
         ]
     );
 }

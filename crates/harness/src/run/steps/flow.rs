@@ -8,13 +8,15 @@ use serde_json::{Map, Value, json};
 use super::work::{Work, earlier};
 use crate::error::Error;
 use crate::jinx::template::{self, Scope, evaluate, fill, holds};
-use crate::jinx::{Action, Jinx, Step, Steps};
+use crate::jinx::{Action, Jinx, Step, Steps, Timeout};
 use crate::run::session::{Caller, Notice};
 use crate::trace::{Record, Trace};
 use crate::types::ToolResult;
 
 /// How long what stands in a `finally` may take after a run was stopped.
 const FINISH: Duration = Duration::from_secs(5);
+/// The longest time that a step may be given by an expression, in seconds.
+const DAY: f64 = 86_400.0;
 /// How often a pause looks whether it must end.
 const GLANCE: Duration = Duration::from_millis(10);
 
@@ -113,11 +115,11 @@ impl<'a> Execution<'a> {
             }
             let store = caller.session.store.read(caller.team, caller.name());
             self.scope.know("store", &Value::Object(store));
+            let limit = self.limit(step).map_err(|reason| Stop::wrong(step, &reason))?;
             // A program is given its time by the sandbox.
-            let own =
-                step.timeout.filter(|_| !matches!(step.action, Action::Bash { .. } | Action::Python { .. }));
+            let own = limit.filter(|_| !matches!(step.action, Action::Bash { .. } | Action::Python { .. }));
             let limited = Caller { deadline: earlier(caller.deadline, own), ..*caller };
-            match self.act(step, &limited, caller) {
+            match self.act(step, limit, &limited, caller) {
                 Err(stop) if left > 0 && caller.stopped().is_none() => drop(stop.caught()?),
                 ended => return ended,
             }
@@ -126,8 +128,29 @@ impl<'a> Execution<'a> {
         }
     }
 
+    /// How long a step may take by what it says itself.
+    fn limit(&self, step: &Step) -> Result<Option<Duration>, String> {
+        let expression = match &step.timeout {
+            Some(Timeout::Given(expression)) => expression,
+            Some(Timeout::Fixed(limit)) => return Ok(Some(*limit)),
+            None => return Ok(None),
+        };
+        let value = evaluate(expression, &self.scope)?;
+        let seconds = value.as_f64().filter(|seconds| *seconds > 0.0 && *seconds <= DAY);
+        match seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()) {
+            Some(limit) => Ok(Some(limit)),
+            None => Err(format!("`timeout` is a number of seconds above 0, at most a day, not {value}")),
+        }
+    }
+
     /// Does what a step says; what is done about its limit is done by `unlimited`.
-    fn act(&mut self, step: &Step, caller: &Caller, unlimited: &Caller) -> Result<(), Stop> {
+    fn act(
+        &mut self,
+        step: &Step,
+        limit: Option<Duration>,
+        caller: &Caller,
+        unlimited: &Caller,
+    ) -> Result<(), Stop> {
         let wrong = |reason: String| Stop::wrong(step, &reason);
         match &step.action {
             Action::When { when, then, otherwise } => {
@@ -184,7 +207,7 @@ impl<'a> Execution<'a> {
             | Action::Llm(_)
             | Action::Call { .. } => {
                 let Some(work) = Work::of(step, self, caller).map_err(wrong)? else { return Ok(()) };
-                let result = work.run(step, self, caller)?;
+                let result = work.run(step, limit, self, caller)?;
                 self.finish(step, result)
             }
         }

@@ -14,6 +14,9 @@ use crate::sandbox::{Guarded, Output, Risk, Script, losses};
 use crate::trace::Record;
 use crate::types::{Effect, Verdict};
 
+/// Most characters of a call's first argument that a journal has.
+const FIRST: usize = 60;
+
 /// What a program did, and why nothing of it is left, if so.
 /// `None`: it did not even run.
 type Ran = (Option<Output>, Option<String>);
@@ -62,12 +65,26 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
         Ok(verdict == Verdict::Allow)
     };
     let reads = jinx.trusted && jinx.effect != Effect::Write;
-    let ran = sandbox.run_guarded(script, caller.finishing, reads, &mut ask)?;
+    let by = by(jinx, scope, &npc.name);
+    let ran = sandbox.run_guarded(script, caller.finishing, reads, &by, &mut ask)?;
+    if let Some(problem) = sandbox.journal_problem() {
+        let warning = format!("not all of what is changed can be taken back by `alara undo`: {problem}");
+        caller.session.notify(&Notice::Warning(&warning));
+    }
     Ok(match ran {
         Guarded::Ran(output) => (Some(output), None),
         Guarded::Undone(output) => (Some(output), Some(format!("undone, no file was changed: {why}"))),
         Guarded::Refused => (None, Some(format!("not run: {why}"))),
     })
+}
+
+/// Who does something and with which call, in a line: `coder: shell make all`.
+fn by(jinx: &Jinx, scope: &Scope, npc: &str) -> String {
+    let first = jinx.inputs.first().and_then(|input| scope.value(&input.name));
+    let first =
+        first.as_ref().and_then(Value::as_str).and_then(|text| text.lines().next()).unwrap_or_default();
+    let cut = first.char_indices().nth(FIRST).map_or(first.len(), |(at, _)| at);
+    format!("{npc}: {} {}", jinx.name, &first[..cut]).trim_end().to_owned()
 }
 
 /// What a program does, for people.

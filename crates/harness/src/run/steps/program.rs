@@ -24,6 +24,10 @@ const UNASKED_BYTES: usize = 4096;
 /// and environment together.
 const ENVIRONMENT_BYTES: usize = 1 << 20;
 const PYTHON: &str = include_str!("python.py");
+/// How many processes that were left running are told one by one.
+const LEFT: usize = 5;
+/// What Python programs can import as `alara`.
+const MODULE: &str = include_str!("alara.py");
 
 /// Variables that mean something to bash, the linker or Python.
 const TAKEN: [&str; 15] = [
@@ -86,7 +90,9 @@ impl Program {
         };
         context.extend(scope.all());
         let Code { text: code, values } = program;
-        let stdin = json!({"code": code, "name": name, "context": context, "values": values}).to_string();
+        let stdin =
+            json!({"code": code, "name": name, "context": context, "values": values, "module": MODULE})
+                .to_string();
         Ok(Program { text: PYTHON.to_owned(), python: true, env, stdin: Some(stdin), network })
     }
 
@@ -199,8 +205,20 @@ fn result(output: &Output, timeout: Duration) -> ToolResult {
         stderr: text(&output.stderr),
         exit: output.exit,
         dropped_bytes: output.stdout_dropped + output.stderr_dropped,
+        note: left(&output.left),
         last: false,
     }
+}
+
+/// What is told of processes that were ended because the program that started them was over.
+fn left(commands: &[String]) -> String {
+    if commands.is_empty() {
+        return String::new();
+    }
+    let told = commands.iter().take(LEFT).map(|command| format!("`{command}`"));
+    let more = commands.len().checked_sub(LEFT + 1).map(|more| format!("{} more", more + 1));
+    let told = told.chain(more).collect::<Vec<_>>().join(", ");
+    format!("this still ran when the command was over, and was ended with it: {told}")
 }
 
 fn python_result(mut output: Output, timeout: Duration) -> ToolResult {

@@ -1,11 +1,11 @@
-# Runs one Python step: {"code", "name", "context", "values"} as JSON on stdin. On stdout: a line of JSON that says what follows
+# Runs one Python step: {"code", "name", "context", "values", "module"} as JSON on stdin. On stdout: a line of JSON that says what follows
 # (`json`: a value, or else text) and whether the step wants the work to end (`stop`), then the result.
 # The result is `output`, if the step sets it as a variable or in `context`, otherwise all that the step and its programs print.
 import sys
 
 # A file of the work directory never stands in for a module of Python's own; other modules of it can be imported.
 sys.path[:] = [path for path in sys.path if path not in ("", ".")] + [""]
-import builtins, json, os, tempfile, traceback
+import builtins, json, os, tempfile, traceback, types
 
 
 class Record(dict):
@@ -45,6 +45,9 @@ variables["__builtins__"] = {**vars(builtins), "output": before}
 for module in ("json", "math", "os", "random", "re", "subprocess", "sys", "time"):
     if module in code:
         variables[module] = __import__(module)
+if "alara" in code:
+    sys.modules["alara"] = types.ModuleType("alara")
+    exec(step["module"], vars(sys.modules["alara"]))
 
 
 def told(error):

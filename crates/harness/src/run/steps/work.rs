@@ -78,7 +78,14 @@ impl<'a> Work<'a> {
     }
 
     /// Does it, or takes the cached result of the last time.
-    pub(super) fn run(self, step: &Step, run: &mut Execution, caller: &Caller) -> Result<ToolResult, Error> {
+    /// `limit` is the step's own.
+    pub(super) fn run(
+        self,
+        step: &Step,
+        limit: Option<Duration>,
+        run: &mut Execution,
+        caller: &Caller,
+    ) -> Result<ToolResult, Error> {
         let lifetime = step.cache.filter(|_| self.effect(run.jinx) != Effect::Write);
         let key = lifetime.and_then(|_| self.key(step, caller));
         let memo = &caller.session.memo;
@@ -89,7 +96,7 @@ impl<'a> Work<'a> {
         let result = match self {
             Work::Text(value) => ToolResult::succeeded(value),
             Work::Program(program) => {
-                let limit = step.timeout.unwrap_or(run.jinx.timeout);
+                let limit = limit.unwrap_or(run.jinx.timeout);
                 let left = caller.deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
                 program.run(left.map_or(limit, |left| left.min(limit)), run, caller)?
             }

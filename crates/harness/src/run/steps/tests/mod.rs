@@ -1,3 +1,4 @@
+mod files;
 mod flow;
 mod parallel;
 mod programs;

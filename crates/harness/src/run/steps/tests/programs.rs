@@ -223,7 +223,7 @@ fn stock_tools_work() {
     check(
         "edit_file",
         json!({"path": "a/b.txt", "find": "e", "replace": ""}),
-        r#"{"ok":false,"exit":1,"error":"the text occurs 3 times in a/b.txt, it must occur once"}"#,
+        r#"{"ok":false,"exit":1,"error":"the text occurs 3 times in a/b.txt, it must occur once: it begins in lines 1, 2 and 2; give more of what stands around it, or replace_all"}"#,
     );
     check("shell", json!({"command": "cat a/b.txt | wc -l"}), r#"{"ok":true,"output":"2"}"#);
     check("python", json!({"code": "print(6 * 7)"}), r#"{"ok":true,"output":"42"}"#);
@@ -247,7 +247,7 @@ fn stock_tools_work() {
     check(
         "shell",
         json!({"cmd": "ls"}),
-        r#"{"ok":false,"exit":null,"error":"`shell` has no argument `cmd`; it takes: command"}"#,
+        r#"{"ok":false,"exit":null,"error":"`shell` has no argument `cmd`; it takes: command, timeout"}"#,
     );
     check(
         "delegate",

@@ -1,0 +1,170 @@
+//! `alara undo`: what sessions changed in work directories, and back.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use alara_harness::undo::{self, Recorded, Refused};
+use anyhow::{Context, bail};
+
+use crate::progress::{count, printable};
+use crate::{state, ui};
+
+/// Take back what a session changed in its work directory
+///
+/// A session is a run, a chat, or a request to an agent of a server.
+/// What tools of its agents created, changed and removed becomes what it was, if nobody has changed
+/// it since.
+/// Once more it is the session before that.
+/// Taking back is a session of the list too, so it can be taken back by its name.
+/// Kept are contents of files up to 8 MiB, 256 MiB a session, and the latest 20 sessions.
+/// Without layers over the work directory (see `doctor`), and with `--yes` or where nothing lay in
+/// it, that holds for directories of at most 20000 files.
+/// Not kept is what MCP servers and jinxes that you start yourself change.
+/// Exit code 0: done, 1: not done, 2: wrong usage.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A session of the list, or how its name begins [default: the latest of which something is
+    /// left in the working directory]
+    #[arg(value_name = "SESSION")]
+    session: Option<String>,
+    /// List sessions, the latest first, or what SESSION changed
+    #[arg(long)]
+    list: bool,
+    /// Overwrite what has been changed since, too, and leave what can't be had back
+    #[arg(long, conflicts_with = "list")]
+    force: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let root = state::undo().context("there is no home directory, and XDG_STATE_HOME is not set")?;
+    let sessions = undo::sessions(&root).with_context(|| format!("can't read {}", root.display()))?;
+    match (&args.session, args.list) {
+        (None, true) => {
+            sessions.iter().for_each(|session| ui::line(&line(session)));
+            if sessions.is_empty() {
+                ui::note("no session has changed anything");
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        (Some(name), true) => {
+            show(named(&sessions, name)?);
+            Ok(ExitCode::SUCCESS)
+        }
+        (Some(name), false) => take_back(named(&sessions, name)?, args.force),
+        (None, false) => take_back(here(&sessions)?, args.force),
+    }
+}
+
+/// The one session whose name begins so.
+fn named<'a>(sessions: &'a [Recorded], name: &str) -> anyhow::Result<&'a Recorded> {
+    let mut found = sessions.iter().filter(|session| session.id.starts_with(name));
+    match (found.next(), found.next()) {
+        (Some(session), None) => Ok(session),
+        (Some(_), Some(_)) => bail!("more than one session is called {name}…\nhint: alara undo --list"),
+        (None, _) => bail!("no session that changed something is called {name}\nhint: alara undo --list"),
+    }
+}
+
+/// The latest session of which something is left where we are; what was taken back is not meant.
+fn here(sessions: &[Recorded]) -> anyhow::Result<&Recorded> {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize());
+    let here = here.context("the working directory can't be read")?;
+    let is_left = |work: &&Path, session: &Recorded| {
+        here.starts_with(work) && undo::left(session, work).is_ok_and(|left| !left.is_empty())
+    };
+    let is_meant =
+        |session: &&Recorded| !session.is_undo() && works(session).iter().any(|work| is_left(work, session));
+    sessions.iter().find(is_meant).with_context(|| {
+        let here = here.display();
+        format!("nothing is left of what sessions changed in {here}\nhint: alara undo --list")
+    })
+}
+
+/// The directories that a session worked in.
+fn works(session: &Recorded) -> Vec<&Path> {
+    let mut works: Vec<&Path> = session.entries.iter().map(|entry| entry.work.as_path()).collect();
+    works.sort_unstable();
+    works.dedup();
+    works
+}
+
+fn line(session: &Recorded) -> String {
+    let begun = &session.entries[0].time;
+    let begun = begun
+        .parse::<jiff::Timestamp>()
+        .map(|time| time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string());
+    let begun = begun.unwrap_or_else(|_| session.entries[0].time.clone());
+    let works = works(session);
+    let paths: usize = works.iter().map(|work| undo::net(session, work).len()).sum();
+    let works: Vec<String> = works.iter().map(|work| printable(&work.display().to_string()).into()).collect();
+    format!("{:<22}  {begun}  {:<10}  {}", session.id, count(paths, "path"), works.join(", "))
+}
+
+/// Tells what a session changed, program by program.
+fn show(session: &Recorded) {
+    let mut uncovered = 0;
+    for entry in &session.entries {
+        if entry.uncovered.is_some() {
+            uncovered += 1;
+            continue;
+        }
+        ui::line(&printable(&entry.by));
+        for change in &entry.changes {
+            let lost = if session.has(&change.before) { "" } else { " (what was there is not kept)" };
+            let path = change.path.display().to_string();
+            ui::line(&format!("  {} {}{lost}", change.verb(), printable(&path)));
+        }
+    }
+    let why = session.entries.iter().find_map(|entry| entry.uncovered.as_ref());
+    if let Some(why) = why {
+        ui::note(&format!("not known of {}: {why}", count(uncovered, "call")));
+    }
+}
+
+fn take_back(session: &Recorded, force: bool) -> anyhow::Result<ExitCode> {
+    let journal = state::journal().context("there is no state directory")?;
+    let mut done = 0;
+    for work in works(session) {
+        let taken = undo::take_back(session, work, &journal, force)
+            .with_context(|| format!("can't take back all of {} in {}", session.id, work.display()))?;
+        match taken {
+            Ok(changes) => {
+                for change in &changes {
+                    let path = work.join(&change.path).display().to_string();
+                    ui::line(&format!("{} {}", change.verb(), printable(&path)));
+                }
+                done += changes.len();
+            }
+            Err(refused) => {
+                tell(&refused, work);
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    let uncovered = session.entries.iter().filter(|entry| entry.uncovered.is_some()).count();
+    if uncovered > 0 {
+        ui::note(&format!(
+            "what {} changed is not known: alara undo --list {}",
+            count(uncovered, "call"),
+            session.id
+        ));
+    }
+    if done == 0 {
+        ui::note(&format!("nothing of {} is left to take back", session.id));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Tells why nothing was taken back.
+fn tell(refused: &Refused, work: &Path) {
+    let tell = |what: &str, paths: &[PathBuf]| {
+        for path in paths {
+            let path = work.join(path).display().to_string();
+            ui::note(&format!("{what}: {}", printable(&path)));
+        }
+    };
+    tell("changed since", &refused.changed);
+    tell("not kept, so it can't be had back", &refused.lost);
+    ui::note("nothing was taken back\nhint: --force overwrites the first, and leaves the second");
+}

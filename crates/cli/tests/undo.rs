@@ -1,0 +1,148 @@
+//! `alara undo`: what sessions changed is listed and taken back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::dirs::{TestDir, code, sandboxed, text};
+
+/// A work directory with files in which an agent has done this.
+fn worked(commands: &[&str], more: &[&str]) -> TestDir {
+    let dir = TestDir::calling(commands);
+    dir.write("work/a.txt", "one\r\ntwo");
+    dir.write("work/docs/b.txt", "b\n");
+    run(&dir, more);
+    dir
+}
+
+fn run(dir: &TestDir, more: &[&str]) {
+    let output = dir.task().args(more).output().unwrap();
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
+}
+
+/// What `alara undo` says and complains about, with its exit code.
+fn undo(dir: &TestDir, arguments: &[&str]) -> (i32, String, String) {
+    let all: Vec<&str> = ["undo"].iter().chain(arguments).copied().collect();
+    let output = dir.alara(&all).current_dir(dir.path("work")).output().unwrap();
+    (code(&output), text(&output.stdout), text(&output.stderr))
+}
+
+fn content(dir: &TestDir) -> BTreeMap<String, Vec<u8>> {
+    fn add(root: &Path, folder: &Path, found: &mut BTreeMap<String, Vec<u8>>) {
+        for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            let name = path.strip_prefix(root).unwrap().display().to_string();
+            if path.is_dir() {
+                found.insert(name, b"/".to_vec());
+                add(root, &path, found);
+            } else {
+                found.insert(name, std::fs::read(&path).unwrap());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    add(&dir.path("work"), &dir.path("work"), &mut found);
+    found
+}
+
+fn original() -> BTreeMap<String, Vec<u8>> {
+    content(&worked(&[], &[]))
+}
+
+const HAVOC: [&str; 2] = ["echo new > a.txt; rm -r docs", "mkdir -p x/y && echo z > x/y/z"];
+
+#[test]
+fn undo_takes_back_what_a_session_changed() {
+    if !sandboxed("undo_takes_back_what_a_session_changed") {
+        return;
+    }
+    let dir = worked(&HAVOC, &["--yes"]);
+    let after = content(&dir);
+    let (status, list, _) = undo(&dir, &["--list"]);
+    assert_eq!((status, list.lines().count()), (0, 1), "{list}");
+    assert!(list.contains("6 paths") && list.trim_end().ends_with("/work"), "{list}");
+    let id = list.split(' ').next().unwrap();
+    let (_, shown, _) = undo(&dir, &["--list", id]);
+    assert_eq!(
+        shown,
+        "worker: shell echo new > a.txt; rm -r docs\n  changed a.txt\n  removed docs\n  removed docs/b.txt\n\
+         worker: shell mkdir -p x/y && echo z > x/y/z\n  created x\n  created x/y\n  created x/y/z\n"
+    );
+    let (status, said, complaint) = undo(&dir, &[]);
+    assert_eq!((status, said.lines().count()), (0, 6), "{said}{complaint}");
+    assert_eq!(content(&dir), original());
+    // Nothing is left, so there is nothing more to take back but the taking back.
+    let (status, _, complaint) = undo(&dir, &[]);
+    assert!(status == 2 && complaint.contains("nothing is left of what sessions changed"), "{complaint}");
+    let (_, list, _) = undo(&dir, &["--list"]);
+    let latest = list.split(' ').next().unwrap();
+    assert_ne!(latest, id);
+    assert_eq!(undo(&dir, &[latest]).0, 0);
+    assert_eq!(content(&dir), after);
+}
+
+#[test]
+fn undo_knows_what_a_guarded_session_changed() {
+    if !sandboxed("undo_knows_what_a_guarded_session_changed") {
+        return;
+    }
+    // Nobody says yes to a loss; what is added needs no yes.
+    let dir = worked(&["printf 3 >> a.txt", "mkdir x; echo z > x/z", "rm docs/b.txt"], &[]);
+    assert_ne!(content(&dir), original());
+    assert!(dir.path("work/docs/b.txt").exists());
+    let (status, said, complaint) = undo(&dir, &[]);
+    assert_eq!((status, said.lines().count()), (0, 3), "{said}{complaint}");
+    assert_eq!(content(&dir), original());
+}
+
+#[test]
+fn undo_goes_back_session_by_session() {
+    if !sandboxed("undo_goes_back_session_by_session") {
+        return;
+    }
+    let dir = worked(&["echo 1 > a.txt"], &["--yes"]);
+    std::fs::remove_dir_all(dir.path("work/docs")).unwrap();
+    dir.write("work/docs/b.txt", "mine\n");
+    let between = content(&dir);
+    let second = serde_json::json!([
+        {"calls": [{"name": "edit_file", "arguments": {"path": "docs/b.txt", "find": "mine", "replace": "its"}}]},
+        {"text": "Done."},
+    ]);
+    dir.write("script.json", &second.to_string());
+    run(&dir, &["--yes"]);
+    assert_eq!(undo(&dir, &[]).0, 0);
+    assert_eq!(content(&dir), between);
+    assert_eq!(undo(&dir, &[]).0, 0);
+    assert_eq!(std::fs::read(dir.path("work/a.txt")).unwrap(), b"one\r\ntwo");
+    assert_eq!(std::fs::read(dir.path("work/docs/b.txt")).unwrap(), b"mine\n");
+}
+
+#[test]
+fn undo_leaves_what_somebody_changed_since() {
+    if !sandboxed("undo_leaves_what_somebody_changed_since") {
+        return;
+    }
+    let dir = worked(&HAVOC, &["--yes"]);
+    dir.write("work/a.txt", "mine\n");
+    let before = content(&dir);
+    let (status, said, complaint) = undo(&dir, &[]);
+    assert_eq!((status, said.as_str()), (1, ""));
+    assert!(
+        complaint.contains("changed since: ") && complaint.contains("nothing was taken back"),
+        "{complaint}"
+    );
+    assert_eq!(content(&dir), before);
+    assert_eq!(undo(&dir, &["--force"]).0, 0);
+    assert_eq!(content(&dir), original());
+}
+
+#[test]
+fn undo_says_what_there_is_not() {
+    let dir = TestDir::calling(&[]);
+    assert_eq!(undo(&dir, &["--list"]), (0, String::new(), "no session has changed anything\n".to_owned()));
+    let (status, _, complaint) = undo(&dir, &["17"]);
+    assert!(
+        status == 2 && complaint.contains("no session that changed something is called 17"),
+        "{complaint}"
+    );
+}

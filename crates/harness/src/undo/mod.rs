@@ -1,0 +1,264 @@
+//! What a session changed in its work directory, and how that is taken back.
+//!
+//! A session has a folder, once it has changed something.
+//! In `journal.jsonl` stands a line for each program that did: what was at each path before and
+//! after.
+//! In `kept` lie former contents, each under its SHA-256.
+//! This module knows files: not which tools there are, nor who may ask for what.
+
+mod back;
+mod journal;
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+pub use back::{Refused, left, net, take_back};
+pub use journal::{Before, Journal};
+
+/// A longer file's content is not kept.
+pub const FILE_BYTES: u64 = 8 << 20;
+/// Most bytes of contents that are kept of a session.
+pub const SESSION_BYTES: u64 = 256 << 20;
+/// Most files of a work directory that is compared as a whole, since nobody says what a program
+/// changes in it.
+pub const FILES: usize = 20_000;
+/// Sessions whose folders are kept, the latest ones.
+pub const SESSIONS: usize = 20;
+
+const JOURNAL: &str = "journal.jsonl";
+const KEPT: &str = "kept";
+/// What journals call it when a session is taken back, before its name.
+const BY: &str = "alara undo ";
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum State {
+    /// Nothing.
+    Nothing,
+    /// A file.
+    File {
+        /// Its permissions.
+        mode: u32,
+        /// Its length in bytes.
+        size: u64,
+        /// The SHA-256 of its content; of what is longer than [`FILE_BYTES`] or can't be read, when
+        /// it was changed last.
+        content: String,
+    },
+    /// A directory.
+    Directory {
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A symbolic link.
+    Link {
+        /// Where to.
+        #[serde(with = "as_text")]
+        target: PathBuf,
+    },
+    /// A pipe, a socket, a device.
+    Other,
+}
+
+/// A path, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// The path, relative to the work directory.
+    #[serde(with = "as_text")]
+    pub path: PathBuf,
+    /// What was there.
+    pub before: State,
+    /// What is there now.
+    pub after: State,
+}
+
+impl Changed {
+    /// What happened, as a verb.
+    pub fn verb(&self) -> &'static str {
+        match (&self.before, &self.after) {
+            (State::Nothing, _) => "created",
+            (_, State::Nothing) => "removed",
+            _ => "changed",
+        }
+    }
+}
+
+/// What one program changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// When, as RFC 3339.
+    pub time: String,
+    /// The work directory.
+    #[serde(with = "as_text")]
+    pub work: PathBuf,
+    /// Who did it, with which call.
+    pub by: String,
+    /// What.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Changed>,
+    /// Why it is not known what it changed, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncovered: Option<String>,
+}
+
+/// A session that changed something.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// Its name.
+    pub id: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// What it did, in that order.
+    pub entries: Vec<Entry>,
+}
+
+impl Recorded {
+    /// Reads the journal of a session.
+    ///
+    /// # Errors
+    /// It can't be read.
+    pub fn read(folder: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(folder.join(JOURNAL))?;
+        // The last line of a program that was killed may be half a one.
+        let entries = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let id = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Ok(Recorded { id, folder: folder.to_owned(), entries })
+    }
+
+    /// Whether it took back what another one had changed.
+    pub fn is_undo(&self) -> bool {
+        self.entries.iter().all(|entry| entry.by.starts_with(BY))
+    }
+
+    /// Whether the content of what was there was kept.
+    pub fn has(&self, state: &State) -> bool {
+        match state {
+            State::File { content, .. } => self.folder.join(KEPT).join(content).is_file(),
+            State::Other => false,
+            _ => true,
+        }
+    }
+}
+
+/// The sessions with folders in `root`, the latest first.
+///
+/// # Errors
+/// The folder can't be read.
+pub fn sessions(root: &Path) -> io::Result<Vec<Recorded>> {
+    let mut found: Vec<Recorded> = match fs::read_dir(root) {
+        Ok(entries) => entries.flatten().filter_map(|entry| Recorded::read(&entry.path()).ok()).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    found.retain(|session| !session.entries.is_empty());
+    found.sort_by(|one, other| other.entries[0].time.cmp(&one.entries[0].time));
+    Ok(found)
+}
+
+/// What is at a path of a directory.
+/// Nothing is found through a link.
+fn state(work: &Path, path: &Path) -> io::Result<State> {
+    if !is_within(work, path) {
+        return Ok(State::Nothing);
+    }
+    let whole = work.join(path);
+    let found = match fs::symlink_metadata(&whole) {
+        Ok(found) => found,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(State::Nothing);
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(read(&whole, &found)?.0)
+}
+
+/// Whether all that a path goes through are directories.
+fn is_within(work: &Path, path: &Path) -> bool {
+    let parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
+    parents.into_iter().all(|parent| work.join(parent).symlink_metadata().is_ok_and(|found| found.is_dir()))
+}
+
+/// What a path is, and its content if it can be kept.
+fn read(path: &Path, found: &Metadata) -> io::Result<(State, Option<Vec<u8>>)> {
+    let mode = mode(found);
+    if found.is_dir() {
+        return Ok((State::Directory { mode }, None));
+    }
+    if found.is_symlink() {
+        return Ok((State::Link { target: fs::read_link(path)? }, None));
+    }
+    if !found.is_file() {
+        return Ok((State::Other, None));
+    }
+    let bytes = if found.len() > FILE_BYTES { None } else { fs::read(path).ok() };
+    let size = bytes.as_ref().map_or(found.len(), |bytes| bytes.len() as u64);
+    let content = bytes.as_ref().map_or_else(|| at(found), |bytes| hex(bytes));
+    Ok((State::File { mode, size, content }, bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// When something was changed last.
+fn at(found: &Metadata) -> String {
+    let since = found.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    format!("at {}", since.unwrap_or_default().as_nanos())
+}
+
+#[cfg(unix)]
+fn mode(found: &Metadata) -> u32 {
+    std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o7777
+}
+
+#[cfg(not(unix))]
+fn mode(_found: &Metadata) -> u32 {
+    0
+}
+
+/// Paths as texts: bytes that are no UTF-8, and `%`, as `%` and two digits.
+mod as_text {
+    use std::path::{Path, PathBuf};
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut text = String::new();
+        for chunk in path.as_os_str().as_encoded_bytes().utf8_chunks() {
+            text.push_str(&chunk.valid().replace('%', "%25"));
+            chunk.invalid().iter().for_each(|byte| text.push_str(&format!("%{byte:02X}")));
+        }
+        serializer.serialize_str(&text)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut parts = text.split('%');
+        bytes.extend(parts.next().unwrap_or_default().bytes());
+        for part in parts {
+            let byte = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+            bytes.push(byte.ok_or_else(|| serde::de::Error::custom("`%` without two digits"))?);
+            bytes.extend(part[2..].bytes());
+        }
+        path(bytes).ok_or_else(|| serde::de::Error::custom("a path that this system can't have"))
+    }
+
+    #[cfg(unix)]
+    fn path(bytes: Vec<u8>) -> Option<PathBuf> {
+        Some(std::os::unix::ffi::OsStringExt::from_vec(bytes)).map(|name: std::ffi::OsString| name.into())
+    }
+
+    #[cfg(not(unix))]
+    fn path(bytes: Vec<u8>) -> Option<PathBuf> {
+        String::from_utf8(bytes).ok().map(PathBuf::from)
+    }
+}
+
+#[cfg(test)]
+mod tests;
