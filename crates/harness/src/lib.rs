@@ -56,6 +56,7 @@
 pub mod calls;
 pub mod error;
 mod fields;
+mod git;
 pub mod jinx;
 mod markdown;
 pub mod mcp;
