@@ -36,8 +36,8 @@ const COMMANDS: [&str; 2] = ["command", "cmd"];
 /// Words in names of inputs that are paths.
 const PATHS: [&str; 10] =
     ["path", "paths", "file", "files", "filename", "filepath", "folder", "directory", "dir", "pathname"];
-/// What `rules` say of a call of `jinx` with this first argument, in the directory `work`, and which
-/// one says it.
+/// What `rules` say of a call of `jinx` with this first argument, in the directory `work`, and
+/// which one says it.
 /// `None`: none of them fits.
 pub fn verdict(
     rules: &[&Rule],

@@ -9,8 +9,9 @@
 //! Of several commands in one call the one counts that is permitted least.
 //! An answer is about exactly what was asked, to the letter, and goes before rules.
 //! This module must not know how a call is run.
-//! Rules are the door, the sandbox is the wall: a rule is about what a call names ([`command`],
-//! [`path`]), and not about what a program does then.
+//! Rules are the door, the sandbox is the wall.
+//! A rule is about what a call names ([`command`], [`path`]), and not about what a program does
+//! then.
 
 mod command;
 mod held;

@@ -118,8 +118,7 @@ impl Sandbox {
     /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`.
     /// What it takes away of the work directory, and was not made by an earlier program, is gone
     /// only if `ask` says yes.
-    /// So it is with what it writes to files that tools of the user run: see
-    /// [`Change::obeyed_by`].
+    /// So it is with what it writes to files that tools of the user run: see [`Change::obeyed_by`].
     /// Otherwise nothing is changed at all.
     /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
     ///

@@ -166,10 +166,16 @@ impl<'a> Decoded<'a> {
                     }
                     None => self.text.push('\\'),
                 },
-                // What the parser made no part of: a sign alone, or something that it does not know.
+                // What the parser made no part of: a sign alone, or something that it does not
+                // know.
                 (_, '$') => {
-                    let alone = rest.peek().is_none_or(|next| next.is_whitespace() || *next == '"');
-                    self.hidden |= !alone;
+                    match rest.peek() {
+                        Some('(' | '{' | '[') => self.hidden = true,
+                        Some(c) if c.is_ascii_alphanumeric() || "_@*#?-!$".contains(*c) => {
+                            self.expands(*quotes)
+                        }
+                        _ => {}
+                    }
                     self.text.push(c);
                 }
                 (_, '`') => self.hidden = true,

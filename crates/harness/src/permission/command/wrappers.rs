@@ -58,9 +58,12 @@ impl Wrapper {
     }
 }
 
-/// The shells: what they run is the text after `-c`.
-pub const SHELLS: [&str; 15] = [
-    "ash", "bash", "csh", "dash", "fish", "hush", "ksh", "mksh", "osh", "posh", "rbash", "sh", "tcsh",
+/// The shells whose grammar is that of bash or a part of it: what they run is the text after `-c`.
+pub const SHELLS: [&str; 5] = ["ash", "bash", "dash", "rbash", "sh"];
+
+/// Shells of which nothing is told.
+pub const OTHER_SHELLS: [&str; 15] = [
+    "csh", "elvish", "fish", "hush", "ksh", "mksh", "nu", "osh", "posh", "pwsh", "rc", "tcsh", "xonsh",
     "yash", "zsh",
 ];
 
@@ -80,7 +83,8 @@ pub const GIT_VALUES: [&str; 9] = [
     "--attr-source",
 ];
 
-/// Builtins of bash that evaluate subscripts in their arguments, and with them what stands in those.
+/// Builtins of bash that evaluate subscripts in their arguments, and with them what stands in
+/// those.
 pub const EVALUATING: [&str; 16] = [
     "[",
     "declare",
