@@ -260,11 +260,8 @@ fn has_operands(wanted: &[&str], args: &[Word], values: Option<&[&str]>) -> Fit 
                         places.insert(at + 2);
                     }
                 }
-                Some(Word::Text(text)) => {
-                    if text == wanted {
-                        next.insert(at + 1);
-                    }
-                }
+                Some(Word::Text(text)) if text == wanted => drop(next.insert(at + 1)),
+                Some(Word::Text(_)) => {}
                 Some(Word::One | Word::Any) => fit = Fit::Perhaps,
             }
         }

@@ -172,7 +172,7 @@ impl<'a> Decoded<'a> {
                     match rest.peek() {
                         Some('(' | '{' | '[') => self.hidden = true,
                         Some(c) if c.is_ascii_alphanumeric() || "_@*#?-!$".contains(*c) => {
-                            self.expands(*quotes)
+                            self.expands(*quotes);
                         }
                         _ => {}
                     }
