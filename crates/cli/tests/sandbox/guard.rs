@@ -356,9 +356,9 @@ fn what_tools_of_the_user_obey_needs_a_yes() {
         );
     };
     check("echo x > .git/hooks/post-commit", &["creates .git/hooks/post-commit, which git obeys"]);
-    check("git config core.fsmonitor ./x", &["overwrites .git/config, which git obeys"]);
-    check("git config core.hooksPath x", &["overwrites .git/config, which git obeys"]);
-    check("git config alias.st '!./x'", &["overwrites .git/config, which git obeys"]);
+    check("git config core.fsmonitor ./x", &["changes .git/config, which git obeys"]);
+    check("git config core.hooksPath x", &["changes .git/config, which git obeys"]);
+    check("git config alias.st '!./x'", &["changes .git/config, which git obeys"]);
     check("printf '[include]\\n path = x\\n' >> .git/config", &["changes .git/config, which git obeys"]);
     check("echo ../x > .git/commondir", &["creates .git/commondir, which git obeys"]);
     check("chmod +x .git/hooks/pre-push", &["changes .git/hooks/pre-push, which git obeys"]);
@@ -396,7 +396,7 @@ fn commits_still_work_where_hooks_are_guarded() {
         "git checkout -q -b next && echo more >> hi && git stash -q 2>/dev/null; git checkout -q -- .",
         "git config user.name me && git config user.email me@example.org && git commit -q --allow-empty -m three",
         "git remote add origin https://example.org/a.git && git branch -q --set-upstream-to=main",
-        "git checkout -q main && git merge -q next && git tag one && git gc -q",
+        "git checkout -q main && git merge -q next && git tag one",
         "git init -q sub && git -C sub commit -q --allow-empty -m one --author 'a <a@example.org>' 2>/dev/null; true",
         "git clone -q . copy",
     ] {
