@@ -101,7 +101,7 @@ impl Reader {
     }
 
     fn script(&mut self, script: &str) {
-        if script.len() > BYTES || nesting(script) > NESTING {
+        if script.len() > BYTES || nesting(script) > NESTING || comments_in_arithmetic(script) {
             return self.unknown();
         }
         match rable::parse(script, false) {
@@ -226,6 +226,12 @@ impl Reader {
                 self.condition(left);
                 self.condition(right);
             }
+            // For bash a bracket ends with the word, for the parser it may not.
+            NodeKind::CondTerm { value, .. }
+                if value.contains('[') && value.contains(char::is_whitespace) =>
+            {
+                self.unknown();
+            }
             NodeKind::CondTerm { value, .. } => self.expanded(value),
             NodeKind::Word { .. } => drop(self.word(node)),
             _ => self.unknown(),
@@ -313,4 +319,12 @@ fn nesting(script: &str) -> usize {
         deepest = deepest.max(open);
     }
     deepest
+}
+
+/// Whether a `#` stands in arithmetic, where it begins a comment for the parser and not for bash.
+fn comments_in_arithmetic(script: &str) -> bool {
+    script.match_indices("((").any(|(at, _)| {
+        let inner = script[at..].split("))").next().unwrap_or_default();
+        [" #", "\t#", "\n#"].iter().any(|sign| inner.contains(sign))
+    })
 }

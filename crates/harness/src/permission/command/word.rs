@@ -54,8 +54,7 @@ impl<'a> Decoded<'a> {
         if value.starts_with('~') && !value.contains('/') {
             word.unknown = true;
         }
-        // Within backticks a backslash may stand for nothing: the parser keeps it.
-        word.hidden |= quotes != Quotes::None || (value.contains('`') && value.contains('\\'));
+        word.hidden |= quotes != Quotes::None || value.split('`').skip(1).step_by(2).any(is_unclear);
         word
     }
 
@@ -65,6 +64,15 @@ impl<'a> Decoded<'a> {
             (true, _) => Word::Any,
             (false, true) => Word::One,
             (false, false) => Word::Text(self.text.clone()),
+        }
+    }
+
+    /// Notes the texts of an expansion that are expanded in turn.
+    fn operands(&mut self, operands: [&Option<String>; 2], quotes: Quotes) {
+        for text in operands.into_iter().flatten() {
+            // In double quotes these are plain characters, but not for the parser.
+            self.hidden |= quotes == Quotes::Double && text.contains('\'');
+            self.words.push(text.clone());
         }
     }
 
@@ -90,13 +98,13 @@ impl<'a> Decoded<'a> {
                 // A value may be expanded as a prompt is; that runs commands in it.
                 self.hidden |= op.as_deref() == Some("@") && arg.as_deref() == Some("P");
                 self.computes |= op.as_deref().is_some_and(|op| op.starts_with(':') && op.len() == 1);
-                self.words.extend(op.iter().chain(arg).cloned());
+                self.operands([op, arg], *quotes);
             }
             NodeKind::ParamIndirect { param, op, arg } => {
                 self.expands(Quotes::None);
                 self.parameter(param);
                 self.computes = true;
-                self.words.extend(op.iter().chain(arg).cloned());
+                self.operands([op, arg], *quotes);
             }
             NodeKind::ParamLength { param } => {
                 self.expands(*quotes);
@@ -119,7 +127,7 @@ impl<'a> Decoded<'a> {
                 self.computes = true;
                 // What it is made of has lost its text: the word's own must not nest anything.
                 let plain = value.replace("$((", "");
-                self.hidden |= ["$(", "`", "<(", ">(", "@P"].iter().any(|sign| plain.contains(sign));
+                self.hidden |= ["$(", "`", "'", "<(", ">(", "@P"].iter().any(|sign| plain.contains(sign));
             }
             _ => self.hidden = true,
         }
@@ -192,4 +200,10 @@ impl<'a> Decoded<'a> {
             }
         }
     }
+}
+
+/// Whether bash may see the end of what stands in backticks, or of a quote in it, elsewhere than
+/// the parser: it looks for the next backtick, whatever is between.
+fn is_unclear(inner: &str) -> bool {
+    inner.contains(['\'', '"', '\\', '#', '(', '<'])
 }
