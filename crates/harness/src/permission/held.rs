@@ -255,10 +255,15 @@ fn has_operands(wanted: &[&str], args: &[Word], values: Option<&[&str]>) -> Fit 
                 None => {}
                 // A toolchain, as in `cargo +nightly publish`, counts as an option.
                 Some(Word::Text(text)) if is_option(text) || text.starts_with('+') => {
-                    places.insert(at + 1);
-                    if values.map_or(!text.contains('='), |values| values.contains(&text.as_str())) {
-                        places.insert(at + 2);
-                    }
+                    match values {
+                        Some(values) if values.contains(&text.as_str()) => places.insert(at + 2),
+                        Some(_) => places.insert(at + 1),
+                        None => {
+                            places
+                                .extend([at + 1].into_iter().chain((!text.contains('=')).then_some(at + 2)));
+                            true
+                        }
+                    };
                 }
                 Some(Word::Text(text)) if text == wanted => drop(next.insert(at + 1)),
                 Some(Word::Text(_)) => {}

@@ -29,9 +29,12 @@ pub fn reaches(work: &Path, path: &str, pattern: &str) -> bool {
 /// Whether a path leads to what `pattern` names in every form: below it, if that ends in `/`.
 /// Only then an allow fits.
 pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
-    let (path, places) = (forms(work, path), forms(work, &home(pattern)));
+    // Where the pattern's own links lead does not count: somebody may have put them there since.
+    let real_work = real(work, work).unwrap_or_else(|| work.to_owned());
+    let places = [work, &real_work].map(|work| plain(&work.join(home(pattern))));
+    let path = forms(work, path);
     let within = |path: &PathBuf| {
-        places.iter().flatten().any(|place| {
+        places.iter().any(|place| {
             if pattern.ends_with('/') { path != place && path.starts_with(place) } else { path == place }
         })
     };
@@ -42,6 +45,11 @@ pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
 /// The second is missing if links lead round in circles.
 fn forms(work: &Path, path: &str) -> [Option<PathBuf>; 2] {
     let path = work.join(path);
+    [Some(plain(&path)), real(work, &path)]
+}
+
+/// A path without `.` and `..`, as far as its text goes.
+fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
         match part {
@@ -50,7 +58,7 @@ fn forms(work: &Path, path: &str) -> [Option<PathBuf>; 2] {
             part => plain.push(part),
         }
     }
-    [Some(plain), real(work, &path)]
+    plain
 }
 
 /// Where a path leads for a program that runs in `work`.

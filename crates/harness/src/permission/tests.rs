@@ -258,7 +258,7 @@ fn wrapped(dice: &mut Dice) -> String {
 }
 
 /// What stands before a command.
-const PREFIXES: [&str; 35] = [
+const PREFIXES: [&str; 34] = [
     "timeout 5",
     "timeout -k 1 -s KILL 5",
     "nice -n 5",
@@ -293,7 +293,6 @@ const PREFIXES: [&str; 35] = [
     "ls | ",
     "ls && ",
     "cd sub\n",
-    "eval",
 ];
 
 /// What stands around a command.

@@ -10,6 +10,9 @@ const ANYWHERE: usize = 64;
 impl Reader {
     /// A command, and what it runs in turn.
     pub(super) fn command(&mut self, words: &[Word]) {
+        // After `coproc` the parser takes assignments for words.
+        let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text));
+        let words = &words[words.iter().take_while(set).count()..];
         let Some(program) = words.first() else { return };
         self.commands.push(Command { words: words.to_vec(), inner: self.inner > 0 });
         let Word::Text(program) = program else { return };
@@ -71,7 +74,7 @@ impl Reader {
                 }
             } else if operands > 0 {
                 operands -= 1;
-            } else if !is_assignment(text) {
+            } else if !is_assignment(text) || matches!(row.runs, Runs::Joined | Runs::First) {
                 break Some(&words[at - 1..]);
             }
         };

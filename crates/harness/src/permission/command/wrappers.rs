@@ -136,7 +136,7 @@ pub const CHANGING_VARIABLES: [&str; 5] = ["BASH_ENV", "BASH_FUNC_*", "GIT_CONFI
 #[rustfmt::skip]
 pub const WRAPPERS: &[Wrapper] = &[
     // Of the shell itself.
-    wrapper("builtin|jobs|coproc", 0, ""),
+    wrapper("builtin|jobs|coproc|!", 0, ""),
     wrapper("command", 0, "").stops("-v -V"),
     wrapper("exec", 0, "-a"),
     wrapper("eval", 0, "").runs(Runs::Joined),
