@@ -260,7 +260,8 @@ impl Reader {
         };
         let decoded = Decoded::of(value, parts);
         self.computes |= decoded.computes;
-        if decoded.hidden {
+        // The parser makes an empty word where it expects one and there is none.
+        if decoded.hidden || value.is_empty() {
             self.unknown();
         }
         decoded.nodes.iter().for_each(|node| self.node(node));

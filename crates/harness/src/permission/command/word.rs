@@ -188,6 +188,8 @@ impl<'a> Decoded<'a> {
                 }
                 (_, '`') => self.hidden = true,
                 (Quotes::Double, _) => self.text.push(c),
+                // No word has one: the parser took a line's end for a word.
+                (Quotes::None, '\n') => self.hidden = true,
                 (Quotes::None, _) => {
                     let pattern = matches!(c, '*' | '?') || (c == '[' && value != "[");
                     // Braces are expanded, but for `{}`.
