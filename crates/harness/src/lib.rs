@@ -57,6 +57,7 @@ pub mod calls;
 pub mod client;
 pub mod error;
 mod fields;
+mod git;
 pub mod jinx;
 mod markdown;
 pub mod mcp;

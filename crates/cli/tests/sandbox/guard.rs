@@ -321,6 +321,128 @@ fn an_interrupted_program_takes_nothing_away() {
     assert_eq!(content(&dir.work()), before);
 }
 
+/// Makes the work directory a git repository with a commit, as its owner does it.
+fn git(work: &Path) {
+    let code = "git init -q -b main . && git add hi && \
+        git -c user.name=a -c user.email=a@example.org commit -qm one && \
+        mkdir -p .git/hooks && printf '#!/bin/sh\ntrue\n' > .git/hooks/pre-push && chmod 644 .git/hooks/pre-push";
+    let made = std::process::Command::new("bash").args(["-c", code]).current_dir(work).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn what_tools_of_the_user_obey_needs_a_yes() {
+    if !layered("what_tools_of_the_user_obey_needs_a_yes") {
+        return;
+    }
+    let check = |code: &str, expected: &[&str]| {
+        let dir = GuardedDir::new();
+        git(&dir.work());
+        // A yes to whatever is lost is none to this.
+        for permitted in [false, true] {
+            if permitted {
+                dir.sandbox.permit();
+            }
+            let before = content(&dir.work());
+            let (exit, undone, asked) = dir.bash(code, false);
+            assert_eq!((exit, undone), (Some(0), true), "{code} {asked:?}");
+            assert_eq!(asked, expected, "{code}");
+            assert_eq!(content(&dir.work()), before, "{code}");
+        }
+        let (_, undone, asked) = dir.bash(code, true);
+        assert_eq!(
+            (undone, asked.as_slice()),
+            (false, &expected.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()[..])
+        );
+    };
+    check("echo x > .git/hooks/post-commit", &["creates .git/hooks/post-commit, which git obeys"]);
+    check("git config core.fsmonitor ./x", &["changes .git/config, which git obeys"]);
+    check("git config core.hooksPath x", &["changes .git/config, which git obeys"]);
+    check("git config alias.st '!./x'", &["changes .git/config, which git obeys"]);
+    check("printf '[include]\\n path = x\\n' >> .git/config", &["changes .git/config, which git obeys"]);
+    check("echo ../x > .git/commondir", &["creates .git/commondir, which git obeys"]);
+    check("chmod +x .git/hooks/pre-push", &["changes .git/hooks/pre-push, which git obeys"]);
+    check("echo x > .envrc", &["creates .envrc, which direnv obeys"]);
+    check(
+        "mkdir .vscode && echo {} > .vscode/tasks.json",
+        &["creates .vscode/tasks.json, which an editor obeys"],
+    );
+    check(
+        "mkdir x && echo {} > x/tasks.json && mv x .vscode",
+        &["creates .vscode/tasks.json, which an editor obeys"],
+    );
+    check("ln -s docs .vscode", &["creates .vscode, which an editor obeys"]);
+    check("echo x=y > docs/.npmrc", &["creates docs/.npmrc, which npm obeys"]);
+    check(
+        "mkdir -p venv/lib && echo import os > venv/lib/x.pth",
+        &["creates venv/lib/x.pth, which python obeys"],
+    );
+    check("echo 'gitdir: x' > docs/.git", &["creates docs/.git, which git obeys"]);
+    check(
+        "git init -q --bare x && git -C x config core.fsmonitor y",
+        &["creates x/HEAD, which git obeys", "creates x/config, which git obeys"],
+    );
+}
+
+#[test]
+fn commits_still_work_where_hooks_are_guarded() {
+    if !layered("commits_still_work_where_hooks_are_guarded") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    git(&dir.work());
+    for code in [
+        "git add test.py && git -c user.name=a -c user.email=a@example.org commit -qm two",
+        "git checkout -q -b next && echo more >> hi && git stash -q 2>/dev/null; git checkout -q -- .",
+        "git config user.name me && git config user.email me@example.org && git commit -q --allow-empty -m three",
+        "git remote add origin https://example.org/a.git && git branch -q --set-upstream-to=main",
+        "git checkout -q main && git merge -q next && git tag one",
+        "git init -q sub && git -C sub commit -q --allow-empty -m one --author 'a <a@example.org>' 2>/dev/null; true",
+        "git clone -q . copy",
+    ] {
+        let (exit, undone, asked) = dir.bash(code, true);
+        assert_eq!((exit, undone), (Some(0), false), "{code}");
+        assert!(asked.iter().all(|what| !what.contains("obeys")), "{code}: {asked:?}");
+    }
+    let log = std::process::Command::new("git")
+        .args(["log", "--oneline"])
+        .current_dir(dir.work())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&log.stdout).lines().count(), 3);
+}
+
+#[test]
+fn a_service_finds_what_tools_obey_read_only() {
+    if !layered("a_service_finds_what_tools_obey_read_only") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    git(&dir.work());
+    let program = [
+        "bash",
+        "-c",
+        "echo x > new; echo x > .git/hooks/post-commit; git config alias.x y; cat new; read x",
+    ];
+    let script = Script {
+        program: &program,
+        env: &[],
+        stdin: None,
+        timeout: Duration::from_secs(60),
+        network: false,
+        output_limit: 1 << 16,
+    };
+    let (service, mut pipes) = dir.sandbox.serve(&script).unwrap();
+    let mut line = [0; 2];
+    std::io::Read::read_exact(&mut pipes.stdout, &mut line).unwrap();
+    drop(pipes);
+    drop(service);
+    assert_eq!(&line, b"x\n");
+    let found = content(&dir.work());
+    assert!(found.contains_key("new") && !found.contains_key(".git/hooks/post-commit"));
+    assert!(!found[".git/config"].contains("alias"));
+}
+
 /// Whether a change is what it says: for whoever builds on it.
 #[test]
 fn changes_tell_what_was_and_what_is() {

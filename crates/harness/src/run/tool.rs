@@ -136,7 +136,9 @@ fn refused(
 ) -> Result<Option<ToolResult>, Error> {
     let (session, team) = (caller.session, caller.team);
     let Some(npc) = caller.npc else { return Ok(None) };
-    let Some((mut verdict, mut by)) = session.permissions.verdict(team, jinx, arguments) else {
+    let Some((mut verdict, mut by)) =
+        session.permissions.verdict(team, jinx, arguments, session.sandbox.work())
+    else {
         return Ok(None);
     };
     if verdict == Verdict::Ask {

@@ -36,6 +36,16 @@ pub struct Change {
     pub own: bool,
     /// Whether something is gone that was there before, and that is not [`own`](Self::own).
     pub loses: bool,
+    /// The tool of the user that obeys what is there now, only because it is there: a hook of git,
+    /// a setting of an editor.
+    pub obeyed_by: Option<&'static str>,
+}
+
+impl Change {
+    /// Whether somebody has to say yes to it.
+    pub fn needs_a_yes(&self) -> bool {
+        self.loses || self.obeyed_by.is_some()
+    }
 }
 
 impl fmt::Display for Change {
@@ -53,14 +63,17 @@ impl fmt::Display for Change {
             },
             (Some(_), Some(_)) if self.loses => write!(f, "overwrites {path}"),
             (Some(_), Some(_)) => write!(f, "changes {path}"),
-        }
+        }?;
+        self.obeyed_by.map_or(Ok(()), |tool| write!(f, ", which {tool} obeys"))
     }
 }
 
-/// The changes that lose something, each as a phrase; of many the first ones and how many more
-/// there are.
+/// The changes that need a yes, each as a phrase; of many the first ones and how many more there
+/// are.
+/// Those that a tool obeys come first.
 pub fn losses(changes: &[Change]) -> Vec<String> {
-    let lost: Vec<&Change> = changes.iter().filter(|change| change.loses).collect();
+    let mut lost: Vec<&Change> = changes.iter().filter(|change| change.needs_a_yes()).collect();
+    lost.sort_by_key(|change| change.obeyed_by.is_none());
     let mut lines: Vec<String> = lost.iter().take(TOLD).map(ToString::to_string).collect();
     if lost.len() > TOLD {
         lines.push(format!("and {} more", lost.len() - TOLD));
@@ -82,6 +95,7 @@ mod tests {
             moved: None,
             own: false,
             loses: true,
+            obeyed_by: None,
         };
         let check = |change: &Change, expected: &str| assert_eq!(change.to_string(), expected);
         check(&change, "removes a");
@@ -93,6 +107,10 @@ mod tests {
             "removes a/ with 2 files",
         );
         check(&Change { before: None, after: Some(Kind::File), ..change.clone() }, "creates a");
+        check(
+            &Change { before: None, after: Some(Kind::File), obeyed_by: Some("git"), ..change.clone() },
+            "creates a, which git obeys",
+        );
         let lines = losses(&vec![change; 10]);
         assert_eq!((lines.len(), lines[8].as_str()), (9, "and 2 more"));
     }

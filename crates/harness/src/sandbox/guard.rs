@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::change::Change;
 #[cfg(target_os = "linux")]
 use super::layer::{self, Made};
-use super::{Output, Sandbox, Script};
+use super::{Output, Over, Sandbox, Script};
 use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::scratch::Scratch;
@@ -38,7 +38,7 @@ pub enum Guarding {
 /// What a person is asked about.
 #[derive(Clone, Copy, Debug)]
 pub enum Risk<'a> {
-    /// A program has done this, and some of it [loses](Change::loses) something.
+    /// A program has done this, and some of it [needs a yes](Change::needs_a_yes).
     Losses(&'a [Change]),
     /// A program may do anything.
     Unknown,
@@ -107,7 +107,8 @@ impl Sandbox {
         Some(Guarding::Ask)
     }
 
-    /// From now on programs may do what they like in the work directory.
+    /// From now on programs may remove and overwrite what they like in the work directory.
+    /// Files that tools of the user obey are asked about all the same.
     pub fn permit(&self) {
         if let Some(guard) = &self.guard {
             guard.permitted.store(true, Ordering::Relaxed);
@@ -117,6 +118,7 @@ impl Sandbox {
     /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`.
     /// What it takes away of the work directory, and was not made by an earlier program, is gone
     /// only if `ask` says yes.
+    /// So it is with what it writes to files that tools of the user run: see [`Change::obeyed_by`].
     /// Otherwise nothing is changed at all.
     /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
     /// `by` is what the sandbox's journal calls it.
@@ -132,10 +134,12 @@ impl Sandbox {
         by: &str,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
-        let plainly = || if finishing { self.finish(script) } else { self.run(script) };
+        // Where what it does can't be looked at, it can't change what tools of the user obey.
+        let over = if self.guard.is_some() { Over::Fixed } else { Over::Nothing };
+        let plainly = || self.run_over(script, over, finishing);
         match (self.guarding(), &self.guard) {
             #[cfg(target_os = "linux")]
-            (Some(Guarding::Layer), Some(Guard { layers: Some(layers), turn, .. })) => {
+            (_, Some(Guard { layers: Some(layers), turn, .. })) => {
                 let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
                 layers.run(self, script, finishing, by, ask)
             }
@@ -176,7 +180,7 @@ impl Layers {
                 output_limit: 0,
             };
             let folder = layers.folder(&sandbox.work).ok()?;
-            let child = sandbox.spawn_over(&nothing, Some(folder.path())).ok()?;
+            let child = sandbox.spawn_over(&nothing, Over::Layer(folder.path())).ok()?;
             sandbox.run_until(child, &nothing, &AtomicBool::new(false)).ok().map(|_| layers)
         })
     }
@@ -209,7 +213,7 @@ impl Layers {
     ) -> Result<Guarded, Error> {
         let folder = self.folder(&sandbox.work)?;
         let upper = folder.path().join("upper");
-        let child = sandbox.spawn_over(script, Some(folder.path()))?;
+        let child = sandbox.spawn_over(script, Over::Layer(folder.path()))?;
         let never = AtomicBool::new(false);
         let output = sandbox.run_until(child, script, if finishing { &never } else { &sandbox.cancel });
         let kept = output.and_then(|output| {
@@ -218,7 +222,9 @@ impl Layers {
                 layer::look(&upper, &sandbox.work, made).map_err(|source| self.error("can't be read", source))
             };
             let changes = look(&made)?;
-            if changes.iter().any(|change| change.loses)
+            let permitted = sandbox.guarding().is_none();
+            let asked = |change: &Change| change.obeyed_by.is_some() || (change.loses && !permitted);
+            if changes.iter().any(asked)
                 // The answer was yes to exactly these losses.
                 && (output.cancelled || !ask(Risk::Losses(&changes))? || look(&made)? != changes)
             {

@@ -25,6 +25,7 @@ mod launcher;
 mod layer;
 #[cfg(target_os = "linux")]
 mod mounts;
+mod presence;
 mod service;
 #[cfg(target_os = "linux")]
 mod supervise;
@@ -187,8 +188,7 @@ impl Sandbox {
     /// # Errors
     /// The program can't be started, or can't be isolated.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
-        let _turn = self.guard.as_ref().map(guard::Guard::turn);
-        self.run_until(self.spawn(script)?, script, &self.cancel)
+        self.run_over(script, Over::Nothing, false)
     }
 
     /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a
@@ -197,8 +197,13 @@ impl Sandbox {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn finish(&self, script: &Script) -> Result<Output, Error> {
+        self.run_over(script, Over::Nothing, true)
+    }
+
+    fn run_over(&self, script: &Script, over: Over, finishing: bool) -> Result<Output, Error> {
         let _turn = self.guard.as_ref().map(guard::Guard::turn);
-        self.run_until(self.spawn(script)?, script, &AtomicBool::new(false))
+        let never = AtomicBool::new(false);
+        self.run_until(self.spawn_over(script, over)?, script, if finishing { &never } else { &self.cancel })
     }
 
     /// Waits for the `child` that runs `script`.
@@ -263,7 +268,8 @@ impl Sandbox {
     /// It can't be started.
     pub fn serve(&self, script: &Script) -> Result<(Service, Pipes), Error> {
         let program = script.program.first().copied().unwrap_or_default().to_owned();
-        Service::start(self.command(script, None), self.launched())
+        let over = if self.policy.guard { Over::Fixed } else { Over::Nothing };
+        Service::start(self.command(script, over), self.launched())
             .map_err(|source| Error::Spawn { program, source })
     }
 
@@ -286,20 +292,16 @@ impl Sandbox {
         supervise::Limits { processes, memory_bytes, cpu, written_bytes }
     }
 
-    fn spawn(&self, script: &Script) -> Result<Child, Error> {
-        self.spawn_over(script, None)
-    }
-
-    /// Starts a program that writes to this folder what it writes to the work directory.
-    fn spawn_over(&self, script: &Script, layer: Option<&Path>) -> Result<Child, Error> {
+    fn spawn_over(&self, script: &Script, over: Over) -> Result<Child, Error> {
         let name = script.program.first().copied().unwrap_or_default();
         let stdin = if script.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-        let mut command = self.command(script, layer);
+        let mut command = self.command(script, over);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|source| Error::Spawn { program: name.to_owned(), source })
     }
 
-    fn command(&self, script: &Script, layer: Option<&Path>) -> Command {
+    fn command(&self, script: &Script, over: Over) -> Command {
+        let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let lang = std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into());
         let kept: [(&str, OsString); 4] = [
@@ -314,7 +316,7 @@ impl Sandbox {
         let env = quiet.chain(given).chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
         match self.policy.isolation {
             #[cfg(target_os = "linux")]
-            Isolation::Auto => launcher::command(self.plan(script, layer), script.program, env),
+            Isolation::Auto => launcher::command(self.plan(script, over), script.program, env),
             _ => {
                 debug_assert!(layer.is_none(), "there are no layers without the launcher");
                 let mut command = Command::new(script.program.first().copied().unwrap_or_default());
@@ -328,7 +330,9 @@ impl Sandbox {
     }
 
     #[cfg(target_os = "linux")]
-    fn plan(&self, script: &Script, layer: Option<&Path>) -> launcher::Plan {
+    fn plan(&self, script: &Script, over: Over) -> launcher::Plan {
+        let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
+        let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
         launcher::Plan {
             parent: std::process::id(),
             layers: *enforced(),
@@ -342,7 +346,7 @@ impl Sandbox {
             work_inside: self.work_inside(),
             home_inside: self.inside(&self.home),
             view: self.view.clone(),
-            protected: self.policy.protected.iter().map(|path| self.inside(path)).collect(),
+            protected: self.policy.protected.iter().chain(&fixed).map(|path| self.inside(path)).collect(),
             layer: layer
                 .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
         }
@@ -355,6 +359,17 @@ impl Sandbox {
             None => path.to_owned(),
         }
     }
+}
+
+/// How a program finds the work directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over<'a> {
+    /// As it is.
+    Nothing,
+    /// As it is, and what tools of the user obey can't be written, as far as it is there.
+    Fixed,
+    /// It writes to this folder what it writes to the work directory.
+    Layer(&'a Path),
 }
 
 /// Turns this process into the sandbox's launcher if it was started as that, and then never

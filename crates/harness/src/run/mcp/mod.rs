@@ -217,7 +217,7 @@ fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Resu
         rules: strict(&team.rules),
         ..Team::default()
     };
-    match session.permissions.verdict(&cautious, &jinx, &arguments) {
+    match session.permissions.verdict(&cautious, &jinx, &arguments, session.sandbox.work()) {
         Some((Verdict::Allow, by)) => return Ok(by),
         Some((Verdict::Deny, by)) => return Err(by),
         Some((Verdict::Ask, _)) | None => {}

@@ -11,6 +11,7 @@ use rustix::fs::Stat;
 
 use super::{DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
 use crate::sandbox::change::{Change, Kind};
+use crate::sandbox::presence;
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
 /// What is in a directory that is gone as a whole counts with it.
@@ -24,7 +25,48 @@ pub fn look(upper: &Path, lower: &Path, made: &Made) -> io::Result<Vec<Change>> 
     let (upper, lower) = (directory(upper)?, directory(lower)?);
     look.within(&upper, Some(&lower), Path::new(""))?;
     look.find_moved(&upper, &lower);
+    let texts = Texts { upper: &upper, lower: &lower };
+    for change in &mut look.changes {
+        change.obeyed_by = change.after.and_then(|kind| presence::obeyed(&change.path, kind, &texts));
+    }
     Ok(look.changes)
+}
+
+/// Most bytes of a file whose text is looked at.
+const TEXT: u64 = 64 << 10;
+
+/// The texts of files in the two trees.
+struct Texts<'a> {
+    upper: &'a OwnedFd,
+    lower: &'a OwnedFd,
+}
+
+impl presence::Read for Texts<'_> {
+    fn now(&self, path: &Path) -> Option<String> {
+        text(self.upper, path).or_else(|| text(self.lower, path))
+    }
+
+    fn before(&self, path: &Path) -> Option<String> {
+        text(self.lower, path)
+    }
+}
+
+fn text(directory: &OwnedFd, path: &Path) -> Option<String> {
+    let file = below(directory, path)?;
+    let small = file.metadata().is_ok_and(|found| found.is_file() && found.len() <= TEXT);
+    let mut text = String::new();
+    (small && file.take(TEXT).read_to_string(&mut text).is_ok()).then_some(text)
+}
+
+/// A file below a directory, if it can be read and no part of its path is a link.
+fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
+    let mut names = path.iter();
+    let name = names.next_back()?;
+    let mut within = directory.try_clone().ok()?;
+    for name in names {
+        within = open(&within, name, DIRECTORY).ok()?;
+    }
+    Some(open(&within, name, FILE).ok()?.into())
 }
 
 struct Look<'a> {
@@ -85,6 +127,7 @@ impl Look<'_> {
             moved: None,
             own: false,
             loses: false,
+            obeyed_by: None,
         });
     }
 
@@ -92,7 +135,16 @@ impl Look<'_> {
     fn gone(&mut self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: PathBuf, after: Option<Kind>) {
         let (files, own) = self.content(lower, below, name, &path);
         let before = Some(kind(below));
-        self.changes.push(Change { path, before, after, files, moved: None, own, loses: !own });
+        self.changes.push(Change {
+            path,
+            before,
+            after,
+            files,
+            moved: None,
+            own,
+            loses: !own,
+            obeyed_by: None,
+        });
     }
 
     /// How many files there are at or below a path, and whether all of it was made here.
@@ -140,10 +192,12 @@ impl Look<'_> {
             _ => Content::Lost,
         };
         match compare {
-            Content::Same => {}
-            Content::Extended => {
+            // A hook that may not be run is none; it becomes one by its permissions.
+            Content::Same if above.st_mode & !below.st_mode & 0o111 == 0 || !presence::is_listed(&path) => {}
+            Content::Same | Content::Extended => {
                 let own = self.made.has(&path, below);
-                self.changes.push(Change { path, before, after, files: 0, moved: None, own, loses: false });
+                let (files, moved, loses, obeyed_by) = (0, None, false, None);
+                self.changes.push(Change { path, before, after, files, moved, own, loses, obeyed_by });
             }
             Content::Lost => self.gone(lower, below, name, path, after),
         }
@@ -151,16 +205,6 @@ impl Look<'_> {
 
     /// Finds where files that are gone are now.
     fn find_moved(&mut self, upper: &OwnedFd, lower: &OwnedFd) {
-        let read = |directory: &OwnedFd, path: &Path| -> Option<File> {
-            // Of paths from here: no part of one may be a link.
-            let mut names = path.iter();
-            let name = names.next_back()?;
-            let mut within = directory.try_clone().ok()?;
-            for name in names {
-                within = open(&within, name, DIRECTORY).ok()?;
-            }
-            Some(open(&within, name, FILE).ok()?.into())
-        };
         let is_gone =
             |change: &Change| change.loses && change.before == Some(Kind::File) && change.after.is_none();
         if !self.changes.iter().any(is_gone) {
@@ -170,16 +214,17 @@ impl Look<'_> {
         for change in
             self.changes.iter().filter(|change| change.before.is_none() && change.after == Some(Kind::File))
         {
-            if let Some(size) = read(upper, &change.path).and_then(|file| Some(file.metadata().ok()?.len())) {
+            if let Some(size) = below(upper, &change.path).and_then(|file| Some(file.metadata().ok()?.len()))
+            {
                 by_size.entry(size).or_default().push(change.path.clone());
             }
         }
         for change in self.changes.iter_mut().filter(|change| is_gone(change)) {
             let same = |place: &&PathBuf| {
-                let files = read(lower, &change.path).zip(read(upper, place));
+                let files = below(lower, &change.path).zip(below(upper, place));
                 files.is_some_and(|(below, above)| matches!(compare(below, above), Ok(Content::Same)))
             };
-            let size = read(lower, &change.path).and_then(|file| Some(file.metadata().ok()?.len()));
+            let size = below(lower, &change.path).and_then(|file| Some(file.metadata().ok()?.len()));
             change.moved = size.and_then(|size| by_size.get(&size)?.iter().find(same).cloned());
         }
     }

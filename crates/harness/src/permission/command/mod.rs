@@ -1,0 +1,331 @@
+//! Which commands a script of bash runs, as far as its text tells.
+//!
+//! The grammar is a parser's ([`rable`]).
+//! What it finds is walked: lists, functions, substitutions, and through programs that run their
+//! arguments ([`wrappers`]).
+//! What can't be told is a command whose words are not known, so that whoever asks about one has to
+//! count with it.
+//! That is an expansion in the place of a program, a shell that reads a file or its input, or a
+//! text that no parser understands.
+//!
+//! A program is what its name says, and not what it does: `./build` or `python3 x.py` may run
+//! anything, and is one command here.
+
+mod programs;
+mod word;
+mod wrappers;
+
+use rable::{Node, NodeKind};
+
+use word::Decoded;
+pub use word::Word;
+pub use wrappers::GIT_VALUES;
+use wrappers::{CHANGING_VARIABLES, RUN_VARIABLES};
+
+/// Most bytes of a script that is read.
+const BYTES: usize = 64 << 10;
+/// Most lists, brackets, words and programs in each other.
+const DEPTH: usize = 200;
+/// Most of them together.
+const STEPS: usize = 5000;
+/// Most brackets and compound commands in each other, before the parser is asked: it nests calls.
+const NESTING: usize = 40;
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// The program and its arguments.
+    pub words: Vec<Word>,
+    /// Whether a program runs it that the text names, or another text.
+    pub inner: bool,
+}
+
+/// All commands that a script may run, whatever its conditions.
+pub fn read(script: &str) -> Vec<Command> {
+    let mut reader = Reader::default();
+    reader.script(script);
+    // bash runs what stands in a subscript that it computes with, wherever it has it from.
+    if reader.computes && reader.subscripts {
+        reader.unknown();
+    }
+    reader.commands
+}
+
+/// A program's name without its folder.
+pub fn base(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+#[derive(Default)]
+struct Reader {
+    commands: Vec<Command>,
+    /// How many scripts and programs what is read is inside of.
+    depth: usize,
+    /// How many have been read.
+    steps: usize,
+    /// How many of them are not the text's own commands.
+    inner: usize,
+    /// The script that is read.
+    source: String,
+    /// Whether bash computes with values.
+    computes: bool,
+    /// Whether a text has a subscript in which a command stands.
+    subscripts: bool,
+}
+
+impl Reader {
+    /// Something may be run that is not known.
+    fn unknown(&mut self) {
+        let command = Command { words: vec![Word::Any], inner: self.inner > 0 };
+        if self.commands.last() != Some(&command) {
+            self.commands.push(command);
+        }
+    }
+
+    /// Goes one level deeper, or says that it is too deep.
+    fn deeper(&mut self, read: impl FnOnce(&mut Self)) {
+        self.steps += 1;
+        if self.depth >= DEPTH || self.steps > STEPS {
+            return self.unknown();
+        }
+        self.depth += 1;
+        read(self);
+        self.depth -= 1;
+    }
+
+    /// As [`deeper`](Self::deeper), in something that a program of the text runs.
+    fn within(&mut self, read: impl FnOnce(&mut Self)) {
+        self.inner += 1;
+        self.deeper(read);
+        self.inner -= 1;
+    }
+
+    fn script(&mut self, script: &str) {
+        if script.len() > BYTES || nesting(script) > NESTING || comments_in_arithmetic(script) {
+            return self.unknown();
+        }
+        match rable::parse(script, false) {
+            Ok(nodes) => self.deeper(|reader| {
+                let outer = std::mem::replace(&mut reader.source, script.to_owned());
+                nodes.iter().for_each(|node| reader.node(node));
+                reader.source = outer;
+            }),
+            // bash runs the lines before the one that it does not understand.
+            Err(_) => self.unknown(),
+        }
+    }
+
+    /// A text that is expanded as a word is.
+    fn expanded(&mut self, text: &str) {
+        if !["$(", "`", "<(", ">(", "${"].iter().any(|sign| text.contains(sign)) {
+            return;
+        }
+        // Quotes and comments mean something else where it stands.
+        if ["'", "\\", "#", "<<", "@P"].iter().any(|sign| text.contains(sign)) {
+            return self.unknown();
+        }
+        self.deeper(|reader| reader.script(&format!(": {text}")));
+    }
+
+    fn all(&mut self, nodes: &[Node]) {
+        nodes.iter().for_each(|node| self.node(node));
+    }
+
+    fn node(&mut self, node: &Node) {
+        self.deeper(|reader| reader.node_here(node));
+    }
+
+    fn node_here(&mut self, node: &Node) {
+        match &node.kind {
+            NodeKind::Command { assignments, words, redirects } => {
+                assignments.iter().for_each(|node| drop(self.word(node)));
+                let words: Vec<Word> = words.iter().map(|node| self.word(node)).collect();
+                self.all(redirects);
+                self.command(&words);
+            }
+            NodeKind::Pipeline { commands, .. } => self.all(commands),
+            NodeKind::List { items } => items.iter().for_each(|item| self.node(&item.command)),
+            NodeKind::If { condition, then_body, else_body, redirects } => {
+                self.node(condition);
+                self.node(then_body);
+                if let Some(body) = else_body {
+                    self.node(body);
+                }
+                self.all(redirects);
+            }
+            NodeKind::While { condition, body, redirects }
+            | NodeKind::Until { condition, body, redirects } => {
+                self.node(condition);
+                self.node(body);
+                self.all(redirects);
+            }
+            NodeKind::For { words, body, redirects, .. }
+            | NodeKind::Select { words, body, redirects, .. } => {
+                words.iter().flatten().for_each(|node| drop(self.word(node)));
+                self.node(body);
+                self.all(redirects);
+            }
+            NodeKind::ForArith { init, cond, incr, body, redirects } => {
+                self.computes = true;
+                [init, cond, incr].into_iter().for_each(|text| self.expanded(text));
+                self.node(body);
+                self.all(redirects);
+            }
+            NodeKind::Case { word, patterns, redirects } => {
+                self.word(word);
+                for clause in patterns {
+                    clause.patterns.iter().for_each(|node| drop(self.word(node)));
+                    if let Some(body) = &clause.body {
+                        self.node(body);
+                    }
+                }
+                self.all(redirects);
+            }
+            NodeKind::Function { body, .. } | NodeKind::Coproc { command: body, .. } => self.node(body),
+            NodeKind::Subshell { body, redirects } | NodeKind::BraceGroup { body, redirects } => {
+                self.node(body);
+                self.all(redirects);
+            }
+            NodeKind::Negation { pipeline } | NodeKind::Time { pipeline, .. } => self.node(pipeline),
+            NodeKind::ConditionalExpr { body, redirects } => {
+                self.computes = true;
+                self.condition(body);
+                self.plain_redirects(redirects);
+            }
+            NodeKind::ArithmeticCommand { raw_content, redirects, .. } => {
+                self.computes = true;
+                self.expanded(raw_content);
+                self.plain_redirects(redirects);
+            }
+            NodeKind::Redirect { target, .. } => drop(self.word(target)),
+            NodeKind::HereDoc { delimiter, content, strip_tabs, quoted, .. } => {
+                self.document(delimiter, content, *strip_tabs, *quoted);
+            }
+            NodeKind::Empty | NodeKind::Comment { .. } => {}
+            _ => self.unknown(),
+        }
+    }
+
+    /// Redirections of what the parser does not read the here-documents of.
+    fn plain_redirects(&mut self, redirects: &[Node]) {
+        for redirect in redirects {
+            match &redirect.kind {
+                NodeKind::Redirect { .. } => self.node(redirect),
+                _ => self.unknown(),
+            }
+        }
+    }
+
+    fn condition(&mut self, node: &Node) {
+        match &node.kind {
+            NodeKind::UnaryTest { operand, .. } | NodeKind::CondNot { operand } => self.condition(operand),
+            NodeKind::CondParen { inner } => self.condition(inner),
+            NodeKind::BinaryTest { left, right, .. }
+            | NodeKind::CondAnd { left, right }
+            | NodeKind::CondOr { left, right } => {
+                self.condition(left);
+                self.condition(right);
+            }
+            // For bash a bracket ends with the word, for the parser it may not.
+            NodeKind::CondTerm { value, .. }
+                if value.contains('[') && value.contains(char::is_whitespace) =>
+            {
+                self.unknown();
+            }
+            NodeKind::CondTerm { value, .. } => self.expanded(value),
+            NodeKind::Word { .. } => drop(self.word(node)),
+            _ => self.unknown(),
+        }
+    }
+
+    /// A here-document.
+    /// The parser and bash may not see its end in the same line: then nothing is known.
+    fn document(&mut self, delimiter: &str, content: &str, tabs: bool, quoted: bool) {
+        let ends = |line: &str| {
+            let end = if tabs { line.trim_start_matches('\t') } else { line };
+            line.trim().starts_with(delimiter) && end != delimiter
+        };
+        let unclear = delimiter.is_empty() || self.source.lines().any(ends);
+        let runs = !quoted && (content.is_empty() || content.contains("$(") || content.contains('`'));
+        if unclear || runs || content.contains("@P}") {
+            self.unknown();
+        }
+    }
+
+    /// A word, with the commands in it.
+    fn word(&mut self, node: &Node) -> Word {
+        let NodeKind::Word { value, parts, .. } = &node.kind else {
+            self.unknown();
+            return Word::Any;
+        };
+        let decoded = Decoded::of(value, parts);
+        self.computes |= decoded.computes;
+        // The parser makes an empty word where it expects one and there is none.
+        if decoded.hidden || value.is_empty() {
+            self.unknown();
+        }
+        decoded.nodes.iter().for_each(|node| self.node(node));
+        decoded.scripts.iter().for_each(|script| self.script(script));
+        decoded.words.iter().for_each(|text| self.expanded(text));
+        let word = decoded.word();
+        self.value(value, &word);
+        word
+    }
+
+    /// What it means that a word sets a variable, if it does.
+    fn value(&mut self, raw: &str, word: &Word) {
+        if let Word::Text(text) = word {
+            self.subscripts |= text.contains('[') && (text.contains("$(") || text.contains('`'));
+        }
+        let text = if let Word::Text(text) = word { text.as_str() } else { raw };
+        let Some((name, value)) = text.split_once('=') else { return };
+        let name = name.trim_end_matches('+');
+        let is_it = |listed: &&str| match listed.strip_suffix('*') {
+            Some(start) => name.starts_with(start),
+            None => name == *listed,
+        };
+        if CHANGING_VARIABLES.iter().any(is_it) {
+            self.unknown();
+        } else if RUN_VARIABLES.contains(&name) {
+            match word {
+                Word::Text(_) => self.within(|reader| reader.script(value)),
+                Word::One | Word::Any => self.unknown(),
+            }
+        }
+    }
+}
+
+/// How deep brackets and compound commands are in each other, as if there were no quotes.
+fn nesting(script: &str) -> usize {
+    let (mut open, mut deepest) = (0_usize, 0);
+    for part in script.split(['\n', ';', '|', '&']) {
+        // Words that begin or end a compound command stand first, or after one another.
+        for word in part.split_whitespace() {
+            match word {
+                "if" | "while" | "until" | "for" | "case" | "select" | "!" | "time" | "coproc"
+                | "function" => open += 1,
+                "fi" | "done" | "esac" => open = open.saturating_sub(1),
+                "then" | "do" | "else" | "elif" | "{" | "(" => {}
+                _ => break,
+            }
+        }
+        for c in part.chars() {
+            match c {
+                '(' | '{' => open += 1,
+                ')' | '}' => open = open.saturating_sub(1),
+                _ => {}
+            }
+            deepest = deepest.max(open);
+        }
+        deepest = deepest.max(open);
+    }
+    deepest
+}
+
+/// Whether a `#` stands in arithmetic, where it begins a comment for the parser and not for bash.
+fn comments_in_arithmetic(script: &str) -> bool {
+    script.match_indices("((").any(|(at, _)| {
+        let inner = script[at..].split("))").next().unwrap_or_default();
+        [" #", "\t#", "\n#"].iter().any(|sign| inner.contains(sign))
+    })
+}

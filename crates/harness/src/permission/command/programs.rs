@@ -1,0 +1,296 @@
+//! What a command runs in turn: programs that run what their arguments name.
+
+use super::wrappers::{EVALUATING, FED, GIT_VALUES, NAMED, OTHER_SHELLS, Opt, Runs, SHELLS, Wrapper};
+use super::{Command, Reader, Word, base};
+use crate::git;
+
+/// Most words any of which may begin a command.
+const ANYWHERE: usize = 64;
+
+impl Reader {
+    /// A command, and what it runs in turn.
+    pub(super) fn command(&mut self, words: &[Word]) {
+        // After `coproc` the parser takes assignments for words.
+        let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text));
+        let words = &words[words.iter().take_while(set).count()..];
+        let Some(program) = words.first() else { return };
+        self.commands.push(Command { words: words.to_vec(), inner: self.inner > 0 });
+        let Word::Text(program) = program else { return };
+        let name = base(program);
+        let shell = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+        self.computes |= EVALUATING.contains(&name);
+        match name {
+            _ if SHELLS.contains(&shell) => self.within(|reader| reader.shell(shell, &words[1..])),
+            // They have a grammar of their own.
+            _ if OTHER_SHELLS.contains(&shell) => self.unknown(),
+            "alias" => self.within(|reader| reader.aliases(&words[1..])),
+            "find" | "fd" | "fdfind" => self.within(|reader| reader.found(&words[1..])),
+            "hash" => self.within(|reader| reader.hash(&words[1..])),
+            // Without a file it only lists, or turns one off.
+            "enable" if !has_letter(&words[1..], 'f') => {}
+            _ if FED.contains(&name) => self.unknown(),
+            _ => {
+                if name == "git" {
+                    self.git(&words[1..]);
+                }
+                for (names, row) in NAMED.iter().filter(|(names, _)| names[0] == name) {
+                    if let Some(at) = after(words, &names[1..]) {
+                        self.within(|reader| reader.wrapped(row, &words[at..]));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The arguments of a program that runs what they name.
+    fn wrapped(&mut self, row: &Wrapper, words: &[Word]) {
+        let (mut at, mut operands, mut found) = (0, row.operands, false);
+        let replaced = if row.runs == Runs::Appended { replaced(words) } else { Vec::new() };
+        let command = loop {
+            let Some(word) = words.get(at) else { break None };
+            at += 1;
+            // Such a word may be an option, with a value or without.
+            let Word::Text(text) = word else { return self.unknown() };
+            if text == "--" && row.operands < 99 {
+                operands = operands.min(words.len() - at);
+                break words.get(at + operands..);
+            }
+            if text.starts_with('-') || (text.starts_with('+') && row.runs == Runs::Anywhere) {
+                match row.option(text) {
+                    Opt::Flag => {}
+                    Opt::Value if words.get(at) == Some(&Word::Any) => return self.unknown(),
+                    Opt::Value => at += 1,
+                    Opt::Stop => return,
+                    Opt::Text(value) => {
+                        found = true;
+                        match value {
+                            Some(value) => self.text(Some(&Word::Text(value))),
+                            None => {
+                                self.text(words.get(at));
+                                at += 1;
+                            }
+                        }
+                    }
+                }
+            } else if operands > 0 {
+                operands -= 1;
+            } else if !is_assignment(text) || matches!(row.runs, Runs::Joined | Runs::First) {
+                break Some(&words[at - 1..]);
+            }
+        };
+        match command.filter(|command| !command.is_empty()) {
+            None if row.shell && !found => self.unknown(),
+            None => {}
+            Some(command) => self.runs(row.runs, command, &replaced),
+        }
+    }
+
+    /// The words that a wrapper runs.
+    fn runs(&mut self, runs: Runs, words: &[Word], replaced: &[String]) {
+        match runs {
+            Runs::Command => self.deeper(|reader| reader.command(words)),
+            Runs::Appended => {
+                let fill = |word: &Word| match word {
+                    Word::Text(text) if replaced.iter().any(|mark| text.contains(mark)) => Word::One,
+                    word => word.clone(),
+                };
+                let words: Vec<Word> = words.iter().map(fill).chain([Word::Any]).collect();
+                self.deeper(|reader| reader.command(&words));
+            }
+            Runs::Joined => self.joined(words),
+            Runs::First => self.text(words.first()),
+            Runs::Anywhere if words.len() > ANYWHERE => self.unknown(),
+            Runs::Anywhere => {
+                for (at, word) in words.iter().enumerate() {
+                    if matches!(word, Word::Text(text) if text.contains(char::is_whitespace)) {
+                        self.text(Some(word));
+                    }
+                    self.deeper(|reader| reader.command(&words[at..]));
+                }
+            }
+        }
+    }
+
+    /// A script that is an argument.
+    fn text(&mut self, word: Option<&Word>) {
+        match word {
+            Some(Word::Text(text)) if text == "-" => {}
+            Some(Word::Text(text)) => self.deeper(|reader| reader.script(text)),
+            Some(Word::One | Word::Any) => self.unknown(),
+            None => {}
+        }
+    }
+
+    /// Arguments that together are a script.
+    fn joined(&mut self, words: &[Word]) {
+        let texts: Option<Vec<&str>> = words
+            .iter()
+            .map(|word| if let Word::Text(text) = word { Some(text.as_str()) } else { None })
+            .collect();
+        match texts {
+            // `{}` is what is not named here; after `:::` stand values.
+            Some(texts) if !is_placeholder(texts[0]) => {
+                let values = texts.iter().position(|text| text.starts_with(":::")).unwrap_or(texts.len());
+                let script = texts[..values].join(" ");
+                self.deeper(|reader| reader.script(&script));
+                if values < texts.len() {
+                    let words: Vec<Word> = words[..values].iter().cloned().chain([Word::Any]).collect();
+                    self.deeper(|reader| reader.command(&words));
+                }
+            }
+            _ => self.unknown(),
+        }
+    }
+
+    /// The arguments of a shell.
+    fn shell(&mut self, name: &str, words: &[Word]) {
+        let (mut at, mut text) = (0, false);
+        while let Some(word) = words.get(at) {
+            let Word::Text(option) = word else { return self.unknown() };
+            match option.as_str() {
+                "--version" | "--help" => return,
+                "--" | "-" => {
+                    at += 1;
+                    break;
+                }
+                "--rcfile" | "--init-file" => return self.unknown(),
+                _ if option.starts_with("--") => text |= option == "--command",
+                _ if option.starts_with(['-', '+']) => {
+                    text |= option.starts_with('-') && option.contains('c');
+                    at += usize::from(option.contains(['o', 'O']));
+                }
+                _ => break,
+            }
+            at += 1;
+        }
+        match words.get(at) {
+            Some(word) if text => {
+                // These are commands for a shell that lacks what bash has.
+                let is_other = |text: &String| {
+                    let text = text.replace("$((", "");
+                    ["[[", "((", "&>", "<(", ">(", "function"].iter().any(|sign| text.contains(sign))
+                };
+                if !name.ends_with("bash") && matches!(word, Word::Text(text) if is_other(text)) {
+                    self.unknown();
+                }
+                self.text(Some(word));
+            }
+            // A file with a script, or its input.
+            _ => self.unknown(),
+        }
+    }
+
+    /// `alias NAME=TEXT`.
+    fn aliases(&mut self, words: &[Word]) {
+        for word in words {
+            match word {
+                Word::Text(text) => {
+                    if let Some((_, text)) = text.split_once('=') {
+                        self.script(text);
+                    }
+                }
+                Word::One | Word::Any => self.unknown(),
+            }
+        }
+    }
+
+    /// `find … -exec COMMAND ;`, `fd … -x COMMAND`.
+    fn found(&mut self, words: &[Word]) {
+        const OPTIONS: [&str; 8] =
+            ["-exec", "-execdir", "-ok", "-okdir", "-x", "--exec", "-X", "--exec-batch"];
+        let ends = |word: &Word| matches!(word, Word::Text(text) if text == ";" || text == "+");
+        for (at, word) in words.iter().enumerate() {
+            match word {
+                Word::Text(text) if OPTIONS.contains(&text.as_str()) => {
+                    let rest = &words[at + 1..];
+                    let end = rest.iter().position(ends).unwrap_or(rest.len());
+                    self.runs(Runs::Appended, &rest[..end], &["{".to_owned()]);
+                }
+                // It may be such an option, whose command has an end.
+                Word::One | Word::Any if words[at + 1..].iter().any(|word| ends(word) || !is_text(word)) => {
+                    self.unknown();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// `hash -p FILE NAME` lets a name stand for a file.
+    fn hash(&mut self, words: &[Word]) {
+        if has_letter(words, 'p') {
+            self.unknown();
+        }
+    }
+
+    /// Settings of git by which it runs something.
+    fn git(&mut self, words: &[Word]) {
+        let is_alias =
+            |word: &Word| matches!(word, Word::Text(text) if text.to_lowercase().starts_with("alias."));
+        if words.iter().any(is_alias) {
+            self.unknown();
+        }
+        let mut at = 0;
+        while let Some(Word::Text(option)) = words.get(at).filter(|word| is_option(word)) {
+            let harmless = |word: &Word| matches!(word, Word::Text(text) if git::is_harmless(text));
+            if option.starts_with("--config-env")
+                || (option == "-c" && !words.get(at + 1).is_some_and(harmless))
+            {
+                self.unknown();
+            }
+            at += if GIT_VALUES.contains(&option.as_str()) { 2 } else { 1 };
+        }
+    }
+}
+
+/// Whether a text begins with what `parallel` fills in.
+fn is_placeholder(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or_default();
+    first.starts_with(":::") || (first.contains('{') && first.contains('}'))
+}
+
+fn is_text(word: &Word) -> bool {
+    matches!(word, Word::Text(_))
+}
+
+fn is_option(word: &Word) -> bool {
+    matches!(word, Word::Text(text) if text.starts_with('-'))
+}
+
+/// Where the words after a name of several words begin: `run` in `git -C x bisect run`.
+fn after(words: &[Word], names: &[&str]) -> Option<usize> {
+    names.iter().try_fold(1, |at, name| {
+        let found =
+            words.get(at..)?.iter().position(|word| matches!(word, Word::Text(text) if text == name))?;
+        Some(at + found + 1)
+    })
+}
+
+/// The marks that `xargs` fills in for.
+fn replaced(words: &[Word]) -> Vec<String> {
+    let mut marks = vec!["{}".to_owned()];
+    for (at, word) in words.iter().enumerate() {
+        let Word::Text(text) = word else { continue };
+        let attached = ["--replace=", "-I", "-J", "-i"].iter().find_map(|option| text.strip_prefix(option));
+        match (attached, words.get(at + 1)) {
+            (Some(""), Some(Word::Text(next))) => marks.push(next.clone()),
+            (Some(mark), _) if !mark.is_empty() => marks.push(mark.to_owned()),
+            _ => {}
+        }
+    }
+    marks
+}
+
+/// `NAME=VALUE`.
+fn is_assignment(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// Whether an option of one letter is among the words, or may be.
+fn has_letter(words: &[Word], letter: char) -> bool {
+    words.iter().any(|word| match word {
+        Word::Text(text) => text.starts_with('-') && !text.starts_with("--") && text.contains(letter),
+        Word::One | Word::Any => true,
+    })
+}

@@ -1,0 +1,211 @@
+//! A word of bash as the command gets it, as far as its text tells.
+
+use rable::{Node, NodeKind};
+
+/// A word of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// This.
+    Text(String),
+    /// One word that is not known: the value of a quoted variable.
+    One,
+    /// Any number of words that are not known.
+    Any,
+}
+
+/// A word, and what bash runs to make it.
+#[derive(Debug, Default)]
+pub struct Decoded<'a> {
+    text: String,
+    unknown: bool,
+    several: bool,
+    /// Lists of commands in it, parsed.
+    pub nodes: Vec<&'a Node>,
+    /// Texts of such lists that are not parsed yet.
+    pub scripts: Vec<String>,
+    /// Texts that are expanded as words are, where they are used.
+    pub words: Vec<String>,
+    /// Whether there may be commands in it that are not found.
+    pub hidden: bool,
+    /// Whether bash computes something in it.
+    pub computes: bool,
+}
+
+/// Where in quotes a character stands.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quotes {
+    None,
+    Single,
+    Double,
+}
+
+impl<'a> Decoded<'a> {
+    /// The word that stands as `value` in the text, and has these parts.
+    pub fn of(value: &str, parts: &'a [Node]) -> Self {
+        let mut word = Decoded::default();
+        let mut quotes = Quotes::None;
+        for part in parts {
+            word.part(part, &mut quotes, value);
+        }
+        if parts.is_empty() {
+            word.literal(value, &mut quotes);
+        }
+        // `~` alone is a directory's name, of which anything may be the last part.
+        if value.starts_with('~') && !value.contains('/') {
+            word.unknown = true;
+        }
+        word.hidden |= quotes != Quotes::None || value.split('`').skip(1).step_by(2).any(is_unclear);
+        word
+    }
+
+    /// The word as the command gets it.
+    pub fn word(&self) -> Word {
+        match (self.several, self.unknown || self.hidden) {
+            (true, _) => Word::Any,
+            (false, true) => Word::One,
+            (false, false) => Word::Text(self.text.clone()),
+        }
+    }
+
+    /// Notes the texts of an expansion that are expanded in turn.
+    fn operands(&mut self, operands: [&Option<String>; 2], quotes: Quotes) {
+        for text in operands.into_iter().flatten() {
+            // In double quotes these are plain characters, but not for the parser.
+            self.hidden |= quotes == Quotes::Double && text.contains('\'');
+            self.words.push(text.clone());
+        }
+    }
+
+    fn expands(&mut self, quotes: Quotes) {
+        self.unknown = true;
+        self.several |= quotes == Quotes::None;
+    }
+
+    fn part(&mut self, part: &'a Node, quotes: &mut Quotes, value: &str) {
+        match &part.kind {
+            NodeKind::WordLiteral { value } => self.literal(value, quotes),
+            NodeKind::AnsiCQuote { decoded, .. } => {
+                // In bash a NUL ends the text.
+                self.unknown |= decoded.contains('\0') || *quotes != Quotes::None;
+                self.text.push_str(decoded);
+            }
+            NodeKind::LocaleString { inner, .. } => self.literal(inner, &mut Quotes::Double),
+            NodeKind::ParamExpansion { param, op, arg } => {
+                self.expands(*quotes);
+                self.several |=
+                    param.starts_with(['@', '*']) || param.ends_with("[@]") || param.ends_with("[*]");
+                self.parameter(param);
+                // A value may be expanded as a prompt is; that runs commands in it.
+                self.hidden |= op.as_deref() == Some("@") && arg.as_deref() == Some("P");
+                self.computes |= op.as_deref().is_some_and(|op| op.starts_with(':') && op.len() == 1);
+                self.operands([op, arg], *quotes);
+            }
+            NodeKind::ParamIndirect { param, op, arg } => {
+                self.expands(Quotes::None);
+                self.parameter(param);
+                self.computes = true;
+                self.operands([op, arg], *quotes);
+            }
+            NodeKind::ParamLength { param } => {
+                self.expands(*quotes);
+                self.parameter(param);
+            }
+            NodeKind::CommandSubstitution { command, .. } => {
+                self.expands(*quotes);
+                self.nodes.push(command);
+            }
+            NodeKind::ProcessSubstitution { command, .. } => {
+                self.unknown = true;
+                self.nodes.push(command);
+            }
+            NodeKind::BraceExpansion { content } => {
+                self.expands(Quotes::None);
+                self.words.push(content.clone());
+            }
+            NodeKind::ArithmeticExpansion { .. } => {
+                self.expands(*quotes);
+                self.computes = true;
+                // What it is made of has lost its text: the word's own must not nest anything.
+                let plain = value.replace("$((", "");
+                self.hidden |= ["$(", "`", "'", "<(", ">(", "@P"].iter().any(|sign| plain.contains(sign));
+            }
+            _ => self.hidden = true,
+        }
+    }
+
+    /// A parameter's name, with a subscript or without.
+    fn parameter(&mut self, name: &str) {
+        let (name, subscript) = name.split_once('[').map_or((name, None), |(name, rest)| (name, Some(rest)));
+        let special = ["@", "*", "#", "?", "-", "$", "!"].contains(&name);
+        let plain = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        self.hidden |= !special && !plain;
+        if let Some(subscript) = subscript {
+            self.computes = true;
+            self.words.push(subscript.trim_end_matches(']').to_owned());
+        }
+    }
+
+    /// Text with quotes and backslashes.
+    fn literal(&mut self, value: &str, quotes: &mut Quotes) {
+        // A substitution that is nested too deep for the parser stands there as it is.
+        for open in ["$(", "<(", ">("] {
+            let inner = value.strip_prefix(open).and_then(|rest| rest.strip_suffix(')'));
+            if let Some(inner) = inner.filter(|_| *quotes != Quotes::Single) {
+                self.expands(*quotes);
+                self.scripts.push(inner.to_owned());
+                return;
+            }
+        }
+        let mut rest = value.chars().peekable();
+        while let Some(c) = rest.next() {
+            match (*quotes, c) {
+                (Quotes::Single, '\'') | (Quotes::Double, '"') => *quotes = Quotes::None,
+                (Quotes::Single, _) => self.text.push(c),
+                (Quotes::None, '\'') => *quotes = Quotes::Single,
+                (Quotes::None, '"') => *quotes = Quotes::Double,
+                (_, '\\') => match rest.next() {
+                    // A line that goes on.
+                    Some('\n') => {}
+                    Some(next) => {
+                        if *quotes == Quotes::Double && !matches!(next, '$' | '`' | '"' | '\\') {
+                            self.text.push('\\');
+                        }
+                        self.text.push(next);
+                    }
+                    None => self.text.push('\\'),
+                },
+                // What the parser made no part of: a sign alone, or something that it does not
+                // know.
+                (_, '$') => {
+                    match rest.peek() {
+                        Some('(' | '{' | '[') => self.hidden = true,
+                        Some(c) if c.is_ascii_alphanumeric() || "_@*#?-!$".contains(*c) => {
+                            self.expands(*quotes);
+                        }
+                        _ => {}
+                    }
+                    self.text.push(c);
+                }
+                (_, '`') => self.hidden = true,
+                (Quotes::Double, _) => self.text.push(c),
+                // No word has one: the parser took a line's end for a word.
+                (Quotes::None, '\n') => self.hidden = true,
+                (Quotes::None, _) => {
+                    let pattern = matches!(c, '*' | '?') || (c == '[' && value != "[");
+                    // Braces are expanded, but for `{}`.
+                    let brace = c == '{' && rest.peek().is_some_and(|next| *next != '}');
+                    if pattern || brace || matches!(c, '(' | '<' | '>') {
+                        self.expands(Quotes::None);
+                    }
+                    self.text.push(c);
+                }
+            }
+        }
+    }
+}
+
+/// Whether bash may see the end of what stands in backticks, or of a quote in it, elsewhere than
+/// the parser: it looks for the next backtick, whatever is between.
+fn is_unclear(inner: &str) -> bool {
+    inner.contains(['\'', '"', '\\', '#', '(', '<'])
+}

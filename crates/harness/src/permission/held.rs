@@ -1,0 +1,280 @@
+//! Holds a call against rules: which of them fit its first argument, and what follows.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::command::{self, Command, Word};
+use super::path;
+use crate::jinx::{Action, Jinx, Steps};
+use crate::team::{ANY, JOINTS, Rule};
+use crate::types::Verdict;
+
+/// What the first argument of a jinx is, which says how a prefix is held against it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subject {
+    /// A command of a shell.
+    Command,
+    /// A path.
+    Path,
+    /// Anything else.
+    Text,
+}
+
+/// Whether a rule fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    No,
+    /// The text does not tell.
+    Perhaps,
+    Yes,
+}
+
+/// Parts of names of inputs that are commands.
+const COMMANDS: [&str; 2] = ["command", "cmd"];
+/// Words in names of inputs that are paths.
+const PATHS: [&str; 10] =
+    ["path", "paths", "file", "files", "filename", "filepath", "folder", "directory", "dir", "pathname"];
+/// What `rules` say of a call of `jinx` with this first argument, in the directory `work`, and
+/// which one says it.
+/// `None`: none of them fits.
+pub fn verdict(
+    rules: &[&Rule],
+    jinx: &Jinx,
+    first: Option<&Value>,
+    work: &Path,
+) -> Option<(Verdict, String)> {
+    let rules: Vec<&Rule> = rules.iter().copied().filter(|rule| is_about(rule, &jinx.name)).collect();
+    let name = jinx.inputs.first().map_or("", |input| input.name.as_str());
+    let subject = subject(name, &jinx.steps);
+    let texts = match first {
+        None => vec![],
+        Some(Value::String(text)) => vec![text.clone()],
+        Some(Value::Array(values)) if subject == Subject::Path => values
+            .iter()
+            .map(|value| value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+            .collect(),
+        Some(other) => vec![other.to_string()],
+    };
+    let general = |rule: &Rule| if prefix(rule).is_none() { Fit::Yes } else { Fit::No };
+    if texts.is_empty() {
+        return decide(&rules, general);
+    }
+    let of_text = |text: &String| {
+        let of_all = decide(&rules, |rule| match prefix(rule) {
+            None => Fit::Yes,
+            Some(prefix) => whole(subject, rule.verdict, &plain(prefix), text, work),
+        });
+        let parts = (subject == Subject::Command && rules.iter().any(|rule| prefix(rule).is_some()))
+            .then(|| command::read(text))
+            .into_iter()
+            .flatten()
+            .filter_map(|part| {
+                decide(&rules, |rule| match prefix(rule) {
+                    None => Fit::No,
+                    // What is allowed is the whole text, and not what it runs in turn.
+                    Some(_) if rule.verdict == Verdict::Allow && part.inner => Fit::No,
+                    Some(prefix) if rule.verdict == Verdict::Allow => {
+                        whole(subject, Verdict::Allow, &plain(prefix), text, work)
+                    }
+                    Some(prefix) => names(&plain(prefix), &part, work),
+                })
+            });
+        of_all.into_iter().chain(parts).reduce(stricter)
+    };
+    texts.iter().filter_map(of_text).reduce(stricter)
+}
+
+/// The first of two that permits less, or as much.
+fn stricter(one: (Verdict, String), other: (Verdict, String)) -> (Verdict, String) {
+    if other.0 > one.0 { other } else { one }
+}
+
+/// Of the rules that fit, the longest of the team's own and of those from above, and of these two
+/// the one that permits less.
+/// One that forbids and fits perhaps means that a person is asked.
+fn decide(rules: &[&Rule], fit: impl Fn(&Rule) -> Fit) -> Option<(Verdict, String)> {
+    // The last one of equals, as `max_by_key` does it.
+    let longest = |wanted: Fit, inherited: Option<bool>| {
+        let fitting = rules.iter().filter(|rule| {
+            inherited.is_none_or(|inherited| rule.inherited == inherited) && fit(rule) == wanted
+        });
+        fitting.max_by_key(|rule| rule.pattern.len())
+    };
+    let certain = [longest(Fit::Yes, Some(true)), longest(Fit::Yes, Some(false))].into_iter().flatten();
+    let certain = certain.max_by_key(|rule| rule.verdict).map(|rule| (rule.verdict, rule.by.clone()));
+    let perhaps = longest(Fit::Perhaps, None).map(|rule| {
+        let by = format!("{}, since the text does not tell what it runs", rule.by);
+        (Verdict::Ask, by)
+    });
+    certain.into_iter().chain(perhaps).reduce(stricter)
+}
+
+fn is_about(rule: &Rule, jinx: &str) -> bool {
+    let name = rule.pattern.split_once(':').map_or(rule.pattern.as_str(), |(name, _)| name);
+    name == jinx || rule.pattern == ANY
+}
+
+/// What a rule says of the first argument.
+fn prefix(rule: &Rule) -> Option<&str> {
+    rule.pattern.split_once(':').map(|(_, prefix)| prefix)
+}
+
+/// What an input is, by its name and by what the steps do with it.
+fn subject(name: &str, steps: &Steps) -> Subject {
+    let lower = name.to_lowercase();
+    if COMMANDS.iter().any(|part| lower.contains(part)) || runs(name, steps) {
+        return Subject::Command;
+    }
+    if lower.split(['_', '-']).any(|part| PATHS.contains(&part)) { Subject::Path } else { Subject::Text }
+}
+
+/// Whether a step runs the input of this name as a script of a shell.
+fn runs(name: &str, steps: &Steps) -> bool {
+    let squeezed = |code: &str| code.split_whitespace().collect::<String>();
+    steps.iter().any(|step| match &step.action {
+        Action::Bash { code } => {
+            let code = squeezed(code);
+            let placeholder = format!("{{{{{name}}}}}");
+            code == placeholder
+                || [format!("\"${name}\""), format!("\"${{{name}}}\""), placeholder].iter().any(|value| {
+                    code.contains(&format!("sh-c{value}")) || code.contains(&format!("eval{value}"))
+                })
+        }
+        Action::When { then, otherwise, .. } => runs(name, then) || runs(name, otherwise),
+        Action::For { steps, .. } => runs(name, steps),
+        Action::Try { steps, catch, finally } => {
+            runs(name, steps) || runs(name, catch) || runs(name, finally)
+        }
+        _ => false,
+    })
+}
+
+/// A text with single spaces.
+pub fn plain(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a prefix fits a first argument as a whole.
+fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Path) -> Fit {
+    let single = plain(text);
+    let begins = begins(&single, prefix);
+    let fits = match (subject, verdict) {
+        (Subject::Path, Verdict::Allow) => !text.contains(JOINTS) && path::stays(work, text, prefix),
+        (Subject::Path, _) => path::reaches(work, text, prefix) || path::reaches(work, &single, prefix),
+        // What is allowed is one command.
+        (_, Verdict::Allow) => {
+            let folder = prefix.ends_with('/') && !prefix.contains(' ');
+            !text.contains(JOINTS) && begins && (!folder || path::stays(work, first_word(text), prefix))
+        }
+        (Subject::Command, _) => begins,
+        // What is not allowed may stand anywhere.
+        (Subject::Text, _) => {
+            begins
+                || text.split(JOINTS).any(|part| self::begins(&plain(part), prefix))
+                || (prefix.ends_with('/') && path::reaches(work, text, prefix))
+        }
+    };
+    if fits { Fit::Yes } else { Fit::No }
+}
+
+fn first_word(text: &str) -> &str {
+    text.split_whitespace().next().unwrap_or_default()
+}
+
+/// Whether a text with single spaces begins with the words of `prefix`.
+/// A prefix that ends in `/` is a folder.
+fn begins(text: &str, prefix: &str) -> bool {
+    if prefix.ends_with('/') {
+        let path = text.trim_start_matches("./").replace("//", "/");
+        let folder = prefix.trim_start_matches("./");
+        // Out of the folder again is not within it.
+        return path.starts_with(folder) && path.split('/').all(|part| part != "..");
+    }
+    text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+}
+
+/// Whether a command is one that a prefix names: the same program, whatever its folder, and the
+/// words that follow, whatever options stand between them.
+fn names(prefix: &str, command: &Command, work: &Path) -> Fit {
+    let wanted: Vec<&str> = prefix.split(' ').collect();
+    let (Some((head, wanted)), Some((program, args))) = (wanted.split_first(), command.words.split_first())
+    else {
+        return Fit::No;
+    };
+    let Word::Text(program) = program else { return Fit::Perhaps };
+    if let (Some(_), []) = (head.strip_suffix('/'), wanted) {
+        return if path::reaches(work, program, head) { Fit::Yes } else { Fit::No };
+    }
+    // On some systems capitals make no difference.
+    if !command::base(program).eq_ignore_ascii_case(command::base(head)) {
+        return Fit::No;
+    }
+    let (options, operands): (Vec<&str>, Vec<&str>) = wanted.iter().partition(|word| is_option(word));
+    let values = (command::base(program) == "git").then_some(command::GIT_VALUES.as_slice());
+    options
+        .iter()
+        .map(|option| has_option(option, args))
+        .fold(has_operands(&operands, args, values), Fit::min)
+}
+
+fn is_option(word: &str) -> bool {
+    word.starts_with('-') && word.len() > 1
+}
+
+/// Whether an option is among the arguments; letters may be apart: `-rf` is in `-r -f`.
+fn has_option(option: &str, args: &[Word]) -> Fit {
+    let texts = || args.iter().filter_map(|word| if let Word::Text(text) = word { Some(text) } else { None });
+    let is_it = |text: &String| {
+        let name = text.split('=').next().unwrap_or_default();
+        // A long option may be cut short.
+        name == option || (option.starts_with("--") && name.len() > 3 && option.starts_with(name))
+    };
+    let clusters = || texts().filter(|text| is_option(text) && !text.starts_with("--"));
+    let letters = !option.starts_with("--")
+        && option.chars().skip(1).all(|letter| clusters().any(|text| text.contains(letter)));
+    if texts().any(is_it) || letters {
+        Fit::Yes
+    } else if texts().count() < args.len() {
+        Fit::Perhaps
+    } else {
+        Fit::No
+    }
+}
+
+/// Whether these words are the first arguments that are no options.
+/// An option may have a value as a word of its own: only those in `values` do, if that is known.
+fn has_operands(wanted: &[&str], args: &[Word], values: Option<&[&str]>) -> Fit {
+    let mut fit = Fit::Yes;
+    let mut places = BTreeSet::from([0]);
+    for wanted in wanted {
+        let mut next = BTreeSet::new();
+        while let Some(at) = places.pop_first() {
+            match args.get(at) {
+                None => {}
+                // A toolchain, as in `cargo +nightly publish`, counts as an option.
+                Some(Word::Text(text)) if is_option(text) || text.starts_with('+') => {
+                    match values {
+                        Some(values) if values.contains(&text.as_str()) => places.insert(at + 2),
+                        Some(_) => places.insert(at + 1),
+                        None => {
+                            places
+                                .extend([at + 1].into_iter().chain((!text.contains('=')).then_some(at + 2)));
+                            true
+                        }
+                    };
+                }
+                Some(Word::Text(text)) if text == wanted => drop(next.insert(at + 1)),
+                Some(Word::Text(_)) => {}
+                Some(Word::One | Word::Any) => fit = Fit::Perhaps,
+            }
+        }
+        if next.is_empty() {
+            // What is not known may still be it.
+            return if fit == Fit::Perhaps { fit } else { Fit::No };
+        }
+        places = next;
+    }
+    fit
+}

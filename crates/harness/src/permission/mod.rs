@@ -1,0 +1,211 @@
+//! Rules about calls that are on an NPC's list: allow, ask a person, deny.
+//! Answers are remembered for the session, or in a file of their own; no team's file is ever
+//! rewritten.
+//!
+//! A rule's pattern names a jinx (`shell`), or a jinx and the beginning of its first argument
+//! (`shell:git push`).
+//! Of the rules that fit a command the one with the longest pattern counts; among equals the one
+//! said last, in this order: jinx, team.
+//! Of several commands in one call the one counts that is permitted least.
+//! An answer is about exactly what was asked, to the letter, and goes before rules.
+//! This module must not know how a call is run.
+//! Rules are the door, the sandbox is the wall.
+//! A rule is about what a call names ([`command`], [`path`]), and not about what a program does
+//! then.
+
+mod command;
+mod held;
+mod path;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::error::Error;
+use crate::jinx::Jinx;
+use crate::sandbox::Risk;
+use crate::team::{Rule, Team};
+use crate::types::{Effect, Verdict};
+
+/// What a person is asked: whether a call may be made, or whether it may have what is the user's.
+#[derive(Clone, Debug)]
+pub struct Question<'a> {
+    /// Who wants to make the call.
+    pub npc: &'a str,
+    /// The jinx.
+    pub jinx: &'a Jinx,
+    /// The arguments, complete.
+    pub arguments: &'a Map<String, Value>,
+    /// The user's environment variables that its programs would get.
+    /// Empty: the question is about the call itself.
+    pub variables: &'a [&'a str],
+    /// What its programs would take away of what lies in the work directory, if that is the
+    /// question.
+    pub risk: Option<Risk<'a>>,
+    /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with
+    /// these variables.
+    pub about: String,
+}
+
+/// What a person answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// This time.
+    Yes,
+    /// From now on, until the program ends.
+    Session,
+    /// From now on; it is written down.
+    Always,
+    /// Not this time.
+    No,
+    /// Never; it is written down.
+    Never,
+}
+
+/// Answers by whom they are given to (see [`holder`]) and what they are about.
+/// That is a call (see [`pattern`]), or something that begins with `/`, which no jinx does.
+type Answers = BTreeMap<String, BTreeMap<String, Verdict>>;
+
+/// The rules that people have made: in this session, and those in a file.
+#[derive(Debug, Default)]
+pub struct Permissions {
+    answers: Mutex<Remembered>,
+    file: Option<PathBuf>,
+}
+
+#[derive(Debug, Default)]
+struct Remembered {
+    file: Answers,
+    session: Answers,
+}
+
+impl Permissions {
+    /// With the answers of a file, if it exists, which later answers are added to.
+    ///
+    /// # Errors
+    /// The file can't be read, or is not what was once written.
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        let answers = read(file)?;
+        let remembered = Remembered { file: answers, session: Answers::new() };
+        Ok(Permissions { answers: Mutex::new(remembered), file: Some(file.to_owned()) })
+    }
+
+    /// What holds for a call, and by what; `None` if no rule speaks of it.
+    /// Programs of the call run in the directory `work`.
+    /// Of the team's own rules the longest counts, and of those of the teams above; of these two
+    /// the one that permits less.
+    pub fn verdict(
+        &self,
+        team: &Team,
+        jinx: &Jinx,
+        arguments: &Map<String, Value>,
+        work: &Path,
+    ) -> Option<(Verdict, String)> {
+        if let Some(answer) = self.answer(&holder(team), &pattern(jinx, arguments)) {
+            return Some(answer);
+        }
+        let own = jinx.permission.map(|verdict| {
+            let by = format!("`{}` itself", jinx.name);
+            Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
+        });
+        let rules: Vec<&Rule> = own.iter().chain(&team.rules).collect();
+        let first = jinx.inputs.first().and_then(|input| arguments.get(&input.name));
+        held::verdict(&rules, jinx, first, work)
+    }
+
+    /// What a person has answered to `holder` about exactly this, and when.
+    pub fn answer(&self, holder: &str, about: &str) -> Option<(Verdict, String)> {
+        let remembered = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let answered = |answers: &Answers| answers.get(holder)?.get(about).copied();
+        let now =
+            answered(&remembered.session).map(|verdict| (verdict, "an answer in this session".to_owned()));
+        now.or_else(|| answered(&remembered.file).map(|verdict| (verdict, "an earlier answer".to_owned())))
+    }
+
+    /// Remembers an answer to `holder` about this, as far as it holds for longer than this time.
+    ///
+    /// # Errors
+    /// The file can't be written.
+    pub fn remember(&self, holder: &str, about: &str, answer: Answer) -> Result<(), Error> {
+        let verdict = match answer {
+            Answer::Session | Answer::Always => Verdict::Allow,
+            Answer::Never => Verdict::Deny,
+            Answer::Yes | Answer::No => return Ok(()),
+        };
+        let mut remembered = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        let insert = |answers: &mut Answers| {
+            answers.entry(holder.to_owned()).or_default().insert(about.to_owned(), verdict);
+        };
+        insert(&mut remembered.session);
+        if let Some(file) = self.file.as_deref().filter(|_| answer != Answer::Session) {
+            // Another program may have added to it.
+            remembered.file = read(file)?;
+            insert(&mut remembered.file);
+            write(file, &remembered.file)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whom answers about a team are given to: its directory, or the name of a built-in one.
+/// Jinxes of the same name may be something else elsewhere.
+pub fn holder(team: &Team) -> String {
+    let directory = team.directory.as_ref();
+    // Where a relative path leads depends on where one stands.
+    let directory = directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
+    directory.map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
+}
+
+/// What an answer is about: for a jinx that may change something its very first argument to the
+/// letter, otherwise the jinx.
+pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
+    match first_argument(jinx, arguments) {
+        Some(first) if jinx.effect == Effect::Write => format!("{}:{first}", jinx.name),
+        _ => jinx.name.clone(),
+    }
+}
+
+/// What an answer is about that lets a jinx have these variables of the environment.
+/// That is the jinx as it is now, with the values that its steps get from the team's `.ctx`.
+/// Another one once either has changed.
+pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
+    let parts = serde_json::to_vec(&(jinx, &team.values)).unwrap_or_default();
+    let hash: String = Sha256::digest(parts).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("/{} {hash} gets {}", jinx.name, names.join(", "))
+}
+
+fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
+    match arguments.get(&jinx.inputs.first()?.name)? {
+        Value::String(text) => Some(text.clone()),
+        other => Some(other.to_string()),
+    }
+}
+
+fn read(file: &Path) -> Result<Answers, Error> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => serde_json::from_str(&text)
+            .map_err(|source| Error::Answers { path: file.to_owned(), source: source.into() }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Answers::new()),
+        Err(source) => Err(Error::Answers { path: file.to_owned(), source }),
+    }
+}
+
+/// Writes to a temporary file that then takes the place: a full disk loses nothing.
+fn write(file: &Path, answers: &Answers) -> Result<(), Error> {
+    let error = |source| Error::Answers { path: file.to_owned(), source };
+    let folder = file.parent().unwrap_or(Path::new("."));
+    std::fs::create_dir_all(folder).map_err(error)?;
+    // Readable for its owner only.
+    let mut new = tempfile::NamedTempFile::new_in(folder).map_err(error)?;
+    let text = serde_json::to_string_pretty(answers).unwrap_or_default();
+    new.write_all(format!("{text}\n").as_bytes()).map_err(error)?;
+    new.as_file().sync_all().map_err(error)?;
+    new.persist(file).map_err(|failed| error(failed.error))?;
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! Where a path leads, to hold it against a rule about a path.
+//!
+//! Each path has two forms: what its text says, and where it really leads, through links.
+//! Links are followed as far as there is something; what does not exist yet lies in the deepest
+//! folder that does.
+//! This module only reads the filesystem.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// Most links that a path may lead through, as on Linux.
+const LINKS: usize = 40;
+
+/// Whether a path leads to what `pattern` names or below it, in one of its forms.
+/// A deny or ask fits then.
+/// Both are relative to `work`.
+pub fn reaches(work: &Path, path: &str, pattern: &str) -> bool {
+    let (path, pattern) = (forms(work, path), forms(work, &home(pattern)));
+    let within = |path: &PathBuf| {
+        pattern.iter().flatten().any(|place| {
+            // Another name of the same folder or file: a hard link, or other capitals where they
+            // don't count.
+            path.starts_with(place) || path.ancestors().any(|path| same(path, place))
+        })
+    };
+    path.iter().flatten().any(within)
+}
+
+/// Whether a path leads to what `pattern` names in every form: below it, if that ends in `/`.
+/// Only then an allow fits.
+pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
+    // Where the pattern's own links lead does not count: somebody may have put them there since.
+    let real_work = real(work, work).unwrap_or_else(|| work.to_owned());
+    let places = [work, &real_work].map(|work| plain(&work.join(home(pattern))));
+    let path = forms(work, path);
+    let within = |path: &PathBuf| {
+        places.iter().any(|place| {
+            if pattern.ends_with('/') { path != place && path.starts_with(place) } else { path == place }
+        })
+    };
+    path.iter().all(|form| form.as_ref().is_some_and(within))
+}
+
+/// A path's forms, absolute: by its text, and where it leads.
+/// The second is missing if links lead round in circles.
+fn forms(work: &Path, path: &str) -> [Option<PathBuf>; 2] {
+    let path = work.join(path);
+    [Some(plain(&path)), real(work, &path)]
+}
+
+/// A path without `.` and `..`, as far as its text goes.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Where a path leads for a program that runs in `work`.
+fn real(work: &Path, path: &Path) -> Option<PathBuf> {
+    let reversed = |path: &Path| path.components().rev().map(owned).collect::<Vec<_>>();
+    let mut rest = reversed(path);
+    let mut found = PathBuf::new();
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        match Path::new(&part).components().next() {
+            None | Some(Component::CurDir) => {}
+            Some(Component::ParentDir) => drop(found.pop()),
+            Some(Component::RootDir | Component::Prefix(_)) => found.push(&part),
+            Some(Component::Normal(name)) => {
+                // These are another place for each process.
+                if is_process(&found) && (name == "cwd" || name == "root") {
+                    found = if name == "cwd" { work.to_owned() } else { PathBuf::from("/") };
+                    continue;
+                }
+                let next = found.join(name);
+                let Ok(target) = std::fs::read_link(&next) else {
+                    found = next;
+                    continue;
+                };
+                links += 1;
+                if links > LINKS {
+                    return None;
+                }
+                if target.is_absolute() {
+                    found = PathBuf::new();
+                }
+                rest.extend(reversed(&target));
+            }
+        }
+    }
+    Some(found)
+}
+
+fn owned(part: Component) -> OsString {
+    part.as_os_str().to_owned()
+}
+
+/// Whether a folder is a process's own in `/proc`.
+fn is_process(folder: &Path) -> bool {
+    let mut parts = folder.strip_prefix("/proc").into_iter().flat_map(Path::iter);
+    let number = |part: &std::ffi::OsStr| part.to_str().is_some_and(|part| part.parse::<u32>().is_ok());
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(id), None, ..) => id == "self" || id == "thread-self" || number(id),
+        (Some(_), Some(task), Some(thread), None) => task == "task" && number(thread),
+        _ => false,
+    }
+}
+
+/// A pattern in which `~/` is the user's home directory.
+fn home(pattern: &str) -> String {
+    match (pattern.strip_prefix("~/"), std::env::home_dir()) {
+        (Some(rest), Some(home)) => format!("{}/{rest}", home.display()),
+        _ => pattern.to_owned(),
+    }
+}
+
+/// Whether two paths are the same file or folder, which exists.
+#[cfg(unix)]
+fn same(path: &Path, other: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let identity = |path: &Path| path.symlink_metadata().ok().map(|found| (found.dev(), found.ino()));
+    identity(path).is_some_and(|found| Some(found) == identity(other))
+}
+
+#[cfg(not(unix))]
+fn same(_path: &Path, _other: &Path) -> bool {
+    false
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    /// A work directory with `secrets/a`, `keep.txt`, and links to them.
+    fn work() -> tempfile::TempDir {
+        let work = tempfile::tempdir().unwrap();
+        for folder in ["secrets", "sub", "out"] {
+            fs::create_dir(work.path().join(folder)).unwrap();
+        }
+        fs::write(work.path().join("secrets/a"), "").unwrap();
+        fs::write(work.path().join("keep.txt"), "").unwrap();
+        symlink("secrets", work.path().join("link")).unwrap();
+        symlink("secrets/new", work.path().join("dangling")).unwrap();
+        symlink("../secrets", work.path().join("out/link")).unwrap();
+        symlink("circle", work.path().join("circle")).unwrap();
+        fs::hard_link(work.path().join("keep.txt"), work.path().join("other.txt")).unwrap();
+        work
+    }
+
+    #[test]
+    fn a_folder_is_reached_by_each_of_its_paths() {
+        let root = work();
+        let work = root.path();
+        let absolute = work.join("secrets/a").display().to_string();
+        let roundabout = format!("{}/x/../../{}/secrets/a", work.display(), {
+            work.file_name().unwrap().to_str().unwrap()
+        });
+        for path in [
+            "secrets/a",
+            "secrets/../secrets/a",
+            "x/../secrets/a",
+            "./secrets//a",
+            "secrets/new/deep",
+            "secrets",
+            "link/a",
+            "out/link/new",
+            "sub/../link/../secrets/a",
+            "dangling",
+            "/proc/self/cwd/secrets/a",
+            "/proc/self/root/proc/self/cwd/secrets/a",
+            &absolute,
+            &roundabout,
+        ] {
+            assert!(reaches(work, path, "secrets/"), "{path}");
+        }
+        for path in ["secretsx/a", "sub/secrets/a", "keep.txt", "out/a", "circle", ""] {
+            assert!(!reaches(work, path, "secrets/"), "{path}");
+        }
+        // The rule may name the folder by another path, too.
+        assert!(reaches(work, "secrets/a", "link/") && reaches(work, "link/a", &format!("{absolute}/..")));
+        // Links in the way to the work directory don't matter.
+        let beside = tempfile::tempdir().unwrap();
+        symlink(work, beside.path().join("w")).unwrap();
+        assert!(reaches(&beside.path().join("w"), &absolute, "secrets/"));
+    }
+
+    #[test]
+    fn a_file_is_that_path_alone() {
+        let root = work();
+        let work = root.path();
+        for path in ["keep.txt", "./keep.txt", "sub/../keep.txt", "other.txt"] {
+            assert!(reaches(work, path, "keep.txt"), "{path}");
+        }
+        for path in ["sub/keep.txt", "keep.txt2", "/keep.txt"] {
+            assert!(!reaches(work, path, "keep.txt"), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_leads_nowhere_else() {
+        let root = work();
+        let work = root.path();
+        for (path, pattern) in [("out/a", "out/"), ("out/new/b", "./out/"), ("keep.txt", "keep.txt")] {
+            assert!(stays(work, path, pattern), "{path} {pattern}");
+        }
+        for (path, pattern) in [
+            ("out/../keep.txt", "out/"),
+            ("out/link/a", "out/"),
+            ("out", "out/"),
+            ("dangling", "dangling"),
+            ("circle", "circle"),
+            ("link/a", "out/"),
+        ] {
+            assert!(!stays(work, path, pattern), "{path} {pattern}");
+        }
+    }
+}
