@@ -65,7 +65,7 @@ pub struct Args {
     /// see it
     #[arg(long, env = "ALARA_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Let in web pages of this origin, such as https://app.example; several times for several, and
+    /// Let in web pages of this origin, such as `https://app.example`; several times for several, and
     /// `*` for all, which needs a token [default: none; with a token, pages of this machine and of
     /// desktop apps]
     #[arg(long, value_name = "ORIGIN")]
