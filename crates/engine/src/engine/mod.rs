@@ -322,8 +322,8 @@ impl Engine {
         self.encoder
     }
 
-    /// How many tokens' keys and values the KV cache holds now, in whole blocks, and how many it can
-    /// hold.
+    /// How many tokens' keys and values the KV cache holds now, in whole blocks, and how many it
+    /// can hold.
     pub fn cached(&self) -> (usize, usize) {
         (self.used.load(Ordering::Relaxed), self.capacity)
     }
