@@ -162,7 +162,8 @@ impl Shared {
 
     /// The model that is had with `spec`; loads it if need be.
     fn load(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, Refusal> {
-        self.workplace.models().model(spec).map_err(|error| Refusal::from(&error))
+        let model = self.workplace.models().model(spec);
+        model.map_err(|error| Refusal::from(&error).about(&spec.to_string()))
     }
 
     /// Loads the model that `name` means, or unloads it if it `goes`.
@@ -223,7 +224,9 @@ impl Shared {
             model = Arc::new(GatedModel { model, gate });
         }
         let sampling = asked.sampling(&model.sampling());
-        turn::complete(&*model, &Request { sampling, ..asked.request }, asked.choices, listener)
+        let completed =
+            turn::complete(&*model, &Request { sampling, ..asked.request }, asked.choices, listener);
+        completed.map_err(|refusal| refusal.about(model.name()))
     }
 }
 
@@ -476,7 +479,7 @@ pub async fn in_slot<T: Send + 'static>(
     let work: Work = Box::new(move |listener| {
         let _using = worker.keep.using(&served.spec, None);
         let model = worker.load(&served.spec)?;
-        let (made, usage) = work(&*model, listener)?;
+        let (made, usage) = work(&*model, listener).map_err(|refusal| refusal.about(model.name()))?;
         // Nobody listening is no error.
         let _ = sender.send(made);
         listener.send(Ok(Piece::End(Box::new(End { finish: Finish::Stop, usage, alara: None }))));

@@ -28,7 +28,7 @@ impl ModelSource for Tiny {
     fn loaded(&self) -> Vec<Loaded> {
         let context = Some(self.0.context());
         let (since, used) = (SystemTime::now(), Instant::now());
-        vec![Loaded { spec: ModelSpec::default(), bytes: 1, context, since, used, busy: false }]
+        vec![Loaded { spec: ModelSpec::default(), bytes: 1, context, cached: None, since, used, busy: false }]
     }
 }
 

@@ -2,8 +2,7 @@
 //! is a model too.
 //!
 //! One module a wire format: `openai`, `anthropic`, `ollama`, `native`.
-//! Each reads what is asked into an [`InnerRequest`](inner::InnerRequest) and has a
-//! [`Writer`](answer::Writer) of answers.
+//! Each reads what is asked into an `InnerRequest` and has a `Writer` of answers.
 //! `dispatch` is the way between, the same for all; it names no format, and `routes` names all.
 //! Knows neither terminals nor where models and teams come from: that is a [`Workplace`].
 //! Prints nothing and reads no environment.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use alara_engine::Usage;
+use alara_harness::model::Loaded;
 
 use crate::answer::{Item, Piece};
 
@@ -70,7 +71,7 @@ impl Metrics {
     }
 
     /// All of them, and how the slots are.
-    pub fn text(&self, load: Load) -> String {
+    pub fn text(&self, load: Load, loaded: &[Loaded]) -> String {
         let mut text = String::new();
         let mut tell = |name: &str, kind: &str, help: &str, value: f64| {
             // Writing to a text can't fail.
@@ -100,11 +101,20 @@ impl Metrics {
             tell(name, "counter", help, value);
         }
         let hits = if prompt > 0.0 { cached / prompt } else { 0.0 };
+        let bytes: u64 = loaded.iter().map(|model| model.bytes).sum();
+        let (cached, capacity) = loaded
+            .iter()
+            .filter_map(|model| model.cached)
+            .fold((0, 0), |(cached, capacity), (more, room)| (cached + more, capacity + room));
         let gauges = [
             ("prefix_hit_ratio", "Share of prompts' tokens from the prefix cache.", hits),
             ("requests_processing", "Requests that are worked on.", load.working as f64),
             ("requests_deferred", "Requests that wait for a slot.", load.waiting as f64),
             ("slots", "Requests that can be worked on at a time.", load.parallel as f64),
+            ("models_loaded", "Models that are loaded.", loaded.len() as f64),
+            ("models_bytes", "Memory that these take, their KV caches included.", bytes as f64),
+            ("kv_cache_tokens", "Tokens in their KV caches.", cached as f64),
+            ("kv_cache_capacity_tokens", "Tokens that these can hold.", capacity as f64),
         ];
         for (name, help, value) in gauges {
             tell(name, "gauge", help, value);

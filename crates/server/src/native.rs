@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::body;
-use crate::dispatch::{Shared, with_engine, with_model, with_prompt};
+use crate::dispatch::{Shared, blocking, with_engine, with_model, with_prompt};
 use crate::openai::chat;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
@@ -41,7 +41,9 @@ async fn health() -> Response {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let mut response = Response::new(Body::from(shared.metrics.text(shared.slots.load())));
+    let looking = shared.clone();
+    let loaded = blocking(move || Ok(looking.workplace.models().loaded())).await.unwrap_or_default();
+    let mut response = Response::new(Body::from(shared.metrics.text(shared.slots.load(), &loaded)));
     let kind = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response

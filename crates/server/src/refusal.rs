@@ -110,6 +110,13 @@ impl Refusal {
         Refusal { retry: Some(seconds), ..self }
     }
 
+    /// The same about a file of this `name`, without its directories, which are nobody else's
+    /// business.
+    #[must_use]
+    pub fn about(self, name: &str) -> Self {
+        Refusal { message: self.message.replace(name, called(name)), ..self }
+    }
+
     /// The body of the answer, in the shape that OpenAI's API gives errors.
     pub fn body(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
@@ -157,5 +164,18 @@ impl From<&Error> for Refusal {
             Error::Model(error) => Refusal::from(error),
             error => Refusal::new(500, "server_error", chain(error)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_are_not_told() {
+        let told = |name: &str| Refusal::unable(format!("{name} can't do that")).about(name).message;
+        assert_eq!(told("/home/me/models/a.gguf"), "a.gguf can't do that");
+        assert_eq!(told("a.gguf"), "a.gguf can't do that");
+        assert_eq!(told("http://127.0.0.1:1/v1#m"), "http://127.0.0.1:1/v1#m can't do that");
     }
 }

@@ -143,3 +143,89 @@ fn for_engines(request: &Request) -> Option<&'static str> {
     ];
     named.into_iter().find_map(|(name, said)| said.then_some(name))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::answer::Item;
+    use crate::slots::Slots;
+
+    /// A model that always says the same.
+    struct Fixed(Vec<Event>);
+
+    impl ChatModel for Fixed {
+        fn name(&self) -> &str {
+            "fixed"
+        }
+
+        fn chat(&self, _request: Request) -> Result<Events<'_>, ModelError> {
+            Ok(Box::new(self.0.clone().into_iter().map(Ok)))
+        }
+    }
+
+    fn told(events: Vec<Event>, request: Request, choices: usize) -> Vec<Item> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let slots = Slots::new(1, 1, Duration::from_secs(5), Arc::default());
+            let work = move |listener: &Listener| complete(&Fixed(events), &request, choices, listener);
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let mut answering = slots.start(deadline, Box::new(work)).await.unwrap();
+            let mut items = Vec::new();
+            while let Some(item) = answering.next().await {
+                items.push(item);
+            }
+            items
+        })
+    }
+
+    fn text(text: &str) -> Event {
+        Event::Text { text: text.into() }
+    }
+
+    fn done(finish: Finish) -> Event {
+        let usage = Usage { prompt_tokens: 3, completion_tokens: 1, ..Usage::default() };
+        Event::Done { finish, usage }
+    }
+
+    #[test]
+    fn a_call_that_repeats_itself_is_an_error_and_not_an_empty_answer() {
+        let cut_off = Event::Incomplete { name: "f".into(), arguments: "[1, 1, 1".into() };
+        let items = told(vec![cut_off.clone(), done(Finish::Repetition)], Request::default(), 1);
+        let Some(Err(refusal)) = items.last() else { panic!("{items:?}") };
+        assert_eq!((refusal.status, &refusal.body()["error"]["code"]), (422, &json!("repetition")));
+        // A limit is the client's own, and text that goes round in circles is an answer.
+        for events in [vec![cut_off, done(Finish::Length)], vec![text("a"), done(Finish::Repetition)]] {
+            assert!(matches!(told(events, Request::default(), 1).last(), Some(Ok(Piece::End(_)))));
+        }
+    }
+
+    #[test]
+    fn several_answers_come_one_after_the_other() {
+        // What is held back has nothing to tell yet.
+        let events = vec![text(""), text("a"), text(""), done(Finish::Stop)];
+        let items = told(events, Request::default(), 2);
+        let pieces: Vec<&Piece> = items.iter().map(|item| item.as_ref().unwrap()).collect();
+        let [Piece::Begun, Piece::Text(one), Piece::Next(first), Piece::Text(other), Piece::End(last)] =
+            pieces.as_slice()
+        else {
+            panic!("{pieces:?}")
+        };
+        assert_eq!((one.as_str(), other.as_str()), ("a", "a"));
+        let cost = |end: &End| (end.usage.prompt_tokens, end.usage.completion_tokens);
+        // The prompt counts once.
+        assert_eq!((cost(first), cost(last)), ((3, 1), (3, 2)));
+    }
+
+    #[test]
+    fn what_an_endpoint_can_not_be_told_is_refused() {
+        let request = Request { logprobs: Some(0), ..Request::default() };
+        let items = told(vec![done(Finish::Stop)], request, 1);
+        let [Err(refusal)] = items.as_slice() else { panic!("{items:?}") };
+        assert!(refusal.status == 400 && refusal.message.contains("`logprobs`"), "{refusal:?}");
+    }
+}

@@ -65,9 +65,9 @@ pub struct Args {
     /// see it
     #[arg(long, env = "ALARA_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Let in web pages of this origin, such as https://app.example; several times for several, and
-    /// `*` for all, which needs a token [default: none; with a token, pages of this machine and of
-    /// desktop apps]
+    /// Let in web pages of this origin, such as `https://app.example`; several times for several,
+    /// and `*` for all, which needs a token [default: none; with a token, pages of this machine and
+    /// of desktop apps]
     #[arg(long, value_name = "ORIGIN")]
     origin: Vec<String>,
     /// Another name of the default model, or of the one behind an equals sign; several times for

@@ -165,6 +165,12 @@ impl Cache {
         layout.blocks * layout.block_tokens
     }
 
+    /// Tokens that the blocks with a holder have room for.
+    pub fn used(&self) -> usize {
+        let layout = self.full.layout();
+        (layout.blocks - self.full.free()) * layout.block_tokens
+    }
+
     /// The blocks of layers that see everything.
     pub fn layout(&self) -> Layout {
         self.full.layout()

@@ -10,7 +10,7 @@ mod template;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -172,6 +172,8 @@ pub struct Engine {
     context: usize,
     /// Tokens that the KV cache holds.
     capacity: usize,
+    /// Tokens whose keys and values it holds now, in whole blocks.
+    used: Arc<AtomicUsize>,
     /// Whether it makes embeddings only.
     encoder: bool,
     /// How embeddings are made of states; `None`: the model makes none.
@@ -228,7 +230,8 @@ impl Engine {
         }
 
         let (jobs, queue) = mpsc::channel();
-        let start = Start { model, options, tokenizer: &tokenizer, queue };
+        let used = Arc::<AtomicUsize>::default();
+        let start = Start { model, options, tokenizer: &tokenizer, queue, used: used.clone() };
         let note =
             match architecture.encoder && !matches!(options.offload.device, Device::Cpu | Device::Candle) {
                 true => Some(format!("{} is an encoder, which the CPU computes", gguf.name())),
@@ -256,6 +259,7 @@ impl Engine {
             segments: Segments::default(),
             context,
             capacity: config.full.blocks * config.full.block_tokens,
+            used,
             encoder: architecture.encoder,
             pooling: Pooling::of(gguf, &architecture)?,
             jobs: Some(jobs),
@@ -316,6 +320,12 @@ impl Engine {
     /// Whether the model is an encoder, which makes embeddings and writes no text.
     pub fn is_encoder(&self) -> bool {
         self.encoder
+    }
+
+    /// How many tokens' keys and values the KV cache holds now, in whole blocks, and how many it
+    /// can hold.
+    pub fn cached(&self) -> (usize, usize) {
+        (self.used.load(Ordering::Relaxed), self.capacity)
     }
 
     /// Most tokens of a sequence.
@@ -538,6 +548,8 @@ struct Start<'a> {
     options: &'a Options,
     tokenizer: &'a Tokenizer,
     queue: mpsc::Receiver<Job>,
+    /// Where it tells how full the KV cache is.
+    used: Arc<AtomicUsize>,
 }
 
 impl Start<'_> {
@@ -550,7 +562,7 @@ impl Start<'_> {
         Pool<B>: Send + 'static,
         Encoder<B>: Send + 'static,
     {
-        let Start { model: Model { gguf, architecture, config, .. }, options, tokenizer, queue } = self;
+        let Start { model: Model { gguf, architecture, config, .. }, options, tokenizer, queue, used } = self;
         let failed = |error: std::io::Error| Error::Backend {
             operation: "start the engine's thread".into(),
             message: error.to_string(),
@@ -570,7 +582,7 @@ impl Start<'_> {
             .with_disk(disk)
             .with_host_tier(host_bytes)
             .with_steady_decoding(options.steady);
-        Ok((start(pool, queue).map_err(failed)?, invariant))
+        Ok((start(pool, queue, used).map_err(failed)?, invariant))
     }
 }
 

@@ -2,7 +2,8 @@
 //! the disk is to keep meanwhile.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,15 +24,16 @@ pub enum Job {
     Embed(EmbedJob),
 }
 
-/// Starts the thread that owns the model.
+/// Starts the thread that owns the model, and tells in `used` how many tokens are cached.
 pub(super) fn start<B: Backend + Send + 'static>(
     pool: Pool<B>,
     queue: mpsc::Receiver<Job>,
+    used: Arc<AtomicUsize>,
 ) -> std::io::Result<JoinHandle<()>>
 where
     Pool<B>: Send,
 {
-    std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue))
+    std::thread::Builder::new().name("engine".into()).spawn(move || serve(pool, &queue, &used))
 }
 
 /// How often a disk that is slower than the model is asked whether it takes more.
@@ -64,7 +66,7 @@ fn next<B: Backend>(pool: &mut Pool<B>, jobs: &mpsc::Receiver<Job>) -> Option<Jo
 
 /// Serves requests until nobody can send one: each step computes a part of every running sequence,
 /// and before it one text is embedded.
-fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Job>) {
+fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Job>, used: &AtomicUsize) {
     let mut running: Vec<Sequence> = Vec::new();
     let mut answers = AnswerHistories::default();
     let mut texts = VecDeque::new();
@@ -111,6 +113,7 @@ fn serve<B: Backend>(mut pool: Pool<B>, jobs: &mpsc::Receiver<Job>) {
                 admit(other, &mut running);
             }
         }
+        used.store(pool.used(), Ordering::Relaxed);
     }
 }
 

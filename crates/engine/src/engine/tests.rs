@@ -89,6 +89,17 @@ fn who_waits_may_look_whether_something_has_come() {
 }
 
 #[test]
+fn the_cache_tells_how_full_it_is() {
+    let engine = engine(256, 2);
+    assert_eq!(engine.cached(), (0, 512));
+    let tokens = turn(&engine, &sampled("a longer prompt about a house and a kitchen", 3)).usage;
+    // The turn's end is told before its blocks are counted.
+    let next = turn(&engine, &sampled("one", 3)).usage;
+    let (used, capacity) = engine.cached();
+    assert!(used >= tokens.prompt_tokens && used <= capacity && next.prompt_tokens < capacity, "{used}");
+}
+
+#[test]
 fn turns_that_run_together_say_what_they_say_alone() {
     let prompts = ["one", "a longer prompt about a house and a kitchen", "reading because", "if x return"];
     let alone: Vec<String> =

@@ -119,6 +119,11 @@ impl<B: Backend> Pool<B> {
         self.cache.capacity()
     }
 
+    /// Tokens whose keys and values it holds, in whole blocks.
+    pub fn used(&self) -> usize {
+        self.cache.used()
+    }
+
     /// The prefix hit of `tokens`, at most all but the last, whose logits are needed.
     pub fn find(&self, salt: &str, tokens: &[u32]) -> Hit {
         self.prefixes.find(&self.cache, salt, tokens, tokens.len().saturating_sub(1))

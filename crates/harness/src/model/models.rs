@@ -8,6 +8,8 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
+use alara_engine::Engine;
+
 use super::{ChatModel, ModelError, ModelSource, ModelSpec};
 
 /// A model that can be loaded, and what it will take.
@@ -50,6 +52,8 @@ pub struct Loaded {
     pub bytes: u64,
     /// Most tokens of a conversation; `None` = not known.
     pub context: Option<usize>,
+    /// Tokens in its KV cache, and how many that can hold; `None` of a model elsewhere.
+    pub cached: Option<(usize, usize)>,
     /// Since when.
     pub since: SystemTime,
     /// When it was asked for last.
@@ -118,6 +122,7 @@ impl Models {
                 spec: slot.spec.clone(),
                 bytes: slot.bytes,
                 context: slot.model.as_ref()?.context(),
+                cached: slot.model.as_ref()?.local().map(Engine::cached),
                 since: slot.since,
                 used: slot.used_at,
                 busy: !slot.is_idle(),

@@ -173,7 +173,8 @@ mod tests {
     fn lines() {
         let (mut told, mut now) = (None, Instant::now());
         let mut at = |name: &str, digest: Option<&str>, completed: u64| {
-            now += PAUSE / 3;
+            // A little more than a third, which may not be whole.
+            now += PAUSE / 3 + Duration::from_millis(1);
             let digest = digest.map(str::to_owned);
             line(&Pull::File { name: name.into(), digest, total: Some(9), completed }, now, &mut told)
         };

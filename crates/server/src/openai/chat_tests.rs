@@ -322,7 +322,8 @@ fn what_is_refused_is_named() {
     check(json!({"top_k": 1.5}), "top_k");
     check(json!({"seed": 0.5}), "seed");
     check(json!({"max_tokens": 0}), "max_tokens");
-    check(json!({"max_tokens": 1, "max_completion_tokens": 2}), "max_tokens");
+    check(json!({"max_tokens": 1, "max_completion_tokens": 2}), "max_completion_tokens");
+    check(json!({"max_tokens": 1, "n_predict": 2}), "n_predict");
     check(json!({"stop": ""}), "stop");
     check(json!({"cache_salt": ""}), "cache_salt");
     check(json!({"cache_salt": "x".repeat(257)}), "cache_salt");

@@ -87,7 +87,11 @@ impl ServedModels {
             let meant = Served::find(&list, model).cloned();
             let Some(at) = list.iter().position(|served| Some(served) == meant.as_ref()) else {
                 let known: Vec<&str> = list.iter().map(|served| served.name.as_str()).collect();
-                bail!("--alias {alias}={model}: there is no model {model} (known: {})", known.join(", "));
+                let known = match known.is_empty() {
+                    true => "--alias NAME is one of the default model".to_owned(),
+                    false => format!("known: {}", known.join(", ")),
+                };
+                bail!("--alias {alias}={model}: there is no model {model} ({known})");
             };
             list[at].aliases.push(alias.to_owned());
         }
