@@ -3,6 +3,8 @@
 //! They are held against the NPC's list and the team's rules by their names, as jinxes are.
 //! Nothing is run here, and nobody is there to be asked.
 
+use std::path::Path;
+
 use alara_engine::{Tool, ToolCall};
 use serde_json::{Map, Value};
 
@@ -76,7 +78,9 @@ impl ClientTools {
     /// Which rule forbids a call, if one does.
     fn forbids(&self, team: &Team, tool: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
         // What a person answered was about the team's own jinx of this name.
-        let (verdict, by) = Permissions::default().verdict(team, tool, arguments)?;
+        // Where the client runs it is not known here: its paths are held from where this program is.
+        let work = Path::new(".");
+        let (verdict, by) = Permissions::default().verdict(team, tool, arguments, work)?;
         match verdict {
             Verdict::Allow => None,
             Verdict::Ask if self.agreed => None,
