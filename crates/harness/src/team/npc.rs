@@ -182,7 +182,10 @@ fn add_shared(npc: &mut Npc, shared: &Shared, diagnostics: &mut Vec<Diagnostic>)
     let Some((source, nodes)) = shared.jinxes else { return };
     let entries: Vec<(Location, &str)> =
         nodes.iter().filter_map(|node| Some((node.location, node.text()?))).collect();
-    list_as(npc, &entries);
+    // A list that adds nothing bounds nobody.
+    if !entries.is_empty() {
+        list_as(npc, &entries);
+    }
     // Remarks about these are made once, for the `.ctx`.
     let mut again = Vec::new();
     let known = npc.jinxes.clone();
