@@ -3,6 +3,7 @@
 
 mod embed;
 mod events;
+mod load;
 mod sampling;
 mod segments;
 mod serve;
@@ -22,21 +23,17 @@ use crate::architecture::Architecture;
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
 use crate::backend::split::Split;
-use crate::backend::{Backend, Isa, KvType, default_threads};
-use crate::cache::CacheConfig;
-use crate::cache::disk::{self, Disk, Fingerprint};
+use crate::backend::{Isa, KvType, default_threads};
+use crate::cache::disk;
 use crate::chat::ChatTemplate;
 use crate::chat::formats::{Format, Parser, Turn};
-use crate::decoder::Decoder;
 use crate::device::Device;
 use crate::embedding::Pooling;
-use crate::encoder::Encoder;
-use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::grammar::{Constraint, Grammar, to_lark};
 use crate::memory::{self, MemoryEstimate};
 use crate::offload::{Model, Offload, ResolvedDevice};
-use crate::pool::{Pool, SequenceData};
+use crate::pool::SequenceData;
 use crate::prompt_lookup::PromptLookup;
 use crate::repetition::{CallLog, CycleDetector};
 use crate::request::{Request, Sampling, ToolChoice};
@@ -47,9 +44,10 @@ use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 pub use embed::{EmbedInput, Embeddings};
 pub use events::Events;
+use load::{Start, cache_config, resolve};
 use sampling::sampler;
 use segments::{Renderer, Segments};
-use serve::{Job, start};
+use serve::Job;
 pub use template::{Chosen, chat_template};
 
 /// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
@@ -540,95 +538,6 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
-}
-
-/// What it takes to start the thread that owns a model.
-struct Start<'a> {
-    model: Model<'a>,
-    options: &'a Options,
-    tokenizer: &'a Tokenizer,
-    queue: mpsc::Receiver<Job>,
-    /// Where it tells how full the KV cache is.
-    used: Arc<AtomicUsize>,
-}
-
-impl Start<'_> {
-    /// Starts it with the model on `backend`, with so many bytes of the host's memory beside the
-    /// device's.
-    /// Says too whether rows don't depend on what shares their step.
-    fn on<B>(self, backend: B, host_bytes: u64) -> Result<(JoinHandle<()>, bool)>
-    where
-        B: Backend + Send + 'static,
-        Pool<B>: Send + 'static,
-        Encoder<B>: Send + 'static,
-    {
-        let Start { model: Model { gguf, architecture, config, .. }, options, tokenizer, queue, used } = self;
-        let failed = |error: std::io::Error| Error::Backend {
-            operation: "start the engine's thread".into(),
-            message: error.to_string(),
-        };
-        if architecture.encoder {
-            let encoder = Encoder::load(gguf, architecture, backend, config.context)?;
-            return Ok((embed::start(encoder, queue).map_err(failed)?, false));
-        }
-        let decoder = Decoder::load_as(gguf, architecture, backend, config, options.kv)?;
-        let invariant = decoder.is_row_invariant();
-        let is_long = Facts::new(gguf, architecture)?.is_long(config.context)?;
-        let disk = options.disk.as_ref().and_then(|disk| {
-            let fingerprint = fingerprint(gguf, architecture, tokenizer, options.kv, (invariant, is_long));
-            Disk::new(disk.clone(), gguf.name(), fingerprint)
-        });
-        let pool = Pool::new(decoder, config)
-            .with_disk(disk)
-            .with_host_tier(host_bytes)
-            .with_steady_decoding(options.steady);
-        Ok((start(pool, queue, used).map_err(failed)?, invariant))
-    }
-}
-
-/// Who computes a model.
-/// An encoder is small, and has no cache: it stays on the CPU.
-fn resolve(model: &Model, options: &Options) -> Result<ResolvedDevice> {
-    match (model.architecture.encoder, options.offload.device) {
-        (true, Device::Candle) => Ok(ResolvedDevice::Candle),
-        (true, _) => Ok(ResolvedDevice::Cpu),
-        (false, _) => options.offload.open(model),
-    }
-}
-
-/// The context that the options mean for a model, and the room that its sequences need.
-fn cache_config(gguf: &Gguf, architecture: &Architecture, options: &Options) -> Result<(usize, CacheConfig)> {
-    let sizes = Sizes::of(&Facts::new(gguf, architecture)?)?;
-    let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
-    if context == 0 || context > sizes.context {
-        let reason =
-            format!("the context must be between 1 and {}, what the model was trained for", sizes.context);
-        return Err(Error::InvalidRequest { reason });
-    }
-    let parallel = options.parallel.max(1);
-    let room = options.kv_sequences.unwrap_or(parallel).max(1);
-    let budgets = (options.kv_bytes, options.snapshot_bytes);
-    let config = memory::cache_config(gguf, architecture, (context, parallel, room), options.kv, budgets)?;
-    Ok((context, config))
-}
-
-/// Everything that keys and values depend on beside the tokens that they are of.
-/// Where a row's numbers don't depend on what shares its step, the cache gives the same bits as a
-/// fresh computation.
-/// No file from a device may change that: so there are two sorts of files, of the CPU and of
-/// everything else, whose numbers agree within rounding.
-fn fingerprint(
-    gguf: &Gguf,
-    architecture: &Architecture,
-    tokenizer: &Tokenizer,
-    kv: KvType,
-    (invariant, is_long): (bool, bool),
-) -> Fingerprint {
-    // Sizes, quantization and rope settings are in the model's own bytes; what these lack is in the
-    // architecture file.
-    // Which rotation is taken may depend on how long sequences may be.
-    let read = format!("{architecture:?} {kv:?} {} {is_long}", if invariant { "exact" } else { "rounded" });
-    Fingerprint::of(&[&gguf.identity(), &tokenizer.fingerprint(), read.as_bytes()])
 }
 
 /// Lets a turn begin with what the prompt holds of its answer.
