@@ -10,17 +10,18 @@ use alara_harness::calls::Calls;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
 use alara_harness::team::Search;
+use alara_harness::trace::{Entry, Record, Start};
 use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
-use crate::{ask, cache, consent, model, state, ui};
+use crate::{ask, cache, consent, model, state, traces, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 pub const INTERRUPTED: u8 = 130;
 
 /// Who works, and how.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
     /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team
@@ -32,12 +33,12 @@ pub struct Args {
     pub npc: Option<String>,
     #[command(flatten)]
     pub model: model::Args,
-    /// The only directory in which files may be changed
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub workdir: PathBuf,
-    /// Seed of the sampler
-    #[arg(long, default_value_t = 0)]
-    seed: u64,
+    /// The only directory in which files may be changed [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    workdir: Option<PathBuf>,
+    /// Seed of the sampler [default: 0]
+    #[arg(long)]
+    seed: Option<u64>,
     /// Sampling temperature; 0 takes the most likely token [default: what the model's file
     /// recommends, else 0]
     #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
@@ -52,8 +53,23 @@ pub struct Args {
     #[arg(long)]
     pub yes: bool,
     /// Where to write the trace [default: a new file in the user's state directory]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     trace: Option<PathBuf>,
+    /// Go on with the latest conversation in the work directory
+    #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
+    latest: bool,
+    /// Go on with a conversation, also one that was killed: an id of `alara trace list`, a part of
+    /// one, or a file.
+    /// What isn't said anew is as it was: team, NPC, model, work directory, sampling
+    #[arg(long, value_name = "ID|FILE")]
+    resume: Option<String>,
+
+    /// What held for the conversation that goes on.
+    #[arg(skip)]
+    before: Option<Box<Start>>,
+    /// Whether the team lies where somebody else may have put it.
+    #[arg(skip)]
+    found: bool,
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
@@ -64,9 +80,61 @@ fn temperature(text: &str) -> Result<f32, String> {
 }
 
 impl Args {
+    /// Whether a conversation is to go on.
+    pub fn goes_on(&self) -> bool {
+        self.latest || self.resume.is_some()
+    }
+
+    /// The same with what held for the conversation that is to go on, where nothing else is said,
+    /// and its trace; `None`: none is to go on.
+    ///
+    /// # Errors
+    /// It can't be found.
+    pub fn with_earlier(&self) -> anyhow::Result<(Args, Option<PathBuf>)> {
+        let mut args = self.clone();
+        if !self.goes_on() {
+            return Ok((args, None));
+        }
+        let path = match &self.resume {
+            Some(name) => traces::file(Some(name))?,
+            None => traces::latest_in(self.workdir())?,
+        };
+        let entries = alara_harness::trace::read(&path)?;
+        let starts = entries.into_iter().filter(Entry::is_the_users).filter_map(|entry| {
+            let Record::Start(start) = &*entry.record else { return None };
+            Some(start.clone())
+        });
+        let Some(start) = starts.last() else { return Err(Error::NoConversation { path }.into()) };
+        args.workdir.get_or_insert_with(|| start.work.clone());
+        if args.model.model.is_none() {
+            args.model.model.clone_from(&start.asked);
+        }
+        if args.team.is_none() {
+            let directory = start.directory.as_ref();
+            let named = directory.map(|path| path.to_str().map(|path| format!("{path}/")));
+            let named = named.unwrap_or_else(|| Some(start.team.clone()));
+            args.team =
+                Some(named.context("the path of the conversation's team is no text: name it with -t")?);
+            args.found = directory.is_some_and(|directory| directory.starts_with(&start.work));
+        }
+        args.npc.get_or_insert_with(|| start.npc.clone());
+        args.before = Some(start);
+        Ok((args, Some(path)))
+    }
+
+    /// The work directory.
+    pub fn workdir(&self) -> &Path {
+        self.workdir.as_deref().unwrap_or(Path::new("."))
+    }
+
     /// The team; what is odd in its files is told.
     pub fn team(&self) -> anyhow::Result<Team> {
-        find(self.team.as_deref(), self.yes)
+        find_as(self.team.as_deref(), self.found, self.yes)
+    }
+
+    /// From now on it is another team, which the user named.
+    pub fn choose_team(&mut self, name: &str) {
+        (self.team, self.found) = (Some(name.to_owned()), false);
     }
 
     /// Where its agents get their models from.
@@ -77,26 +145,32 @@ impl Args {
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is
     /// incomplete here.
     pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
-        let sandbox = sandbox(team, &self.workdir, self.model.cache.folder(), self.yes)?;
+        let sandbox = sandbox(team, self.workdir(), self.model.cache.folder(), self.yes)?;
         warn_of_sandbox();
         Ok(sandbox)
     }
 
-    /// A session with what was asked for: sampling, rules, threads, trace, and a person to be asked
-    /// if there is one.
+    /// A session with what was asked for: sampling, rules, threads, trace (a new one, unless it is
+    /// `given`), and a person to be asked if there is one.
     pub fn equip<'a>(
         &self,
         session: Session<'a>,
+        given: Option<Trace>,
         end_line: impl Fn() + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
-        let sampling = SamplingOverrides {
-            seed: Some(self.seed),
-            temperature: self.temperature,
-            ..SamplingOverrides::default()
+        let before = self.before.as_deref();
+        let mut sampling: SamplingOverrides =
+            before.map(|before| before.sampling.clone().into()).unwrap_or_default();
+        sampling.seed = self.seed.or(sampling.seed).or(Some(0));
+        sampling.temperature = self.temperature.or(sampling.temperature);
+        let trace = match (given, &self.trace) {
+            (Some(trace), _) => trace,
+            (None, Some(path)) => Trace::create(path)?,
+            (None, None) => state::trace(),
         };
-        let trace = self.trace.as_deref().map_or_else(|| Ok(state::trace()), Trace::create)?;
+        let calls = self.calls.or(before.map(|before| before.calls));
         let mut session =
-            session.sampled(sampling).calling(self.calls).permitted(consent::answers()?).traced(trace);
+            session.sampled(sampling).calling(calls).permitted(consent::answers()?).traced(trace);
         session.threads = self.model.threads();
         if self.yes {
             return Ok(session.asking(|_| Answer::Yes));
@@ -161,7 +235,13 @@ fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) ->
 /// The team with this name, or the one that is meant without; what is odd in its files is told.
 /// One that was found rather than named needs a yes, which `yes` is.
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
-    let team = search().team(name)?;
+    find_as(name, false, yes)
+}
+
+/// The same; one that was `found` needs a yes in any case.
+fn find_as(name: Option<&str>, found: bool, yes: bool) -> anyhow::Result<Team> {
+    let mut team = search().team(name)?;
+    team.found |= found;
     consent::team(&team, yes)?;
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)

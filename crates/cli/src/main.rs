@@ -9,6 +9,7 @@ mod commands;
 mod compute;
 mod consent;
 mod device;
+mod earlier;
 mod facts;
 mod first_words;
 mod gpu;
@@ -18,6 +19,7 @@ mod memory;
 mod model;
 mod progress;
 mod state;
+mod traces;
 mod ui;
 
 use std::process::ExitCode;

@@ -20,6 +20,7 @@ mod launch;
 mod mcp;
 mod models;
 mod real_models;
+mod resume;
 mod runs;
 mod sandbox;
 mod serve;

@@ -138,6 +138,29 @@ pub enum Error {
         /// Why not.
         source: serde_json::Error,
     },
+    /// A trace that somebody else writes.
+    #[error(
+        "{} is being written by another alara; it can go on here once that has ended",
+        path.display()
+    )]
+    TraceInUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A trace that holds no conversation.
+    #[error("no conversation begins in {}, so none can go on\nhint: alara trace list", path.display())]
+    NoConversation {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A conversation that can't go on, since what a call had changed can't be taken back.
+    #[error("what was cut off in {} can't be taken back", path.display())]
+    Resume {
+        /// The trace.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The index of traces can't be used.
     #[error("can't use the index of traces {}", path.display())]
     Index {

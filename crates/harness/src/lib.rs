@@ -64,6 +64,7 @@ pub mod mcp;
 pub mod model;
 pub mod permission;
 pub mod replay;
+pub mod resume;
 pub mod run;
 pub mod sandbox;
 pub mod scratch;

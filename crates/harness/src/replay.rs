@@ -259,7 +259,9 @@ fn comparable(entry: &Entry) -> Value {
     let mut value = trace::normalised(entry);
     match (&*entry.record, value.as_object_mut()) {
         (Record::Start(_), Some(start)) => {
-            ["version", "directory", "sandbox"].iter().for_each(|key| drop(start.shift_remove(*key)));
+            ["version", "directory", "sandbox", "asked"]
+                .iter()
+                .for_each(|key| drop(start.shift_remove(*key)));
         }
         // In a replay each call is asked about.
         (Record::Permission { by, .. }, Some(permission)) if is_an_answer(by) => {

@@ -15,7 +15,7 @@ use alara_harness::Session;
 use anyhow::Context;
 
 use crate::agent::{self, INTERRUPTED};
-use crate::ui;
+use crate::{earlier, ui};
 use input::{Input, Lines};
 use talk::{Next, Talk};
 use view::View;
@@ -35,17 +35,23 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let team = args.agent.team()?;
-    let npc = team.npc(args.agent.npc.as_deref())?.name.clone();
-    let sandbox = args.agent.sandbox(&team)?;
-    let models = args.agent.models();
+    let (agent, earlier) = args.agent.with_earlier()?;
+    let team = agent.team()?;
+    let npc = team.npc(agent.npc.as_deref())?.name.clone();
+    let sandbox = agent.sandbox(&team)?;
+    let models = agent.models();
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
-    let session = args.agent.equip(session, || view().end_line())?;
-    let mut talk = Talk::new(session, &models, &args.agent, team, npc);
+    let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
+    let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
+    let session = agent.equip(session, trace, || view().end_line())?;
+    let mut talk = Talk::new(session, &models, agent, team, npc);
     talk.welcome(lines.is_terminal())?;
+    if let Some(earlier) = earlier {
+        talk.take_up(earlier, lines.is_terminal());
+    }
 
     let cancel = sandbox.cancel_flag();
     let working = Arc::new(AtomicBool::new(false));

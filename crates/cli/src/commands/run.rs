@@ -10,14 +10,14 @@ use std::sync::{Mutex, PoisonError};
 
 use alara_harness::run::Responses;
 use alara_harness::team::load_jinx;
-use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool};
+use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool, trace};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use crate::agent::{self, INTERRUPTED};
 use crate::first_words::{self, Meant};
 use crate::progress::{Progress, printable};
-use crate::{input, ui};
+use crate::{earlier, input, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -33,12 +33,12 @@ const SCHEMA_HINT: &str =
 pub struct Args {
     /// The task, in plain words, in which - stands for standard input; or a .jinx file and its
     /// arguments as name=value
-    #[arg(required = true, value_name = "TASK")]
+    #[arg(required_unless_present_any = ["latest", "resume"], value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
     agent: agent::Args,
     /// A JSON schema: the answer is JSON that is valid for it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     schema: Option<PathBuf>,
     /// Print the outcome as one JSON object
     #[arg(long)]
@@ -47,7 +47,13 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if is_jinx(&args.task[0]) { run_jinx(args, Path::new(&args.task[0])) } else { run_agent(args) }
+    match args.task.first() {
+        Some(file) if is_jinx(file) && args.agent.goes_on() => {
+            bail!("{file} is a jinx, and a jinx has no conversation that could go on")
+        }
+        Some(file) if is_jinx(file) => run_jinx(args, Path::new(file)),
+        _ => run_agent(args),
+    }
 }
 
 /// Whether a task is a jinx's file: a sentence may end with the name of one.
@@ -61,21 +67,25 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = args.task.iter().map(String::as_str).filter(|word| *word != input::DASH).collect();
     let input = input::read(words.len() < args.task.len())?;
     let task = input::joined(&words.join(" "), input.as_deref());
-    if task.trim().is_empty() {
+    let (agent, earlier) = args.agent.with_earlier()?;
+    if task.trim().is_empty() && earlier.is_none() {
         bail!("the task is empty");
     }
-    let team = args.agent.team()?;
-    let (task, npc) = match meant(args, &team, task)? {
-        Meant::Task { task, npc } => (task, npc.or_else(|| args.agent.npc.clone())),
-        Meant::Command(name) => return start(&name),
+    let team = agent.team()?;
+    let (task, npc) = match earlier {
+        Some(_) => (task, agent.npc.clone()),
+        None => match meant(args, &team, task)? {
+            Meant::Task { task, npc } => (task, npc.or_else(|| agent.npc.clone())),
+            Meant::Command(name) => return start(&name),
+        },
     };
     let npc = team.npc(npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
-    let sandbox = args.agent.sandbox(&team)?;
-    let models = args.agent.models();
+    let sandbox = agent.sandbox(&team)?;
+    let models = agent.models();
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
-    if models.is_shipped(&npc.model) {
+    if models.is_shipped(&npc.model) && earlier.is_none() {
         if let Some(text) = first_words::small_talk(&task).filter(|_| schema.is_none()) {
             answer_at_once(text, args.json);
             return Ok(ExitCode::SUCCESS);
@@ -89,10 +99,19 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::new(&models, &sandbox).observed(|notice| progress().show(notice));
-    let session = args.agent.equip(session, || progress().end_line())?;
-    let path = session.trace.path().map(Path::to_owned);
-    let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
-    let usage = session.trace.usage();
+    let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
+    let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
+    let session = agent.equip(session, trace, || progress().end_line())?;
+    let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
+    let outcome = match earlier {
+        None => Agent::new(&session, &team, npc, schema)?.run(&task)?,
+        Some(mut earlier) => {
+            let (scope, conversation) = earlier.take(&npc.name);
+            let message = earlier::message(&earlier, &conversation, &task)?;
+            Agent::resume(&session, &team, npc, &scope, conversation.records)?.run(&message)?
+        }
+    };
+    let usage = trace::usage(session.trace.since(before).iter().map(|entry| &*entry.record));
     let mut progress = progress();
     progress.end_line();
 
@@ -128,7 +147,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
 /// Who names the NPC has thought of it.
 fn meant(args: &Args, team: &Team, task: String) -> anyhow::Result<Meant> {
     let commands = crate::command_names();
-    let meanings = first_words::meanings(&task, &commands, team, &args.agent.workdir);
+    let meanings = first_words::meanings(&task, &commands, team, args.agent.workdir());
     if meanings.is_empty() || args.agent.npc.is_some() {
         return Ok(Meant::Task { task, npc: None });
     }
@@ -190,7 +209,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         }
         progress().show(notice);
     });
-    let session = args.agent.equip(session, || progress().end_line())?;
+    let session = args.agent.equip(session, None, || progress().end_line())?;
     let caller = Caller { npc, ..Caller::person(&session, &team) };
     let result = tool::call(&caller, &jinx, &given, &jinx.name)?;
     progress().end_line();

@@ -4,14 +4,14 @@
 mod replay;
 mod show;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use alara_harness::trace::sqlite::{Index, RunRow};
-use anyhow::{Context, bail};
+use alara_harness::trace::is_in_use;
+use alara_harness::trace::sqlite::RunRow;
+use serde_json::json;
 
 use crate::progress::{count, shorten};
-use crate::{state, ui};
+use crate::{traces, ui};
 
 /// List, show and replay what runs have left
 #[derive(clap::Args)]
@@ -45,45 +45,30 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.command.run()
 }
 
-/// The index, after a look at the files.
-fn index() -> anyhow::Result<Index> {
-    let state = state::directory().context("there is no home directory, and XDG_STATE_HOME is not set")?;
-    let traces = state.join("traces");
-    alara_harness::trace::make_directory(&traces)
-        .with_context(|| format!("can't make {}", traces.display()))?;
-    let mut index = Index::open(&state.join("traces.sqlite"))?;
-    for left_out in index.update(&traces)? {
-        ui::note(&format!("warning: {:#}", anyhow::Error::from(left_out)));
-    }
-    Ok(index)
-}
-
-/// The trace file that is meant: a file, an id of the list or a part of one, or the latest.
-fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
-    if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
-        return Ok(path.to_owned());
-    }
-    match (index()?.find(name)?, name) {
-        (Some(run), _) => Ok(run.path),
-        (None, None) => bail!("there are no traces yet"),
-        (None, Some(name)) => {
-            bail!("no file, and no or more than one trace is called {name}\nhint: alara trace list")
-        }
-    }
-}
-
 fn list(args: &List) -> anyhow::Result<ExitCode> {
-    let runs = index()?.runs(args.search.as_deref(), args.limit)?;
+    let runs = traces::index()?.runs(args.search.as_deref(), args.limit)?;
     for run in &runs {
         match args.json {
-            true => ui::line(&serde_json::to_string(run)?),
+            true => {
+                let mut row = serde_json::to_value(run)?;
+                row["resumable"] = json!(is_resumable(run));
+                ui::line(&row.to_string());
+            }
             false => ui::line(&line(run)),
         }
+    }
+    if !args.json && runs.iter().any(is_resumable) {
+        ui::note("alara chat --resume ID goes on with a conversation, alara run --resume ID with a task");
     }
     if runs.is_empty() && !args.json {
         ui::note(if args.search.is_some() { "no trace says that" } else { "there are no traces yet" });
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a conversation can go on: it has one, and nobody is at it.
+fn is_resumable(run: &RunRow) -> bool {
+    !run.work.as_os_str().is_empty() && !is_in_use(&run.path)
 }
 
 fn line(run: &RunRow) -> String {
@@ -93,6 +78,7 @@ fn line(run: &RunRow) -> String {
         .map(|started| started.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string());
     let started = started.unwrap_or_else(|_| run.started.clone());
     let size = format!("{}, {}", count(run.turns, "turn"), count(run.calls, "call"));
-    let (id, npc, outcome) = (&run.id, &run.npc, &run.outcome);
+    let (id, npc) = (&run.id, &run.npc);
+    let outcome = if is_in_use(&run.path) { "running" } else { &run.outcome };
     format!("{id:<22}  {started}  {npc:<12}  {outcome:<10}  {size:<19}  {}", shorten(&run.task))
 }

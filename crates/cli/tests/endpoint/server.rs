@@ -91,9 +91,13 @@ pub struct Received {
     pub at: Instant,
 }
 
+/// What gives answers where none is left, from a request's body.
+type Model = Box<dyn Fn(&Value) -> Answer + Send>;
+
 #[derive(Default)]
 struct ServerState {
     answers: VecDeque<Answer>,
+    model: Option<Model>,
     models: Vec<String>,
     received: Vec<Received>,
     /// When connections that hung were closed from the other side.
@@ -120,6 +124,13 @@ impl Server {
             }
         });
         Server { url, state }
+    }
+
+    /// With answers that depend on what was asked.
+    pub fn thinking(model: impl Fn(&Value) -> Answer + Send + 'static) -> Server {
+        let server = Server::answering([]);
+        server.state.lock().unwrap().model = Some(Box::new(model));
+        server
     }
 
     /// What `/v1/models` lists.
@@ -149,7 +160,9 @@ fn serve(state: &Mutex<ServerState>, mut stream: TcpStream) {
                 state.models.iter().map(|id| json!({"id": id, "object": "model"})).collect();
             Answer::json(200, &json!({"object": "list", "data": models}))
         } else {
-            state.answers.pop_front().unwrap_or_else(|| Answer::new(404, "nothing is left to say"))
+            let left = state.answers.pop_front();
+            let model = || state.model.as_ref().map(|model| model(&received.body));
+            left.or_else(model).unwrap_or_else(|| Answer::new(404, "nothing is left to say"))
         }
     };
     let hang = |mut stream: &TcpStream| {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use alara_harness::sandbox::{Change, Enforced, Guarded, Guarding, Policy, Risk, Sandbox, Script, losses};
+use alara_harness::undo::By;
 
 use super::needs;
 
@@ -49,7 +50,7 @@ impl GuardedDir {
             output_limit: 1 << 16,
         };
         let mut asked = Vec::new();
-        let ran = self.sandbox.run_guarded(&script, false, false, "test", &mut |risk| {
+        let ran = self.sandbox.run_guarded(&script, false, false, By::default(), &mut |risk| {
             let Risk::Losses(changes) = risk else { panic!("{risk:?}") };
             asked.extend(losses(changes));
             Ok(yes)
@@ -281,7 +282,7 @@ fn what_is_unknown_is_asked_about_before_it_runs() {
         let timeout = Duration::from_secs(60);
         let script =
             Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 1 << 16 };
-        let ran = sandbox.run_guarded(&script, false, reads, "test", &mut |risk| {
+        let ran = sandbox.run_guarded(&script, false, reads, By::default(), &mut |risk| {
             assert!(matches!(risk, Risk::Unknown));
             asked += 1;
             Ok(yes)
@@ -316,7 +317,7 @@ fn an_interrupted_program_takes_nothing_away() {
         cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     });
     let mut ask = |_: Risk| -> Result<bool, alara_harness::Error> { panic!("nobody is asked") };
-    let ran = dir.sandbox.run_guarded(&script, false, false, "test", &mut ask).unwrap();
+    let ran = dir.sandbox.run_guarded(&script, false, false, By::default(), &mut ask).unwrap();
     assert!(matches!(ran, Guarded::Undone(output) if output.cancelled));
     assert_eq!(content(&dir.work()), before);
 }
@@ -461,7 +462,7 @@ fn changes_tell_what_was_and_what_is() {
         }
         Ok(false)
     };
-    dir.sandbox.run_guarded(&script, false, false, "test", &mut ask).unwrap();
+    dir.sandbox.run_guarded(&script, false, false, By::default(), &mut ask).unwrap();
     let words: Vec<String> = shown.iter().map(ToString::to_string).collect();
     assert_eq!(words, ["removes hi", "creates new", "changes test.py"]);
 }

@@ -16,6 +16,7 @@ use super::{Output, Over, Sandbox, Script};
 use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::scratch::Scratch;
+use crate::undo::By;
 
 /// Where layers are kept, if it is possible there: it must not lie in the work directory, and its
 /// filesystem needs attributes.
@@ -131,7 +132,7 @@ impl Sandbox {
         script: &Script,
         finishing: bool,
         reads: bool,
-        by: &str,
+        by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
         // Where what it does can't be looked at, it can't change what tools of the user obey.
@@ -146,9 +147,9 @@ impl Sandbox {
             (Some(_), _) if !reads && !ask(Risk::Unknown)? => Ok(Guarded::Refused),
             _ => {
                 let journal = self.journal.as_ref().filter(|_| !reads);
-                journal.into_iter().for_each(|journal| journal.look(&self.work));
+                let before = journal.map(|journal| (journal, journal.look(&self.work, by)));
                 let ran = plainly();
-                journal.into_iter().for_each(|journal| journal.looked(&self.work, by));
+                before.into_iter().for_each(|(journal, before)| journal.looked(before));
                 ran.map(Guarded::Ran)
             }
         }
@@ -208,7 +209,7 @@ impl Layers {
         sandbox: &Sandbox,
         script: &Script,
         finishing: bool,
-        by: &str,
+        by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
         let folder = self.folder(&sandbox.work)?;
@@ -232,11 +233,11 @@ impl Layers {
             }
             let paths = || changes.iter().map(|change| change.path.as_path());
             let journal = sandbox.journal.as_ref();
-            let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths())));
+            let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths(), by)));
             let put = layer::put(&upper, &sandbox.work, &changes, &mut made);
             // What broke off is written down, too.
             if let Some((journal, before)) = before {
-                journal.after(&sandbox.work, before, by);
+                journal.after(before);
             }
             put.map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
             Ok(Guarded::Ran(output))

@@ -44,7 +44,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use capture::Capture;
-pub use change::{Change, Kind, losses};
+pub use change::{Change, Kind, is_half, losses};
 pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
 pub use guard::{Guarded, Guarding, Risk};
@@ -142,6 +142,11 @@ impl Sandbox {
     pub fn with_cancel(mut self, cancel: Arc<AtomicBool>) -> Self {
         self.cancel = cancel;
         self
+    }
+
+    /// Into which it is written what programs change, if so.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
     }
 
     /// Writes what [guarded](Self::run_guarded) programs change into `journal`, so that it can be

@@ -1,6 +1,6 @@
 //! The records of a run as they come, in memory and line by line in a file.
 
-use std::fs::{DirBuilder, File};
+use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,10 +55,47 @@ impl Trace {
         if let Some(parent) = path.parent() {
             make_directory(parent).map_err(error)?;
         }
-        let file = create(path).map_err(error)?;
-        let inner = Mutex::new(Inner { entries: Vec::new(), file: Some(file) });
-        let journal = Some(Arc::new(Journal::new(path)));
-        Ok(Trace { inner, path: Some(path.to_owned()), journal, at: Vec::new() })
+        let path = std::path::absolute(path).map_err(error)?;
+        let file = create(&path).map_err(error)?;
+        lock(&path, &file)?;
+        Ok(Trace::written_to(path, file, Vec::new()))
+    }
+
+    /// Takes up the trace in the file at `path`, to go on with it; also gives its lines.
+    /// What a killed run left of a last line is cut off, and what ran side by side then is taken
+    /// in.
+    ///
+    /// # Errors
+    /// The file can't be read or written, is no trace, or somebody else writes it.
+    pub fn resume(path: &Path) -> Result<(Self, Vec<Line>), Error> {
+        let error = |source| Error::Trace { path: path.to_owned(), source };
+        let path = std::path::absolute(path).map_err(error)?;
+        let mut file = File::options().append(true).open(&path).map_err(error)?;
+        lock(&path, &file)?;
+        let mut lines = parse::<Line>(&path)?;
+        let left = journal::left(&path, &lines)?;
+        let text = std::fs::read(&path).map_err(error)?;
+        let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        // A last line without its end is kept if it is a record.
+        let unended = if whole < text.len() && serde_json::from_slice::<Line>(&text[whole..]).is_ok() {
+            file.write_all(b"\n")
+        } else {
+            file.set_len(whole as u64)
+        };
+        unended.map_err(error)?;
+        for line in &left {
+            let line = serde_json::to_string(line).map_err(std::io::Error::from).map_err(error)?;
+            file.write_all(format!("{line}\n").as_bytes()).map_err(error)?;
+        }
+        lines.extend(left);
+        let entries = lines.iter().map(|line| line.entry.clone()).collect();
+        Ok((Trace::written_to(path, file, entries), lines))
+    }
+
+    fn written_to(path: PathBuf, file: File, entries: Vec<Entry>) -> Self {
+        let inner = Mutex::new(Inner { entries, file: Some(file) });
+        let journal = Some(Arc::new(Journal::new(&path)));
+        Trace { inner, path: Some(path), journal, at: Vec::new() }
     }
 
     /// Work that runs side by side begins.
@@ -165,6 +202,21 @@ impl Series {
     }
 }
 
+/// Takes the file for this process: only one may write a trace.
+/// Where files can't be locked, nothing is taken.
+fn lock(path: &Path, file: &File) -> Result<(), Error> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(Error::TraceInUse { path: path.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether somebody writes the trace in the file at `path`.
+pub fn is_in_use(path: &Path) -> bool {
+    let locked = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
+    File::open(path).is_ok_and(locked)
+}
+
 /// Makes a file that only the user may read.
 pub(super) fn create(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
@@ -233,11 +285,15 @@ mod tests {
 
     /// The texts of a trace file, as they are read.
     fn texts(path: &Path) -> Vec<String> {
+        texts_of(lines(path).unwrap())
+    }
+
+    fn texts_of(lines: Vec<Line>) -> Vec<String> {
         let text = |line: Line| match &*line.entry.record {
             Record::User { text } => text.clone(),
             other => panic!("{other:?}"),
         };
-        lines(path).unwrap().into_iter().map(text).collect()
+        lines.into_iter().map(text).collect()
     }
 
     #[test]
@@ -280,6 +336,41 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         Trace::create(&path).unwrap();
         assert!(texts(&path).is_empty());
+    }
+
+    #[test]
+    fn a_killed_trace_goes_on() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("1.jsonl");
+        let trace = Trace::create(&path).unwrap();
+        trace.push("", user("before")).unwrap();
+        let series = trace.begin_series();
+        let branch = series.branch(0);
+        branch.push("s", user("beside")).unwrap();
+        assert!(is_in_use(&path));
+        assert!(matches!(Trace::resume(&path), Err(Error::TraceInUse { .. })));
+        // As if it were killed here, within a line.
+        let lock = trace.lock().file.take();
+        drop((branch, lock));
+        assert!(!is_in_use(&path));
+        let tear = |text: &str| {
+            File::options().append(true).open(&path).unwrap().write_all(text.as_bytes()).unwrap();
+        };
+        tear(r#"{"time":"2026-01-01T00:00:00Z","record":"user","te"#);
+        let (trace, lines) = Trace::resume(&path).unwrap();
+        assert_eq!(texts_of(lines), ["before", "beside"]);
+        assert_eq!(trace.len(), 2);
+        assert!(!journal::beside(&path).exists());
+        trace.push("", user("after")).unwrap();
+        assert_eq!(texts(&path), ["before", "beside", "after"]);
+        // A line that lacks only its end is a line.
+        drop(trace);
+        let whole = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, whole.trim_end()).unwrap();
+        let (trace, _) = Trace::resume(&path).unwrap();
+        trace.push("", user("end")).unwrap();
+        assert_eq!(texts(&path), ["before", "beside", "after", "end"]);
+        assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 4);
     }
 
     #[test]

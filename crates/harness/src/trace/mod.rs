@@ -15,6 +15,6 @@ mod journal;
 mod record;
 pub mod sqlite;
 
-pub use file::{Line, Trace, lines, make_directory, read};
+pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
 pub use fold::{normalised, request, usage};
 pub use record::{Entry, PERSON, Record, Start};

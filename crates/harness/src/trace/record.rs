@@ -112,6 +112,9 @@ pub struct Start {
     pub npc: String,
     /// The model's name.
     pub model: String,
+    /// The model as the user asked for it, whatever the NPC names; `None`: it is the NPC's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<String>,
     /// Most tokens of its conversations, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use alara_engine::{Role, Usage};
-use rusqlite::{Connection, ErrorCode, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 use serde::Serialize;
 
 use super::{Line, PERSON, Record, lines};
@@ -17,13 +17,14 @@ use crate::error::Error;
 use crate::types::Outcome;
 
 /// Of the tables below; another one in the database means that it is made anew.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 const TABLES: &str = "
     CREATE TABLE runs (
         id TEXT PRIMARY KEY, path TEXT NOT NULL, size INTEGER NOT NULL, modified INTEGER NOT NULL,
         started TEXT NOT NULL, team TEXT NOT NULL, npc TEXT NOT NULL, model TEXT NOT NULL, task TEXT NOT NULL,
         outcome TEXT NOT NULL, turns INTEGER NOT NULL, calls INTEGER NOT NULL, prompt_tokens INTEGER NOT NULL,
-        cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL
+        cached_tokens INTEGER NOT NULL, completion_tokens INTEGER NOT NULL, seconds REAL NOT NULL,
+        work TEXT NOT NULL
     );
     CREATE TABLE messages (
         number INTEGER PRIMARY KEY, run TEXT NOT NULL, seq INTEGER NOT NULL, scope TEXT NOT NULL, role TEXT NOT NULL,
@@ -72,6 +73,9 @@ pub struct RunRow {
     pub completion_tokens: usize,
     /// From the first record to the last.
     pub seconds: f64,
+    /// The work directory of its conversation, which can go on; empty: it has none, but for those
+    /// inside of a jinx.
+    pub work: PathBuf,
 }
 
 /// The index.
@@ -196,6 +200,16 @@ impl Index {
         found().map_err(error(&self.path))
     }
 
+    /// The latest run with a conversation in the directory `work`.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub fn latest_in(&self, work: &Path) -> Result<Option<RunRow>, Error> {
+        let select = "SELECT * FROM runs WHERE work = ?1 ORDER BY started DESC, id DESC LIMIT 1";
+        let found = || self.database.query_row(select, [work.to_string_lossy()], run).optional();
+        found().map_err(error(&self.path))
+    }
+
     /// The run whose id is `id` or the only one whose id contains it; the latest if it is `None`.
     ///
     /// # Errors
@@ -251,6 +265,7 @@ fn run(row: &Row) -> Result<RunRow, rusqlite::Error> {
         cached_tokens: count("cached_tokens")?,
         completion_tokens: count("completion_tokens")?,
         seconds: row.get("seconds")?,
+        work: PathBuf::from(row.get::<_, String>("work")?),
     })
 }
 
@@ -264,7 +279,7 @@ fn take_in(
     forget(write, id)?;
     let run = fold(id, path, lines);
     write.execute(
-        "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+        "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         params![
             run.id,
             run.path.to_string_lossy(),
@@ -282,6 +297,7 @@ fn take_in(
             number(run.cached_tokens),
             number(run.completion_tokens),
             run.seconds,
+            run.work.to_string_lossy(),
         ],
     )?;
     for (seq, line) in lines.iter().enumerate() {
@@ -317,10 +333,15 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
                 let name = jinx.take().map_or_else(|| format!("/{}", call.name), |(first, _)| first);
                 jinx = Some((name, result.ok));
             }
-            Record::Start(start) if run.npc.is_empty() => {
-                run.team.clone_from(&start.team);
-                run.npc.clone_from(&start.npc);
-                run.model.clone_from(&start.model);
+            Record::Start(start) => {
+                if run.npc.is_empty() {
+                    run.team.clone_from(&start.team);
+                    run.npc.clone_from(&start.npc);
+                    run.model.clone_from(&start.model);
+                }
+                if line.entry.scope.is_empty() {
+                    run.work.clone_from(&start.work);
+                }
             }
             Record::User { text } => {
                 let own = line.entry.is_the_users();

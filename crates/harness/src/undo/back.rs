@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{BY, Changed, Journal, KEPT, Recorded, State, is_within, state};
+use super::{BY, By, Changed, Journal, KEPT, Recorded, State, is_within, state};
 
 /// Why nothing was taken back: paths relative to the work directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,9 +77,11 @@ pub fn take_back(
     if !force && refused != Refused::default() {
         return Ok(Err(refused));
     }
-    let before = journal.before(work, todo.iter().map(|change| change.path.as_path()));
+    let by = format!("{BY}{}", session.id);
+    let by = By { text: &by, ..By::default() };
+    let before = journal.before(work, todo.iter().map(|change| change.path.as_path()), by);
     let done = restore(session, work, &todo);
-    journal.after(work, before, &format!("{BY}{}", session.id));
+    journal.after(before);
     done.map(|()| Ok(todo))
 }
 

@@ -6,7 +6,12 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Changed, Entry, FILE_BYTES, FILES, JOURNAL, KEPT, SESSION_BYTES, SESSIONS, State, read, state};
+use serde::Serialize;
+
+use super::{
+    By, Changed, Entry, FILE_BYTES, FILES, JOURNAL, KEPT, KNOWN, SESSION_BYTES, SESSIONS, Seen, State, read,
+    state,
+};
 
 /// The journal of a session.
 /// Its folder is made when there is something to write.
@@ -22,6 +27,8 @@ struct Inner {
     bytes: u64,
     /// What was in the work directory when somebody last looked at all of it.
     known: BTreeMap<PathBuf, Known>,
+    /// How many entries were begun.
+    begun: usize,
     problem: Option<String>,
 }
 
@@ -35,9 +42,14 @@ struct Known {
 /// What changes with a file: its number, size, permissions, and when it was changed.
 type Stamp = (u64, u64, u32, i128, i128);
 
-/// What was at some paths.
+/// What was at some paths before something changed them.
 #[derive(Debug)]
-pub struct Before(BTreeMap<PathBuf, State>);
+pub struct Before {
+    entry: Entry,
+}
+
+/// What is said of a program that was cut off where nobody tells what it changes.
+const CUT_OFF: &str = "it was cut off, and nobody knows what it had changed";
 
 impl Journal {
     /// A journal in this folder.
@@ -50,14 +62,54 @@ impl Journal {
         self.inner().problem.take()
     }
 
-    /// Keeps what is at these paths, and below them, before they are changed.
-    pub fn before<'a>(&self, work: &Path, paths: impl Iterator<Item = &'a Path>) -> Before {
+    /// Keeps what is at these paths, and below them, before they are changed, and writes down that
+    /// they will be.
+    pub fn before<'a>(&self, work: &Path, paths: impl Iterator<Item = &'a Path>, by: By) -> Before {
         let mut inner = self.inner();
         let mut before = BTreeMap::new();
         for path in paths {
             self.keep_below(&mut inner, work, path, &mut before);
         }
-        Before(before)
+        let same = |(path, before): (PathBuf, State)| Changed { path, after: before.clone(), before };
+        let changes: Vec<Changed> = before.into_iter().map(same).collect();
+        let entry = self.begin(&mut inner, work, by, changes, None);
+        Before { entry }
+    }
+
+    /// Writes the line of an entry's beginning, unless nothing will be changed.
+    fn begin(
+        &self,
+        inner: &mut Inner,
+        work: &Path,
+        by: By,
+        changes: Vec<Changed>,
+        uncovered: Option<String>,
+    ) -> Entry {
+        inner.begun += 1;
+        let entry = Entry {
+            time: jiff::Timestamp::now().to_string(),
+            work: work.to_owned(),
+            by: by.text.to_owned(),
+            trace: by.trace.map(Path::to_owned).unwrap_or_default(),
+            scope: by.scope.to_owned(),
+            number: inner.begun,
+            begun: true,
+            changes,
+            uncovered,
+        };
+        if !entry.changes.is_empty() || entry.uncovered.is_some() {
+            self.note(inner, JOURNAL, &[&entry]);
+        }
+        entry
+    }
+
+    /// Writes the line of its end.
+    fn end(&self, inner: &mut Inner, mut entry: Entry, changes: Vec<Changed>, uncovered: Option<String>) {
+        if entry.changes.is_empty() && entry.uncovered.is_none() {
+            return;
+        }
+        (entry.begun, entry.changes, entry.uncovered) = (false, changes, uncovered);
+        self.note(inner, JOURNAL, &[&entry]);
     }
 
     fn keep_below(&self, inner: &mut Inner, work: &Path, path: &Path, before: &mut BTreeMap<PathBuf, State>) {
@@ -75,40 +127,55 @@ impl Journal {
     }
 
     /// Writes down what has become of these paths.
-    pub fn after(&self, work: &Path, before: Before, by: &str) {
-        let changed = |(path, before): (PathBuf, State)| {
-            let after = state(work, &path).unwrap_or(State::Other);
-            (before != after).then_some(Changed { path, before, after })
+    pub fn after(&self, before: Before) {
+        let Before { entry } = before;
+        let changed = |Changed { path, before, .. }: &Changed| {
+            let after = state(&entry.work, path).unwrap_or(State::Other);
+            (*before != after).then(|| Changed { path: path.clone(), before: before.clone(), after })
         };
-        let changes = before.0.into_iter().filter_map(changed).collect();
-        self.write(&mut self.inner(), work, by, changes, None);
+        let changes = entry.changes.iter().filter_map(changed).collect();
+        self.end(&mut self.inner(), entry, changes, None);
     }
 
     /// Keeps what is in a directory, as far as there is space, before a program runs of which
     /// nobody tells what it changes.
-    pub fn look(&self, work: &Path) {
+    pub fn look(&self, work: &Path, by: By) -> Before {
         let mut inner = self.inner();
-        let Ok(mut found) = self.walk(work) else { return };
+        let entry = self.begin(&mut inner, work, by, Vec::new(), Some(CUT_OFF.to_owned()));
+        let mut known = std::mem::take(&mut inner.known);
+        let Ok(mut found) = walk(work, self.folder.parent()) else {
+            // What was known before is not what is there.
+            let _ = fs::remove_file(self.folder.join(KNOWN));
+            return Before { entry };
+        };
         // What people write comes before what is made of it.
         found.sort_by_key(|(_, found)| found.len());
-        let known = std::mem::take(&mut inner.known);
+        let mut news = Vec::new();
         for (path, metadata) in found {
             let stamp = Some(stamp(&metadata));
-            let same = known.get(&path).filter(|known| known.stamp == stamp);
-            let state = match same {
-                Some(known) => known.state.clone(),
+            let old = known.remove(&path);
+            let state = match old.as_ref().filter(|known| known.stamp == stamp) {
+                Some(same) => same.state.clone(),
                 None => self.kept(&mut inner, &work.join(&path), &metadata),
             };
+            if old.is_none_or(|old| old.state != state) {
+                news.push(Seen { path: path.clone(), state: state.clone() });
+            }
             inner.known.insert(path, Known { stamp, state });
         }
+        news.extend(known.into_keys().map(|path| Seen { path, state: State::Nothing }));
+        self.note(&mut inner, KNOWN, &news);
+        Before { entry }
     }
 
     /// Writes down what that program changed.
-    pub fn looked(&self, work: &Path, by: &str) {
+    pub fn looked(&self, before: Before) {
+        let Before { entry } = before;
+        let work = &entry.work;
         let mut inner = self.inner();
-        let found = match self.walk(work) {
+        let found = match walk(work, self.folder.parent()) {
             Ok(found) => found,
-            Err(reason) => return self.write(&mut inner, work, by, Vec::new(), Some(reason)),
+            Err(reason) => return self.end(&mut inner, entry, Vec::new(), Some(reason)),
         };
         let mut changes = Vec::new();
         let mut gone = std::mem::take(&mut inner.known);
@@ -133,27 +200,10 @@ impl Journal {
             after: State::Nothing,
         }));
         changes.sort_by(|one, other| one.path.cmp(&other.path));
-        self.write(&mut inner, work, by, changes, None);
-    }
-
-    /// Everything in a directory, but for the journals themselves.
-    fn walk(&self, work: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>, String> {
-        let own = self.folder.parent();
-        let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
-        while let Some(folder) = left.pop() {
-            for entry in fs::read_dir(work.join(&folder)).into_iter().flatten().flatten() {
-                let path = folder.join(entry.file_name());
-                let Ok(metadata) = entry.metadata() else { continue };
-                if metadata.is_dir() && own != Some(&work.join(&path)) {
-                    left.push(path.clone());
-                }
-                found.push((path, metadata));
-                if found.len() > FILES {
-                    return Err(format!("the work directory has more than {FILES} files"));
-                }
-            }
-        }
-        Ok(found)
+        let seen = |change: &Changed| Seen { path: change.path.clone(), state: change.after.clone() };
+        let news: Vec<Seen> = changes.iter().map(seen).collect();
+        self.end(&mut inner, entry, changes, None);
+        self.note(&mut inner, KNOWN, &news);
     }
 
     /// What is at a path, whose content is kept if there is space.
@@ -194,25 +244,17 @@ impl Journal {
         Ok(())
     }
 
-    fn write(
-        &self,
-        inner: &mut Inner,
-        work: &Path,
-        by: &str,
-        changes: Vec<Changed>,
-        uncovered: Option<String>,
-    ) {
-        if changes.is_empty() && uncovered.is_none() {
-            return;
-        }
-        let time = jiff::Timestamp::now().to_string();
-        let entry = Entry { time, work: work.to_owned(), by: by.to_owned(), changes, uncovered };
+    /// Appends lines to a file of the folder.
+    fn note(&self, inner: &mut Inner, file: &str, lines: &[impl Serialize]) {
         let written = self.make().and_then(|()| {
             let mut options = File::options();
             #[cfg(unix)]
             std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-            let mut file = options.append(true).create(true).open(self.folder.join(JOURNAL))?;
-            file.write_all(format!("{}\n", serde_json::to_string(&entry)?).as_bytes())
+            let mut text = String::new();
+            for line in lines {
+                text += &format!("{}\n", serde_json::to_string(line)?);
+            }
+            options.append(true).create(true).open(self.folder.join(file))?.write_all(text.as_bytes())
         });
         if let Err(error) = written {
             inner.problem = Some(format!("{}: {error}", self.folder.display()));
@@ -239,10 +281,33 @@ impl Drop for Journal {
         for entry in kept.flatten().filter(|entry| !named.contains(&*entry.file_name().to_string_lossy())) {
             let _ = fs::remove_file(entry.path());
         }
+        let _ = fs::remove_file(self.folder.join(KNOWN));
+        if entries.is_empty() {
+            let _ = fs::remove_file(self.folder.join(JOURNAL));
+        }
         // These fail where something is left.
         let _ = fs::remove_dir(folder);
         let _ = fs::remove_dir(&self.folder);
     }
+}
+
+/// Everything in a directory, but for what is in the folder `own`, or why that is too much.
+pub(super) fn walk(work: &Path, own: Option<&Path>) -> Result<Vec<(PathBuf, fs::Metadata)>, String> {
+    let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(work.join(&folder)).into_iter().flatten().flatten() {
+            let path = folder.join(entry.file_name());
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() && own != Some(&work.join(&path)) {
+                left.push(path.clone());
+            }
+            found.push((path, metadata));
+            if found.len() > FILES {
+                return Err(format!("the work directory has more than {FILES} files"));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// Makes a directory, and those above it, that only the user may look into.

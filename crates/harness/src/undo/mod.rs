@@ -4,11 +4,14 @@
 //! In `journal.jsonl` stands a line for each program that did: what was at each path before and
 //! after.
 //! In `kept` lie former contents, each under its SHA-256.
+//! In `known.jsonl`, as long as the session goes on, stands what was at each path of a directory
+//! that is compared as a whole.
 //! This module knows files: not which tools there are, nor who may ask for what.
 
 mod back;
 mod journal;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,6 +34,7 @@ pub const SESSIONS: usize = 20;
 
 const JOURNAL: &str = "journal.jsonl";
 const KEPT: &str = "kept";
+const KNOWN: &str = "known.jsonl";
 /// What journals call it when a session is taken back, before its name.
 const BY: &str = "alara undo ";
 
@@ -98,12 +102,43 @@ pub struct Entry {
     pub work: PathBuf,
     /// Who did it, with which call.
     pub by: String,
+    /// The trace that it belongs to; empty: it has no file.
+    #[serde(default, with = "as_text")]
+    pub trace: PathBuf,
+    /// The call in that trace, as the scope of what happens in it.
+    #[serde(default)]
+    pub scope: String,
+    /// By which the line of its beginning and that of its end belong together.
+    #[serde(default)]
+    pub number: usize,
+    /// Whether this is the line of its beginning, so that it was cut off if there is no other.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begun: bool,
     /// What.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Changed>,
     /// Why it is not known what it changed, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncovered: Option<String>,
+}
+
+/// A line about what was seen at a path; a later one of the same path counts.
+#[derive(Serialize, Deserialize)]
+struct Seen {
+    #[serde(with = "as_text")]
+    path: PathBuf,
+    state: State,
+}
+
+/// Who changes something, for a journal.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct By<'a> {
+    /// Who, with which call, in words.
+    pub text: &'a str,
+    /// [`Entry::trace`].
+    pub trace: Option<&'a Path>,
+    /// [`Entry::scope`].
+    pub scope: &'a str,
 }
 
 /// A session that changed something.
@@ -119,13 +154,30 @@ pub struct Recorded {
 
 impl Recorded {
     /// Reads the journal of a session.
+    /// Of what was cut off, the change is what is there now.
     ///
     /// # Errors
     /// It can't be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
         let text = fs::read_to_string(folder.join(JOURNAL))?;
         // The last line of a program that was killed may be half a one.
-        let entries = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let mut entries: Vec<Entry> =
+            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let ended: BTreeSet<usize> =
+            entries.iter().filter(|entry| !entry.begun).map(|entry| entry.number).collect();
+        entries.retain(|entry| !entry.begun || !ended.contains(&entry.number));
+        for Entry { work, changes, uncovered, .. } in entries.iter_mut().filter(|entry| entry.begun) {
+            if uncovered.is_some()
+                && let Some(known) = known(folder, work)
+            {
+                (*changes, *uncovered) = (known, None);
+            }
+            for change in &mut *changes {
+                change.after = state(work, &change.path).unwrap_or(State::Other);
+            }
+            changes.retain(|change| change.before != change.after);
+        }
+        entries.retain(|entry| !entry.changes.is_empty() || entry.uncovered.is_some());
         let id = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         Ok(Recorded { id, folder: folder.to_owned(), entries })
     }
@@ -143,6 +195,19 @@ impl Recorded {
             _ => true,
         }
     }
+}
+
+/// What was at each path of a directory before somebody was cut off, and at those that are there
+/// now; `None`: that is not known.
+fn known(folder: &Path, work: &Path) -> Option<Vec<Changed>> {
+    let text = fs::read_to_string(folder.join(KNOWN)).ok()?;
+    let seen = text.lines().filter_map(|line| serde_json::from_str::<Seen>(line).ok());
+    let mut states: BTreeMap<PathBuf, State> = seen.map(|seen| (seen.path, seen.state)).collect();
+    for (path, _) in journal::walk(work, folder.parent()).ok()? {
+        states.entry(path).or_insert(State::Nothing);
+    }
+    let changed = |(path, before): (PathBuf, State)| Changed { path, after: before.clone(), before };
+    Some(states.into_iter().map(changed).collect())
 }
 
 /// The sessions with folders in `root`, the latest first.

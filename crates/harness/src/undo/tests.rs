@@ -3,6 +3,9 @@ use std::path::Path;
 
 use super::*;
 
+/// Who changes something in these tests.
+const CODER: By = By { text: "coder: shell", trace: None, scope: "" };
+
 /// A work directory, and the journals of sessions that work in it.
 struct Place {
     root: tempfile::TempDir,
@@ -58,9 +61,9 @@ impl Place {
     /// Lets a session of this name do things that nobody announces.
     fn does(&self, id: &str, program: impl FnOnce()) {
         let journal = self.journal(id);
-        journal.look(&self.work());
+        let before = journal.look(&self.work(), CODER);
         program();
-        journal.looked(&self.work(), "coder: shell");
+        journal.looked(before);
         assert_eq!(journal.problem(), None);
     }
 
@@ -112,9 +115,9 @@ fn announced_changes_are_taken_back_without_a_look_at_the_rest() {
     let before = place.content();
     let journal = place.journal("1");
     let paths = ["a", "docs", "docs/b", "new", "new/deep", "new/deep/c"].map(Path::new);
-    let kept = journal.before(&place.work(), paths.into_iter());
+    let kept = journal.before(&place.work(), paths.into_iter(), CODER);
     havoc(&place);
-    journal.after(&place.work(), kept, "coder: shell");
+    journal.after(kept);
     place.back("1", "2", false).unwrap();
     assert_eq!(place.content(), before);
 }
@@ -198,15 +201,39 @@ fn a_session_that_changes_nothing_leaves_nothing() {
 fn what_others_change_in_between_is_not_the_sessions() {
     let place = Place::new();
     let journal = place.journal("1");
-    journal.look(&place.work());
+    let before = journal.look(&place.work(), CODER);
     place.write("a", "by the session\n");
-    journal.looked(&place.work(), "coder: shell");
+    journal.looked(before);
     place.write("docs/b", "by me\n");
-    journal.look(&place.work());
+    let before = journal.look(&place.work(), CODER);
     place.write("docs/b", "by me, and more\n");
-    journal.looked(&place.work(), "coder: shell");
+    journal.looked(before);
     drop(journal);
     place.back("1", "2", false).unwrap();
     assert_eq!(fs::read(place.work().join("a")).unwrap(), b"one\n");
     assert_eq!(fs::read(place.work().join("docs/b")).unwrap(), b"by me\n");
+}
+
+#[test]
+fn what_was_cut_off_is_known_by_what_was_there_before() {
+    let place = Place::new();
+    let before = place.content();
+    let journal = place.journal("1");
+    let look = journal.look(&place.work(), CODER);
+    place.write("a", "done\n");
+    journal.looked(look);
+    place.write("docs/b", "by me\n");
+    let between = place.content();
+    let _cut = journal.look(&place.work(), CODER);
+    havoc(&place);
+    // A process that is killed drops nothing.
+    std::mem::forget(journal);
+    let mut session = place.recorded("1");
+    assert_eq!(session.entries.len(), 2);
+    let last = session.entries.remove(1);
+    assert!(last.begun && last.uncovered.is_none());
+    let cut = Recorded { entries: vec![last], ..place.recorded("1") };
+    take_back(&cut, &place.work(), &place.journal("2"), false).unwrap().unwrap();
+    assert_eq!(place.content(), between);
+    assert_ne!(place.content(), before);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use alara_engine::ToolCall;
 use alara_harness::agent::offer;
+use alara_harness::resume::{Conversation as Earlier, Resumed};
 use alara_harness::trace::Record;
 use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
 use anyhow::{Context, bail};
@@ -18,6 +19,8 @@ use crate::model::Source;
 use crate::progress::{count, printable, verdict};
 use crate::{agent, state, ui};
 
+/// How many messages of a conversation that goes on are shown.
+const SHOWN: usize = 2;
 /// How many messages `/history` shows.
 const HISTORY: usize = 10;
 
@@ -35,10 +38,8 @@ pub enum Next {
 pub struct Talk<'s> {
     session: Session<'s>,
     models: &'s Source,
-    /// What the person called the team; `None` = nothing, so it is the one that lies here.
-    team_name: Option<String>,
-    /// Whether all is said yes to beforehand.
-    yes: bool,
+    /// What the person asked for.
+    args: agent::Args,
     team: Team,
     /// The one that is spoken to.
     npc: String,
@@ -51,24 +52,8 @@ pub struct Talk<'s> {
 
 impl<'s> Talk<'s> {
     /// A talk with the member `npc` of the team that the person asked for with `args`.
-    pub fn new(
-        session: Session<'s>,
-        models: &'s Source,
-        args: &agent::Args,
-        team: Team,
-        npc: String,
-    ) -> Self {
-        Talk {
-            session,
-            models,
-            team_name: args.team.clone(),
-            yes: args.yes,
-            team,
-            first: npc.clone(),
-            npc,
-            conversations: BTreeMap::new(),
-            runs: 0,
-        }
+    pub fn new(session: Session<'s>, models: &'s Source, args: agent::Args, team: Team, npc: String) -> Self {
+        Talk { session, models, args, team, first: npc.clone(), npc, conversations: BTreeMap::new(), runs: 0 }
     }
 
     /// Loads the model; at a terminal, says who is there.
@@ -85,6 +70,26 @@ impl<'s> Talk<'s> {
             ui::note(&format!("{npc} of {team}, with {model}; /help tells what can be typed, Ctrl-D leaves"));
         }
         Ok(())
+    }
+
+    /// Takes up conversations from earlier; at a terminal, shows what was said last.
+    pub fn take_up(&mut self, earlier: Resumed, terminal: bool) {
+        let news = earlier.news();
+        for (scope, Earlier { records }) in earlier.conversations {
+            let first = records.iter().find_map(|record| match &**record {
+                Record::Start(start) => Some(start.npc.clone()),
+                _ => None,
+            });
+            let npc = scope.strip_prefix('@').map(str::to_owned).or(first).unwrap_or_default();
+            if scope.is_empty() {
+                self.first.clone_from(&npc);
+            }
+            let news = news.iter().cloned().collect();
+            self.conversations.insert(npc, Conversation { records, news });
+        }
+        if let Some(conversation) = self.conversations.get(&self.npc).filter(|_| terminal) {
+            show(&conversation.transcript(&self.npc, Some(SHOWN)));
+        }
     }
 
     /// What stands before a line.
@@ -195,10 +200,11 @@ impl<'s> Talk<'s> {
                 return Ok(Next::Remark(format!("{} ({origin})", self.team.name)));
             }
             "team" => {
-                let team = agent::find(Some(rest), self.yes)?;
+                let team = agent::find(Some(rest), self.args.yes)?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
-                (self.team, self.team_name) = (team, Some(rest.to_owned()));
+                self.team = team;
+                self.args.choose_team(rest);
                 return Ok(Next::Remark(format!(
                     "this is {} of {}{}",
                     self.npc,
@@ -211,9 +217,7 @@ impl<'s> Talk<'s> {
                     "" => HISTORY,
                     number => number.parse().with_context(|| format!("`{number}` is no number"))?,
                 };
-                let mut markdown = Markdown::new(is_styled(&std::io::stdout()));
-                let text = markdown.feed(&conversation.transcript(&self.npc, Some(limit)));
-                ui::text(&(text + &markdown.finish()));
+                show(&conversation.transcript(&self.npc, Some(limit)));
             }
             "stats" => {
                 let (turns, calls) = conversation.counts();
@@ -293,7 +297,7 @@ impl<'s> Talk<'s> {
             return;
         }
         ui::note("the team's files have changed and are read again");
-        match agent::find(self.team_name.as_deref(), self.yes) {
+        match self.args.team() {
             Ok(team) => {
                 self.team = team;
                 if self.team.member(&self.npc).is_none() {
@@ -308,6 +312,13 @@ impl<'s> Talk<'s> {
             }
         }
     }
+}
+
+/// Prints Markdown.
+fn show(text: &str) {
+    let mut markdown = Markdown::new(is_styled(&std::io::stdout()));
+    let text = markdown.feed(text);
+    ui::text(&(text + &markdown.finish()));
 }
 
 fn help() {

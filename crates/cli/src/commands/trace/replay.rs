@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use crate::progress::{count, shorten};
-use crate::{agent, ui};
+use crate::{agent, traces, ui};
 
 /// Run a trace again without a model, and tell where it differs
 ///
@@ -43,7 +43,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = super::file(args.trace.as_deref())?;
+    let path = traces::file(args.trace.as_deref())?;
     let recorded = trace::read(&path)?;
     let start = recorded.iter().find_map(|entry| match &*entry.record {
         Record::Start(start) if entry.is_the_users() => Some(start),

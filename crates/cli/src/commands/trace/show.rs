@@ -7,7 +7,7 @@ use alara_harness::trace::{self, Entry, PERSON, Record};
 use alara_harness::{Outcome, Verdict};
 
 use crate::progress::{call_line, count, generated, printable, prompt, verdict};
-use crate::ui;
+use crate::{traces, ui};
 
 /// Show what happened in a run
 #[derive(clap::Args)]
@@ -22,7 +22,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let path = super::file(args.trace.as_deref())?;
+    let path = traces::file(args.trace.as_deref())?;
     let lines = trace::lines(&path)?;
     if args.json {
         for line in &lines {

@@ -130,12 +130,14 @@ impl<'a, 's> Agent<'a, 's> {
                 ))),
             }
         }
+        let used = session.models.used(&npc.model);
         let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
             directory: team.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok()),
             npc: npc.name.clone(),
             model: model.name().to_owned(),
+            asked: used.model.filter(|asked| npc.model.model.as_ref() != Some(asked)),
             context: model.context(),
             work: session.sandbox.work().to_owned(),
             sandbox: session.sandbox.enforced().to_string(),

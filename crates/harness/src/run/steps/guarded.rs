@@ -13,6 +13,7 @@ use crate::run::session::{Caller, Notice};
 use crate::sandbox::{Guarded, Output, Risk, Script, losses};
 use crate::trace::Record;
 use crate::types::{Effect, Verdict};
+use crate::undo::By;
 
 /// Most characters of a call's first argument that a journal has.
 const FIRST: usize = 60;
@@ -65,8 +66,9 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
         Ok(verdict == Verdict::Allow)
     };
     let reads = jinx.trusted && jinx.effect != Effect::Write;
-    let by = by(jinx, scope, &npc.name);
-    let ran = sandbox.run_guarded(script, caller.finishing, reads, &by, &mut ask)?;
+    let text = by(jinx, scope, &npc.name);
+    let by = By { text: &text, trace: caller.session.trace.path(), scope: caller.scope };
+    let ran = sandbox.run_guarded(script, caller.finishing, reads, by, &mut ask)?;
     if let Some(problem) = sandbox.journal_problem() {
         let warning = format!("not all of what is changed can be taken back by `alara undo`: {problem}");
         caller.session.notify(&Notice::Warning(&warning));

@@ -14,7 +14,7 @@ use super::{
     DIRECTORY, FILE, Made, attributes, directory, is_opaque, is_whiteout, kind, mode, names, open,
     open_upper, stat,
 };
-use crate::sandbox::change::{Change, Kind};
+use crate::sandbox::change::{Change, Kind, half};
 
 /// Makes `lower` what it is under the layer in `upper`.
 /// `changes` is what [`look`](super::look()) tells of it; what is new or was made here before is
@@ -95,7 +95,7 @@ fn same_file(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat) -> bo
 /// A name that nothing has.
 fn temporary() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    format!(".alara-{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    half(std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Makes a copy of an entry under the name `new`.

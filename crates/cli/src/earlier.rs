@@ -1,0 +1,47 @@
+//! A conversation from earlier that goes on.
+
+use std::path::Path;
+
+use alara_harness::Sandbox;
+use alara_harness::resume::{Conversation, Resumed, resume};
+use anyhow::bail;
+
+use crate::progress::count;
+use crate::{state, ui};
+
+/// What is said where the user says nothing.
+const GO_ON: &str = "Go on.";
+
+/// Takes up the conversations in the trace at `path`, and tells what became of them.
+///
+/// # Errors
+/// It is none, somebody else is at it, or what was cut off can't be taken back.
+pub fn take_up(path: &Path, sandbox: &Sandbox) -> anyhow::Result<Resumed> {
+    let root = state::undo();
+    let resumed = resume(path, sandbox.work(), root.as_deref().zip(sandbox.journal()))?;
+    ui::note(&format!("goes on with {}", path.file_stem().unwrap_or_default().to_string_lossy()));
+    if resumed.cut_off > 0 {
+        let calls = count(resumed.cut_off, "call");
+        ui::note(&format!("{calls} cut off; what is known of it stands in the result that the NPC reads"));
+    }
+    if let Some(changed) = resumed.changes() {
+        ui::note(&format!("changed since then: {changed}"));
+    }
+    Ok(resumed)
+}
+
+/// What an NPC hears first: what it missed, and `task`.
+///
+/// # Errors
+/// There is nothing that could go on.
+pub fn message(resumed: &Resumed, conversation: &Conversation, task: &str) -> anyhow::Result<String> {
+    let task = match task.trim().is_empty() {
+        false => task,
+        true if conversation.start().is_none() => bail!("this NPC was not spoken to: say what it is to do"),
+        true if conversation.is_answered() => {
+            bail!("the last task was answered\nhint: say what is next, as in alara run --continue \"...\"")
+        }
+        true => GO_ON,
+    };
+    Ok(resumed.news().into_iter().chain([task.to_owned()]).collect::<Vec<_>>().join("\n\n"))
+}

@@ -1,0 +1,45 @@
+//! The traces of earlier runs, found by their names.
+
+use std::path::{Path, PathBuf};
+
+use alara_harness::trace::sqlite::Index;
+use anyhow::{Context, bail};
+
+use crate::{state, ui};
+
+/// The index, after a look at the files.
+pub fn index() -> anyhow::Result<Index> {
+    let state = state::directory().context("there is no home directory, and XDG_STATE_HOME is not set")?;
+    let traces = state.join("traces");
+    alara_harness::trace::make_directory(&traces)
+        .with_context(|| format!("can't make {}", traces.display()))?;
+    let mut index = Index::open(&state.join("traces.sqlite"))?;
+    for left_out in index.update(&traces)? {
+        ui::note(&format!("warning: {:#}", anyhow::Error::from(left_out)));
+    }
+    Ok(index)
+}
+
+/// The trace file that is meant: a file, an id of the list or a part of one, or the latest.
+pub fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
+    if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
+        return Ok(path.to_owned());
+    }
+    match (index()?.find(name)?, name) {
+        (Some(run), _) => Ok(run.path),
+        (None, None) => bail!("there are no traces yet"),
+        (None, Some(name)) => {
+            bail!("no file, and no or more than one trace is called {name}\nhint: alara trace list")
+        }
+    }
+}
+
+/// The trace file of the latest conversation in a work directory.
+pub fn latest_in(work: &Path) -> anyhow::Result<PathBuf> {
+    let work = work.canonicalize().with_context(|| format!("can't read {}", work.display()))?;
+    let found = index()?.latest_in(&work)?;
+    let none = || {
+        format!("no conversation was held in {}\nhint: alara trace list, then --resume ID", work.display())
+    };
+    Ok(found.with_context(none)?.path)
+}

@@ -1,0 +1,367 @@
+//! Takes up a conversation that was ended or killed, so that it can go on.
+//!
+//! A call is done, or it never was.
+//! One without a result in the trace was cut off: what it had changed in the work directory is taken
+//! back by the session's journal, and the model hears of it.
+//! Then the conversation is one that the user has interrupted, which everything else knows already.
+//! This module must not know how turns are made or tools are run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use alara_engine::ToolCall;
+use jiff::Timestamp;
+
+use crate::error::Error;
+use crate::trace::{Entry, Line, PERSON, Record, Start, Trace};
+use crate::types::{Limits, Outcome, ToolResult};
+use crate::undo::{self, Journal, Recorded};
+
+/// Most paths that are named.
+const NAMED: usize = 20;
+
+/// A trace that goes on.
+pub struct Resumed {
+    /// The trace, to go on with.
+    pub trace: Trace,
+    /// The user's conversations, by scope.
+    pub conversations: BTreeMap<String, Conversation>,
+    /// The scope of the one in which the user spoke last.
+    pub last: String,
+    /// Paths of the work directory that somebody has changed since, as far as that is known.
+    pub changed: Vec<String>,
+    /// How many calls were cut off.
+    pub cut_off: usize,
+}
+
+impl Resumed {
+    /// What has changed, in a line; `None`: nothing.
+    pub fn changes(&self) -> Option<String> {
+        named(&self.changed)
+    }
+
+    /// What the model is to hear of it before the next message.
+    pub fn news(&self) -> Option<String> {
+        let changed = self.changes()?;
+        Some(format!("While this conversation was interrupted, there were changes to {changed}."))
+    }
+}
+
+impl Resumed {
+    /// Takes out the conversation with an NPC, by its scope; one that is new if there was none.
+    pub fn take(&mut self, npc: &str) -> (String, Conversation) {
+        let is_with =
+            |conversation: &Conversation| conversation.start().is_some_and(|start| start.npc == npc);
+        let last = self.conversations.get(&self.last).filter(|last| is_with(last)).map(|_| &self.last);
+        let found = || self.conversations.iter().find(|(_, one)| is_with(one)).map(|(scope, _)| scope);
+        match last.or_else(found).cloned() {
+            Some(scope) => self.conversations.remove_entry(&scope).unwrap_or_default(),
+            None => (format!("@{npc}"), Conversation::default()),
+        }
+    }
+}
+
+/// What has happened in a conversation of the user's.
+#[derive(Default)]
+pub struct Conversation {
+    /// Its records.
+    pub records: Vec<Arc<Record>>,
+}
+
+impl Conversation {
+    /// What holds for it now.
+    pub fn start(&self) -> Option<&Start> {
+        self.records.iter().rev().find_map(|record| match &**record {
+            Record::Start(start) => Some(&**start),
+            _ => None,
+        })
+    }
+
+    /// The calls of the last turn that have no result, and whether each was begun.
+    fn unanswered(&self) -> Vec<(ToolCall, bool)> {
+        let mut open: Vec<(ToolCall, bool)> = Vec::new();
+        for record in &self.records {
+            match &**record {
+                Record::Assistant { message, .. } => {
+                    open = message.tool_calls.iter().map(|call| (call.clone(), false)).collect();
+                }
+                Record::ToolCall { call } => {
+                    let of = |open: &&mut (ToolCall, bool)| open.0.id == call.id && !open.1;
+                    if let Some((_, begun)) = open.iter_mut().find(of) {
+                        *begun = true;
+                    }
+                }
+                Record::ToolResult { call, .. } => {
+                    if let Some(at) = open.iter().position(|(open, _)| open.id == call.id) {
+                        open.remove(at);
+                    }
+                }
+                Record::Retract => open.clear(),
+                _ => {}
+            }
+        }
+        open
+    }
+
+    /// Whether what the user said last was answered.
+    pub fn is_answered(&self) -> bool {
+        let ends = self.records.iter().rev().find_map(|record| match &**record {
+            Record::End { outcome } => Some(matches!(outcome, Outcome::Answer { .. })),
+            Record::User { .. } => Some(false),
+            _ => None,
+        });
+        ends.unwrap_or(false)
+    }
+
+    /// Whether what the user said last has no end.
+    fn is_open(&self) -> bool {
+        self.records.iter().fold(false, |open, record| match &**record {
+            Record::User { .. } => true,
+            Record::End { .. } | Record::Retract => false,
+            _ => open,
+        })
+    }
+}
+
+/// Takes up the trace in the file at `path`.
+/// `undo` is the folder in which the journals of sessions lie, and the journal of the session which
+/// goes on, into which taking back is written; without, nothing is taken back.
+/// What has changed is looked for in the directory `work`, if the trace worked there.
+///
+/// # Errors
+/// The trace can't be had, see [`Trace::resume`], or no conversation begins in it.
+/// What a call had changed can't be taken back.
+pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Result<Resumed, Error> {
+    let (trace, lines) = Trace::resume(path)?;
+    let (mut conversations, last) = conversations(&lines);
+    let Some(start) = conversations.get("").and_then(Conversation::start) else {
+        return Err(Error::NoConversation { path: path.to_owned() });
+    };
+    let failed = |source| Error::Resume { path: path.to_owned(), source };
+    let sessions = undo.map_or_else(|| Ok(Vec::new()), |(folder, _)| undo::sessions(folder));
+    let unfinished = unfinished(sessions.map_err(failed)?, trace.path().unwrap_or(path), &lines);
+    let ended = lines.last().and_then(|line| line.time.parse().ok());
+    let changed = match ended.filter(|_| start.work == work) {
+        Some(ended) => changed_since(work, ended, &unfinished),
+        None => Vec::new(),
+    };
+    let mut taken = Vec::new();
+    for (session, (_, journal)) in unfinished.iter().zip(undo.into_iter().cycle()) {
+        taken.extend(take_back(session, journal).map_err(failed)?);
+    }
+    let mut cut_off = 0;
+    for (scope, conversation) in &mut conversations {
+        let limits = conversation.start().map_or_else(Limits::default, |start| start.limits);
+        let mut records = Vec::new();
+        for (call, begun) in conversation.unanswered() {
+            cut_off += usize::from(begun);
+            let result = ToolResult::failed(match begun {
+                true => interrupted(&inside(scope, &call.id), &taken, &lines),
+                false => "not run: cancelled".to_owned(),
+            });
+            let text = result.text(limits.tool_output_bytes);
+            records.push(Record::ToolResult { call, result, text, seconds: 0.0 });
+        }
+        if conversation.is_open() {
+            records.push(Record::End { outcome: Outcome::Cancelled });
+        }
+        for record in records {
+            conversation.records.push(trace.push(scope, record)?);
+        }
+    }
+    if let Some(call) = persons_call(&lines) {
+        let result = ToolResult::failed("interrupted");
+        let text = result.text(Limits::default().tool_output_bytes);
+        trace.push(PERSON, Record::ToolResult { call, result, text, seconds: 0.0 })?;
+    }
+    Ok(Resumed { trace, conversations, last, changed, cut_off })
+}
+
+/// The user's conversations, and the scope of the one in which the user spoke last.
+fn conversations(lines: &[Line]) -> (BTreeMap<String, Conversation>, String) {
+    let mut conversations: BTreeMap<String, Conversation> = BTreeMap::new();
+    let mut last = String::new();
+    for Line { entry, .. } in lines.iter().filter(|line| line.entry.is_the_users()) {
+        if matches!(&*entry.record, Record::User { .. }) {
+            last.clone_from(&entry.scope);
+        }
+        conversations.entry(entry.scope.clone()).or_default().records.push(entry.record.clone());
+    }
+    (conversations, last)
+}
+
+/// The call of a jinx by the person that has no result.
+fn persons_call(lines: &[Line]) -> Option<ToolCall> {
+    let own = lines.iter().filter(|line| line.entry.scope == PERSON);
+    own.fold(None, |open, line| match &*line.entry.record {
+        Record::ToolCall { call } => Some(call.clone()),
+        Record::ToolResult { .. } => None,
+        _ => open,
+    })
+}
+
+/// The scope of what happens in a call of the conversation `scope`.
+fn inside(scope: &str, call: &str) -> String {
+    if scope.is_empty() { call.to_owned() } else { format!("{scope}/{call}") }
+}
+
+fn is_inside(scope: &str, call: &str) -> bool {
+    scope.strip_prefix(call).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Of each session, what calls of the trace at `path` had changed which have no result in it.
+fn unfinished(sessions: Vec<Recorded>, path: &Path, lines: &[Line]) -> Vec<Recorded> {
+    let result = |line: &Line| match &*line.entry.record {
+        Record::ToolResult { call, .. } => {
+            Some((inside(&line.entry.scope, &call.id), line.time.parse::<Timestamp>().ok()?))
+        }
+        _ => None,
+    };
+    let results: Vec<(String, Timestamp)> = lines.iter().filter_map(result).collect();
+    // Names of calls may come again, so times count as well.
+    let is_unfinished = |entry: &undo::Entry| {
+        let Ok(time) = entry.time.parse::<Timestamp>() else { return false };
+        let is_of = |(call, ended): &(String, Timestamp)| *ended >= time && is_inside(&entry.scope, call);
+        entry.trace == path && !results.iter().any(is_of)
+    };
+    let part = |session: Recorded| {
+        let entries: Vec<_> = session.entries.into_iter().filter(is_unfinished).collect();
+        (!entries.is_empty()).then_some(Recorded { entries, ..session })
+    };
+    sessions.into_iter().filter_map(part).collect()
+}
+
+/// What became of what a call had changed.
+struct Taken {
+    /// The call, as the scope of what happens in it.
+    scope: String,
+    /// In words.
+    what: String,
+}
+
+/// Takes back what is unfinished in a session, as far as nobody has changed it since.
+fn take_back(session: &Recorded, journal: &Journal) -> io::Result<Vec<Taken>> {
+    let mut taken = Vec::new();
+    let works: BTreeSet<PathBuf> = session.entries.iter().map(|entry| entry.work.clone()).collect();
+    for work in works {
+        remove_halves(session, &work)?;
+        let what = match undo::take_back(session, &work, journal, false)? {
+            Ok(_) => None,
+            Err(undo::Refused { changed, lost }) => {
+                let paths: Vec<String> =
+                    changed.iter().chain(&lost).map(|path| path.display().to_string()).collect();
+                named(&paths)
+            }
+        };
+        for entry in session.entries.iter().filter(|entry| entry.work == work) {
+            let paths: Vec<String> =
+                entry.changes.iter().map(|change| change.path.display().to_string()).collect();
+            let paths = named(&paths).unwrap_or_default();
+            let what = match (&what, &entry.uncovered) {
+                (_, Some(reason)) => format!("what it changed is not known: {reason}"),
+                (None, None) => format!("what it had changed was taken back ({paths})"),
+                (Some(why), None) => format!(
+                    "what it had changed stays ({paths}), since {why} can't be had back or was changed since"
+                ),
+            };
+            taken.push(Taken { scope: entry.scope.clone(), what });
+        }
+    }
+    Ok(taken)
+}
+
+/// Removes files that a killed process had not renamed yet to what they were to be.
+fn remove_halves(session: &Recorded, work: &Path) -> io::Result<()> {
+    let changes = session.entries.iter().filter(|entry| entry.begun).flat_map(|entry| &entry.changes);
+    let mut folders: BTreeSet<PathBuf> =
+        changes.filter_map(|change| change.path.parent()).map(|folder| work.join(folder)).collect();
+    folders.insert(work.to_owned());
+    for entry in folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {
+        if entry.file_name().to_str().is_some_and(crate::sandbox::is_half) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// What the model reads of a call that was cut off.
+fn interrupted(call: &str, taken: &[Taken], lines: &[Line]) -> String {
+    let mut text = "interrupted: alara was ended while this ran".to_owned();
+    let own: BTreeSet<&str> =
+        taken.iter().filter(|taken| is_inside(&taken.scope, call)).map(|taken| &*taken.what).collect();
+    for what in own {
+        text += &format!("; {what}");
+    }
+    let is_result = |entry: &&Entry| matches!(&*entry.record, Record::ToolResult { .. });
+    let inner = lines.iter().map(|line| &line.entry).filter(|entry| is_inside(&entry.scope, call));
+    match inner.filter(is_result).count() {
+        0 => {}
+        1 => text += "; one call inside of it was done, and stays",
+        count => text += &format!("; {count} calls inside of it were done, and stay"),
+    }
+    text
+}
+
+/// Paths of a directory that have changed since `ended`, but for what is `unfinished`; those of
+/// folders from which something is gone end with a slash.
+/// What lies below `.git` is git's own.
+fn changed_since(work: &Path, ended: Timestamp, unfinished: &[Recorded]) -> Vec<String> {
+    let entries = unfinished.iter().flat_map(|session| &session.entries).filter(|entry| entry.work == work);
+    let own: BTreeSet<&Path> = entries.flat_map(|entry| &entry.changes).map(|change| &*change.path).collect();
+    let is_own = |path: &Path| own.contains(path) || own.iter().any(|own| own.parent() == Some(path));
+    let (mut changed, mut left, mut seen) = (Vec::new(), vec![PathBuf::new()], 0);
+    while let Some(folder) = left.pop() {
+        let before = changed.len();
+        for entry in work.join(&folder).read_dir().into_iter().flatten().flatten() {
+            seen += 1;
+            let (name, Ok(metadata)) = (entry.file_name(), entry.metadata()) else { continue };
+            if seen > undo::FILES || name == ".git" || name.to_str().is_some_and(crate::sandbox::is_half) {
+                continue;
+            }
+            let path = folder.join(name);
+            if metadata.is_dir() {
+                left.push(path);
+            } else if changed_at(&metadata).is_some_and(|at| at > ended) && !is_own(&path) {
+                changed.push(path.display().to_string());
+            }
+        }
+        let modified = work.join(&folder).metadata().and_then(|found| found.modified());
+        let modified = modified.ok().and_then(|at| Timestamp::try_from(at).ok());
+        if changed.len() == before && modified.is_some_and(|at| at > ended) && !is_own(&folder) {
+            changed.push(format!(
+                "{}/",
+                if folder.as_os_str().is_empty() { ".".into() } else { folder.display().to_string() }
+            ));
+        }
+    }
+    changed.sort();
+    changed
+}
+
+/// When a file was changed last: its content, its name or its permissions.
+fn changed_at(found: &Metadata) -> Option<Timestamp> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        Timestamp::new(found.ctime(), i32::try_from(found.ctime_nsec()).ok()?).ok()
+    }
+    #[cfg(not(unix))]
+    found.modified().ok().and_then(|at| Timestamp::try_from(at).ok())
+}
+
+/// Some of these, in a line; `None`: there are none.
+fn named(paths: &[String]) -> Option<String> {
+    let shown = paths.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match paths.len() {
+        0 => None,
+        count if count > NAMED => Some(format!("{shown} and {} more", count - NAMED)),
+        _ => Some(shown),
+    }
+}
+
+#[cfg(test)]
+#[path = "resume_tests.rs"]
+mod tests;
