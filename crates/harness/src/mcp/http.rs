@@ -123,11 +123,13 @@ impl Http {
         let exchange = move || {
             let Some(http) = own.http() else { return };
             let failure = http.exchange(&own, &post).err();
+            if let Some(id) = id {
+                http.state().under_way.remove(&id);
+            }
             if let Some(id) = id.filter(|_| failure.is_some() || http.state().post_to.is_none()) {
                 let failure = failure
                     .unwrap_or_else(|| Failure::Broken("its answer ended without a result".to_owned()));
                 own.answer(id, Err(failure));
-                http.state().under_way.remove(&id);
             }
         };
         let started = thread().spawn(exchange).map_err(|error| no_thread(&error));
@@ -161,34 +163,45 @@ impl Http {
         if !is_stream(&response) {
             let limited = response.into_body().into_with_config().limit(MOST as u64).lossy_utf8(true);
             let text = limited.read_to_string().map_err(broken)?;
-            // The older transport says `Accepted`, or whatever it likes; its answers come otherwise.
+            // The older transport says `Accepted`, or whatever it likes; its answers come
+            // otherwise.
             if self.state().post_to.is_none() && !text.trim().is_empty() {
                 link.take(&text);
             }
             return Ok(());
         }
-        // A legacy server may break off, and go on from the last event when it is asked again.
-        let (mut id, mut retry) = (None, RESUME);
-        let mut response = response;
+        self.follow(link, post, &agent, response, begun + post.limit)
+    }
+
+    /// Takes a stream of events until it ends.
+    /// A legacy server may break off, and go on from the last event when it is asked again.
+    fn follow(
+        &self,
+        link: &Arc<Link>,
+        post: &Post,
+        agent: &Agent,
+        mut response: Response<Body>,
+        end: Instant,
+    ) -> Result<(), Failure> {
+        let broken = |error: ureq::Error| trouble(link, &error, post.limit);
+        let awaited = || post.id.is_some_and(|id| link.awaits(id)) && Instant::now() < end;
+        let (mut last, mut retry) = (None, RESUME);
         loop {
             let mut events = sse::Events::default();
             let ended = read(response, &mut events, &mut |data| link.take(data)).map_err(broken);
-            let (last, wait) = events.resume();
-            id = last.map(str::to_owned).or(id);
-            retry = wait.unwrap_or(retry).max(RESUME_AT_LEAST);
-            let awaited = || post.id.is_some_and(|id| link.awaits(id));
-            let Some(id) = id.as_deref().filter(|_| awaited() && !is_modern(link.version())) else {
-                return ended;
-            };
+            let (id, wait) = events.resume();
+            last = id.map(str::to_owned).or(last);
+            retry = wait.unwrap_or(retry).max(RESUME_AT_LEAST).min(post.limit);
+            let Some(last) = last.as_deref().filter(|_| !is_modern(link.version())) else { return ended };
             let again = Instant::now() + retry;
-            while Instant::now() < again {
-                if !awaited() || begun.elapsed() >= post.limit {
-                    return ended;
-                }
-                std::thread::sleep(LOOK.min(again.saturating_duration_since(Instant::now())));
+            while awaited() && Instant::now() < again {
+                std::thread::sleep(LOOK);
+            }
+            if !awaited() {
+                return ended;
             }
             let mut request = agent.get(&self.url).header("Accept", "text/event-stream");
-            request = request.header("Last-Event-ID", id);
+            request = request.header("Last-Event-ID", last);
             for (name, value) in self.all_headers(&post.headers, false) {
                 request = request.header(name, value);
             }
