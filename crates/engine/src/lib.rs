@@ -50,7 +50,7 @@ pub use gguf::Gguf;
 
 // What a request says, and what comes of it.
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
-pub use grammar::{GrammarError, SchemaError, loosened, violation};
+pub use grammar::{GrammarError, SchemaError, loosened, mismatch, violation};
 pub use request::{
     Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, ReasoningEffort, Request, Role,
     Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Usage,

@@ -23,6 +23,16 @@ pub enum Way {
     Mute,
     /// Streamable; before each answer to a call it asks very often whether we are there.
     Pings,
+    /// Streamable; the first session expires before its first call.
+    Expires,
+    /// Streamable; every session does.
+    Forgets,
+    /// Streamable; the stream of each answer to a call breaks off, and goes on when asked.
+    Breaks,
+    /// The newest protocol, which wants everything in headers too.
+    Modern,
+    /// The same, which answers no call.
+    ModernMute,
     /// Says no, and repeats the key that it was sent.
     Locked,
 }
@@ -56,7 +66,8 @@ impl Server {
     /// Whether each request of a kind had this header.
     pub fn all_have(&self, line: &str, name: &str, value: &str) -> bool {
         let received = self.received.lock().unwrap();
-        let mut of_kind = received.iter().filter(|(first, _)| first.starts_with(line)).skip(1).peekable();
+        // After the probe and the greeting.
+        let mut of_kind = received.iter().filter(|(first, _)| first.starts_with(line)).skip(2).peekable();
         of_kind.peek().is_some() && of_kind.all(|(_, headers)| headers.contains(&(name.into(), value.into())))
     }
 
@@ -87,9 +98,17 @@ fn serve(
     reader.read_exact(&mut body).ok()?;
     log.lock().unwrap().push((line.trim_end().to_owned(), headers.clone()));
     let message: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let greetings =
+        |log: &Mutex<Vec<Received>>| log.lock().unwrap().iter().filter(|(line, _)| line == "greeted").count();
+    let expires = matches!(way, Way::Expires | Way::Forgets);
+    if expires && message["method"] == "initialize" {
+        log.lock().unwrap().push(("greeted".to_owned(), Vec::new()));
+    }
+    let session = if expires { format!("s{}", greetings(log)) } else { "s1".to_owned() };
+    let is_call = message["method"] == "tools/call";
     let mut say = |status: &str, kind: &str, body: &str| {
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nMcp-Session-Id: s1\r\nConnection: close\r\n"
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nMcp-Session-Id: {session}\r\nConnection: close\r\n"
         );
         connection.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes())
     };
@@ -125,9 +144,33 @@ fn serve(
             }
             say("202 Accepted", "text/plain", "Accepted").ok()
         }
+        "POST" if is_call && (way == Way::Forgets || expires && session == "s1") => {
+            say("404 Gone", "text/plain", "no session").ok()
+        }
+        "POST" if is_call && way == Way::Breaks => {
+            say("200 OK", "text/event-stream", "id: 7\nretry: 50\ndata:\n\n").ok()
+        }
+        "GET" if way == Way::Breaks && header("last-event-id").as_deref() == Some("7") => {
+            let call = json!({"id": 4, "method": "tools/call", "params": {"arguments": {"text": "hi"}}});
+            let event = format!("id: 8\ndata: {}\n\n", reply(&call).unwrap_or_default());
+            say("200 OK", "text/event-stream", &event).ok()
+        }
+        "POST" if is_call && way == Way::ModernMute => {
+            log.lock().unwrap().push(("called".to_owned(), Vec::new()));
+            // Until the client leaves.
+            let _ = reader.read_to_end(&mut body);
+            log.lock().unwrap().push(("left".to_owned(), Vec::new()));
+            Some(())
+        }
+        "POST" if matches!(way, Way::Modern | Way::ModernMute) => {
+            let (status, reply) = modern(&message, &header);
+            say(status, "application/json", &reply.to_string()).ok()
+        }
         "POST" if !older => match (reply(&message), way) {
             (None, _) => say("202 Accepted", "text/plain", "").ok(),
-            (Some(reply), Way::Json) => say("200 OK", "application/json", &reply.to_string()).ok(),
+            (Some(reply), Way::Json | Way::Expires | Way::Forgets) => {
+                say("200 OK", "application/json", &reply.to_string()).ok()
+            }
             (Some(reply), _) => {
                 let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {}});
                 let mut body = format!(": alive\n\nevent: message\ndata: {note}\n\n");
@@ -142,6 +185,37 @@ fn serve(
         "DELETE" => say("200 OK", "text/plain", "").ok(),
         _ => say("405 No", "text/plain", "no").ok(),
     }
+}
+
+/// The answer of a server of the newest protocol, with its status.
+fn modern(message: &Value, header: &dyn Fn(&str) -> Option<String>) -> (&'static str, Value) {
+    let params = &message["params"];
+    let told = |value: &Value| value.as_str().map(str::to_owned);
+    let version = told(&params["_meta"]["io.modelcontextprotocol/protocolVersion"]);
+    let fits = header("mcp-protocol-version") == version
+        && header("mcp-method") == told(&message["method"])
+        && header("mcp-name") == told(&params["name"])
+        && header("mcp-param-text") == told(&params["arguments"]["text"]);
+    let answer = |kind: &str, value: Value| json!({"jsonrpc": "2.0", "id": message["id"], kind: value});
+    if !fits || version.as_deref() != Some("2026-07-28") {
+        return ("400 Bad", answer("error", json!({"code": -32020, "message": "Header mismatch"})));
+    }
+    let mut answered = reply(message).unwrap_or_default();
+    match message["method"].as_str() {
+        Some("server/discover") => {
+            let found = json!({"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}});
+            return ("200 OK", answer("result", found));
+        }
+        Some("tools/list") => {
+            for tool in answered["result"]["tools"].as_array_mut().into_iter().flatten() {
+                tool["inputSchema"]["properties"]["text"]["x-mcp-header"] = "Text".into();
+            }
+        }
+        Some("tools/call") => {}
+        _ => return ("404 No", answer("error", json!({"code": -32601, "message": "no"}))),
+    }
+    answered["result"]["resultType"] = "complete".into();
+    ("200 OK", answered)
 }
 
 fn reply(message: &Value) -> Option<Value> {

@@ -3,6 +3,8 @@
 mod ends;
 mod files;
 mod http;
+mod modern;
+mod resources;
 mod starts;
 mod tools;
 mod transports;
@@ -35,11 +37,13 @@ struct Ran {
 }
 
 impl McpTeam {
-    /// With these files, and the server `echo.sh` beside them.
+    /// With these files, and the servers `echo.sh` and `modern.sh` beside them.
     fn with(files: &[(&str, &str)]) -> McpTeam {
         let directory = tempfile::tempdir().unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.sh");
-        std::fs::copy(script, directory.path().join("echo.sh")).unwrap();
+        let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp");
+        for (script, name) in [("server.sh", "echo.sh"), ("modern.sh", "modern.sh")] {
+            std::fs::copy(scripts.join(script), directory.path().join(name)).unwrap();
+        }
         for (name, text) in files {
             let path = directory.path().join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -59,6 +63,11 @@ impl McpTeam {
     /// With the server of the test, in which something is odd.
     fn odd(odd: &str) -> McpTeam {
         McpTeam::naming(&format!("[{{name: echo, path: echo.sh, args: [{odd}], timeout: 1}}]"))
+    }
+
+    /// With the server of the newest protocol, in which something is odd.
+    fn modern(odd: &str) -> McpTeam {
+        McpTeam::naming(&format!("[{{name: new, path: modern.sh, args: [{odd}], timeout: 2}}]"))
     }
 
     fn diagnostics(&self) -> Vec<String> {

@@ -23,10 +23,18 @@ while IFS= read -r line; do
       [ "$odd" = old ] && version=1999-01-01
       reply '{"protocolVersion":"'$version'","capabilities":{"tools":{"listChanged":true}},"serverInfo":{"name":"echo","version":"1.0"}}'
       # Whoever is asked must answer.
-      [ "$odd" = asks ] && echo '{"jsonrpc":"2.0","id":"p1","method":"ping"}' && echo '{"jsonrpc":"2.0","id":"p2","method":"roots/list"}'
+      [ "$odd" = storm ] && for i in {1..5000}; do echo '{"jsonrpc":"2.0","id":"e","method":"elicitation/create","params":{"message":"Your name?","requestedSchema":{"type":"object","properties":{}}}}'; done
+      [ "$odd" = asks ] && echo '{"jsonrpc":"2.0","id":"p1","method":"ping"}' && echo '{"jsonrpc":"2.0","id":"p2","method":"roots/list"}' && echo '{"jsonrpc":"2.0","id":"p3","method":"elicitation/create","params":{}}'
       ;;
     *'"id":"p1","result":{}'*) pinged=yes ;;
-    *'"id":"p2","error":'*) refused=yes ;;
+    *'"id":"p2","error":{"code":-32601,'*) refused=yes ;;
+    *'"id":"p3","error":{"code":-32601,"message":"elicitation/create is not served"}'*) silent=yes ;;
+    *'"method":"server/discover"'*)
+      case $odd in
+        silent) ;;
+        frail) echo "expected initialize" >&2; [ -e frail.txt ] || { echo once > frail.txt; exit 1; } ;;
+        *) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32601,"message":"Method not found"}}\n' "$id" ;;
+      esac ;;
     *'"method":"tools/list"'*'"cursor":"two"'*)
       reply '{"tools":['"$(tool c 'On page two.' "$text")"']}' ;;
     *'"method":"tools/list"'*)
@@ -46,9 +54,14 @@ while IFS= read -r line; do
         bare) reply '["none"]' ;;
         fails) reply '{"content":[{"type":"text","text":"no such row"}],"isError":true}' ;;
         refuses) printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32602,"message":"not today"}}\n' "$id" ;;
-        asks) block "pinged $pinged, refused $refused" ;;
+        asks) block "pinged $pinged, refused $refused $silent" ;;
+        wrong) printf '{"jsonrpc":"2.0","id":%s,"result":{}}\n' $((id + 1000)) "\"x$id\"" null '{"a":1}' ;;
+        twice) block "first"; block "second" ;;
+        endless) while :; do printf '%065536d' 0; done ;;
+        big) printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"%02000000d"}]}}\n' "$id" 0 ;;
+        linked) reply '{"content":[{"type":"text","text":"see"},{"type":"resource_link","name":"a","uri":"file:///a"},{"type":"image","mimeType":"image/png","data":"AAAA"},{"type":"resource","resource":{"uri":"file:///b","text":"all of it"}}]}' ;;
         env) block "own ${OWN-none}, secret ${SECRET_KEY-none}, in ${PWD##*/}" ;;
-        typed) reply '{"content":[{"type":"text","text":"{}"}],"structuredContent":{"n":[1,2]}}' ;;
+        typed) reply '{"content":[{"type":"text","text":"{ \"n\": [1, 2] }"}],"structuredContent":{"n":[1,2]}}' ;;
         changes) echo '{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'; block "changed" ;;
         *) block "${odd:-echo}: $said" ;;
       esac ;;

@@ -63,7 +63,7 @@ fn mcp_client_servers_that_do_not_start() {
     check("dead", "it has ended: no database");
     check(
         "old",
-        "it speaks version `1999-01-01` of the protocol, which is none of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25",
+        "it speaks version `1999-01-01` of the protocol, which is none of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28",
     );
     check("word", "its list of tools is none");
     check(
@@ -78,6 +78,20 @@ fn mcp_client_servers_that_do_not_start() {
         "{:?}",
         ran.warnings
     );
+}
+
+#[test]
+fn mcp_client_greets_servers_that_know_only_the_handshake() {
+    let check = |odd: &str| {
+        let ran = McpTeam::odd(odd).run(vec![call("a"), done()]);
+        assert_eq!(
+            (ran.results(), ran.warnings),
+            (vec![format!(r#"{{"ok":true,"output":"{odd}: hi"}}"#)], vec![])
+        );
+    };
+    // Such that answer nothing before it, and such that end.
+    check("silent");
+    check("frail");
 }
 
 #[test]

@@ -39,7 +39,11 @@ fn mcp_client_results() {
     check("fails", r#"{"ok":false,"exit":null,"error":"no such row"}"#);
     check("refuses", r#"{"ok":false,"exit":null,"error":"it refuses: not today (-32602)"}"#);
     check("typed", r#"{"ok":true,"output":"{\"n\":[1,2]}"}"#);
-    check("asks", r#"{"ok":true,"output":"pinged yes, refused yes"}"#);
+    check("asks", r#"{"ok":true,"output":"pinged yes, refused yes yes"}"#);
+    check(
+        "linked",
+        r#"{"ok":true,"output":"see\n[resource a at file:///a]\n[image image/png, about 3 bytes, not shown]\nall of it"}"#,
+    );
     // What it says is nobody's word, not even that it is an object.
     check("bare", r#"{"ok":false,"exit":null,"error":"the server's result is no object"}"#);
     // One that asks without end is heard all the same.
@@ -55,6 +59,30 @@ fn mcp_client_results() {
     assert!(ran.results()[0].contains("argument `text` is missing"), "{:?}", ran.results());
     assert!(ran.results()[1].contains("must be of type string"));
     assert!(ran.results()[2].contains("has no argument `more`"));
+}
+
+#[test]
+fn mcp_client_hostile_servers() {
+    let check = |odd: &str, expected: &str| {
+        let ran = McpTeam::odd(odd).run(vec![call("a"), done()]);
+        assert_eq!(ran.results(), [expected], "{odd}");
+        ran
+    };
+    // An answer to something else is none, and the first one counts.
+    check("wrong", r#"{"ok":false,"exit":null,"error":"no answer came within 1 s"}"#);
+    check("twice", r#"{"ok":true,"output":"first"}"#);
+    let ran = check("storm", r#"{"ok":true,"output":"storm: hi"}"#);
+    let [warning] = ran.warnings.as_slice() else { panic!("{:?}", ran.warnings) };
+    assert!(
+        warning
+            .ends_with(" asked for `elicitation/create`, which nobody answers here: its tools may do less")
+    );
+    let setup = McpTeam::naming("[{name: echo, path: echo.sh, args: [endless]}]");
+    let ran = setup.run(vec![call("a"), call("a"), done()]);
+    let long = r#"{"ok":false,"exit":null,"error":"it sent a message that is too long"}"#;
+    assert_eq!(ran.results(), [long, long]);
+    let ran = McpTeam::odd("big").run(vec![call("a"), done()]);
+    assert!(ran.results()[0].len() < 100_000 && ran.results()[0].contains("truncated_bytes"));
 }
 
 #[test]

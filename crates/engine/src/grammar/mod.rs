@@ -27,7 +27,7 @@ use toktrie::TokEnv;
 use cache::{Compiled, GrammarCache};
 pub(crate) use constraint::Constraint;
 pub(crate) use gbnf::to_lark;
-pub use schema::{SchemaError, loosened, violation};
+pub use schema::{SchemaError, loosened, mismatch, violation};
 
 use crate::chat::Turn;
 use crate::request::{Tool, ToolChoice};

@@ -49,7 +49,7 @@ use serde_json::{Value, json};
 use document::Document;
 pub(super) use document::child;
 pub(super) use loosen::loosen;
-pub use loosen::{loosened, violation};
+pub use loosen::{loosened, mismatch, violation};
 use read::Reader;
 use shape::{Object, Schema, Shape};
 

@@ -1,40 +1,47 @@
-//! One server: how it is greeted, what tools it has, what a call of one gives.
+//! One server: how it is started, what it offers, what a call gives.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
+use super::greeting::{Greeting, Probed, handshake, probe};
 use super::http::Http;
+use super::offer::ListedTool;
+use super::protocol::is_modern;
 use super::rpc::{Failure, Link, Wire};
-use super::{Server, Transport, Way, offer, printable, stdio};
+use super::{Server, Transport, Way, content, headers, offer, printable, resources, stdio};
 use crate::error::chain;
 use crate::sandbox::{Sandbox, Service};
 use crate::types::ToolResult;
 
-/// The version that is asked for, and those that are understood.
-const VERSION: &str = "2025-06-18";
-const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", VERSION, "2025-11-25"];
 /// Most time to start and be greeted, and again to tell the tools; more if calls are given more.
 const START: Duration = Duration::from_secs(30);
-/// Most pages of a list of tools.
+/// Most pages of a list.
 const PAGES: usize = 64;
-/// Most bytes of a result that are kept.
-const KEPT_BYTES: usize = 1 << 20;
+/// How often a server may put off the result of a call.
+const ROUNDS: usize = 8;
 
 /// A server that was started.
 pub struct Client {
     link: Arc<Link>,
     /// What it calls itself.
     pub version: String,
+    /// What is known of its tools, by its names for them.
+    tools: BTreeMap<String, ListedTool>,
+    /// Whether [`resources::READ`] is ours, and no tool of the server.
+    reads: bool,
+    /// Held while a session is begun anew.
+    renewing: Mutex<()>,
     /// Ends with this; `None` = it is no program of ours.
     _service: Option<Service>,
 }
 
 /// What a server offers, and what is odd about it.
 pub struct Catalog {
-    pub tools: Vec<Value>,
+    pub tools: Vec<ListedTool>,
     pub remarks: Vec<String>,
 }
 
@@ -62,21 +69,41 @@ impl Client {
         let limit = START.max(server.timeout);
         match &server.way {
             Way::Program(words) => {
-                let started = stdio::start(words, &given, server.network, &secrets, sandbox);
-                let (link, service) = started.map_err(|error| Failure::Broken(chain(&error)))?;
-                Client::greet(link, Some(service), limit, stopped)
+                let start = || {
+                    let started = stdio::start(words, &given, server.network, &secrets, sandbox);
+                    started.map_err(|error| Failure::Broken(chain(&error)))
+                };
+                let (link, service) = start()?;
+                match probe(&link, limit, stopped) {
+                    // Some legacy servers end when something comes before the handshake.
+                    Err(Failure::Broken(_)) => {
+                        drop((link, service));
+                        let (link, service) = start()?;
+                        Client::open(link, Some(service), Probed::Legacy(None), limit, stopped)
+                    }
+                    Err(failure) => Err(failure),
+                    Ok(probed) => Client::open(link, Some(service), probed, limit, stopped),
+                }
             }
             Way::Http { url, transport } => {
                 let link = || Link::new(Wire::Http(Http::new(url, given.clone())), &secrets);
                 let older = || {
                     let link = link();
                     Http::open(&link, limit, stopped)?;
-                    Client::greet(link, None, limit, stopped)
+                    Client::open(link, None, Probed::Legacy(None), limit, stopped)
+                };
+                let newer = || {
+                    let link = link();
+                    let probed = match probe(&link, limit, stopped) {
+                        Err(Failure::Broken(_)) => Probed::Legacy(None),
+                        probed => probed?,
+                    };
+                    Client::open(link, None, probed, limit, stopped)
                 };
                 match transport {
                     Some(Transport::Sse) => older(),
-                    Some(Transport::StreamableHttp) => Client::greet(link(), None, limit, stopped),
-                    None => match Client::greet(link(), None, limit, stopped) {
+                    Some(Transport::StreamableHttp) => newer(),
+                    None => match newer() {
                         // So a server answers that knows only the older transport.
                         Err(Failure::Status { status: 400 | 404 | 405, .. }) => older(),
                         greeted => greeted,
@@ -86,83 +113,181 @@ impl Client {
         }
     }
 
-    fn greet(
+    /// Greets a server, if that is needed, and asks what it offers.
+    fn open(
         link: Arc<Link>,
         service: Option<Service>,
+        probed: Probed,
         limit: Duration,
         stopped: &dyn Fn() -> bool,
     ) -> Result<(Self, Catalog), Failure> {
-        let mut client = Client { link, version: String::new(), _service: service };
-        let hello = json!({
-            "protocolVersion": VERSION,
-            "capabilities": {},
-            "clientInfo": {"name": "alara", "version": env!("CARGO_PKG_VERSION")},
-        });
-        let greeting = client.link.request("initialize", &hello, limit, stopped);
-        let greeting = greeting.map_err(|failure| client.with_junk(failure))?;
-        let version = greeting["protocolVersion"].as_str().unwrap_or_default();
-        if !VERSIONS.contains(&version) {
-            let version = printable(version);
-            let reason = format!(
-                "it speaks version `{version}` of the protocol, which is none of {}",
-                VERSIONS.join(", ")
-            );
-            return Err(Failure::Broken(reason));
+        let mut client = Client {
+            link,
+            version: String::new(),
+            tools: BTreeMap::new(),
+            reads: false,
+            renewing: Mutex::default(),
+            _service: service,
+        };
+        let greeting = match probed {
+            Probed::Modern(greeting) => greeting,
+            Probed::Legacy(late) => {
+                let greeting = handshake(&client.link, late, limit, stopped);
+                greeting.map_err(|failure| client.with_junk(failure))?
+            }
+        };
+        client.version = greeting.version.clone();
+        let catalog = client.offers(&greeting, limit, stopped)?;
+        if is_modern(client.link.version()) && greeting.capabilities["tools"]["listChanged"] == true {
+            client.link.subscribe();
         }
-        if let Some(http) = client.link.http() {
-            http.agree(version);
-        }
-        let word = |key: &str| greeting["serverInfo"][key].as_str().map(printable).unwrap_or_default();
-        client.version = format!("{} {}", word("name"), word("version")).trim().to_owned();
-        // Some servers answer nothing before they have heard this.
-        if let Some(sent) = client.link.notify("notifications/initialized", &json!({})) {
-            let _ = sent.join();
-        }
-        let mut catalog = Catalog { tools: Vec::new(), remarks: Vec::new() };
-        if greeting["capabilities"].get("tools").is_some() {
-            client.list(limit, stopped, &mut catalog)?;
-        } else {
-            catalog.remarks.push("it offers no tools".to_owned());
-        }
-        if let Some(junk) = client.link.first_junk() {
-            let message = "it prints on standard output what is no message of the protocol, where it should use standard error";
-            catalog.remarks.push(format!("{message}: {junk}"));
-        }
+        client.tools = catalog.tools.iter().map(|tool| (tool.name.clone(), tool.clone())).collect();
         Ok((client, catalog))
     }
 
-    fn list(
-        &self,
+    /// What the server offers: its tools, and one that reads its resources if it has any.
+    fn offers(
+        &mut self,
+        greeting: &Greeting,
         limit: Duration,
         stopped: &dyn Fn() -> bool,
-        catalog: &mut Catalog,
-    ) -> Result<(), Failure> {
+    ) -> Result<Catalog, Failure> {
+        let mut remarks = Vec::new();
+        let has = |kind: &str| greeting.capabilities.get(kind).is_some();
+        let mut tools = Vec::new();
+        if has("tools") {
+            let whole =
+                self.list("tools", "tools/list", (PAGES, offer::MOST_TOOLS), limit, stopped, &mut tools)?;
+            if !whole {
+                remarks.push("its list of tools has no end: what came so far is taken".to_owned());
+            }
+        } else if !has("resources") {
+            remarks.push("it offers no tools".to_owned());
+        }
+        let own = tools.iter().any(|tool| tool["name"] == resources::READ);
+        if has("resources") && !own {
+            // What it fails to tell now, it may tell when it is read.
+            let (mut found, mut patterns) = (Vec::new(), Vec::new());
+            let first = (1, resources::SHOWN);
+            let _ = self.list("resources", "resources/list", first, limit, stopped, &mut found);
+            let listed = "resources/templates/list";
+            let _ = self.list("resourceTemplates", listed, first, limit, stopped, &mut patterns);
+            tools.insert(0, resources::tool(&found, &patterns));
+            self.reads = true;
+        }
+        let over_http = self.link.http().is_some() && is_modern(self.link.version());
+        let tools = offer::read(&tools, over_http, &mut remarks);
+        if let Some(junk) = self.link.first_junk() {
+            let message = "it prints on standard output what is no message of the protocol, where it should use standard error";
+            remarks.push(format!("{message}: {junk}"));
+        }
+        Ok(Catalog { tools, remarks })
+    }
+
+    /// Adds what stands under `key` on at most so many pages of a list, until there are more than
+    /// so many.
+    /// Returns whether that was all that is wanted.
+    fn list(
+        &self,
+        key: &str,
+        method: &'static str,
+        (pages, most): (usize, usize),
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+        found: &mut Vec<Value>,
+    ) -> Result<bool, Failure> {
         let begun = Instant::now();
         let mut cursor = Value::Null;
-        for _ in 0..PAGES {
+        for _ in 0..pages {
             if begun.elapsed() > limit {
                 return Err(Failure::Timeout(limit));
             }
             let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
-            let mut page = self.link.request("tools/list", &params, limit, stopped)?;
-            match page.get_mut("tools").map(Value::take) {
-                Some(Value::Array(tools)) => catalog.tools.extend(tools),
-                _ => return Err(Failure::Broken("its list of tools is none".to_owned())),
+            let mut page = self.request(method, &params, &[], limit, stopped)?;
+            match page.get_mut(key).map(Value::take) {
+                Some(Value::Array(items)) => found.extend(items),
+                _ => return Err(Failure::Broken(format!("its list of {key} is none"))),
             }
-            if catalog.tools.len() > offer::MOST_TOOLS {
-                return Ok(());
+            if found.len() > most {
+                return Ok(true);
             }
             let next = page["nextCursor"].take();
             if next.is_null() {
-                return Ok(());
+                return Ok(true);
             }
             if next == cursor {
                 break;
             }
             cursor = next;
         }
-        catalog.remarks.push("its list of tools has no end: what came so far is taken".to_owned());
-        Ok(())
+        Ok(false)
+    }
+
+    /// Asks, in a new session if the old one is over.
+    fn request(
+        &self,
+        method: &'static str,
+        params: &Value,
+        more: &[(String, String)],
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Value, Failure> {
+        let session = self.link.http().and_then(Http::session);
+        let begun = Instant::now();
+        match self.link.request(method, params.clone(), more, limit, stopped) {
+            // So a legacy server says that it has forgotten the session; it did nothing else.
+            Err(Failure::Status { status: 404, .. }) if session.is_some() => {
+                self.renew(session.as_deref(), limit, stopped)?;
+                let left = limit.saturating_sub(begun.elapsed());
+                self.link.request(method, params.clone(), more, left, stopped)
+            }
+            reply => reply,
+        }
+    }
+
+    /// Begins a new session, unless another thread has.
+    fn renew(
+        &self,
+        session: Option<&str>,
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<(), Failure> {
+        let _alone = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.link.http() {
+            Some(http) if http.session().as_deref() == session => http.forget(),
+            _ => return Ok(()),
+        }
+        handshake(&self.link, None, limit, stopped).map(drop)
+    }
+
+    /// The whole result of a request, which a modern server may put off.
+    fn result(
+        &self,
+        method: &'static str,
+        mut params: Value,
+        more: &[(String, String)],
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Value, Failure> {
+        let begun = Instant::now();
+        for _ in 0..ROUNDS {
+            let left = limit.saturating_sub(begun.elapsed());
+            let mut result = self.request(method, &params, more, left, stopped)?;
+            let kind = result.get("resultType").filter(|_| is_modern(self.link.version())).cloned();
+            match kind.as_ref().map_or(Some("complete"), Value::as_str) {
+                Some("complete") => return Ok(result),
+                Some("input_required") if is_empty(&result["inputRequests"]) => {
+                    // Back as it came, to be asked again.
+                    params["requestState"] = result["requestState"].take();
+                }
+                Some("input_required") => return Err(Failure::Broken(wanted(&result["inputRequests"]))),
+                _ => {
+                    let kind = printable(&kind.unwrap_or_default().to_string());
+                    return Err(Failure::Broken(format!("its result is of the unknown type {kind}")));
+                }
+            }
+        }
+        Err(Failure::Broken(format!("it has put off its result {ROUNDS} times")))
     }
 
     /// Says so if that may be why.
@@ -184,16 +309,51 @@ impl Client {
         limit: Duration,
         stopped: &dyn Fn() -> bool,
     ) -> ToolResult {
-        let params = json!({"name": tool, "arguments": arguments});
-        match self.link.request("tools/call", &params, limit, stopped) {
-            Ok(result) => typed(result),
-            Err(failure) => ToolResult::failed(failure.to_string()),
+        if self.reads && tool == resources::READ {
+            return self.read(arguments, limit, stopped).unwrap_or_else(|failure| failed(&failure));
         }
+        let known = self.tools.get(tool);
+        let more = headers::mirrored(known.map_or(&[], |tool| &tool.mirrors), arguments);
+        let params = json!({"name": tool, "arguments": arguments});
+        match self.result("tools/call", params, &more, limit, stopped) {
+            Ok(result) => content::called(result, known.and_then(|tool| tool.output.as_ref())),
+            Err(failure) => failed(&failure),
+        }
+    }
+
+    /// Reads a resource, or lists all.
+    fn read(
+        &self,
+        arguments: &Map<String, Value>,
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<ToolResult, Failure> {
+        if let Some(uri) = arguments.get("uri") {
+            let result = self.result("resources/read", json!({"uri": uri}), &[], limit, stopped)?;
+            return Ok(content::read(&result));
+        }
+        let (mut found, mut patterns) = (Vec::new(), Vec::new());
+        let all = (PAGES, usize::MAX);
+        let whole = self.list("resources", "resources/list", all, limit, stopped, &mut found)?;
+        // A server without patterns may not know the question.
+        let listed = "resources/templates/list";
+        match self.list("resourceTemplates", listed, all, limit, stopped, &mut patterns) {
+            Ok(_) | Err(Failure::Refused(_)) => {}
+            Err(failure) => return Err(failure),
+        }
+        let (text, dropped_bytes) = content::kept(resources::listed(&found, &patterns, usize::MAX));
+        let note = if whole { "" } else { "the list has no end: these came first" };
+        Ok(ToolResult { dropped_bytes, note: note.to_owned(), ..ToolResult::succeeded(text) })
     }
 
     /// Whether the server has reported since the last time that its tools have changed.
     pub fn has_changed(&self) -> bool {
         self.link.changed.swap(false, Ordering::Relaxed)
+    }
+
+    /// What the server has asked of us since the last time, and was refused.
+    pub fn refused(&self) -> BTreeSet<&'static str> {
+        self.link.refused()
     }
 }
 
@@ -203,94 +363,25 @@ impl Drop for Client {
     }
 }
 
-/// The result of a call: what is structured as it is, else the texts; of everything else, what it
-/// was.
-fn typed(mut result: Value) -> ToolResult {
-    if !result.is_object() {
-        return ToolResult::failed("the server's result is no object");
-    }
-    let blocks = result["content"].take();
-    let blocks = blocks.as_array().map(Vec::as_slice).unwrap_or_default();
-    let texts: Vec<String> = blocks.iter().map(text).collect();
-    let mut text = texts.join("\n");
-    let size = text.len();
-    text.truncate(text.floor_char_boundary(KEPT_BYTES));
-    let dropped_bytes = (size - text.len()) as u64;
-    if result["isError"] == true {
-        let error =
-            if text.trim().is_empty() { "the tool failed and does not say why".to_owned() } else { text };
-        return ToolResult { dropped_bytes, ..ToolResult::failed(error) };
-    }
-    let structured = result["structuredContent"].take();
-    if !structured.is_null() && structured.to_string().len() <= KEPT_BYTES {
-        return ToolResult::succeeded(structured);
-    }
-    ToolResult { dropped_bytes, ..ToolResult::succeeded(text.trim_end_matches(['\n', '\r'])) }
+fn failed(failure: &Failure) -> ToolResult {
+    ToolResult::failed(failure.to_string())
 }
 
-/// A block of content as a text.
-fn text(block: &Value) -> String {
-    let part = |key: &str| block[key].as_str().unwrap_or_default();
-    let resource = &block["resource"];
-    let bytes = |data: &Value| data.as_str().map_or(0, |data| data.len() / 4 * 3);
-    match part("type") {
-        "text" => part("text").to_owned(),
-        "resource" if resource["text"].is_string() => {
-            resource["text"].as_str().unwrap_or_default().to_owned()
-        }
-        "resource" => {
-            let uri = printable(resource["uri"].as_str().unwrap_or_default());
-            format!("[resource {uri}, about {} bytes, not shown]", bytes(&resource["blob"]))
-        }
-        "resource_link" => format!("[resource {} at {}]", printable(part("name")), printable(part("uri"))),
-        kind @ ("image" | "audio") => {
-            format!(
-                "[{kind} {}, about {} bytes, not shown]",
-                printable(part("mimeType")),
-                bytes(&block["data"])
-            )
-        }
-        kind => format!("[content of the unknown type {}, not shown]", printable(kind)),
-    }
+fn is_empty(requests: &Value) -> bool {
+    requests.as_object().is_none_or(Map::is_empty)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_of_every_kind() {
-        let check = |result: Value, ok: bool, expected: Value| {
-            let typed = typed(result.clone());
-            let found = if ok { typed.output.clone() } else { typed.error.clone().into() };
-            assert_eq!((typed.ok, found), (ok, expected), "{result}");
-        };
-        let text = |text: &str| json!({"type": "text", "text": text});
-        check(json!({"content": [text("a"), text("b")]}), true, json!("a\nb"));
-        check(json!({"content": []}), true, json!(""));
-        check(json!({}), true, json!(""));
-        for odd in [json!(null), json!("x"), json!([1])] {
-            check(odd, false, json!("the server's result is no object"));
-        }
-        check(json!({"content": [text("{\"n\":1}")], "structuredContent": {"n": 1}}), true, json!({"n": 1}));
-        check(json!({"content": [text("no such row")], "isError": true}), false, json!("no such row"));
-        check(json!({"isError": true}), false, json!("the tool failed and does not say why"));
-        let image = json!({"type": "image", "mimeType": "image/png", "data": "AAAABBBB"});
-        check(json!({"content": [image]}), true, json!("[image image/png, about 6 bytes, not shown]"));
-        let resource = |resource: Value| json!({"content": [{"type": "resource", "resource": resource}]});
-        check(resource(json!({"uri": "file:///a", "text": "all of it"})), true, json!("all of it"));
-        check(
-            resource(json!({"uri": "file:///a", "blob": "AAAA"})),
-            true,
-            json!("[resource file:///a, about 3 bytes, not shown]"),
-        );
-        let link = json!({"type": "resource_link", "name": "a\nb", "uri": "file:///a"});
-        check(
-            json!({"content": [link, {"type": "x"}]}),
-            true,
-            json!("[resource a b at file:///a]\n[content of the unknown type x, not shown]"),
-        );
-        let long = typed(json!({"content": [text(&"é".repeat(KEPT_BYTES))]}));
-        assert_eq!((long.output_text().len(), long.dropped_bytes), (KEPT_BYTES, KEPT_BYTES as u64));
-    }
+/// What a server wants of the user or the client before it goes on.
+fn wanted(requests: &Value) -> String {
+    let one = |request: &Value| {
+        let words = [&request["params"]["message"], &request["params"]["url"]];
+        let words = words.iter().filter_map(|word| word.as_str()).collect::<Vec<_>>().join(" ");
+        let method = request["method"].as_str().unwrap_or_default();
+        if words.is_empty() { method.to_owned() } else { format!("{method} ({words})") }
+    };
+    let all = requests.as_object().into_iter().flat_map(Map::values).map(one).collect::<Vec<_>>();
+    format!(
+        "it asks for more before it goes on, and nobody answers that here: {}",
+        printable(&all.join(", "))
+    )
 }

@@ -3,17 +3,20 @@
 //! Over the older transport the server's messages come as one stream of events, which first names
 //! the address for ours.
 
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body};
 
 use super::printable;
-use super::rpc::{Failure, Link, MOST, wait};
+use super::protocol::{Refusal, is_modern};
+use super::rpc::{Failure, LOOK, Link, MOST, wait};
 use crate::model::endpoint::{is_loopback, sse};
 
 const CONNECT: Duration = Duration::from_secs(10);
@@ -24,8 +27,9 @@ const LEAVE: Duration = Duration::from_secs(1);
 const UNDER_WAY: usize = 64;
 /// The header in which a server names the session, and we name it again.
 const SESSION: &str = "Mcp-Session-Id";
-/// The header that names the protocol's version, once it is agreed on.
-const VERSION: &str = "MCP-Protocol-Version";
+/// How long to wait before a stream that broke off is asked to go on: unless it says, and at least.
+const RESUME: Duration = Duration::from_secs(1);
+const RESUME_AT_LEAST: Duration = Duration::from_millis(50);
 
 /// An address, and what is sent there.
 pub struct Http {
@@ -37,11 +41,24 @@ pub struct Http {
 #[derive(Default)]
 struct Connection {
     session: Option<String>,
-    version: Option<String>,
     /// Where messages go, if the server named it in its stream.
     post_to: Option<String>,
-    /// What reads the stream.
+    /// What reads the stream of what the server says unasked.
     stream: Option<Agent>,
+    /// What requests whose answers are awaited go through.
+    under_way: HashMap<u64, Agent>,
+}
+
+/// A message to send.
+pub struct Post {
+    pub message: String,
+    /// Those of the protocol.
+    pub headers: Vec<(String, String)>,
+    /// That of the request, if it is one.
+    pub id: Option<u64>,
+    /// Whether its answer may begin a session.
+    pub opens: bool,
+    pub limit: Duration,
 }
 
 impl Http {
@@ -53,9 +70,22 @@ impl Http {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this version of the protocol is spoken.
-    pub fn agree(&self, version: &str) {
-        self.state().version = Some(version.to_owned());
+    /// The session that a legacy server has begun.
+    pub fn session(&self) -> Option<String> {
+        self.state().session.clone()
+    }
+
+    /// The session is over.
+    pub fn forget(&self) {
+        self.state().session = None;
+    }
+
+    /// Nobody waits for the answer to this request any more: its connection is closed.
+    pub fn abandon(&self, id: u64) {
+        let agent = self.state().under_way.remove(&id);
+        if let Some(agent) = agent {
+            agent.shutdown();
+        }
     }
 
     /// Connections of their own, so that they can be closed without others.
@@ -76,30 +106,26 @@ impl Http {
         config.build().new_agent()
     }
 
-    /// All headers of a request.
-    fn all_headers(&self) -> Vec<(String, String)> {
-        let state = self.state();
-        let session = state.session.iter().map(|session| (SESSION.to_owned(), session.clone()));
-        let version = state.version.iter().map(|version| (VERSION.to_owned(), version.clone()));
-        self.headers.iter().cloned().chain(session).chain(version).collect()
+    /// All headers of a request: those of the file, of the session, of the protocol.
+    fn all_headers(&self, own: &[(String, String)], opens: bool) -> Vec<(String, String)> {
+        let session = self.state().session.clone().filter(|_| !opens);
+        let session = session.map(|session| (SESSION.to_owned(), session));
+        self.headers.iter().cloned().chain(session).chain(own.iter().cloned()).collect()
     }
 
     /// Sends a message, on a thread that takes what comes of it.
-    /// `id` is the request's, if it is one.
-    pub fn post(
-        link: &Arc<Link>,
-        message: String,
-        id: Option<u64>,
-        limit: Duration,
-    ) -> Option<JoinHandle<()>> {
+    pub fn post(link: &Arc<Link>, post: Post) -> Option<JoinHandle<()>> {
         // Each thread holds the link.
-        if id.is_none() && Arc::strong_count(link) > UNDER_WAY {
+        if post.id.is_none() && Arc::strong_count(link) > UNDER_WAY {
             return None;
         }
-        let own = link.clone();
+        let (own, id) = (link.clone(), post.id);
         let exchange = move || {
             let Some(http) = own.http() else { return };
-            let failure = http.exchange(&own, &message, limit).err();
+            let failure = http.exchange(&own, &post).err();
+            if let Some(id) = id {
+                http.state().under_way.remove(&id);
+            }
             if let Some(id) = id.filter(|_| failure.is_some() || http.state().post_to.is_none()) {
                 let failure = failure
                     .unwrap_or_else(|| Failure::Broken("its answer ended without a result".to_owned()));
@@ -115,30 +141,100 @@ impl Http {
         None
     }
 
-    fn exchange(&self, link: &Arc<Link>, message: &str, limit: Duration) -> Result<(), Failure> {
+    fn exchange(&self, link: &Arc<Link>, post: &Post) -> Result<(), Failure> {
+        let begun = Instant::now();
+        let agent = self.agent(Some(post.limit));
+        if let Some(id) = post.id {
+            self.state().under_way.insert(id, agent.clone());
+        }
         let url = self.state().post_to.clone().unwrap_or_else(|| self.url.clone());
-        let mut request = self.agent(Some(limit)).post(url).header("Content-Type", "application/json");
+        let mut request = agent.post(url).header("Content-Type", "application/json");
         request = request.header("Accept", "application/json, text/event-stream");
-        for (name, value) in self.all_headers() {
+        for (name, value) in self.all_headers(&post.headers, post.opens) {
             request = request.header(name, value);
         }
-        let broken = |error: ureq::Error| trouble(link, &error, limit);
-        let response = request.send(message).map_err(broken)?;
+        let broken = |error: ureq::Error| trouble(link, &error, post.limit);
+        let response = request.send(&post.message).map_err(broken)?;
         let response = accepted(link, response)?;
-        if let Some(session) = response.headers().get(SESSION).and_then(|value| value.to_str().ok()) {
-            self.state().session.get_or_insert_with(|| session.to_owned());
+        if post.opens {
+            let session = response.headers().get(SESSION).and_then(|value| value.to_str().ok());
+            self.state().session = session.map(str::to_owned);
         }
-        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
-        if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
-            return read(response, &mut |data| link.take(data)).map_err(|error| trouble(link, &error, limit));
+        if !is_stream(&response) {
+            let limited = response.into_body().into_with_config().limit(MOST as u64).lossy_utf8(true);
+            let text = limited.read_to_string().map_err(broken)?;
+            // The older transport says `Accepted`, or whatever it likes; its answers come
+            // otherwise.
+            if self.state().post_to.is_none() && !text.trim().is_empty() {
+                link.take(&text);
+            }
+            return Ok(());
         }
-        let limited = response.into_body().into_with_config().limit(MOST as u64).lossy_utf8(true);
-        let text = limited.read_to_string().map_err(broken)?;
-        // The older transport says `Accepted`, or whatever it likes; its answers come otherwise.
-        if self.state().post_to.is_none() && !text.trim().is_empty() {
-            link.take(&text);
+        self.follow(link, post, &agent, response, begun + post.limit)
+    }
+
+    /// Takes a stream of events until it ends.
+    /// A legacy server may break off, and go on from the last event when it is asked again.
+    fn follow(
+        &self,
+        link: &Arc<Link>,
+        post: &Post,
+        agent: &Agent,
+        mut response: Response<Body>,
+        end: Instant,
+    ) -> Result<(), Failure> {
+        let broken = |error: ureq::Error| trouble(link, &error, post.limit);
+        let awaited = || post.id.is_some_and(|id| link.awaits(id)) && Instant::now() < end;
+        let (mut last, mut retry) = (None, RESUME);
+        loop {
+            let mut events = sse::Events::default();
+            let ended = read(response, &mut events, &mut |data| link.take(data)).map_err(broken);
+            let (id, wait) = events.resume();
+            last = id.map(str::to_owned).or(last);
+            retry = wait.unwrap_or(retry).max(RESUME_AT_LEAST).min(post.limit);
+            let Some(last) = last.as_deref().filter(|_| !is_modern(link.version())) else { return ended };
+            let again = Instant::now() + retry;
+            while awaited() && Instant::now() < again {
+                std::thread::sleep(LOOK);
+            }
+            if !awaited() {
+                return ended;
+            }
+            let mut request = agent.get(&self.url).header("Accept", "text/event-stream");
+            request = request.header("Last-Event-ID", last);
+            for (name, value) in self.all_headers(&post.headers, false) {
+                request = request.header(name, value);
+            }
+            // Whatever it answers instead, the request itself was taken, and is not sent again.
+            match accepted(link, request.call().map_err(broken)?) {
+                Ok(next) if is_stream(&next) => response = next,
+                _ => return ended,
+            }
         }
-        Ok(())
+    }
+
+    /// Asks a modern server for what it has to tell unasked, as long as the link lasts.
+    /// A server that does not is none the worse.
+    pub fn subscribe(link: &Arc<Link>, message: String, headers: Vec<(String, String)>) {
+        let Some(http) = link.http() else { return };
+        let agent = http.agent(None);
+        http.state().stream = Some(agent.clone());
+        // Held weakly: the stream ends with the link, and must not keep it.
+        let reader = Arc::downgrade(link);
+        let mut request = agent.post(&http.url).header("Content-Type", "application/json");
+        request = request.header("Accept", "application/json, text/event-stream");
+        for (name, value) in http.all_headers(&headers, false) {
+            request = request.header(name, value);
+        }
+        let listen = move || {
+            let Some(response) = request.send(&message).ok().filter(is_stream) else { return };
+            let mut take = |data: &str| match reader.upgrade().filter(|link| !link.is_over()) {
+                Some(link) => link.take(data),
+                None => agent.clone().shutdown(),
+            };
+            let _ = read(response, &mut sse::Events::default(), &mut take);
+        };
+        let _ = thread().spawn(listen);
     }
 
     /// Opens the stream of the older transport, and waits for the address that it names.
@@ -171,13 +267,13 @@ impl Http {
         named: &Sender<Result<(), Failure>>,
     ) -> Result<(), Failure> {
         let mut request = agent.get(&self.url).header("Accept", "text/event-stream");
-        for (name, value) in self.all_headers() {
+        for (name, value) in self.all_headers(&[], false) {
             request = request.header(name, value);
         }
         let response = request.call().map_err(|error| trouble(link, &error, CONNECT))?;
         let response = accepted(link, response)?;
         let mut wrong = None;
-        let ended = read(response, &mut |data| {
+        let ended = read(response, &mut sse::Events::default(), &mut |data| {
             // Messages are objects; the address comes first.
             if self.state().post_to.is_some() || data.trim_start().starts_with('{') {
                 return link.take(data);
@@ -191,18 +287,18 @@ impl Http {
         ended.map_err(|error| trouble(link, &error, CONNECT))
     }
 
-    /// Ends the session.
-    pub fn close(&self) {
-        let (stream, session) = {
+    /// Ends the session, and all connections.
+    /// `headers` are those of the protocol.
+    pub fn close(&self, headers: &[(String, String)]) {
+        let (agents, session) = {
             let mut state = self.state();
-            (state.stream.take(), state.session.is_some())
+            let under_way = std::mem::take(&mut state.under_way).into_values();
+            (under_way.chain(state.stream.take()).collect::<Vec<_>>(), state.session.is_some())
         };
-        if let Some(stream) = stream {
-            stream.shutdown();
-        }
+        agents.into_iter().for_each(Agent::shutdown);
         if session {
             let mut request = self.agent(Some(LEAVE)).delete(&self.url);
-            for (name, value) in self.all_headers() {
+            for (name, value) in self.all_headers(headers, false) {
                 request = request.header(name, value);
             }
             // A server that does not care has said so.
@@ -227,6 +323,14 @@ fn accepted(link: &Link, mut response: Response<Body>) -> Result<Response<Body>,
     }
     let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
     let text = response.body_mut().with_config().limit(1 << 16).lossy_utf8(true).read_to_string();
+    // Modern servers explain themselves by an error of the protocol.
+    let body = text.as_deref().map(|text| serde_json::from_str::<Value>(&link.hidden(text)));
+    let refusal = body.ok().and_then(Result::ok).and_then(|body| Some(Refusal::read(body.get("error")?)));
+    if let Some(refusal) =
+        refusal.filter(|found| found.is_modern() || is_modern(link.version()) && found.code.is_some())
+    {
+        return Err(Failure::Refused(refusal));
+    }
     let words = printable(&link.hidden(&to.or(text.ok()).unwrap_or_default()));
     Err(Failure::Status { status, message: if words.is_empty() { words } else { format!(": {words}") } })
 }
@@ -239,10 +343,19 @@ fn trouble(link: &Link, error: &ureq::Error, limit: Duration) -> Failure {
     }
 }
 
+/// Whether what comes is a stream of events.
+fn is_stream(response: &Response<Body>) -> bool {
+    let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
 /// Gives the data of each event of a stream.
-fn read(response: Response<Body>, take: &mut dyn FnMut(&str)) -> Result<(), ureq::Error> {
+fn read(
+    response: Response<Body>,
+    events: &mut sse::Events,
+    take: &mut dyn FnMut(&str),
+) -> Result<(), ureq::Error> {
     let mut reader = response.into_body().into_with_config().limit(u64::MAX).reader();
-    let mut events = sse::Events::default();
     let mut buffer = vec![0; 1 << 14];
     let mut open = 0;
     loop {

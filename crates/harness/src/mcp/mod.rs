@@ -1,10 +1,12 @@
 //! Tools that other programs offer, by the Model Context Protocol
-//! (<https://modelcontextprotocol.io/specification/2025-06-18>).
+//! (<https://modelcontextprotocol.io/specification/2026-07-28>, and the versions before).
 //!
 //! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
 //! held against rules, traced.
-//! `offer` cleans what a server says about its tools.
-//! `client` speaks with one, over `rpc` and a program's pipes (`stdio`) or `http`.
+//! `offer` cleans what a server says about its tools, and `resources` makes one that reads them.
+//! `client` speaks with a server, over `rpc` and a program's pipes (`stdio`) or `http` (with
+//! `headers`), in the version of the protocol that `greeting` finds.
+//! `content` reads results.
 //! `team` reads a [`Server`] from a file.
 //! `run` starts each once a session, with consent.
 //!
@@ -12,8 +14,13 @@
 //! nothing down but its own tools.
 
 pub(crate) mod client;
+mod content;
+mod greeting;
+mod headers;
 mod http;
 pub(crate) mod offer;
+mod protocol;
+pub(crate) mod resources;
 pub(crate) mod rpc;
 mod stdio;
 

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use alara_engine::loosened;
 use serde_json::{Value, json};
 
+use super::headers::{self, Mirror};
 use super::printable;
+use crate::types::Effect;
 
 /// Most tools of one server.
 pub const MOST_TOOLS: usize = 128;
@@ -25,11 +27,18 @@ pub struct ListedTool {
     pub description: String,
     /// An object's schema, closed unless it says otherwise.
     pub parameters: Value,
+    /// What the server says that it does, which is nobody's word: it is told, and permits nothing.
+    pub effect: Effect,
+    /// The schema of what is structured in its results.
+    pub output: Option<Value>,
+    /// The arguments that are repeated in headers.
+    pub mirrors: Vec<Mirror>,
 }
 
 /// The tools of a server's list that can be used, by name.
 /// What is odd about the others goes to `remarks`.
-pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<ListedTool> {
+/// `with_headers` if calls of them repeat arguments in headers.
+pub fn read(tools: &[Value], with_headers: bool, remarks: &mut Vec<String>) -> Vec<ListedTool> {
     if tools.len() > MOST_TOOLS {
         remarks.push(format!("it offers more than {MOST_TOOLS} tools: only the first ones are taken"));
     }
@@ -58,13 +67,26 @@ pub fn read(tools: &[Value], remarks: &mut Vec<String>) -> Vec<ListedTool> {
             ));
             continue;
         }
-        let text = [&tool["description"], &tool["title"]].into_iter().find_map(Value::as_str);
+        let mirrors = if with_headers { headers::read(&parameters) } else { Ok(Vec::new()) };
+        let mirrors = match mirrors {
+            Ok(mirrors) => mirrors,
+            Err(reason) => {
+                remarks.push(format!("its tool `{shown}` is left out: {}", printable(&reason)));
+                continue;
+            }
+        };
+        let annotations = &tool["annotations"];
+        let text =
+            [&tool["description"], &tool["title"], &annotations["title"]].into_iter().find_map(Value::as_str);
         let description = bounded(text.unwrap_or_default().trim(), DESCRIPTION_BYTES);
         if found.contains_key(name) {
             remarks.push(format!("it offers two tools `{shown}`: the first one counts"));
             continue;
         }
-        found.insert(name.to_owned(), ListedTool { name: name.to_owned(), description, parameters });
+        let effect = if annotations["readOnlyHint"] == true { Effect::Read } else { Effect::Write };
+        let output = tool.get("outputSchema").filter(|schema| schema.to_string().len() <= SCHEMA_BYTES);
+        let (name, output) = (name.to_owned(), output.cloned());
+        found.insert(name.clone(), ListedTool { name, description, parameters, effect, output, mirrors });
     }
     found.into_values().collect()
 }
@@ -113,7 +135,7 @@ mod tests {
 
     fn read_one(tool: Value) -> (Option<ListedTool>, Vec<String>) {
         let mut remarks = Vec::new();
-        (read(&[tool], &mut remarks).pop(), remarks)
+        (read(&[tool], true, &mut remarks).pop(), remarks)
     }
 
     #[test]
@@ -155,6 +177,20 @@ mod tests {
             json!({"type": "object", "properties": {"a": {"enum": ["x".repeat(SCHEMA_BYTES)]}}}),
             "at most 16384",
         );
+    }
+
+    #[test]
+    fn what_servers_say_beside() {
+        let check = |tool: Value, effect: Effect, description: &str| {
+            let offer = read_one(tool).0.unwrap();
+            assert_eq!((offer.effect, offer.description.as_str()), (effect, description));
+        };
+        check(json!({"name": "t", "annotations": {"readOnlyHint": true, "title": "A"}}), Effect::Read, "A");
+        check(json!({"name": "t", "title": "B", "annotations": {"readOnlyHint": "yes"}}), Effect::Write, "B");
+        check(json!({"name": "t", "description": "C", "title": "B"}), Effect::Write, "C");
+        let header = json!({"type": "object", "properties": {"a": {"type": "number", "x-mcp-header": "A"}}});
+        let (offer, remarks) = read_one(json!({"name": "t", "inputSchema": header}));
+        assert!(offer.is_none() && remarks[0].contains("`x-mcp-header` of `a`"), "{remarks:?}");
     }
 
     #[test]

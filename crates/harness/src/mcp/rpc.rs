@@ -1,9 +1,9 @@
 //! JSON-RPC 2.0 with a server: requests that wait for their answers, whatever carries the messages.
 //!
-//! This module must not know what the messages are about.
-//! A server may send requests too: a `ping` is answered, others are not served.
+//! This module must not know what the results mean.
+//! A legacy server may send requests too: a `ping` is answered, others are not served.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, TrySendError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::http::Http;
-use super::printable;
+use super::http::{Http, Post};
+use super::protocol::{Refusal, is_modern, meta};
+use super::{headers, printable};
 
 /// Most bytes of one message.
 pub const MOST: usize = 16 << 20;
 /// How often a waiting request looks whether it must end.
-const LOOK: Duration = Duration::from_millis(20);
+pub const LOOK: Duration = Duration::from_millis(20);
 /// How long a server may take to hear what it need not answer.
 const HEAR: Duration = Duration::from_secs(10);
 /// Longest id of a server's request that is answered.
@@ -28,6 +29,8 @@ const MOST_JUNK: u64 = 1000;
 /// Shortest secret that is looked for in what a server says.
 const SHORTEST_SECRET: usize = 6;
 const NO_SUCH_METHOD: i64 = -32601;
+/// What a server may want of a client that can do it, and is refused here.
+const WANTS: [&str; 3] = ["elicitation/create", "roots/list", "sampling/createMessage"];
 
 /// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +45,7 @@ pub enum Failure {
     #[error("it answers {status}{message}")]
     Status { status: u16, message: String },
     #[error("it refuses: {0}")]
-    Refused(String),
+    Refused(Refusal),
 }
 
 /// What carries messages to the server.
@@ -60,6 +63,8 @@ pub struct Link {
     wire: Wire,
     waiting: Mutex<HashMap<u64, Sender<Reply>>>,
     next: AtomicU64,
+    /// The version of the protocol that is spoken; empty until that is agreed on.
+    version: Mutex<&'static str>,
     /// Why it is over.
     broken: Mutex<Option<String>>,
     /// Secrets that the server gets and should not repeat.
@@ -68,6 +73,15 @@ pub struct Link {
     first_junk: Mutex<Option<String>>,
     /// The server has reported that its tools have changed.
     pub changed: AtomicBool,
+    /// What the server has asked for in vain.
+    refused: Mutex<BTreeSet<&'static str>>,
+}
+
+/// A request that was sent.
+pub struct Pending {
+    id: u64,
+    method: &'static str,
+    answer: Receiver<Reply>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -82,52 +96,126 @@ impl Link {
             wire,
             waiting: Mutex::default(),
             next: AtomicU64::new(1),
+            version: Mutex::default(),
             broken: Mutex::default(),
             secrets,
             junk: AtomicU64::new(0),
             first_junk: Mutex::default(),
             changed: AtomicBool::new(false),
+            refused: Mutex::default(),
         })
     }
 
+    /// From now on this version of the protocol is spoken.
+    pub fn speak(&self, version: &'static str) {
+        *locked(&self.version) = version;
+    }
+
+    pub fn version(&self) -> &'static str {
+        *locked(&self.version)
+    }
+
     /// Asks, and waits for the answer: at most so long, and only until `stopped`.
-    /// Then the server gets a message that nobody waits any more.
+    /// Then the server gets to know that nobody waits any more.
+    /// `more` are headers of its own, where there are any.
     pub fn request(
         self: &Arc<Self>,
-        method: &str,
-        params: &Value,
+        method: &'static str,
+        params: Value,
+        more: &[(String, String)],
         limit: Duration,
         stopped: &dyn Fn() -> bool,
     ) -> Reply {
+        let pending = self.begin(method, params, more, limit);
+        self.reply(&pending, limit, stopped)
+    }
+
+    /// Asks without waiting; what carries the answer is given up after `limit`.
+    pub fn begin(
+        self: &Arc<Self>,
+        method: &'static str,
+        mut params: Value,
+        more: &[(String, String)],
+        limit: Duration,
+    ) -> Pending {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = channel();
+        let pending = Pending { id, method, answer };
         locked(&self.waiting).insert(id, sender);
         // After that: whatever breaks it later fails this request too.
         if let Some(reason) = locked(&self.broken).clone() {
-            locked(&self.waiting).remove(&id);
-            return Err(Failure::Broken(reason));
+            self.answer(id, Err(Failure::Broken(reason)));
+            return pending;
         }
-        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), Some(id), limit);
-        let failure = match wait(&answer, limit, stopped) {
+        if is_modern(self.version()) {
+            params["_meta"] = meta(self.version());
+        }
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send(&message, more, Some(id), limit);
+        pending
+    }
+
+    /// Waits for the answer to what was asked, as [`Link::request`] does.
+    pub fn reply(self: &Arc<Self>, pending: &Pending, limit: Duration, stopped: &dyn Fn() -> bool) -> Reply {
+        let failure = match wait(&pending.answer, limit, stopped) {
             Err(failure @ (Failure::Timeout(_) | Failure::Cancelled)) => failure,
             ended => return ended,
         };
+        let id = pending.id;
         locked(&self.waiting).remove(&id);
+        // A modern server over HTTP understands the end of the connection, and nothing else.
         // The first request must not be cancelled, says the protocol.
-        if method != "initialize" {
+        let is_first = ["initialize", "server/discover"].contains(&pending.method);
+        if !is_first && !(is_modern(self.version()) && self.http().is_some()) {
             self.notify("notifications/cancelled", &json!({"requestId": id, "reason": failure.to_string()}));
         }
+        if let Some(http) = self.http() {
+            http.abandon(id);
+        }
         Err(failure)
+    }
+
+    /// Waits as well, but goes on awaiting the answer if there is none yet.
+    pub fn wait_beside(
+        &self,
+        pending: &Pending,
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Value, Failure> {
+        wait(&pending.answer, limit, stopped)
+    }
+
+    /// Whether somebody still waits for the answer to this request.
+    pub fn awaits(&self, id: u64) -> bool {
+        locked(&self.waiting).contains_key(&id)
+    }
+
+    /// Asks a modern server to tell when its list of tools changes.
+    /// Nobody waits for an answer: there is none before the end.
+    pub fn subscribe(self: &Arc<Self>) {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let params = json!({"_meta": meta(self.version()), "notifications": {"toolsListChanged": true}});
+        let message = json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params});
+        match &self.wire {
+            Wire::Lines(_) => drop(self.send(&message, &[], None, HEAR)),
+            Wire::Http(_) => Http::subscribe(self, message.to_string(), self.headers(&message, &[])),
+        }
     }
 
     /// Says something that has no answer.
     /// What may be waited for ends when it has been sent.
     pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
-        self.send(&message, None, HEAR)
+        self.send(&message, &[], None, HEAR)
     }
 
-    fn send(self: &Arc<Self>, message: &Value, id: Option<u64>, limit: Duration) -> Option<JoinHandle<()>> {
+    fn send(
+        self: &Arc<Self>,
+        message: &Value,
+        more: &[(String, String)],
+        id: Option<u64>,
+        limit: Duration,
+    ) -> Option<JoinHandle<()>> {
         match &self.wire {
             Wire::Lines(lines) => {
                 if let Some(lines) = &*locked(lines) {
@@ -139,8 +227,27 @@ impl Link {
                 }
                 None
             }
-            Wire::Http(_) => Http::post(self, message.to_string(), id, limit),
+            Wire::Http(_) => {
+                let opens = message["method"] == "initialize";
+                let headers = self.headers(message, more);
+                Http::post(self, Post { message: message.to_string(), headers, id, opens, limit })
+            }
         }
+    }
+
+    /// The headers of the protocol for a message.
+    /// The handshake has none: there it is not yet known what is spoken.
+    fn headers(&self, message: &Value, more: &[(String, String)]) -> Vec<(String, String)> {
+        let version = self.version();
+        if version.is_empty() || message["method"] == "initialize" {
+            return Vec::new();
+        }
+        let mut headers = vec![(headers::VERSION.to_owned(), version.to_owned())];
+        if is_modern(version) {
+            headers.extend(headers::standard(message));
+            headers.extend(more.iter().cloned());
+        }
+        headers
     }
 
     /// Takes what the server says: a message, or several.
@@ -159,19 +266,24 @@ impl Link {
         let is_id = |id: &&Value| id.is_number() || id.as_str().is_some_and(|id| id.len() <= ID_BYTES);
         let id = message.get("id").filter(is_id).cloned();
         let method = message.get("method").and_then(Value::as_str);
+        if id.is_some() {
+            locked(&self.refused).extend(WANTS.iter().find(|wanted| method == Some(**wanted)));
+        }
         match (method, id) {
+            // Modern servers must not ask, and are not answered.
+            (Some(_), Some(_)) if is_modern(self.version()) => {}
             (Some("ping"), Some(id)) => {
-                self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), None, HEAR);
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), &[], None, HEAR);
             }
             (Some(method), Some(id)) => {
                 let error = json!({"code": NO_SUCH_METHOD, "message": format!("{} is not served", printable(method))});
-                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), None, HEAR);
+                self.send(&json!({"jsonrpc": "2.0", "id": id, "error": error}), &[], None, HEAR);
             }
             (Some("notifications/tools/list_changed"), None) => self.changed.store(true, Ordering::Relaxed),
             (Some(_), None) => {}
             (None, Some(id)) if message.get("result").is_some() || message.get("error").is_some() => {
                 let reply = match message.get("error") {
-                    Some(error) => Err(Failure::Refused(complaint(error))),
+                    Some(error) => Err(Failure::Refused(Refusal::read(error))),
                     None => Ok(message["result"].take()),
                 };
                 // An answer that nobody waits for any more came too late.
@@ -215,6 +327,11 @@ impl Link {
         }
     }
 
+    /// What the server has asked for since the last time, and was refused.
+    pub fn refused(&self) -> BTreeSet<&'static str> {
+        std::mem::take(&mut locked(&self.refused))
+    }
+
     /// Whether the server is gone, or given up.
     pub fn is_over(&self) -> bool {
         locked(&self.broken).is_some()
@@ -224,7 +341,7 @@ impl Link {
     pub fn close(&self) {
         match &self.wire {
             Wire::Lines(lines) => drop(locked(lines).take()),
-            Wire::Http(http) => http.close(),
+            Wire::Http(http) => http.close(&self.headers(&Value::Null, &[])),
         }
     }
 
@@ -258,15 +375,5 @@ pub fn wait<T>(
             }
             Err(RecvTimeoutError::Timeout) => {}
         }
-    }
-}
-
-/// What an error of the protocol says.
-fn complaint(error: &Value) -> String {
-    let message =
-        error.get("message").and_then(Value::as_str).map_or_else(|| error.to_string(), str::to_owned);
-    match error.get("code") {
-        Some(code) => format!("{} ({code})", printable(&message)),
-        None => printable(&message),
     }
 }

@@ -164,9 +164,12 @@ pub fn holder(team: &Team) -> String {
 
 /// What an answer is about: for a jinx that may change something its very first argument to the
 /// letter, otherwise the jinx.
+/// That another program's tool only reads is that program's word, and widens no answer.
 pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     match first_argument(jinx, arguments) {
-        Some(first) if jinx.effect == Effect::Write => format!("{}:{first}", jinx.name),
+        Some(first) if jinx.effect == Effect::Write || jinx.remote.is_some() => {
+            format!("{}:{first}", jinx.name)
+        }
         _ => jinx.name.clone(),
     }
 }

@@ -3,7 +3,7 @@
 
 use alara_harness::permission::Answer;
 use alara_harness::scratch::Scratch;
-use alara_harness::{Notice, Policy, Sandbox, Scripted, Session, Single, Team};
+use alara_harness::{Effect, Notice, Policy, Sandbox, Scripted, Session, Single, Team};
 
 use crate::progress::printable;
 use crate::ui;
@@ -37,7 +37,9 @@ fn connect(session: &Session, team: &Team) -> usize {
             });
             let typed = format!("{} {}", jinx.name, inputs.collect::<Vec<_>>().join(" "));
             let about = jinx.description.lines().next().unwrap_or_default();
-            ui::line(format!("  {typed:<32} {}", printable(about)).trim_end());
+            // So it says itself.
+            let reads = if jinx.effect == Effect::Read { " (reads only)" } else { "" };
+            ui::line(format!("  {typed:<32} {}{reads}", printable(about)).trim_end());
         }
     }
     failed + team.teams.iter().map(|team| connect(session, team)).sum::<usize>()

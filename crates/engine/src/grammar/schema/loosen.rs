@@ -51,9 +51,14 @@ pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError
 /// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody
 /// can tell.
 pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
-    let arguments = Value::Object(arguments.clone());
-    let validator = validator(parameters).ok()?;
-    let error = validator.iter_errors(&arguments).next()?;
+    mismatch(parameters, &Value::Object(arguments.clone()))
+}
+
+/// Why a value is not valid for a schema, the first reason and its place; `None` if it is, or if
+/// nobody can tell.
+pub fn mismatch(schema: &Value, value: &Value) -> Option<String> {
+    let validator = validator(schema).ok()?;
+    let error = validator.iter_errors(value).next()?;
     let place = error.instance_path().to_string();
     Some(if place.is_empty() { error.to_string() } else { format!("{place}: {error}") })
 }

@@ -1,7 +1,9 @@
 //! Server-sent events: bytes as they come to the data of events.
 //!
 //! Format: WHATWG HTML, section 9.2.6.
-//! Only `data` means anything here; comments keep a connection alive.
+//! Names of events mean nothing here; comments keep a connection alive.
+
+use std::time::Duration;
 
 /// Takes a stream apart that may be cut anywhere.
 #[derive(Debug, Default)]
@@ -16,6 +18,10 @@ pub(crate) struct Events {
     begun: bool,
     /// A comment or a field has been seen.
     any: bool,
+    /// The last event's `id`, from which a stream can go on.
+    id: Option<String>,
+    /// How long to wait before that.
+    retry: Option<Duration>,
 }
 
 impl Events {
@@ -39,6 +45,11 @@ impl Events {
         self.any
     }
 
+    /// From which event the stream can go on, if it says, and how long to wait before.
+    pub(crate) fn resume(&self) -> (Option<&str>, Option<Duration>) {
+        (self.id.as_deref().filter(|id| !id.is_empty()), self.retry)
+    }
+
     /// Takes note of a whole line; gives the event's data if it is the empty one that ends it.
     fn end_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
@@ -50,12 +61,13 @@ impl Events {
         }
         let (name, value) = line.split_once(':').unwrap_or((line, ""));
         self.any |= ["", "data", "event", "id", "retry"].contains(&name);
-        if name == "data" {
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match &mut self.data {
-                Some(data) => *data += &format!("\n{value}"),
-                None => self.data = Some(value.to_owned()),
-            }
+        let value = value.strip_prefix(' ').unwrap_or(value);
+        match (name, &mut self.data) {
+            ("data", Some(data)) => *data += &format!("\n{value}"),
+            ("data", None) => self.data = Some(value.to_owned()),
+            ("id", _) if !value.contains('\0') => self.id = Some(value.to_owned()),
+            ("retry", _) => self.retry = value.parse().ok().map(Duration::from_millis).or(self.retry),
+            _ => {}
         }
         None
     }
@@ -84,5 +96,19 @@ mod tests {
         check("data: [DONE]\n\n", &["[DONE]"]);
         check("data: cut off\n", &[]);
         check("database: a\n\n data: b\n\n", &[]);
+    }
+
+    #[test]
+    fn where_a_stream_goes_on() {
+        let check = |text: &str, id: Option<&str>, retry: Option<u64>| {
+            let mut events = Events::default();
+            events.push(text.as_bytes());
+            assert_eq!(events.resume(), (id, retry.map(Duration::from_millis)), "{text:?}");
+        };
+        check("data: a\n\n", None, None);
+        check("id: 7/1\ndata:\n\nretry: 250\n\n", Some("7/1"), Some(250));
+        check("id: 1\ndata: a\n\nid: 2\nretry: soon\ndata: b\n\n", Some("2"), None);
+        check("id: 1\ndata: a\n\nid\ndata: b\n\n", None, None);
+        check("id: 1\nid: a\0b\n\n", Some("1"), None);
     }
 }

@@ -110,7 +110,7 @@ impl Servers {
                 Some((served, tools)) => Started {
                     by: served.by,
                     version: served.version,
-                    offers: offer::read(&tools, &mut Vec::new()),
+                    offers: offer::read(&tools, false, &mut Vec::new()),
                     error: served.error,
                     client: None,
                 },
@@ -137,12 +137,15 @@ impl Servers {
         }
         match Client::start(server, session.sandbox, &|| cancelled(session)) {
             Ok((client, catalog)) => {
-                let mut remarks = catalog.remarks;
-                let offers = offer::read(&catalog.tools, &mut remarks);
-                for remark in remarks {
+                for remark in catalog.remarks {
                     self.tell(session, &format!("the MCP server {}: {remark}", located(server)));
                 }
-                Started { version: client.version.clone(), offers, client: Some(client), ..nothing }
+                Started {
+                    version: client.version.clone(),
+                    offers: catalog.tools,
+                    client: Some(client),
+                    ..nothing
+                }
             }
             Err(failure) => Started { error: failure.to_string(), ..nothing },
         }
@@ -172,6 +175,13 @@ impl Servers {
         if client.has_changed() {
             let message = format!(
                 "the MCP server {} says that its tools have changed: this session goes on with those that it had",
+                remote.server
+            );
+            self.tell(caller.session, &message);
+        }
+        for wanted in client.refused() {
+            let message = format!(
+                "the MCP server {} asked for `{wanted}`, which nobody answers here: its tools may do less",
                 remote.server
             );
             self.tell(caller.session, &message);

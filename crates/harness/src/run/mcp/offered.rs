@@ -9,12 +9,13 @@ use serde_json::Value;
 
 use crate::jinx::{Choices, Input, Jinx, Kind, Remote};
 use crate::mcp::offer::{ListedTool, name};
-use crate::mcp::{START, Server, printable};
+use crate::mcp::{START, Server, printable, resources};
 use crate::team::Team;
 
 /// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the
 /// tools.
-/// A name that another tool or a jinx of the team has too is written with the server's before it.
+/// A name that another tool or a jinx of the team has too is written with the server's before it,
+/// and so is what reads its resources.
 pub fn jinxes(team: &Team, servers: &[(&Server, &[ListedTool])], remarks: &mut Vec<String>) -> Vec<Jinx> {
     let wanted = |server: &Server, offer: &ListedTool| {
         server.tools.as_ref().is_none_or(|tools| tools.contains(&offer.name))
@@ -35,7 +36,7 @@ pub fn jinxes(team: &Team, servers: &[(&Server, &[ListedTool])], remarks: &mut V
     let mut found: Vec<Jinx> = Vec::new();
     for (server, offer) in &taken {
         let mut called = name(&offer.name);
-        if clashes(offer, &called) {
+        if offer.name == resources::READ || clashes(offer, &called) {
             called = name(&format!("{}_{}", server.name, offer.name));
         }
         if !is_free(&called) || found.iter().any(|other| other.name == called) {
@@ -65,6 +66,7 @@ fn jinx(server: &Server, offer: &ListedTool, name: String) -> Jinx {
         name,
         description: offer.description.clone(),
         inputs: inputs.collect(),
+        effect: offer.effect,
         network: server.network,
         timeout: server.timeout.max(Duration::from_millis(1)),
         remote: Some(Remote {

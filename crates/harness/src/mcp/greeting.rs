@@ -1,0 +1,124 @@
+//! How client and server find out which version of the protocol they speak.
+//!
+//! A modern server answers `server/discover`.
+//! Whatever else comes, or nothing in time, means the handshake of legacy servers.
+//! Source: "Versioning and Compatibility", 2026-07-28.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::printable;
+use super::protocol::{LEGACY, MODERN, NEWEST_LEGACY, client, common, is_modern, known};
+use super::rpc::{Failure, Link, Pending};
+
+/// How long to wait for a modern answer before the handshake is tried as well: some legacy servers
+/// answer nothing before it.
+const PROBE: Duration = Duration::from_secs(3);
+
+/// What a server says of itself.
+#[derive(Debug, Default)]
+pub struct Greeting {
+    /// What it calls itself, and its version.
+    pub version: String,
+    pub capabilities: Value,
+}
+
+/// What came of the probe.
+pub enum Probed {
+    Modern(Greeting),
+    /// The handshake is needed.
+    /// An answer to the probe may still come.
+    Legacy(Option<Pending>),
+}
+
+/// Asks a server whether it is modern.
+///
+/// # Errors
+/// The link broke, the server speaks no version that is known, or `stopped`.
+pub fn probe(link: &Arc<Link>, limit: Duration, stopped: &dyn Fn() -> bool) -> Result<Probed, Failure> {
+    link.speak(MODERN);
+    let pending = link.begin("server/discover", json!({}), &[], limit);
+    let answer = link.wait_beside(&pending, PROBE.min(limit), stopped);
+    match discovered(link, answer) {
+        Ok(Some(greeting)) => Ok(Probed::Modern(greeting)),
+        Ok(None) => Ok(Probed::Legacy(None)),
+        Err(Failure::Timeout(_)) => Ok(Probed::Legacy(Some(pending))),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// What an answer to the probe means; `None` = the handshake is needed.
+fn discovered(link: &Link, answer: Result<Value, Failure>) -> Result<Option<Greeting>, Failure> {
+    let (offered, found) = match answer {
+        Ok(found) => (found["supportedVersions"].clone(), Ok(found)),
+        Err(Failure::Refused(refusal)) => {
+            let is_modern = refusal.is_modern();
+            let offered = refusal.supported.clone();
+            let failure = Failure::Refused(refusal);
+            if is_modern && !offered.is_array() {
+                return Err(failure);
+            }
+            (offered, Err(failure))
+        }
+        Err(failure @ (Failure::Timeout(_) | Failure::Cancelled | Failure::Broken(_))) => {
+            return Err(failure);
+        }
+        Err(Failure::Status { .. }) => return Ok(None),
+    };
+    if !offered.is_array() {
+        return Ok(None);
+    }
+    let version = common(&offered).ok_or_else(|| unknown(&offered.to_string()))?;
+    if !is_modern(version) {
+        return Ok(None);
+    }
+    link.speak(version);
+    let found = found?;
+    let info = &found["_meta"]["io.modelcontextprotocol/serverInfo"];
+    Ok(Some(Greeting { version: named(info), capabilities: found["capabilities"].clone() }))
+}
+
+/// Greets a legacy server.
+///
+/// # Errors
+/// It refuses, speaks no version that is known, or does not answer in time.
+pub fn handshake(
+    link: &Arc<Link>,
+    late: Option<Pending>,
+    limit: Duration,
+    stopped: &dyn Fn() -> bool,
+) -> Result<Greeting, Failure> {
+    let hello = json!({"protocolVersion": NEWEST_LEGACY, "capabilities": {}, "clientInfo": client()});
+    // Nothing is agreed on while it is under way.
+    link.speak("");
+    let greeting = match (link.request("initialize", hello, &[], limit, stopped), late) {
+        (Ok(greeting), _) => greeting,
+        // A modern server that was slow to start refuses the handshake.
+        (Err(Failure::Refused(refusal)), Some(pending)) => {
+            let answer = link.wait_beside(&pending, limit, stopped);
+            return discovered(link, answer)?.ok_or(Failure::Refused(refusal));
+        }
+        (Err(failure), _) => return Err(failure),
+    };
+    let version = greeting["protocolVersion"].as_str().unwrap_or_default();
+    let known = LEGACY.into_iter().find(|known| *known == version);
+    link.speak(known.ok_or_else(|| unknown(version))?);
+    // Some servers answer nothing before they have heard this.
+    if let Some(sent) = link.notify("notifications/initialized", &json!({})) {
+        let _ = sent.join();
+    }
+    Ok(Greeting { version: named(&greeting["serverInfo"]), capabilities: greeting["capabilities"].clone() })
+}
+
+/// A name and version for people.
+fn named(info: &Value) -> String {
+    let word = |key: &str| info[key].as_str().map(printable).unwrap_or_default();
+    format!("{} {}", word("name"), word("version")).trim().to_owned()
+}
+
+fn unknown(version: &str) -> Failure {
+    let version = printable(version);
+    Failure::Broken(format!("it speaks version `{version}` of the protocol, which is none of {}", known()))
+}
