@@ -92,6 +92,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let session = args.agent.equip(session, || progress().end_line())?;
     let path = session.trace.path().map(Path::to_owned);
     let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
+    let jobs = session.finish();
     let usage = session.trace.usage();
     let mut progress = progress();
     progress.end_line();
@@ -111,6 +112,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         report["turns"] = json!(progress.turns);
         report["calls"] = json!(progress.calls);
         report["trace"] = json!(path);
+        if !jobs.is_empty() {
+            report["ended_jobs"] = json!(jobs);
+        }
         ui::line(&report.to_string());
     } else if let Outcome::Answer { text } = &outcome
         && !Progress::is_on_screen()
@@ -193,6 +197,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let session = args.agent.equip(session, || progress().end_line())?;
     let caller = Caller { npc, ..Caller::person(&session, &team) };
     let result = tool::call(&caller, &jinx, &given, &jinx.name)?;
+    session.finish();
     progress().end_line();
     if args.json {
         let mut report = serde_json::to_value(&result)?;
