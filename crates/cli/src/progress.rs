@@ -72,6 +72,10 @@ impl Progress {
                 self.end_line();
                 ui::note(&not_done(what, *nobody));
             }
+            Notice::Job { job, call, ended } => {
+                self.end_line();
+                ui::note(&printable(&job_line(*job, call, *ended)));
+            }
             Notice::Compaction { messages } => {
                 self.end_line();
                 ui::note(&format!("({} summed up, to fit the context)", count(*messages, "earlier message")));
@@ -104,6 +108,14 @@ impl Progress {
 pub fn not_done(what: &str, nobody: bool) -> String {
     let hint = if nobody { ": nobody is there to be asked; --yes permits it" } else { "" };
     format!("  not done, no file was changed: it {}{hint}", printable(what))
+}
+
+/// What becomes of a job, in one line.
+pub fn job_line(job: usize, call: &str, ended: Option<&str>) -> String {
+    match ended {
+        None => format!("  job {job} runs in the background: {call}"),
+        Some(how) => format!("  job {job} is over, {how}: {call}"),
+    }
 }
 
 /// A response of a jinx in one line.

@@ -139,6 +139,10 @@ fn record(record: &Record) -> Option<(&'static str, String, String)> {
             let text = format!("{verdict:?} by {by}").to_lowercase();
             ("result", format!("rule on {jinx}"), pre(&text))
         }
+        Record::Job { job, call, ended } => {
+            let what = ended.as_ref().map_or("begins".to_owned(), |how| format!("is over, {how}"));
+            ("result", format!("job {job} {what}"), pre(call))
+        }
         Record::Compaction { summary, .. } => ("user", "summed up".into(), pre(summary)),
         Record::End { outcome } => ("end", "end".into(), format!("<p>{}</p>", escape(&outcome.reason()))),
         Record::ToolCall { .. } | Record::Jinx { .. } | Record::Emit { .. } | Record::Retract => return None,

@@ -111,6 +111,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             Agent::resume(&session, &team, npc, &scope, conversation.records)?.run(&message)?
         }
     };
+    let jobs = session.finish();
     let usage = trace::usage(session.trace.since(before).iter().map(|entry| &*entry.record));
     let mut progress = progress();
     progress.end_line();
@@ -130,6 +131,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         report["turns"] = json!(progress.turns);
         report["calls"] = json!(progress.calls);
         report["trace"] = json!(path);
+        if !jobs.is_empty() {
+            report["ended_jobs"] = json!(jobs);
+        }
         ui::line(&report.to_string());
     } else if let Outcome::Answer { text } = &outcome
         && !Progress::is_on_screen()
@@ -212,6 +216,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let session = args.agent.equip(session, None, || progress().end_line())?;
     let caller = Caller { npc, ..Caller::person(&session, &team) };
     let result = tool::call(&caller, &jinx, &given, &jinx.name)?;
+    session.finish();
     progress().end_line();
     if args.json {
         let mut report = serde_json::to_value(&result)?;

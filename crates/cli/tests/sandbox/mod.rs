@@ -5,6 +5,7 @@
 #![cfg(target_os = "linux")]
 
 mod guard;
+mod jobs;
 mod limits;
 
 use std::path::Path;

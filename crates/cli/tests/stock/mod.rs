@@ -1,6 +1,8 @@
 //! The stock jinxes, skills and teams: each does what it says, and says what is wrong.
 
 mod files;
+#[cfg(target_os = "linux")]
+mod jobs;
 mod web;
 mod work;
 

@@ -72,6 +72,9 @@ pub enum Action {
     Bash {
         /// The script.
         code: String,
+        /// Whether it goes on when the step is over, as a job of the session: an expression.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        background: Option<String>,
     },
     /// A Python program.
     /// Scope values are in `context`; `{{ x }}` stands for a variable, never for text.
@@ -87,6 +90,15 @@ pub enum Action {
     },
     /// A model answers, with or without tools.
     Llm(Llm),
+    /// Something is done about the jobs of the session.
+    Jobs {
+        /// `list`, `read` or `end`: a template.
+        jobs: Value,
+        /// The number of the job: a template.
+        /// `None`, or null = the latest.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        job: Option<Value>,
+    },
     /// Another jinx runs in a scope of its own.
     Call {
         /// Its name.

@@ -134,7 +134,7 @@ fn subject(name: &str, steps: &Steps) -> Subject {
 fn runs(name: &str, steps: &Steps) -> bool {
     let squeezed = |code: &str| code.split_whitespace().collect::<String>();
     steps.iter().any(|step| match &step.action {
-        Action::Bash { code } => {
+        Action::Bash { code, .. } => {
             let code = squeezed(code);
             let placeholder = format!("{{{{{name}}}}}");
             code == placeholder

@@ -4,9 +4,12 @@
 //! An agent calls tools, a tool runs a jinx, a step of a jinx may be an agent.
 //! `session` is what all of them share.
 //! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
+//! `guarded` asks about what programs take away, `jobs` holds those that run in the background.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
 
 pub mod agent;
+mod guarded;
+pub mod jobs;
 pub mod mcp;
 pub mod mocks;
 pub mod session;
@@ -14,6 +17,7 @@ pub mod steps;
 pub mod tool;
 
 pub use agent::Agent;
+pub use jobs::{JobAction, Jobs};
 pub use mocks::Mocks;
 pub use session::{Caller, Notice, Session};
 pub use steps::{Memo, Responses};

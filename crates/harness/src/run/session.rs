@@ -12,6 +12,7 @@ use crate::calls::Calls;
 use crate::jinx::Jinx;
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
+use crate::run::jobs::Jobs;
 use crate::run::mcp::Servers;
 use crate::run::mocks::Mocks;
 use crate::run::steps::Memo;
@@ -70,6 +71,15 @@ pub enum Notice<'a> {
         /// Whether nobody was there to be asked.
         nobody: bool,
     },
+    /// A program begins to run in the background, or has ended.
+    Job {
+        /// Its number.
+        job: usize,
+        /// What was called.
+        call: &'a str,
+        /// How it ended, if it did: "exit status 1".
+        ended: Option<&'a str>,
+    },
     /// The conversation was shortened to fit the context, so many messages were replaced.
     Compaction {
         /// How many.
@@ -104,6 +114,8 @@ pub struct Session<'a> {
     pub memo: Memo,
     /// The MCP servers that were started for it.
     pub mcp: Servers,
+    /// What runs in the background.
+    pub jobs: Jobs,
     /// What has happened.
     pub trace: Trace,
     /// Results that calls get instead of being run, for a replay.
@@ -127,6 +139,7 @@ impl<'a> Session<'a> {
             store: Store::default(),
             memo: Memo::default(),
             mcp: Servers::default(),
+            jobs: Jobs::default(),
             trace: Trace::in_memory(),
             mocks: Mocks::default(),
             ask: None,
@@ -176,6 +189,13 @@ impl<'a> Session<'a> {
         self
     }
 
+    /// Ends what still runs in the background; gives which calls these were.
+    /// What they have written is taken over as when they are read.
+    /// It also happens when this is dropped.
+    pub fn finish(&self) -> Vec<String> {
+        self.jobs.finish(self)
+    }
+
     /// Says what happens.
     pub fn notify(&self, notice: &Notice) {
         (self.observer.lock().unwrap_or_else(PoisonError::into_inner))(notice);
@@ -185,6 +205,12 @@ impl<'a> Session<'a> {
     pub fn ask(&self, question: &Question) -> Option<Answer> {
         let ask = self.ask.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(ask(question))
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        self.finish();
     }
 }
 

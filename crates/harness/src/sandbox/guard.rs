@@ -5,6 +5,10 @@
 //! Where overlayfs can be had, it writes to a layer of its own.
 //! What is in there when it has ended is inspected, and taken over or thrown away as a whole.
 //! Elsewhere the question comes before it starts, for nobody knows what it will do.
+//!
+//! A job has a layer of its own for as long as it runs.
+//! What is new in it is copied, and the copy inspected and taken over, whenever somebody asks for
+//! it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::change::Change;
 #[cfg(target_os = "linux")]
 use super::layer::{self, Made};
-use super::{Output, Over, Sandbox, Script};
+use super::{Job, Output, Over, Sandbox, Script};
 use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::scratch::Scratch;
@@ -156,6 +160,108 @@ impl Sandbox {
     }
 }
 
+impl Sandbox {
+    /// Starts a program that goes on beside the others.
+    /// They share a network with it that leads nowhere, from now on, if it may not use another one.
+    /// Of the script's limits, time and output don't count, and it gets no input.
+    /// What it does to a `guarded` work directory comes there by [`take`](Self::take); the rest is
+    /// as in [`run_guarded`](Self::run_guarded).
+    /// `None`: it was not permitted.
+    ///
+    /// # Errors
+    /// It can't be started or isolated.
+    /// Those of `ask`.
+    pub fn start(
+        &self,
+        script: &Script,
+        guarded: bool,
+        reads: bool,
+        by: By,
+        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
+    ) -> Result<Option<Job>, Error> {
+        #[cfg(target_os = "linux")]
+        if self.launched() && super::enforced().network && !self.has_network(script) {
+            self.share_network()?;
+        }
+        let guard = self.guard.as_ref().filter(|_| guarded);
+        let journal = self.journal.as_ref().filter(|_| guarded && !reads);
+        let begin = |over, before| {
+            let program = script.program.first().copied().unwrap_or_default().to_owned();
+            let command = self.command(script, over, true);
+            Job::start(command, self, before).map_err(|source| Error::Spawn { program, source })
+        };
+        #[cfg(target_os = "linux")]
+        if let Some(Guard { layers: Some(layers), .. }) = guard {
+            let folder = layers.folder(&self.work)?;
+            let job = begin(Over::Layer(folder.path()), None)?;
+            *job.layer.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some((folder, layer::Taken::default()));
+            return Ok(Some(job));
+        }
+        if guard.is_some() && self.guarding().is_some() && !reads && !ask(Risk::Unknown)? {
+            return Ok(None);
+        }
+        let before = journal.map(|journal| journal.look(&self.work, by));
+        let over = if guard.is_some() { Over::Fixed } else { Over::Nothing };
+        begin(over, before).map(Some)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn share_network(&self) -> Result<(), Error> {
+        if self.loopback.get().is_none() {
+            // Another thread may have been faster.
+            let _ = self.loopback.set(super::loopback::Loopback::new()?);
+        }
+        Ok(())
+    }
+
+    /// Takes what a job has written since the last time over into the work directory; `by` is what
+    /// the journal calls it.
+    /// `false`: something of it needs a yes and `ask` says no, so nothing is changed.
+    /// Once the job has ended, its layer goes with that.
+    ///
+    /// # Errors
+    /// What it did can't be read or taken over.
+    /// Those of `ask`.
+    pub fn take(
+        &self,
+        job: &Job,
+        by: By,
+        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        #[cfg(target_os = "linux")]
+        if let Some(Guard { layers: Some(layers), turn, .. }) = &self.guard {
+            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+            let ended = job.ended(std::time::Duration::ZERO).is_some();
+            let mut layer = job.layer.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((folder, taken)) = &mut *layer else { return Ok(true) };
+            let upper = folder.path().join("upper");
+            let staged = layers.folder(&self.work)?;
+            let copy = staged.path().join("upper");
+            let now =
+                layer::stage(&upper, &copy, taken).map_err(|source| layers.error("can't be copied", source));
+            let done = now.and_then(|now| Ok((layers.take_over(self, &copy, by, ask)?, now)));
+            let _ = crate::scratch::remove(staged.path());
+            let (done, now) = done?;
+            if done {
+                *taken = now;
+            }
+            if done && ended {
+                let _ = crate::scratch::remove(folder.path());
+                *layer = None;
+            }
+            return Ok(done);
+        }
+        let _ = ask;
+        let mut before = job.before.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(journal), Some(earlier)) = (&self.journal, before.take()) {
+            journal.looked(earlier);
+            *before = Some(journal.look(&self.work, by));
+        }
+        Ok(true)
+    }
+}
+
 #[cfg(target_os = "linux")]
 impl Layers {
     /// Layers over the work directory of `sandbox`; `None` where that is not possible, found out by
@@ -218,32 +324,47 @@ impl Layers {
         let never = AtomicBool::new(false);
         let output = sandbox.run_until(child, script, if finishing { &never } else { &sandbox.cancel });
         let kept = output.and_then(|output| {
-            let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-            let look = |made: &Made| {
-                layer::look(&upper, &sandbox.work, made).map_err(|source| self.error("can't be read", source))
-            };
-            let changes = look(&made)?;
-            let permitted = sandbox.guarding().is_none();
-            let asked = |change: &Change| change.obeyed_by.is_some() || (change.loses && !permitted);
-            if changes.iter().any(asked)
-                // The answer was yes to exactly these losses.
-                && (output.cancelled || !ask(Risk::Losses(&changes))? || look(&made)? != changes)
-            {
-                return Ok(Guarded::Undone(output));
-            }
-            let paths = || changes.iter().map(|change| change.path.as_path());
-            let journal = sandbox.journal.as_ref();
-            let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths(), by)));
-            let put = layer::put(&upper, &sandbox.work, &changes, &mut made);
-            // What broke off is written down, too.
-            if let Some((journal, before)) = before {
-                journal.after(before);
-            }
-            put.map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
-            Ok(Guarded::Ran(output))
+            let mut ask = |risk: Risk| Ok(!output.cancelled && ask(risk)?);
+            Ok(match self.take_over(sandbox, &upper, by, &mut ask)? {
+                true => Guarded::Ran(output),
+                false => Guarded::Undone(output),
+            })
         });
         // Also what forbids it by its permissions.
         let _ = crate::scratch::remove(folder.path());
         kept
+    }
+
+    /// Takes over into the work directory what lies in `upper`; `false` = nobody said yes to it.
+    fn take_over(
+        &self,
+        sandbox: &Sandbox,
+        upper: &std::path::Path,
+        by: By,
+        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
+    ) -> Result<bool, Error> {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let look = |made: &Made| {
+            layer::look(upper, &sandbox.work, made).map_err(|source| self.error("can't be read", source))
+        };
+        let changes = look(&made)?;
+        let permitted = sandbox.guarding().is_none();
+        let asked = |change: &Change| change.obeyed_by.is_some() || (change.loses && !permitted);
+        if changes.iter().any(asked)
+            // The answer was yes to exactly these losses.
+            && (!ask(Risk::Losses(&changes))? || look(&made)? != changes)
+        {
+            return Ok(false);
+        }
+        let paths = || changes.iter().map(|change| change.path.as_path());
+        let journal = sandbox.journal.as_ref();
+        let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths(), by)));
+        let put = layer::put(upper, &sandbox.work, &changes, &mut made);
+        // What broke off is written down, too.
+        if let Some((journal, before)) = before {
+            journal.after(before);
+        }
+        put.map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
+        Ok(true)
     }
 }

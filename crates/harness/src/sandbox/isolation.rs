@@ -13,6 +13,7 @@ use nix::unistd::{getgid, getuid};
 
 use super::Enforced;
 use super::launcher::Plan;
+use super::loopback;
 use super::mounts::{self, SHM};
 
 /// The newest Landlock version that we know how to use; an older kernel does what it can.
@@ -29,18 +30,38 @@ const HEADROOM: u64 = 256;
 pub fn unshare(plan: &Plan) -> nix::Result<()> {
     let layers = plan.layers;
     let mut flags = CloneFlags::empty();
-    flags.set(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWIPC, layers.user);
+    flags.set(CloneFlags::CLONE_NEWUSER, layers.user && plan.loopback.is_none());
+    flags.set(CloneFlags::CLONE_NEWIPC, layers.user);
     flags.set(CloneFlags::CLONE_NEWNS, layers.mounts);
-    flags.set(CloneFlags::CLONE_NEWNET, layers.network && !plan.network);
+    flags.set(CloneFlags::CLONE_NEWNET, layers.network && !plan.has_sockets());
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    if let Some([user, network]) = &plan.loopback {
+        // In this order: the user namespace gives the right to the other.
+        enter(user, CloneFlags::CLONE_NEWUSER)?;
+        enter(network, CloneFlags::CLONE_NEWNET)?;
+    }
     // Where nothing can be had, even asking for nothing may be refused.
     if !flags.is_empty() {
         nix::sched::unshare(flags)?;
     }
-    if layers.user {
+    if flags.contains(CloneFlags::CLONE_NEWUSER) {
         map_ids((0, user), (0, group))?;
     }
     Ok(())
+}
+
+fn enter(namespace: &Path, kind: CloneFlags) -> nix::Result<()> {
+    nix::sched::setns(std::fs::File::open(namespace).map_err(|error| mounts::number(&error))?, kind)
+}
+
+/// Enters a user namespace, and in it a network namespace whose only interface is the loopback.
+pub fn make_loopback() -> Result<(), (&'static str, std::io::Error)> {
+    let (user, group) = (getuid().as_raw(), getgid().as_raw());
+    let named = |error: nix::Error| ("a network of the session's own", error.into());
+    nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(named)?;
+    map_ids((0, user), (0, group)).map_err(named)?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWNET).map_err(named)?;
+    loopback::start().map_err(|error| ("the loopback interface", error))
 }
 
 /// Lets the next child be process 1 of a namespace.
@@ -114,7 +135,7 @@ pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, R
     let all = AccessFs::from_all(LANDLOCK);
     let writable = [&plan.work_inside, &plan.home_inside, &plan.tmp];
     let mut rules = Ruleset::default().handle_access(all)?.scope(Scope::from_all(LANDLOCK))?;
-    if !plan.network {
+    if !plan.has_sockets() {
         rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;
     }
     // Not the devices: the superuser's programs could read whole disks there.

@@ -19,7 +19,7 @@ use std::process::{Command, Stdio, exit};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::sys::signal::{SigSet, Signal, kill, killpg, raise};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,12 @@ const LEFT: &str = "\0alara left: ";
 pub const OWN: &str = "/proc/self/exe";
 const FAILED: i32 = 125;
 const NOT_FOUND: i32 = 127;
+/// Asks the launcher of a job to let it end by itself.
+pub const LEAVE: Signal = Signal::SIGHUP;
+/// Asks the launcher of a job to look at the work directory anew: it lies below the job's layer,
+/// and was changed.
+/// By default a process ignores it, so it does no harm before the launcher listens.
+pub const REFRESH: Signal = Signal::SIGURG;
 /// What the program's variables are called until it starts: under their own names some would change
 /// the launcher, as `LD_PRELOAD` does.
 const PASSED: &str = "ALARA_PASSED_";
@@ -50,6 +56,10 @@ pub struct Plan {
     pub parent: u32,
     pub layers: Enforced,
     pub network: bool,
+    /// The user and network namespaces to enter instead of new ones, as files of `/proc`.
+    pub loopback: Option<[PathBuf; 2]>,
+    /// Whether others go on meanwhile: a job.
+    pub background: bool,
     pub limits: Limits,
     pub file_bytes: u64,
     pub private_tmp: Option<PathBuf>,
@@ -67,6 +77,13 @@ pub struct Plan {
     pub layer: Option<Layer>,
 }
 
+impl Plan {
+    /// Whether there is a network to speak over, be it one that leads nowhere.
+    pub fn has_sockets(&self) -> bool {
+        self.network || self.loopback.is_some()
+    }
+}
+
 /// The two directories that an overlayfs needs, beside the one that it covers.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Layer {
@@ -78,6 +95,7 @@ pub struct Layer {
 enum Stage {
     Outer(Plan),
     Inner(Plan),
+    Loopback,
     ProbeOuter,
     ProbeInner(Enforced),
 }
@@ -87,6 +105,14 @@ enum Stage {
 pub fn command<'a>(plan: Plan, program: &[&str], env: impl Iterator<Item = (&'a str, &'a OsStr)>) -> Command {
     let mut command = again(enforced::launcher(), &Stage::Outer(plan));
     command.args(program).env_clear().envs(env.map(|(name, value)| (format!("{PASSED}{name}"), value)));
+    command
+}
+
+/// The command that makes the namespaces of a [`Loopback`](super::loopback::Loopback).
+/// It writes a line when they are there, and keeps them until its input ends.
+pub fn loopback() -> Command {
+    let mut command = again(enforced::launcher(), &Stage::Loopback);
+    command.env_clear();
     command
 }
 
@@ -100,9 +126,13 @@ fn passed() -> impl Iterator<Item = (OsString, OsString)> {
 
 /// The message of a launcher that could not set up the isolation, if that is what happened.
 pub fn failure(output: &Output) -> Option<String> {
-    let message = output.stderr.strip_prefix(MARK.as_bytes())?;
-    (output.exit == Some(FAILED) && output.stdout.is_empty())
-        .then(|| String::from_utf8_lossy(message).trim_end().to_owned())
+    complaint(output.exit, &output.stderr).filter(|_| output.stdout.is_empty())
+}
+
+/// The same, of one that ended with this status and wrote this on stderr.
+pub fn complaint(exit: Option<i32>, stderr: &[u8]) -> Option<String> {
+    let message = stderr.strip_prefix(MARK.as_bytes())?;
+    (exit == Some(FAILED)).then(|| String::from_utf8_lossy(message).trim_end().to_owned())
 }
 
 /// Takes from a program's stderr what the launcher says of processes that outlived it.
@@ -143,6 +173,7 @@ pub fn enter() {
     match stage {
         Some(Stage::Outer(plan)) => outer(plan, &program),
         Some(Stage::Inner(plan)) => inner(&plan, &program),
+        Some(Stage::Loopback) => hold_loopback(),
         Some(Stage::ProbeOuter) => probe_outer(),
         Some(Stage::ProbeInner(found)) => probe_inner(found),
         None => fail("bad arguments", "this is not meant to be called by hand"),
@@ -186,10 +217,21 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
             None => exit(FAILED),
         }
     };
-    let request = SigSet::from(Signal::SIGTERM);
+    let request: SigSet = [Signal::SIGTERM, LEAVE, REFRESH].into_iter().collect();
     let _ = request.thread_block();
-    let (channel, ended) = (request, end.clone());
-    std::thread::spawn(move || channel.wait().map(|_| ended()));
+    let (requests, runs, ended) = (request, program_runs.clone(), end.clone());
+    let covered = plan.layer.as_ref().map(|_| plan.work.clone());
+    std::thread::spawn(move || {
+        while let Ok(asked) = requests.wait() {
+            match (asked, runs.get(), &covered) {
+                (REFRESH, _, covered) => covered.iter().for_each(|path| mounts::refresh(path)),
+                // Process 1 passes it on.
+                (LEAVE, Some(inner), _) if namespace => drop(kill(*inner, Signal::SIGTERM)),
+                (LEAVE, Some(inner), _) => drop(killpg(*inner, Signal::SIGTERM)),
+                _ => return ended(),
+            }
+        }
+    });
     if plan.layers.supervised {
         let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
         let (group, broken) = (program_runs.clone(), broken.clone());
@@ -250,7 +292,7 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
         isolation::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
     }
     if plan.layers.seccomp {
-        syscalls::refuse(plan.network).unwrap_or_else(|error| fail("the system call filter", error));
+        syscalls::refuse(plan.has_sockets()).unwrap_or_else(|error| fail("the system call filter", error));
     }
     let Some((name, arguments)) = program.split_first() else { fail("bad arguments", "no program") };
     let mut command = Command::new(name);
@@ -261,12 +303,36 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     // Process 1 has nothing that the program should read.
     let _ = prctl::set_dumpable(false);
     let child = command.spawn().unwrap_or_else(|error| not_found(name, &error));
+    if plan.background {
+        pass_on_the_end();
+    }
     let status = status_of(Pid::from_raw(child.id() as i32));
     // Other numbers stand in a `/proc` that is not its own.
     if plan.layers.proc {
         tell_left();
     }
     exit(status)
+}
+
+/// Lets everything in the namespace know when it should end.
+/// Nobody but process 1 can speak with all of them, and it gets no signal that it does not wait
+/// for.
+fn pass_on_the_end() {
+    let request = SigSet::from(Signal::SIGTERM);
+    let _ = request.thread_block();
+    std::thread::spawn(move || {
+        while request.wait().is_ok() {
+            let _ = kill(Pid::from_raw(-1), Signal::SIGTERM);
+        }
+    });
+}
+
+#[expect(clippy::print_stdout, reason = "the parent waits for it")]
+fn hold_loopback() -> ! {
+    isolation::make_loopback().unwrap_or_else(|(what, error)| fail(what, error));
+    println!("ready");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    exit(0)
 }
 
 /// Waits for every child until this one has ended; returns its exit status, or 128 + the signal's

@@ -19,10 +19,13 @@ mod enforced;
 mod guard;
 #[cfg(target_os = "linux")]
 mod isolation;
+mod job;
 #[cfg(target_os = "linux")]
 mod launcher;
 #[cfg(target_os = "linux")]
 mod layer;
+#[cfg(target_os = "linux")]
+mod loopback;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod presence;
@@ -48,6 +51,7 @@ pub use change::{Change, Kind, is_half, losses};
 pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
 pub use guard::{Guarded, Guarding, Risk};
+pub use job::{Ended, Job};
 pub use service::{Pipes, Service};
 
 use crate::error::Error;
@@ -75,6 +79,9 @@ pub struct Sandbox {
     journal: Option<Journal>,
     #[cfg(target_os = "linux")]
     view: view::View,
+    /// The network that programs share as soon as one of them is a job.
+    #[cfg(target_os = "linux")]
+    loopback: std::sync::OnceLock<loopback::Loopback>,
     /// Keeps the temporary home for as long as the sandbox lives.
     _scratch: Option<Scratch>,
 }
@@ -124,6 +131,8 @@ impl Sandbox {
         let mut sandbox = Sandbox {
             #[cfg(target_os = "linux")]
             view: view::view(&[&work, &home], &policy.readable),
+            #[cfg(target_os = "linux")]
+            loopback: std::sync::OnceLock::new(),
             work,
             home,
             tmp,
@@ -274,7 +283,7 @@ impl Sandbox {
     pub fn serve(&self, script: &Script) -> Result<(Service, Pipes), Error> {
         let program = script.program.first().copied().unwrap_or_default().to_owned();
         let over = if self.policy.guard { Over::Fixed } else { Over::Nothing };
-        Service::start(self.command(script, over), self.launched())
+        Service::start(self.command(script, over, false), self.launched())
             .map_err(|source| Error::Spawn { program, source })
     }
 
@@ -285,10 +294,8 @@ impl Sandbox {
 
     #[cfg(target_os = "linux")]
     fn broken(&self, status: ExitStatus) -> Option<supervise::Limit> {
-        use std::os::unix::process::ExitStatusExt;
         // The launcher itself; the program's end is its exit status.
-        (self.policy.isolation == Isolation::Auto)
-            .then(|| status.signal().and_then(supervise::Limit::told_by))?
+        self.launched().then(|| supervise::Limit::of(status))?
     }
 
     #[cfg(target_os = "linux")]
@@ -300,12 +307,13 @@ impl Sandbox {
     fn spawn_over(&self, script: &Script, over: Over) -> Result<Child, Error> {
         let name = script.program.first().copied().unwrap_or_default();
         let stdin = if script.stdin.is_some() { Stdio::piped() } else { Stdio::null() };
-        let mut command = self.command(script, over);
+        let mut command = self.command(script, over, false);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|source| Error::Spawn { program: name.to_owned(), source })
     }
 
-    fn command(&self, script: &Script, over: Over) -> Command {
+    /// The command that runs a script, in the background or not.
+    fn command(&self, script: &Script, over: Over, background: bool) -> Command {
         let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
         let lang = std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into());
@@ -321,7 +329,7 @@ impl Sandbox {
         let env = quiet.chain(given).chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
         match self.policy.isolation {
             #[cfg(target_os = "linux")]
-            Isolation::Auto => launcher::command(self.plan(script, over), script.program, env),
+            Isolation::Auto => launcher::command(self.plan(script, over, background), script.program, env),
             _ => {
                 debug_assert!(layer.is_none(), "there are no layers without the launcher");
                 let mut command = Command::new(script.program.first().copied().unwrap_or_default());
@@ -335,13 +343,19 @@ impl Sandbox {
     }
 
     #[cfg(target_os = "linux")]
-    fn plan(&self, script: &Script, over: Over) -> launcher::Plan {
+    fn plan(&self, script: &Script, over: Over, background: bool) -> launcher::Plan {
         let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
         launcher::Plan {
             parent: std::process::id(),
             layers: *enforced(),
-            network: script.network && self.policy.network,
+            network: self.has_network(script),
+            loopback: self
+                .loopback
+                .get()
+                .filter(|_| !self.has_network(script))
+                .map(loopback::Loopback::paths),
+            background,
             limits: self.limits(),
             file_bytes: self.policy.file_bytes,
             private_tmp: self.policy.private_tmp.clone(),
@@ -355,6 +369,10 @@ impl Sandbox {
             layer: layer
                 .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
         }
+    }
+
+    fn has_network(&self, script: &Script) -> bool {
+        script.network && self.policy.network
     }
 
     fn inside(&self, path: &Path) -> PathBuf {

@@ -104,7 +104,16 @@ pub fn works() -> bool {
     separate().is_ok() && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok()
 }
 
-fn number(error: &std::io::Error) -> nix::Error {
+/// Forgets what is known of names in a covered directory.
+/// The kernel does not look again by itself, for nobody should change what lies below a layer.
+/// Mounting anew makes it look, except at what is open.
+pub fn refresh(path: &Path) {
+    // Without it a job goes on seeing what was there: no reason to end it.
+    let _ = mount_at(NONE, path, NONE, COVER | MsFlags::MS_REMOUNT, NONE);
+}
+
+/// The number of an error of the system.
+pub fn number(error: &std::io::Error) -> nix::Error {
     error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw)
 }
 

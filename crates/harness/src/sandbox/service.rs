@@ -1,8 +1,8 @@
 //! A program that goes on beside the others, and is spoken with over its pipes.
 
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{end, kill_group};
@@ -16,7 +16,15 @@ const LEAVE: Duration = Duration::from_millis(500);
 pub struct Service {
     id: u32,
     launched: bool,
-    ended: Mutex<Receiver<std::io::Result<ExitStatus>>>,
+    process: Mutex<Process>,
+}
+
+#[derive(Debug)]
+struct Process {
+    ended: Receiver<std::io::Result<ExitStatus>>,
+    /// Whether it was waited for: its number may be another one's by now.
+    over: bool,
+    status: Option<ExitStatus>,
 }
 
 /// The pipes of a [`Service`].
@@ -49,18 +57,71 @@ impl Service {
         let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
         match begun.recv().map_err(|_| gone())?? {
             (id, (Some(stdin), Some(stdout), Some(stderr))) => {
-                Ok((Service { id, launched, ended: Mutex::new(ended) }, Pipes { stdin, stdout, stderr }))
+                let process = Mutex::new(Process { ended, over: false, status: None });
+                Ok((Service { id, launched, process }, Pipes { stdin, stdout, stderr }))
             }
             _ => Err(gone()),
         }
+    }
+
+    /// Whether it is over, or ends within so long.
+    pub(super) fn is_over(&self, within: Duration) -> bool {
+        self.process().is_over(within)
+    }
+
+    /// How it ended, if that is known.
+    pub(super) fn status(&self) -> Option<ExitStatus> {
+        self.process().status
+    }
+
+    /// Ends it at once, with all that it started.
+    pub(super) fn kill(&self) {
+        let mut process = self.process();
+        if process.is_over(Duration::ZERO) {
+            return;
+        }
+        end(self.id, self.launched, &process.ended);
+        process.over = true;
+    }
+
+    /// Lets it know something by a signal, as long as it runs: its launcher, or all of its group
+    /// where it has none.
+    #[cfg(unix)]
+    pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
+        let mut process = self.process();
+        if !process.is_over(Duration::ZERO) {
+            super::signal(self.id, signal, !self.launched);
+        }
+    }
+
+    /// Whether it was started by the launcher.
+    pub(super) fn is_launched(&self) -> bool {
+        self.launched
+    }
+
+    fn process(&self) -> MutexGuard<'_, Process> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Process {
+    fn is_over(&mut self, within: Duration) -> bool {
+        if !self.over {
+            match self.ended.recv_timeout(within) {
+                Ok(status) => (self.over, self.status) = (true, status.ok()),
+                Err(RecvTimeoutError::Disconnected) => self.over = true,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        self.over
     }
 }
 
 impl Drop for Service {
     fn drop(&mut self) {
-        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if ended.recv_timeout(LEAVE).is_err() {
-            end(self.id, self.launched, ended);
+        let process = self.process.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !process.is_over(LEAVE) {
+            end(self.id, self.launched, &process.ended);
         }
         // What it left running in its group.
         kill_group(self.id);

@@ -58,7 +58,12 @@ impl Limit {
         SIGNALS.iter().find(|(limit, _)| *limit == self).map_or(Signal::SIGKILL, |(_, signal)| *signal)
     }
 
-    pub fn told_by(signal: i32) -> Option<Limit> {
+    /// The one that a launcher tells by its own end.
+    pub fn of(status: std::process::ExitStatus) -> Option<Limit> {
+        std::os::unix::process::ExitStatusExt::signal(&status).and_then(Limit::told_by)
+    }
+
+    fn told_by(signal: i32) -> Option<Limit> {
         SIGNALS.iter().find(|(_, number)| *number as i32 == signal).map(|(limit, _)| *limit)
     }
 }

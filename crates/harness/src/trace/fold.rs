@@ -56,6 +56,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             Record::ToolCall { .. }
             | Record::Permission { .. }
             | Record::Jinx { .. }
+            | Record::Job { .. }
             | Record::Emit { .. }
             | Record::End { .. } => {}
         }

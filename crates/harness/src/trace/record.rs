@@ -76,6 +76,16 @@ pub enum Record {
         /// How long it took, in seconds.
         seconds: f64,
     },
+    /// A program began to run in the background, or has ended.
+    Job {
+        /// Its number.
+        job: usize,
+        /// What was called.
+        call: String,
+        /// How it ended, if it did: "exit status 1".
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<String>,
+    },
     /// A jinx gave a response to whoever watches.
     Emit {
         /// `{type, id?, content}`; see [`Action::Emit`](crate::jinx::Action::Emit).

@@ -8,7 +8,7 @@ use alara_harness::Notice;
 use serde_json::Value;
 
 use crate::markdown::{Markdown, is_styled};
-use crate::progress::{call_line, count, generated, not_done, printable, shorten, verdict};
+use crate::progress::{call_line, count, generated, job_line, not_done, printable, shorten, verdict};
 use crate::ui;
 
 /// Shows one conversation.
@@ -75,6 +75,10 @@ impl View {
             Notice::Unchanged { what, nobody } => {
                 self.end_line();
                 ui::note(&not_done(what, *nobody));
+            }
+            Notice::Job { job, call, ended } => {
+                self.end_line();
+                ui::note(&printable(&job_line(*job, call, *ended)));
             }
             Notice::Compaction { messages } => {
                 self.end_line();

@@ -6,7 +6,7 @@ use alara_engine::Usage;
 use alara_harness::trace::{self, Entry, PERSON, Record};
 use alara_harness::{Outcome, Verdict};
 
-use crate::progress::{call_line, count, generated, printable, prompt, verdict};
+use crate::progress::{call_line, count, generated, job_line, printable, prompt, verdict};
 use crate::{traces, ui};
 
 /// Show what happened in a run
@@ -108,6 +108,7 @@ fn text(entry: &Entry) -> String {
         Record::Jinx { jinx, place, result, seconds, .. } => {
             format!("  step {place}: {jinx} {}", verdict(result, *seconds))
         }
+        Record::Job { job, call, ended } => job_line(*job, call, ended.as_deref()),
         Record::Emit { response } => format!("* {response}"),
         Record::Compaction { summary, kept } => {
             format!("- all but {} summed up: {summary}", count(*kept, "message"))

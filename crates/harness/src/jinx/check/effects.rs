@@ -11,6 +11,7 @@ use crate::types::Effect;
 /// That of a call is the called jinx's.
 pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     match &step.action {
+        Action::Bash { background: Some(_), .. } | Action::Jobs { .. } => Effect::Write,
         Action::Bash { .. } | Action::Python { .. } => jinx.effect,
         Action::Llm(llm) if llm.tools != Tools::None => jinx.effect,
         Action::Set { set } if set.keys().any(|path| path.starts_with("store.")) => Effect::Write,

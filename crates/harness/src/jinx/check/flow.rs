@@ -111,6 +111,7 @@ impl Flow<'_, '_> {
             Action::Bash { .. }
             | Action::Python { .. }
             | Action::Text { .. }
+            | Action::Jobs { .. }
             | Action::Set { .. }
             | Action::Emit { .. } => {}
         }
@@ -120,6 +121,7 @@ impl Flow<'_, '_> {
                 | Action::Python { .. }
                 | Action::Text { .. }
                 | Action::Llm(_)
+                | Action::Jobs { .. }
                 | Action::Call { .. }
                 | Action::For { .. }
         );

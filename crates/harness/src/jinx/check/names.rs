@@ -211,7 +211,13 @@ pub fn texts(step: &Step) -> Vec<Text<'_>> {
         texts.push(Text::Expression(expression));
     }
     match &step.action {
-        Action::Bash { code } => texts.push(Text::Code(Language::Bash, code)),
+        Action::Bash { code, background } => {
+            texts.push(Text::Code(Language::Bash, code));
+            texts.extend(background.iter().map(|expression| Text::Expression(expression)));
+        }
+        Action::Jobs { jobs, job } => {
+            [Some(jobs), job.as_ref()].into_iter().flatten().for_each(|value| add(value, &mut texts))
+        }
         Action::Python { code } => texts.push(Text::Code(Language::Python, code)),
         Action::Text { text } => add(text, &mut texts),
         Action::Llm(llm) => {

@@ -14,19 +14,20 @@ const COMMON: [&str; 4] = ["name", "retry", "cache", "timeout"];
 
 /// The key that tells what a step is, and the further keys of such a step.
 /// Those of `engine` depend on the engine.
-const FORMS: [(&str, &[&str]); 7] = [
+const FORMS: [(&str, &[&str]); 8] = [
     ("engine", &[]),
     ("when", &["then", "else"]),
     ("for", &["in", "do", "parallel", "until"]),
     ("try", &["catch", "finally"]),
     ("set", &[]),
     ("emit", &[]),
+    ("jobs", &["job"]),
     ("return", &[]),
 ];
 
 /// The keys of a step by engine; any other engine is a jinx, and other keys are its arguments.
 const ENGINES: [(&str, &[&str]); 6] = [
-    ("bash", &["code"]),
+    ("bash", &["code", "background"]),
     ("python", &["code"]),
     ("text", &["text", "code"]),
     ("llm", &["prompt", "code", "npc", "tools", "schema", "system", "mode"]),
@@ -76,6 +77,7 @@ impl Reader<'_> {
                 finally: node.get("finally").map(|steps| self.steps(steps)).unwrap_or_default(),
             },
             "set" => self.set(node.at("/set"))?,
+            "jobs" => Action::Jobs { jobs: node.at("/jobs").value(), job: get("job").map(Node::value) },
             "emit" => Action::Emit { emit: self.emit(node.at("/emit"))? },
             _ => Action::Return { value: node.at("/return").value() },
         };
@@ -155,7 +157,11 @@ impl Reader<'_> {
             self.belong(entries, "engine", keys, &format!("`engine: {name}`"));
         }
         match engine.as_str() {
-            "bash" => Some(Action::Bash { code: self.code(node)? }),
+            "bash" => {
+                let background = node.get("background").filter(|node| !node.is_null());
+                let background = background.and_then(|node| self.expression(node, "background"));
+                Some(Action::Bash { code: self.code(node)?, background })
+            }
             "python" => Some(Action::Python { code: self.code(node)? }),
             "text" => Some(Action::Text { text: self.either(node, "text", "code")?.value() }),
             "llm" | "natural" => self.llm(node),

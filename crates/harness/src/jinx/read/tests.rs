@@ -92,6 +92,15 @@ fn every_form_of_a_step() {
         "- {engine: bash, code: ls, timeout: '{{ seconds * 2 }}'}",
         json!([{"name": "step_1", "do": "bash", "code": "ls", "timeout": "{{ seconds * 2 }}"}]),
     );
+    check(
+        "- {engine: bash, code: ls, background: '{{ later }}'}\n- {engine: bash, code: ls, background: yes}",
+        json!([{"name": "step_1", "do": "bash", "code": "ls", "background": "later"},
+            {"name": "step_2", "do": "bash", "code": "ls", "background": "true"}]),
+    );
+    check(
+        "- {jobs: list}\n- {name: said, jobs: '{{ what }}', job: '{{ n }}'}",
+        json!([{"do": "jobs", "jobs": "list"}, {"name": "said", "do": "jobs", "jobs": "{{ what }}", "job": "{{ n }}"}]),
+    );
     check("- {when: false, else: []}", json!([{"do": "when", "when": "false", "then": []}]));
     check(
         "- {name: all, for: i, in: [1, x, null, {a: b}], parallel: true, until: i > 1, do: [{engine: text, text: '{{ i }}'}]}",
@@ -243,7 +252,7 @@ fn mistakes_are_told_with_their_place_and_all_at_once() {
          - {engine: x, with: [1]}\n- {engine: x, with: {a: 1}, a: 2, retry: no, cache: soon}\n- {try: 3}\n- {emit: }\n- {name: a b, return: 1}",
         &[
             "j.jinx:2:3: error: a step is a mapping, not a text",
-            "j.jinx:3:3: error: a step has one of the keys `engine`, `when`, `for`, `try`, `set`, `emit`, `return`; this has none",
+            "j.jinx:3:3: error: a step has one of the keys `engine`, `when`, `for`, `try`, `set`, `emit`, `jobs`, `return`; this has none",
             "j.jinx:4:3: error: a step does one thing, but this has both `when` and `return`",
             "j.jinx:5:3: error: this step has no `code`",
             "j.jinx:5:18: warning: unknown key `cod`, did you mean `code`?",

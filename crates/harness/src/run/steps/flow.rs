@@ -205,6 +205,7 @@ impl<'a> Execution<'a> {
             | Action::Python { .. }
             | Action::Text { .. }
             | Action::Llm(_)
+            | Action::Jobs { .. }
             | Action::Call { .. } => {
                 let Some(work) = Work::of(step, self, caller).map_err(wrong)? else { return Ok(()) };
                 let result = work.run(step, limit, self, caller)?;
@@ -368,6 +369,7 @@ fn has_result(step: &Step) -> bool {
         | Action::Python { .. }
         | Action::Text { .. }
         | Action::Llm(_)
+        | Action::Jobs { .. }
         | Action::Call { .. } => true,
         Action::When { then, otherwise, .. } => any(then) || any(otherwise),
         Action::For { steps, .. } => !step.name.is_empty() || any(steps),

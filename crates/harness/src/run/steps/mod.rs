@@ -1,15 +1,13 @@
 //! Runs the steps of a jinx.
 //! `flow` is control flow, `work` what a single step does, `program` how programs are given their
 //! values.
-//! `guarded` asks about what they take away, `branches` runs work side by side, `memo` caches
-//! results.
+//! `branches` runs work side by side, `memo` caches results.
 //!
 //! This module must not know files: it runs what [`step`](crate::jinx::step) describes.
 //! It calls other jinxes through the one place where tools execute.
 
 mod branches;
 mod flow;
-mod guarded;
 mod memo;
 mod program;
 mod responses;

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::flow::Execution;
-use super::guarded;
 use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::jinx::template::{Code, Language, Scope, code};
+use crate::run::guarded::{self, Guardian, call_line};
+use crate::run::jobs::Jobs;
 use crate::run::session::Caller;
 use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
 use crate::types::ToolResult;
@@ -57,6 +58,8 @@ pub(super) struct Program {
     env: Vec<(String, String)>,
     stdin: Option<String>,
     network: bool,
+    /// Whether it goes on when the step is over.
+    pub(super) background: bool,
 }
 
 /// What the first line of a Python step's output says about the rest.
@@ -81,7 +84,14 @@ impl Program {
         let network = jinx.network;
         if language == Language::Bash {
             env.extend(variables(&program, scope)?);
-            return Ok(Program { text: program.text, python: false, env, stdin: None, network });
+            return Ok(Program {
+                text: program.text,
+                python: false,
+                env,
+                stdin: None,
+                network,
+                background: false,
+            });
         }
         env.push(("PYTHONIOENCODING".to_owned(), "utf-8".to_owned()));
         let mut context = match scope.value("ctx") {
@@ -93,7 +103,8 @@ impl Program {
         let stdin =
             json!({"code": code, "name": name, "context": context, "values": values, "module": MODULE})
                 .to_string();
-        Ok(Program { text: PYTHON.to_owned(), python: true, env, stdin: Some(stdin), network })
+        let text = PYTHON.to_owned();
+        Ok(Program { text, python: true, env, stdin: Some(stdin), network, background: false })
     }
 
     /// Runs it.
@@ -113,6 +124,11 @@ impl Program {
             network: self.network,
             output_limit: KEPT_BYTES,
         };
+        if self.background {
+            let (jinx, scope) = (run.jinx, &run.scope);
+            let guardian = Guardian::of(jinx, scope, caller);
+            return Jobs::start(&script, call_line(jinx, scope), guardian, guarded::reads(jinx), caller);
+        }
         let (output, undone) = guarded::run(&script, run.jinx, &run.scope, caller)?;
         let result = match output {
             Some(output) if self.python => python_result(output, timeout),

@@ -10,9 +10,10 @@ use super::memo::{self, Key};
 use super::program::Program;
 use crate::error::Error;
 use crate::jinx::check::{Known, reaches};
-use crate::jinx::template::{Language, fill, fill_map, single};
+use crate::jinx::template::{Language, fill, fill_map, holds, single};
 use crate::jinx::{Action, Jinx, Llm, Step, Tools};
 use crate::model::ModelSpec;
+use crate::run::jobs::{JobAction, Jobs};
 use crate::run::session::Caller;
 use crate::run::{agent, tool};
 use crate::types::{Effect, ToolResult};
@@ -27,6 +28,9 @@ pub(super) enum Work<'a> {
     Text(Value),
     /// A model's answer.
     Ask { llm: &'a Llm, npc: Option<String>, prompt: String },
+    /// Something about jobs.
+    #[serde(skip)]
+    Jobs { action: JobAction, job: Option<usize> },
     /// Another jinx.
     Call { jinx: &'a Jinx, arguments: Map<String, Value> },
 }
@@ -40,8 +44,10 @@ impl<'a> Work<'a> {
     ) -> Result<Option<Self>, String> {
         let scope = &run.scope;
         Ok(Some(match &step.action {
-            Action::Bash { code } => {
-                Work::Program(Program::new(Language::Bash, code, &step.name, run.jinx, scope)?)
+            Action::Bash { code, background } => {
+                let mut program = Program::new(Language::Bash, code, &step.name, run.jinx, scope)?;
+                program.background = background.as_deref().map_or(Ok(false), |when| holds(when, scope))?;
+                Work::Program(program)
             }
             Action::Python { code } => {
                 Work::Program(Program::new(Language::Python, code, &step.name, run.jinx, scope)?)
@@ -73,6 +79,13 @@ impl<'a> Work<'a> {
                 arguments.retain(|_, value| !value.is_null());
                 Work::Call { jinx: found, arguments }
             }
+            Action::Jobs { jobs, job } => {
+                let name = plain(fill(jobs, scope)?);
+                let action = JobAction::named(&name)
+                    .ok_or_else(|| format!("`jobs` is `list`, `read` or `end`, not `{name}`"))?;
+                let given = job.as_ref().map(|job| fill(job, scope)).transpose()?;
+                Work::Jobs { action, job: given.map(number).transpose()?.flatten() }
+            }
             _ => return Ok(None),
         }))
     }
@@ -101,6 +114,7 @@ impl<'a> Work<'a> {
                 program.run(left.map_or(limit, |left| left.min(limit)), run, caller)?
             }
             Work::Ask { llm, npc, prompt } => agent::answer(caller, llm, npc.as_deref(), &prompt, &call)?,
+            Work::Jobs { action, job } => Jobs::act(action, job, caller)?,
             Work::Call { jinx, arguments } => tool::call(caller, jinx, &arguments, &call)?,
         };
         if let (Some(key), Some(lifetime), true) = (key, lifetime, result.ok) {
@@ -111,6 +125,7 @@ impl<'a> Work<'a> {
 
     fn effect(&self, jinx: &Jinx) -> Effect {
         match self {
+            Work::Program(Program { background: true, .. }) | Work::Jobs { .. } => Effect::Write,
             Work::Program(_) => jinx.effect,
             Work::Text(_) => Effect::None,
             Work::Ask { llm, .. } => {
@@ -142,6 +157,16 @@ impl<'a> Work<'a> {
 /// What the model that `spec` means is called; `None` = there is none.
 fn model(spec: &ModelSpec, caller: &Caller) -> Option<String> {
     caller.session.models.model(spec).ok().map(|model| model.name().to_owned())
+}
+
+/// The number of a job; nothing for the latest.
+fn number(value: Value) -> Result<Option<usize>, String> {
+    let number = match &value {
+        Value::Null => return Ok(None),
+        Value::String(text) => text.parse().ok(),
+        other => other.as_u64().and_then(|number| usize::try_from(number).ok()),
+    };
+    number.map(Some).ok_or_else(|| format!("`job` is the number of a job, not {value}"))
 }
 
 /// A value as a text.

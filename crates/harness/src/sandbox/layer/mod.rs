@@ -1,5 +1,6 @@
 //! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw.
-//! [`look()`] tells what that changes, [`put()`] takes it over.
+//! [`look()`] tells what that changes, [`put()`] takes it over; of a program that still runs,
+//! [`stage()`] makes a copy for both.
 //!
 //! Both walk from open directories and follow no link, so that nothing outside of the two trees is
 //! read or written, whoever changes them meanwhile.
@@ -9,6 +10,7 @@
 
 mod look;
 mod put;
+mod stage;
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -22,6 +24,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use super::change::Kind;
 pub use look::look;
 pub use put::put;
+pub use stage::{Taken, stage};
 
 /// What the kernel calls the attributes that it keeps for itself.
 const RESERVED: &str = "user.overlay.";

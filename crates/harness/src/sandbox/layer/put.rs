@@ -64,7 +64,7 @@ fn write(upper: &OwnedFd, lower: &OwnedFd) -> io::Result<()> {
             remove(lower, &name)?;
         }
         let new = temporary();
-        let placed = place(upper, lower, &name, &above, &new);
+        let placed = place(upper, lower, &name, &above, OsStr::new(&new));
         if let Err(error) = placed.and_then(|made| if made { rename(lower, &new, &name) } else { Ok(()) }) {
             // What is there is not to be found by anybody.
             let _ = rustix::fs::unlinkat(lower, &new, AtFlags::empty());
@@ -100,7 +100,15 @@ fn temporary() -> String {
 
 /// Makes a copy of an entry under the name `new`.
 /// `false`: of what can't be copied, as a socket that nobody listens at any more.
-fn place(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat, new: &str) -> io::Result<bool> {
+pub(super) fn place(
+    upper: &OwnedFd,
+    lower: &OwnedFd,
+    name: &OsStr,
+    above: &Stat,
+    new: &OsStr,
+) -> io::Result<bool> {
+    // What takes another one's place must be whole before it does.
+    let replaces = new != name && stat(lower, name)?.is_some();
     match kind(above) {
         Kind::File => {
             let mut from = File::from(open_upper(upper, name, above, FILE)?);
@@ -108,8 +116,7 @@ fn place(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat, new: &str
             let mut to = File::from(rustix::fs::openat(lower, new, flags, Mode::RUSR | Mode::WUSR)?);
             io::copy(&mut from, &mut to)?;
             dress(&from, &to, above)?;
-            // What takes another one's place must be whole before it does.
-            if stat(lower, name)?.is_some() {
+            if replaces {
                 to.sync_all()?;
             }
         }
@@ -128,7 +135,7 @@ fn place(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat, new: &str
 /// Gives `to` the owner, attributes, permissions and times of `from`.
 // The types of these fields differ from system to system.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
-fn dress(from: &impl AsFd, to: &impl AsFd, found: &Stat) -> io::Result<()> {
+pub(super) fn dress(from: &impl AsFd, to: &impl AsFd, found: &Stat) -> io::Result<()> {
     let now = rustix::fs::fstat(to)?;
     if (now.st_uid, now.st_gid) != (found.st_uid, found.st_gid) {
         rustix::fs::fchown(to, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid)))?;

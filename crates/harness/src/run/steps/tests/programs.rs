@@ -252,6 +252,36 @@ fn stock_tools_work() {
     check(
         "delegate",
         json!({}),
-        r#"{"ok":false,"exit":null,"error":"`delegate` is not permitted; the tools are: shell, python, read_file, write_file, edit_file"}"#,
+        r#"{"ok":false,"exit":null,"error":"`delegate` is not permitted; the tools are: shell, jobs, python, read_file, write_file, edit_file"}"#,
+    );
+}
+
+/// As a pipeline has them: a server is started, something is done, and it is ended.
+#[cfg(unix)]
+#[test]
+fn steps_start_read_and_end_jobs() {
+    let jinx = "inputs: [{later: true}, {what: read}]
+steps:
+  - name: begun
+    engine: bash
+    background: \"{{ later }}\"
+    code: \"echo up; for i in $(seq 400); do test -f go && break; sleep 0.02; done; echo on; test -f go && sleep 60\"
+  - {name: touched, engine: bash, code: touch go}
+  - {name: said, jobs: \"{{ what }}\"}
+  - {name: ended, jobs: end, job: 1}
+  - return: \"{{ [begun, said] }}\"";
+    assert_eq!(run_with(jinx, &json!({})), r#"{"ok":true,"output":"[\"up\",\"on\"]"}"#);
+    assert_eq!(
+        run_with(jinx, &json!({"what": "stop"})),
+        r#"{"ok":false,"exit":null,"error":"step `said`: `jobs` is `list`, `read` or `end`, not `stop`"}"#
+    );
+    let none = r#"{"ok":false,"exit":null,"error":"no jobs were started"}"#;
+    assert_eq!(run_with("steps: [{jobs: read}]", &json!({})), none);
+    assert_eq!(
+        run_with(
+            "steps: [{engine: bash, code: sleep 60, background: yes}, {jobs: read, job: x}]",
+            &json!({})
+        ),
+        r#"{"ok":false,"exit":null,"error":"the step in line 2: `job` is the number of a job, not \"x\""}"#
     );
 }

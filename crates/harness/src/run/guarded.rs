@@ -1,0 +1,150 @@
+//! Who is asked about what programs of an NPC take away in a guarded work directory, and what is
+//! said if nobody says yes.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+use crate::jinx::Jinx;
+use crate::jinx::template::Scope;
+use crate::permission::{Answer, Question};
+use crate::run::session::{Caller, Notice, Session};
+use crate::sandbox::{Guarded, Output, Risk, Script, losses};
+use crate::trace::{Record, Trace};
+use crate::types::{Effect, Verdict};
+use crate::undo::By;
+
+/// Most characters of a call's first argument that a journal has.
+const FIRST: usize = 60;
+
+/// What a program did, and why nothing of it is left, if so.
+/// `None`: it did not even run.
+type Ran = (Option<Output>, Option<String>);
+
+/// Whoever answers for a program of an NPC.
+#[derive(Clone)]
+pub struct Guardian {
+    npc: String,
+    jinx: Jinx,
+    arguments: Map<String, Value>,
+    /// The conversation that the program belongs to.
+    scope: String,
+    /// What a journal calls what it does: `coder: shell make all`.
+    by: String,
+    /// Why the latest answer was no.
+    pub why: String,
+}
+
+impl Guardian {
+    /// That of a program of a step of `jinx`; `None` for what a person starts, who knows what it
+    /// does.
+    pub fn of(jinx: &Jinx, scope: &Scope, caller: &Caller) -> Option<Self> {
+        let npc = &caller.npc?.name;
+        let value = |name: &String| Some((name.clone(), scope.value(name)?));
+        Some(Guardian {
+            npc: npc.clone(),
+            jinx: jinx.clone(),
+            arguments: jinx.inputs.iter().filter_map(|input| value(&input.name)).collect(),
+            scope: caller.scope.to_owned(),
+            by: format!("{npc}: {}", call_line(jinx, scope)),
+            why: "the run was interrupted, or the directory has changed meanwhile".to_owned(),
+        })
+    }
+
+    /// Who it is, for a journal.
+    pub fn by<'a>(&'a self, session: &'a Session) -> By<'a> {
+        By { text: &self.by, trace: session.trace.path(), scope: &self.scope }
+    }
+
+    /// Asks a person, if one is there; `trace` is where the answer is recorded.
+    pub fn answer(&mut self, risk: Risk, session: &Session, trace: &Trace) -> Result<bool, Error> {
+        let sandbox = session.sandbox;
+        let (npc, jinx, about) = (self.npc.as_str(), &self.jinx, String::new());
+        let question =
+            Question { npc, jinx, arguments: &self.arguments, variables: &[], risk: Some(risk), about };
+        // Whoever interrupts is not asked what else may happen.
+        let interrupted = sandbox.cancel_flag().load(Ordering::Relaxed);
+        let answer = if interrupted { Some(Answer::No) } else { session.ask(&question) };
+        let (verdict, by) = match answer {
+            Some(Answer::Yes) => (Verdict::Allow, "an answer"),
+            Some(Answer::Session | Answer::Always) => {
+                sandbox.permit();
+                (Verdict::Allow, "an answer for the session")
+            }
+            Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer"),
+            None => (Verdict::Deny, "that nobody is there to be asked"),
+        };
+        let what = what(risk);
+        let by = format!("the guard of the work directory, by {by}: it {what}");
+        trace.push(&self.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
+        if verdict == Verdict::Deny {
+            let nobody = answer.is_none();
+            session.notify(&Notice::Unchanged { what: &what, nobody });
+            let reason = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
+            self.why = match risk {
+                Risk::Losses(_) => format!("it {what}, and {reason}"),
+                Risk::Unknown => reason.to_owned(),
+            };
+        }
+        Ok(verdict == Verdict::Allow)
+    }
+}
+
+/// Runs a program of a step of `jinx`.
+/// What a person starts is not guarded: they know what they do.
+pub fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Result<Ran, Error> {
+    let session = caller.session;
+    session.jobs.settle(session);
+    let ran = run_in_turn(script, jinx, scope, caller);
+    session.jobs.refresh();
+    ran
+}
+
+fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Result<Ran, Error> {
+    let (session, sandbox) = (caller.session, caller.session.sandbox);
+    let Some(mut guardian) = Guardian::of(jinx, scope, caller) else {
+        let output = if caller.finishing { sandbox.finish(script) } else { sandbox.run(script) };
+        return output.map(|output| (Some(output), None));
+    };
+    let own = guardian.clone();
+    let mut ask = |risk: Risk| guardian.answer(risk, session, caller.trace);
+    let ran = sandbox.run_guarded(script, caller.finishing, reads(jinx), own.by(session), &mut ask)?;
+    tell_of_journal(session);
+    let why = guardian.why;
+    Ok(match ran {
+        Guarded::Ran(output) => (Some(output), None),
+        Guarded::Undone(output) => (Some(output), Some(format!("undone, no file was changed: {why}"))),
+        Guarded::Refused => (None, Some(format!("not run: {why}"))),
+    })
+}
+
+/// Whether the programs of a jinx are known to change nothing.
+pub fn reads(jinx: &Jinx) -> bool {
+    jinx.trusted && jinx.effect != Effect::Write
+}
+
+/// Tells what can't be taken back later.
+pub fn tell_of_journal(session: &Session) {
+    if let Some(problem) = session.sandbox.journal_problem() {
+        let warning = format!("not all of what is changed can be taken back by `alara undo`: {problem}");
+        session.notify(&Notice::Warning(&warning));
+    }
+}
+
+/// A call in a line: `shell make all`.
+pub fn call_line(jinx: &Jinx, scope: &Scope) -> String {
+    let first = jinx.inputs.first().and_then(|input| scope.value(&input.name));
+    let first =
+        first.as_ref().and_then(Value::as_str).and_then(|text| text.lines().next()).unwrap_or_default();
+    let cut = first.char_indices().nth(FIRST).map_or(first.len(), |(at, _)| at);
+    format!("{} {}", jinx.name, &first[..cut]).trim_end().to_owned()
+}
+
+/// What a program does, for people.
+fn what(risk: Risk) -> String {
+    match risk {
+        Risk::Losses(changes) => losses(changes).join(", "),
+        Risk::Unknown => "may change any file of the work directory".to_owned(),
+    }
+}

@@ -1,0 +1,304 @@
+//! The jobs of a session: programs that steps have started in the background.
+//! They live as long as the session, unless they end or somebody ends them.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::permission::holder;
+use crate::run::guarded::{self, Guardian};
+use crate::run::session::{Caller, Notice, Session};
+use crate::sandbox::{Risk, Script};
+use crate::trace::Record;
+use crate::types::ToolResult;
+use crate::undo::By;
+
+/// Most jobs of a session that run at a time.
+const RUNNING: usize = 8;
+/// How many of those that have ended can still be read.
+const ENDED: usize = 32;
+/// How long to watch a new one: what does not start at all is told at once.
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+/// How long to wait for output of one that has none yet.
+const WAIT: Duration = Duration::from_secs(1);
+/// How often to look meanwhile.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The jobs of a session.
+#[derive(Default)]
+pub struct Jobs {
+    started: Mutex<Started>,
+}
+
+#[derive(Default)]
+struct Started {
+    count: usize,
+    jobs: Vec<Arc<Job>>,
+}
+
+/// A job, and who answers for it.
+struct Job {
+    number: usize,
+    /// What was called: `shell python3 -m http.server`.
+    call: String,
+    /// Which team may read and end it.
+    holder: String,
+    /// Where in the trace it belongs.
+    scope: String,
+    /// Who is asked about what it does; `None` = what a person starts, who knows what it does.
+    guardian: Option<Guardian>,
+    job: crate::sandbox::Job,
+    /// Whether its end was told.
+    told: AtomicBool,
+}
+
+/// What can be done about jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobAction {
+    /// Tells which there are.
+    List,
+    /// Gives what a job has written since the last time.
+    Read,
+    /// Ends a job.
+    End,
+}
+
+impl JobAction {
+    /// The action of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "list" => Some(JobAction::List),
+            "read" => Some(JobAction::Read),
+            "end" => Some(JobAction::End),
+            _ => None,
+        }
+    }
+}
+
+impl Jobs {
+    /// Starts a program of a step in the background.
+    /// `call` is what was called, in a line.
+    ///
+    /// # Errors
+    /// The sandbox or the trace failed.
+    pub(in crate::run) fn start(
+        script: &Script,
+        call: String,
+        mut guardian: Option<Guardian>,
+        reads: bool,
+        caller: &Caller,
+    ) -> Result<ToolResult, Error> {
+        let session = caller.session;
+        session.jobs.settle(session);
+        // One after the other: the limit holds for those that start at the same time, too.
+        let mut started = session.jobs.started();
+        let running = started.jobs.iter().filter(|job| job.runs()).count();
+        if running >= RUNNING {
+            let error = format!("not started: {RUNNING} jobs run already, which is the limit; end one first");
+            return Ok(ToolResult::failed(error));
+        }
+        let own = guardian.clone();
+        let by = own.as_ref().map_or_else(By::default, |own| own.by(session));
+        let mut ask = |risk: Risk| {
+            guardian.as_mut().map_or(Ok(true), |guardian| guardian.answer(risk, session, caller.trace))
+        };
+        let guarded = caller.npc.is_some();
+        let Some(job) = session.sandbox.start(script, guarded, reads, by, &mut ask)? else {
+            let why = guardian.map(|guardian| guardian.why).unwrap_or_default();
+            return Ok(ToolResult::failed(format!("not run: {why}")));
+        };
+        started.count += 1;
+        let job = Arc::new(Job {
+            number: started.count,
+            call,
+            holder: holder(caller.team),
+            scope: caller.scope.to_owned(),
+            guardian,
+            job,
+            told: AtomicBool::new(false),
+        });
+        let over = started.jobs.iter().filter(|job| !job.runs()).count();
+        if let Some(first) = started.jobs.iter().position(|job| !job.runs()).filter(|_| over >= ENDED) {
+            started.jobs.remove(first);
+        }
+        started.jobs.push(job.clone());
+        drop(started);
+        let record = Record::Job { job: job.number, call: job.call.clone(), ended: None };
+        caller.trace.push(caller.scope, record)?;
+        session.notify(&Notice::Job { job: job.number, call: &job.call, ended: None });
+        job.job.ended(FIRST_LOOK);
+        let (output, dropped_bytes) = job.job.read();
+        if let Some(error) = job.job.failure(&output) {
+            return Err(error);
+        }
+        let result = job.result(output, dropped_bytes);
+        let Some(ended) = job.job.ended(Duration::ZERO) else {
+            let note = format!("it goes on in the background as job {}", job.number);
+            return Ok(ToolResult { note, ..result });
+        };
+        let undone = job.close(session)?;
+        let failed = undone.or_else(|| (ended.exit != Some(0)).then(|| ended.how.clone()));
+        Ok(match failed {
+            Some(error) => ToolResult { ok: false, error, exit: ended.exit, ..result },
+            None => result,
+        })
+    }
+
+    /// Does something about the jobs of the caller's team.
+    /// Without a number the latest one is meant.
+    ///
+    /// # Errors
+    /// The sandbox or the trace failed.
+    pub(in crate::run) fn act(
+        action: JobAction,
+        number: Option<usize>,
+        caller: &Caller,
+    ) -> Result<ToolResult, Error> {
+        let session = caller.session;
+        session.jobs.settle(session);
+        let holder = holder(caller.team);
+        let own: Vec<Arc<Job>> = {
+            let started = session.jobs.started();
+            started.jobs.iter().filter(|job| job.holder == holder).cloned().collect()
+        };
+        if action == JobAction::List {
+            let lines: Vec<String> = own.iter().map(|job| job.line()).collect();
+            let none = "no jobs were started".to_owned();
+            return Ok(ToolResult::succeeded(if lines.is_empty() { none } else { lines.join("\n") }));
+        }
+        let meant = number.map_or(own.last(), |number| own.iter().find(|job| job.number == number));
+        let Some(job) = meant else {
+            let error = match number {
+                Some(number) if !own.is_empty() => {
+                    let numbers: Vec<String> = own.iter().map(|job| job.number.to_string()).collect();
+                    format!("there is no job {number}; there are: {}", numbers.join(", "))
+                }
+                _ => "no jobs were started".to_owned(),
+            };
+            return Ok(ToolResult::failed(error));
+        };
+        match action {
+            JobAction::End => job.job.end(),
+            _ => job.wait_for_output(caller),
+        }
+        let (output, dropped_bytes) = job.job.read();
+        let undone = if job.runs() { job.take(session)? } else { job.close(session)? };
+        let result = job.result(output, dropped_bytes);
+        Ok(match undone {
+            Some(error) => ToolResult { ok: false, error, exit: None, ..result },
+            None => result,
+        })
+    }
+
+    /// Brings the work directory up to date before another program runs in it.
+    /// What jobs have written is taken over, as far as it needs no yes; they see what others wrote.
+    /// Tells which have ended.
+    pub(in crate::run) fn settle(&self, session: &Session) {
+        let jobs = self.started().jobs.clone();
+        for job in jobs {
+            let mut later = |_: Risk| Ok(false);
+            if let Some(guardian) = &job.guardian
+                && let Err(error) = session.sandbox.take(&job.job, guardian.by(session), &mut later)
+            {
+                session.notify(&Notice::Warning(&format!("job {}: {error}", job.number)));
+            }
+            job.job.refresh();
+            job.tell(session);
+        }
+    }
+
+    /// Lets jobs see what a program has written.
+    pub(in crate::run) fn refresh(&self) {
+        self.started().jobs.iter().for_each(|job| job.job.refresh());
+    }
+
+    /// Ends all that still run; gives which calls these were.
+    pub(in crate::run) fn finish(&self, session: &Session) -> Vec<String> {
+        let jobs = self.started().jobs.clone();
+        let mut ended = Vec::new();
+        for job in jobs {
+            if job.runs() {
+                ended.push(job.call.clone());
+                job.job.end();
+            }
+            match job.close(session) {
+                Ok(None) => {}
+                Ok(Some(why)) => session.notify(&Notice::Warning(&format!("job {}: {why}", job.number))),
+                Err(error) => session.notify(&Notice::Warning(&format!("job {}: {error}", job.number))),
+            }
+        }
+        ended
+    }
+
+    fn started(&self) -> MutexGuard<'_, Started> {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Job {
+    fn runs(&self) -> bool {
+        self.job.ended(Duration::ZERO).is_none()
+    }
+
+    /// `1  runs for 12 s: shell python3 -m http.server`.
+    fn line(&self) -> String {
+        format!("{}  {}: {}", self.number, self.state(), self.call)
+    }
+
+    fn state(&self) -> String {
+        match self.job.ended(Duration::ZERO) {
+            Some(ended) => format!("has ended ({})", ended.how),
+            None => format!("has run for {} s", self.job.age().as_secs()),
+        }
+    }
+
+    /// What a caller gets to know of it.
+    fn result(&self, output: String, dropped_bytes: u64) -> ToolResult {
+        let note = format!("job {} {}", self.number, self.state());
+        let output = output.trim_end_matches(['\n', '\r']).to_owned();
+        ToolResult { note, dropped_bytes, ..ToolResult::succeeded(output) }
+    }
+
+    fn wait_for_output(&self, caller: &Caller) {
+        let begun = std::time::Instant::now();
+        while !self.job.has_output() && self.runs() && caller.stopped().is_none() && begun.elapsed() < WAIT {
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Takes over what it has written; the message says why it was not.
+    /// The job is ended then: what it goes on to write would be built on what is not there.
+    fn take(&self, session: &Session) -> Result<Option<String>, Error> {
+        let Some(mut guardian) = self.guardian.clone() else { return Ok(None) };
+        let own = guardian.clone();
+        let mut ask = |risk: Risk| guardian.answer(risk, session, &session.trace);
+        if session.sandbox.take(&self.job, own.by(session), &mut ask)? {
+            guarded::tell_of_journal(session);
+            return Ok(None);
+        }
+        self.job.end();
+        self.job.discard();
+        self.tell(session);
+        Ok(Some(format!("ended, and no file was changed: {}", guardian.why)))
+    }
+
+    /// The same once it has ended.
+    fn close(&self, session: &Session) -> Result<Option<String>, Error> {
+        self.tell(session);
+        self.take(session)
+    }
+
+    /// Tells its end, once.
+    fn tell(&self, session: &Session) {
+        let Some(ended) = self.job.ended(Duration::ZERO) else { return };
+        if self.told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let how = Some(ended.how.clone());
+        // A trace that can't be written is told by whatever comes next.
+        let record = Record::Job { job: self.number, call: self.call.clone(), ended: how };
+        let _ = session.trace.push(&self.scope, record);
+        session.notify(&Notice::Job { job: self.number, call: &self.call, ended: Some(&ended.how) });
+    }
+}
