@@ -1,4 +1,5 @@
-//! Conversations go on after an end, an interrupt or a kill: nothing is done twice, nothing is lost.
+//! Conversations go on after an end, an interrupt or a kill: nothing is done twice, nothing is
+//! lost.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output};

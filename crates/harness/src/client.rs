@@ -78,7 +78,8 @@ impl ClientTools {
     /// Which rule forbids a call, if one does.
     fn forbids(&self, team: &Team, tool: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
         // What a person answered was about the team's own jinx of this name.
-        // Where the client runs it is not known here: its paths are held from where this program is.
+        // Where the client runs it is not known here: its paths are held from where this program
+        // is.
         let work = Path::new(".");
         let (verdict, by) = Permissions::default().verdict(team, tool, arguments, work)?;
         match verdict {

@@ -1,8 +1,8 @@
 //! Takes up a conversation that was ended or killed, so that it can go on.
 //!
 //! A call is done, or it never was.
-//! One without a result in the trace was cut off: what it had changed in the work directory is taken
-//! back by the session's journal, and the model hears of it.
+//! One without a result in the trace was cut off: what it had changed in the work directory is
+//! taken back by the session's journal, and the model hears of it.
 //! Then the conversation is one that the user has interrupted, which everything else knows already.
 //! This module must not know how turns are made or tools are run.
 
@@ -142,7 +142,8 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
     };
     let failed = |source| Error::Resume { path: path.to_owned(), source };
     let sessions = undo.map_or_else(|| Ok(Vec::new()), |(folder, _)| undo::sessions(folder));
-    let unfinished = unfinished(sessions.map_err(failed)?, trace.path().unwrap_or(path), &lines);
+    let own = std::path::absolute(path).map_err(failed)?;
+    let unfinished = unfinished(sessions.map_err(failed)?, &own, &lines);
     let ended = lines.last().and_then(|line| line.time.parse().ok());
     let changed = match ended.filter(|_| start.work == work) {
         Some(ended) => changed_since(work, ended, &unfinished),

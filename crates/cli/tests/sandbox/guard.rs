@@ -399,7 +399,7 @@ fn commits_still_work_where_hooks_are_guarded() {
         "git remote add origin https://example.org/a.git && git branch -q --set-upstream-to=main",
         "git checkout -q main && git merge -q next && git tag one",
         "git init -q sub && git -C sub commit -q --allow-empty -m one --author 'a <a@example.org>' 2>/dev/null; true",
-        "git clone -q . copy",
+        "git clone -q --no-hardlinks . copy",
     ] {
         let (exit, undone, asked) = dir.bash(code, true);
         assert_eq!((exit, undone), (Some(0), false), "{code}");

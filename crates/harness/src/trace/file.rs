@@ -55,9 +55,8 @@ impl Trace {
         if let Some(parent) = path.parent() {
             make_directory(parent).map_err(error)?;
         }
-        let path = std::path::absolute(path).map_err(error)?;
-        let file = create(&path).map_err(error)?;
-        lock(&path, &file)?;
+        let file = create(path).map_err(error)?;
+        lock(path, &file)?;
         Ok(Trace::written_to(path, file, Vec::new()))
     }
 
@@ -69,12 +68,11 @@ impl Trace {
     /// The file can't be read or written, is no trace, or somebody else writes it.
     pub fn resume(path: &Path) -> Result<(Self, Vec<Line>), Error> {
         let error = |source| Error::Trace { path: path.to_owned(), source };
-        let path = std::path::absolute(path).map_err(error)?;
-        let mut file = File::options().append(true).open(&path).map_err(error)?;
-        lock(&path, &file)?;
-        let mut lines = parse::<Line>(&path)?;
-        let left = journal::left(&path, &lines)?;
-        let text = std::fs::read(&path).map_err(error)?;
+        let mut file = File::options().append(true).open(path).map_err(error)?;
+        lock(path, &file)?;
+        let mut lines = parse::<Line>(path)?;
+        let left = journal::left(path, &lines)?;
+        let text = std::fs::read(path).map_err(error)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         // A last line without its end is kept if it is a record.
         let unended = if whole < text.len() && serde_json::from_slice::<Line>(&text[whole..]).is_ok() {
@@ -92,10 +90,10 @@ impl Trace {
         Ok((Trace::written_to(path, file, entries), lines))
     }
 
-    fn written_to(path: PathBuf, file: File, entries: Vec<Entry>) -> Self {
+    fn written_to(path: &Path, file: File, entries: Vec<Entry>) -> Self {
         let inner = Mutex::new(Inner { entries, file: Some(file) });
-        let journal = Some(Arc::new(Journal::new(&path)));
-        Trace { inner, path: Some(path), journal, at: Vec::new() }
+        let journal = Some(Arc::new(Journal::new(path)));
+        Trace { inner, path: Some(path.to_owned()), journal, at: Vec::new() }
     }
 
     /// Work that runs side by side begins.

@@ -90,7 +90,7 @@ impl Journal {
             time: jiff::Timestamp::now().to_string(),
             work: work.to_owned(),
             by: by.text.to_owned(),
-            trace: by.trace.map(Path::to_owned).unwrap_or_default(),
+            trace: by.trace.and_then(|path| std::path::absolute(path).ok()).unwrap_or_default(),
             scope: by.scope.to_owned(),
             number: inner.begun,
             begun: true,

@@ -90,13 +90,13 @@ fn what_a_session_changed_is_taken_back_and_that_too() {
     place.does("1", || havoc(&place));
     let after = place.content();
     assert_ne!(before, after);
-    let verbs: Vec<String> = net(&place.recorded("1"), &place.work())
+    let words: Vec<String> = net(&place.recorded("1"), &place.work())
         .iter()
         .map(|change| format!("{} {}", change.verb(), change.path.display()))
         .collect();
     let docs = if cfg!(unix) { "changed docs" } else { "removed docs" };
     assert_eq!(
-        verbs,
+        words,
         ["changed a", docs, "removed docs/b", "created new", "created new/deep", "created new/deep/c"]
     );
     assert_eq!(place.back("1", "2", false).unwrap().len(), 6);
