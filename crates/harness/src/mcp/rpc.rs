@@ -170,7 +170,8 @@ impl Link {
         // A modern server over HTTP understands the end of the connection, and nothing else.
         // The first request must not be cancelled, says the protocol.
         let is_first = ["initialize", "server/discover"].contains(&pending.method);
-        if !is_first && !(is_modern(self.version()) && self.http().is_some()) {
+        let by_closing = is_modern(self.version()) && self.http().is_some();
+        if !is_first && !by_closing {
             self.notify("notifications/cancelled", &json!({"requestId": id, "reason": failure.to_string()}));
         }
         if let Some(http) = self.http() {
@@ -202,7 +203,7 @@ impl Link {
         let message = json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params});
         match &self.wire {
             Wire::Lines(_) => drop(self.send(&message, &[], None, HEAR)),
-            Wire::Http(_) => Http::subscribe(self, message.to_string(), self.headers(&message, &[])),
+            Wire::Http(_) => Http::subscribe(self, message.to_string(), &self.headers(&message, &[])),
         }
     }
 
