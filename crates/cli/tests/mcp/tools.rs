@@ -78,7 +78,7 @@ fn mcp_client_hostile_servers() {
             .ends_with(" asked for `elicitation/create`, which nobody answers here: its tools may do less")
     );
     let setup = McpTeam::naming("[{name: echo, path: echo.sh, args: [endless]}]");
-    let ran = setup.run(vec![call("a"), call("a"), done()]);
+    let ran = setup.run(vec![call("a"), call("b"), done()]);
     let long = r#"{"ok":false,"exit":null,"error":"it sent a message that is too long"}"#;
     assert_eq!(ran.results(), [long, long]);
     let ran = McpTeam::odd("big").run(vec![call("a"), done()]);

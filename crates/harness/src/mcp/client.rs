@@ -155,14 +155,19 @@ impl Client {
         let mut remarks = Vec::new();
         let has = |kind: &str| greeting.capabilities.get(kind).is_some();
         let mut tools = Vec::new();
+        let mut whole = true;
         if has("tools") {
-            let whole =
-                self.list("tools", "tools/list", (PAGES, offer::MOST_TOOLS), limit, stopped, &mut tools)?;
-            if !whole {
-                remarks.push("its list of tools has no end: what came so far is taken".to_owned());
+            whole = self.list_tools(limit, stopped, &mut tools)?;
+            // Some servers are complete only when they have been greeted, and say so meanwhile.
+            if self.has_changed() {
+                tools.clear();
+                whole = self.list_tools(limit, stopped, &mut tools)?;
             }
         } else if !has("resources") {
             remarks.push("it offers no tools".to_owned());
+        }
+        if !whole {
+            remarks.push("its list of tools has no end: what came so far is taken".to_owned());
         }
         let own = tools.iter().any(|tool| tool["name"] == resources::READ);
         if has("resources") && !own {
@@ -182,6 +187,15 @@ impl Client {
             remarks.push(format!("{message}: {junk}"));
         }
         Ok(Catalog { tools, remarks })
+    }
+
+    fn list_tools(
+        &self,
+        limit: Duration,
+        stopped: &dyn Fn() -> bool,
+        found: &mut Vec<Value>,
+    ) -> Result<bool, Failure> {
+        self.list("tools", "tools/list", (PAGES, offer::MOST_TOOLS), limit, stopped, found)
     }
 
     /// Adds what stands under `key` on at most so many pages of a list, until there are more than
@@ -272,7 +286,12 @@ impl Client {
         let begun = Instant::now();
         for _ in 0..ROUNDS {
             let left = limit.saturating_sub(begun.elapsed());
-            let mut result = self.request(method, &params, more, left, stopped)?;
+            let answer = self.request(method, &params, more, left, stopped);
+            let mut result = answer.map_err(|failure| match failure {
+                // The limit is that of all rounds.
+                Failure::Timeout(_) => Failure::Timeout(limit),
+                other => other,
+            })?;
             let kind = result.get("resultType").filter(|_| is_modern(self.link.version())).cloned();
             match kind.as_ref().map_or(Some("complete"), Value::as_str) {
                 Some("complete") => return Ok(result),

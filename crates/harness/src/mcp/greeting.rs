@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::printable;
-use super::protocol::{LEGACY, MODERN, NEWEST_LEGACY, client, common, is_modern, known};
+use super::protocol::{LEGACY, MODERN, NEWEST_LEGACY, client, common, is_modern};
 use super::rpc::{Failure, Link, Pending};
 
 /// How long to wait for a modern answer before the handshake is tried as well: some legacy servers
@@ -62,10 +62,8 @@ fn discovered(link: &Link, answer: Result<Value, Failure>) -> Result<Option<Gree
             }
             (offered, Err(failure))
         }
-        Err(failure @ (Failure::Timeout(_) | Failure::Cancelled | Failure::Broken(_))) => {
-            return Err(failure);
-        }
         Err(Failure::Status { .. }) => return Ok(None),
+        Err(failure) => return Err(failure),
     };
     if !offered.is_array() {
         return Ok(None);
@@ -119,6 +117,5 @@ fn named(info: &Value) -> String {
 }
 
 fn unknown(version: &str) -> Failure {
-    let version = printable(version);
-    Failure::Broken(format!("it speaks version `{version}` of the protocol, which is none of {}", known()))
+    Failure::Version(printable(version))
 }

@@ -215,7 +215,7 @@ impl Http {
 
     /// Asks a modern server for what it has to tell unasked, as long as the link lasts.
     /// A server that does not is none the worse.
-    pub fn subscribe(link: &Arc<Link>, message: String, headers: Vec<(String, String)>) {
+    pub fn subscribe(link: &Arc<Link>, message: String, headers: &[(String, String)]) {
         let Some(http) = link.http() else { return };
         let agent = http.agent(None);
         http.state().stream = Some(agent.clone());
@@ -223,7 +223,7 @@ impl Http {
         let reader = Arc::downgrade(link);
         let mut request = agent.post(&http.url).header("Content-Type", "application/json");
         request = request.header("Accept", "application/json, text/event-stream");
-        for (name, value) in http.all_headers(&headers, false) {
+        for (name, value) in http.all_headers(headers, false) {
             request = request.header(name, value);
         }
         let listen = move || {

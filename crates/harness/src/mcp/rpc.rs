@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::http::{Http, Post};
-use super::protocol::{Refusal, is_modern, meta};
+use super::protocol::{Refusal, is_modern, known, meta};
 use super::{headers, printable};
 
 /// Most bytes of one message.
 pub const MOST: usize = 16 << 20;
 /// How often a waiting request looks whether it must end.
 pub const LOOK: Duration = Duration::from_millis(20);
+/// How long a program may take to make room for another request.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long a server may take to hear what it need not answer.
 const HEAR: Duration = Duration::from_secs(10);
 /// Longest id of a server's request that is answered.
@@ -39,6 +41,8 @@ pub enum Failure {
     Timeout(Duration),
     #[error("cancelled")]
     Cancelled,
+    #[error("it speaks version `{0}` of the protocol, which is none of {known}", known = known())]
+    Version(String),
     /// Nothing can be asked any more, or could ever.
     #[error("{0}")]
     Broken(String),
@@ -166,7 +170,8 @@ impl Link {
         // A modern server over HTTP understands the end of the connection, and nothing else.
         // The first request must not be cancelled, says the protocol.
         let is_first = ["initialize", "server/discover"].contains(&pending.method);
-        if !is_first && !(is_modern(self.version()) && self.http().is_some()) {
+        let by_closing = is_modern(self.version()) && self.http().is_some();
+        if !is_first && !by_closing {
             self.notify("notifications/cancelled", &json!({"requestId": id, "reason": failure.to_string()}));
         }
         if let Some(http) = self.http() {
@@ -198,7 +203,7 @@ impl Link {
         let message = json!({"jsonrpc": "2.0", "id": id, "method": "subscriptions/listen", "params": params});
         match &self.wire {
             Wire::Lines(_) => drop(self.send(&message, &[], None, HEAR)),
-            Wire::Http(_) => Http::subscribe(self, message.to_string(), self.headers(&message, &[])),
+            Wire::Http(_) => Http::subscribe(self, message.to_string(), &self.headers(&message, &[])),
         }
     }
 
@@ -218,12 +223,21 @@ impl Link {
     ) -> Option<JoinHandle<()>> {
         match &self.wire {
             Wire::Lines(lines) => {
-                if let Some(lines) = &*locked(lines) {
-                    // The thread that listens reports that the program has ended.
-                    let sent = lines.try_send(format!("{message}\n").into_bytes());
-                    if let (Err(TrySendError::Full(_)), Some(id)) = (sent, id) {
-                        self.answer(id, Err(Failure::Broken("it does not read what it is asked".to_owned())));
+                let sender = locked(lines).clone()?;
+                let mut line = format!("{message}\n").into_bytes();
+                let begun = Instant::now();
+                // What the server asks is answered at once or never; what it is asked may wait
+                // until it has read those answers.
+                let patience = if id.is_some() { PATIENCE.min(limit) } else { Duration::ZERO };
+                // That the program has ended is told by the thread that listens.
+                while let Err(TrySendError::Full(back)) = sender.try_send(line) {
+                    if begun.elapsed() >= patience {
+                        let failure = Failure::Broken("it does not read what it is asked".to_owned());
+                        id.into_iter().for_each(|id| self.answer(id, Err(failure.clone())));
+                        break;
                     }
+                    line = back;
+                    std::thread::sleep(LOOK);
                 }
                 None
             }

@@ -14,8 +14,8 @@ use crate::team::Team;
 
 /// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the
 /// tools.
-/// A name that another tool or a jinx of the team has too is written with the server's before it,
-/// and so is what reads its resources.
+/// A name that another tool or a jinx of the team has too is written with the server's before it.
+/// So is what reads its resources.
 pub fn jinxes(team: &Team, servers: &[(&Server, &[ListedTool])], remarks: &mut Vec<String>) -> Vec<Jinx> {
     let wanted = |server: &Server, offer: &ListedTool| {
         server.tools.as_ref().is_none_or(|tools| tools.contains(&offer.name))
