@@ -3,6 +3,7 @@
 //! This module turns such a file into a jinx that serves its sections.
 //! It must not know how a section is looked up.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -18,6 +19,12 @@ use crate::yaml::Node;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The name of the file.
 pub const FILE: &str = "SKILL.md";
+
+/// Whether a file is a skill's: others read `skill.md`, too.
+pub fn is_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(FILE))
+}
+
 /// Most characters of a name.
 const NAME: usize = 64;
 /// Most characters of a description.

@@ -47,6 +47,7 @@ use capture::Capture;
 pub use change::{Change, Kind, losses};
 pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
+pub(crate) use enforced::launcher;
 pub use guard::{Guarded, Guarding, Risk};
 pub use service::{Pipes, Service};
 

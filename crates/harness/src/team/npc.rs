@@ -220,7 +220,8 @@ fn add(
             diagnostics.push(source.warning(*location, remark));
         }
         let several = found.len() > 1;
-        for jinx in found {
+        // What can't run here is offered to nobody; that is told where the jinx stands.
+        for jinx in found.into_iter().filter(|jinx| jinx.missing.is_empty()) {
             if !of_kind(jinx) {
                 if !several {
                     diagnostics.push(

@@ -10,6 +10,7 @@ use super::flow::Execution;
 use super::guarded;
 use crate::error::Error;
 use crate::jinx::Jinx;
+use crate::jinx::python::MODULES;
 use crate::jinx::template::{Code, Language, Scope, code};
 use crate::run::session::Caller;
 use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
@@ -91,7 +92,7 @@ impl Program {
         context.extend(scope.all());
         let Code { text: code, values } = program;
         let stdin =
-            json!({"code": code, "name": name, "context": context, "values": values, "module": MODULE})
+            json!({"code": code, "name": name, "context": context, "values": values, "modules": MODULES, "module": MODULE})
                 .to_string();
         Ok(Program { text: PYTHON.to_owned(), python: true, env, stdin: Some(stdin), network })
     }

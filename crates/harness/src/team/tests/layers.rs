@@ -170,6 +170,7 @@ fn where_teams_are_looked_for() {
         work: dir.path("work"),
         config_home: Some(dir.path("config")),
         home: Some(dir.path("home")),
+        ..Search::default()
     };
     let check = |name: Option<&str>, directory: Option<&str>| {
         let team = search.team(name).unwrap();
@@ -212,7 +213,7 @@ fn a_fingerprint_is_of_what_files_say() {
         ("t/sub/v.npc", "directive: d\n"),
         ("user/own.jinx", STEPS),
     ]);
-    let load = || Team::load_with(&dir.path("t"), Some(&dir.path("user"))).unwrap().fingerprint();
+    let load = || Team::load_with(&dir.path("t"), Some(&dir.path("user")), dir.0.path()).unwrap().fingerprint();
     let first = load();
     let check = |path: &str, text: &str, differs: bool| {
         let before = std::fs::read(dir.path(path)).ok();

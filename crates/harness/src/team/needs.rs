@@ -1,0 +1,148 @@
+//! What the Python steps of jinxes need and is not here: modules, names, attributes.
+//!
+//! Python itself is asked, in a sandbox: it knows its grammar and its modules best.
+//! It parses the programs and runs none of them.
+//! Without an answer nothing is missing; without Python, every Python step lacks that.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::error::Error;
+use crate::jinx::check::of_piece;
+use crate::jinx::python::{MODULES, NPC, Need};
+use crate::jinx::template::{Piece, pieces};
+use crate::jinx::{Action, Jinx, Missing, Step};
+use crate::sandbox::{Isolation, Policy, Sandbox, Script, launcher};
+use crate::scratch::Scratch;
+use crate::types::Location;
+
+const LOOK: &str = include_str!("needs.py");
+const PYTHON: &str = "python3";
+/// How long Python may take to read all programs of a team.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// Most bytes of the answer.
+const ANSWER_BYTES: usize = 4 << 20;
+/// The exit status of the launcher for a program that is not there.
+const NO_PROGRAM: i32 = 127;
+/// Most programs whose needs are remembered.
+const REMEMBERED: usize = 4096;
+
+/// What a program needs and is not here, each with its line from 1.
+type Needs = Vec<(Need, String, usize)>;
+
+/// Looks what these jinxes can't run without.
+/// A module that lies in one of the folders `beside` is here too.
+/// `text_of` gives the text of a file, in which places are looked up.
+pub fn look<'a>(
+    jinxes: impl Iterator<Item = &'a mut Jinx>,
+    beside: &[PathBuf],
+    text_of: &dyn Fn(&Path) -> Option<String>,
+) {
+    let jinxes: Vec<(&mut Jinx, Vec<(Location, String)>)> = jinxes
+        .map(|jinx| {
+            let programs = programs(&jinx.steps);
+            (jinx, programs)
+        })
+        .collect();
+    let programs = jinxes.iter().flat_map(|(_, programs)| programs);
+    let Some(needs) = needs(&programs.map(|(_, code)| plain(code)).collect::<Vec<_>>()) else { return };
+    let mut needs = needs.into_iter();
+    let is_beside = |name: &str| {
+        beside.iter().any(|folder| folder.join(format!("{name}.py")).is_file() || folder.join(name).is_dir())
+    };
+    for (jinx, programs) in jinxes {
+        let mut missing: Vec<Missing> = Vec::new();
+        let mut file = None;
+        for ((step, code), needs) in programs.iter().zip(needs.by_ref()) {
+            for (kind, name, line) in needs {
+                let known = missing.iter().any(|other| other.kind == kind && other.name == name);
+                if known || (kind == Need::Module && is_beside(&name)) {
+                    continue;
+                }
+                let file = file.get_or_insert_with(|| text_of(&jinx.path).unwrap_or_default());
+                let line = code.lines().nth(line.saturating_sub(1)).unwrap_or_default();
+                missing.push(Missing { kind, name, location: of_piece(file, *step, line) });
+            }
+        }
+        jinx.missing = missing;
+    }
+}
+
+/// The Python programs among steps, but for those whose failure is caught, each with the place of
+/// its step.
+fn programs(steps: &[Step]) -> Vec<(Location, String)> {
+    let found = steps.iter().flat_map(|step| match &step.action {
+        Action::Python { code } => vec![(step.location, code.clone())],
+        Action::When { then, otherwise, .. } => [programs(then), programs(otherwise)].concat(),
+        Action::For { steps, .. } | Action::Try { finally: steps, .. } => programs(steps),
+        _ => Vec::new(),
+    });
+    found.collect()
+}
+
+/// A program with a value in place of each placeholder, and its lines where they were.
+/// Empty if it has tags: what it says is not known before it is rendered.
+fn plain(code: &str) -> String {
+    let mut program = String::new();
+    for piece in pieces(code) {
+        let text = &code[piece.range()];
+        match piece {
+            Piece::Text(_) => program += text,
+            Piece::Expression(..) => {
+                program += &format!("(__v[0]{})", "\n".repeat(text.matches('\n').count()));
+            }
+            Piece::Tag(..) => return String::new(),
+        }
+    }
+    program
+}
+
+/// What each of these programs needs and is not here.
+/// Answers are remembered: teams are read anew in every conversation.
+fn needs(programs: &[String]) -> Option<Vec<Needs>> {
+    static KNOWN: Mutex<BTreeMap<String, Needs>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let new: Vec<&String> = programs.iter().filter(|program| !known.contains_key(*program)).collect();
+    if !new.is_empty() {
+        let answers = ask(&new)?;
+        if known.len() > REMEMBERED {
+            known.clear();
+        }
+        known.extend(new.into_iter().cloned().zip(answers));
+    }
+    Some(programs.iter().map(|program| known.get(program).cloned().unwrap_or_default()).collect())
+}
+
+/// Asks Python; `None` if there is no answer.
+fn ask(programs: &[&String]) -> Option<Vec<Needs>> {
+    let work = Scratch::claim(&std::env::temp_dir()).ok()?;
+    // Who embeds this crate may do without the launcher.
+    let isolation = if launcher().is_some() { Isolation::Auto } else { Isolation::Off };
+    let sandbox = Sandbox::new(work.path(), Policy { isolation, ..Policy::default() }).ok()?;
+    let question = json!({"programs": programs, "modules": MODULES, "npc": NPC}).to_string();
+    let output = sandbox.run(&Script {
+        program: &[PYTHON, "-I", "-c", LOOK],
+        env: &[],
+        stdin: Some(question.as_bytes()),
+        timeout: TIMEOUT,
+        network: false,
+        output_limit: ANSWER_BYTES,
+    });
+    match output {
+        Ok(output) if output.exit == Some(NO_PROGRAM) => Some(without_python(programs)),
+        Ok(output) => {
+            let answer: Vec<Needs> = serde_json::from_slice(&output.stdout).ok()?;
+            (answer.len() == programs.len()).then_some(answer)
+        }
+        Err(Error::Spawn { .. }) => Some(without_python(programs)),
+        Err(_) => None,
+    }
+}
+
+fn without_python(programs: &[&String]) -> Vec<Needs> {
+    programs.iter().map(|_| vec![(Need::Program, PYTHON.to_owned(), 1)]).collect()
+}
