@@ -66,7 +66,7 @@ fn temperature(text: &str) -> Result<f32, String> {
 impl Args {
     /// The team; what is odd in its files is told.
     pub fn team(&self) -> anyhow::Result<Team> {
-        find(self.team.as_deref(), self.yes)
+        find_for(self.team.as_deref(), &self.workdir, self.yes)
     }
 
     /// Where its agents get their models from.
@@ -161,7 +161,12 @@ fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) ->
 /// The team with this name, or the one that is meant without; what is odd in its files is told.
 /// One that was found rather than named needs a yes, which `yes` is.
 pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
-    let team = search().team(name)?;
+    find_for(name, Path::new(""), yes)
+}
+
+/// As [`find`], for work in `workdir`.
+fn find_for(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+    let team = Search { workdir: workdir.to_owned(), ..search() }.team(name)?;
     consent::team(&team, yes)?;
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)
@@ -204,6 +209,7 @@ pub fn search() -> Search {
     let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Search {
         work: PathBuf::new(),
+        workdir: PathBuf::new(),
         config_home: config.or_else(|| Some(home.as_ref()?.join(".config"))),
         home,
     }

@@ -13,6 +13,7 @@ mod conventions;
 mod dirs;
 mod endpoint;
 mod first_words;
+mod foreign;
 mod harness;
 mod hub;
 mod init;

@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_in_words() {
-        let missing = |kind, name: &str| Missing { kind, name: name.to_owned(), location: Location::default() };
+        let missing =
+            |kind, name: &str| Missing { kind, name: name.to_owned(), location: Location::default() };
         let all = [
             missing(Need::Name, "state"),
             missing(Need::Module, "a"),

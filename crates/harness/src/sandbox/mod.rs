@@ -46,8 +46,8 @@ use std::time::{Duration, Instant};
 use capture::Capture;
 pub use change::{Change, Kind, losses};
 pub use contract::{Isolation, Output, Policy, Script};
-pub use enforced::{Enforced, enforced};
 pub(crate) use enforced::launcher;
+pub use enforced::{Enforced, enforced};
 pub use guard::{Guarded, Guarding, Risk};
 pub use service::{Pipes, Service};
 

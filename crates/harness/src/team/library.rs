@@ -123,10 +123,7 @@ impl Library {
             let now = all.get(name)?;
             (now.path == jinx.path && !now.missing.is_empty()).then_some(now)
         });
-        diagnostics.extend(own.map(|jinx| {
-            let needs = told(&jinx.missing);
-            warning(jinx, format!("`{}` can't run here, it needs {needs}; it is offered to no model", jinx.name))
-        }));
+        diagnostics.extend(own.map(cant_run));
         Library(all)
     }
 
@@ -235,6 +232,12 @@ fn said_name(text: &str) -> Option<String> {
     let value =
         |line: &str| Some(line.strip_prefix("jinx_name:").or(line.strip_prefix("name:"))?.trim().to_owned());
     text.lines().find_map(value).map(|name| name.trim_matches(['"', '\'']).to_owned())
+}
+
+/// That a jinx can't run here, and why.
+pub fn cant_run(jinx: &Jinx) -> Diagnostic {
+    let needs = told(&jinx.missing);
+    warning(jinx, format!("`{}` can't run here, it needs {needs}; it is offered to no model", jinx.name))
 }
 
 /// Where something that a jinx needs is missing.

@@ -296,21 +296,33 @@ impl Team {
 pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
     let mut diagnostics = Vec::new();
     let source = Source::from_file(path)?;
-    let jinx = if skill::is_file(path) {
-        let folder = Folder::root(path.parent().unwrap_or(Path::new(".")).to_owned());
-        let files = files::jinxes(&folder, &mut diagnostics);
-        let beside = files.into_iter().find(|file| file.is_skill()).map(|file| file.beside).unwrap_or_default();
-        skill::read(&source, &folder.name(), beside, &mut diagnostics)
-    } else {
-        crate::jinx::read(&source, &mut diagnostics)
-    };
-    match jinx {
-        Some(jinx) => Ok((jinx, diagnostics)),
-        None => {
-            let fatal = diagnostics.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
-            Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
-        }
+    if let Some(jinx) = read_jinx(&source, &mut diagnostics) {
+        return Ok((jinx, diagnostics));
     }
+    let fatal = diagnostics.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+    Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
+}
+
+/// Reads one such file to check it; `None` if it can't be used.
+/// All that is odd or wrong in it goes to `diagnostics`, also that it can't run here.
+///
+/// # Errors
+/// The file can't be read.
+pub fn check_jinx(path: &Path, diagnostics: &mut Vec<Diagnostic>) -> Result<Option<Jinx>, Error> {
+    let mut jinx = read_jinx(&Source::from_file(path)?, diagnostics);
+    needs::look(jinx.iter_mut(), &[PathBuf::new()], &check::text_of);
+    diagnostics.extend(jinx.iter().filter(|jinx| !jinx.missing.is_empty()).map(library::cant_run));
+    Ok(jinx)
+}
+
+fn read_jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
+    if !skill::is_file(&source.path) {
+        return crate::jinx::read(source, diagnostics);
+    }
+    let folder = Folder::root(source.path.parent().unwrap_or(Path::new(".")).to_owned());
+    let files = files::jinxes(&folder, diagnostics);
+    let beside = files.into_iter().find(|file| file.is_skill()).map(|file| file.beside).unwrap_or_default();
+    skill::read(source, &folder.name(), beside, diagnostics)
 }
 
 #[cfg(test)]

@@ -146,3 +146,97 @@ fn ask(programs: &[&String]) -> Option<Vec<Needs>> {
 fn without_python(programs: &[&String]) -> Vec<Needs> {
     programs.iter().map(|_| vec![(Need::Program, PYTHON.to_owned(), 1)]).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a program needs, as `kind name line`.
+    fn needed(program: &str) -> Vec<String> {
+        let needs = needs(&[plain(program)]).unwrap().remove(0);
+        needs.iter().map(|(kind, name, line)| format!("{kind:?} {name} {line}")).collect()
+    }
+
+    #[test]
+    fn what_is_certainly_missing() {
+        let check = |program: &str, expected: &[&str]| assert_eq!(needed(program), expected, "{program}");
+        // Imports.
+        check("import os, nowhere_a.b\nfrom json import dumps", &["Module nowhere_a 1"]);
+        check("def f():\n    from nowhere_a import x\nf()", &["Module nowhere_a 2"]);
+        check("if context:\n    import nowhere_a\nelse:\n    import nowhere_a", &["Module nowhere_a 2"]);
+        check("__import__('nowhere_a')", &["Module nowhere_a 1"]);
+        check("import alara, yaml_of_nowhere as y", &["Module yaml_of_nowhere 1"]);
+        // Names, also those that another runtime gives.
+        check("x = 1\noutput = x + nowhere", &["Name nowhere 2"]);
+        check("output = [y for y in [1]]\nprint(state.path)", &["Name state 2"]);
+        check("print(os.sep, json.dumps(1), __v[1], npc.name, output, exit, __name__)", &[]);
+        check("match 1:\n    case [a, *b]: print(a, b)\n    case {'k': v, **r}: print(v, r)", &[]);
+        check(
+            "def f(a, *b, c=1, **d):\n    global e\n    e = a\n    return b, c, d\nclass G: h = 1\nG, e",
+            &[],
+        );
+        check("with open('x') as f, open('y') as (g, h): print(f, g, h)\nif (n := 1): print(n)", &[]);
+        check("def f(x: Nowhere) -> Nowhere: ...\ny: Nowhere = 1", &[]);
+        // Attributes of what a step is given.
+        check("print(npc.model)", &["Attribute npc.model 1"]);
+        check("me = context['npc']\nprint(me.name, me.get('x'), me.model)", &["Attribute me.model 2"]);
+        check("team = context.get('team')\nteam.npcs", &["Attribute team.npcs 2"]);
+        check("print(context.items(), context.npc)", &["Attribute context.npc 1"]);
+        check("npc = make() if 0 else None\nprint(npc.model)", &["Name make 1"]);
+        check("npc.mood = 1\nprint(npc.mood)", &[]);
+        // Placeholders keep the lines.
+        check("x = {{ {'a':\n 1} }}\nimport nowhere_a", &["Module nowhere_a 3"]);
+        check("{{ code }}", &[]);
+        check("{% if x %}\nimport nowhere_a\n{% endif %}", &[]);
+        // What no Python can read tells nothing.
+        check("import nowhere_a\n)", &[]);
+    }
+
+    #[test]
+    fn what_a_program_gets_by_without() {
+        let check = |program: &str| assert_eq!(needed(program), Vec::<String>::new(), "{program}");
+        check("try:\n    import nowhere_a\nexcept ImportError:\n    nowhere_a = None");
+        check(
+            "try:\n    from nowhere_a import b\n    ok = True\nexcept (OSError, ModuleNotFoundError):\n    ok = False",
+        );
+        check("try:\n    import nowhere_a\nexcept:\n    pass");
+        check(
+            "try:\n    import nowhere_a\n    output = nowhere_a.mean([1])\nexcept ImportError:\n    output = 1 / 1",
+        );
+        check("import contextlib\nwith contextlib.suppress(ImportError):\n    import nowhere_a");
+        check("import importlib.util\nif importlib.util.find_spec('nowhere_a'):\n    import nowhere_a");
+        check("if sys.platform == 'win32':\n    import nowhere_a");
+        check("import sys\nsys.path.insert(0, 'lib')\nimport nowhere_a");
+        check("try:\n    cwd = state.path\nexcept (NameError, AttributeError):\n    cwd = '.'");
+        check("if 'state' in dir() and state: print(state)");
+        check("exec('x = 1')\nprint(x)");
+        check("from os import *\nprint(getcwd())");
+        check("if hasattr(npc, 'model') and npc.model: print(npc.model)");
+        // A handler that can only tell it is no way to get by.
+        for handler in [
+            "raise",
+            "exit(1)",
+            "sys.exit('no')",
+            "output = 'not available'",
+            "context['output'] = f'{1}'",
+            "output = 'failed: ' + str(1)",
+        ] {
+            let program = format!("try:\n    import nowhere_a\nexcept Exception:\n    {handler}");
+            assert_eq!(needed(&program), ["Module nowhere_a 2"], "{program}");
+        }
+        // Nor is one for something else.
+        let program = "try:\n    import nowhere_a\nexcept OSError:\n    pass\nelse:\n    import nowhere_b";
+        assert_eq!(needed(program), ["Module nowhere_a 2", "Module nowhere_b 6"]);
+    }
+
+    #[test]
+    fn python_is_told_what_it_is_given() {
+        // The names by which the look knows what a step has are those that a step gets.
+        for module in MODULES {
+            assert_eq!(needed(&format!("print({module}.__name__)")), Vec::<String>::new());
+        }
+        for key in NPC {
+            assert_eq!(needed(&format!("print(npc.{key})")), Vec::<String>::new());
+        }
+    }
+}
