@@ -24,6 +24,7 @@ mod real_models;
 mod runs;
 mod sandbox;
 mod serve;
+mod skills;
 mod stock;
 mod trust;
 mod undo;

@@ -171,7 +171,7 @@ fn what_cannot_run_here_is_replaced_or_left_out() {
         diagnostics,
         [
             format!("t/jinxes/lib/core/shell.jinx:6:7: warning: `shell` can't run here, it {needs}; the built-in jinx of this name is used instead"),
-            "t/jinxes/beside.jinx:1:45: warning: `beside` can't run here, it needs the Python module `own_module`; it is offered to no model".to_owned(),
+            "t/jinxes/beside.jinx:1:33: warning: `beside` can't run here, it needs the Python module `own_module`; it is offered to no model".to_owned(),
             "t/jinxes/caller.jinx:1:9: warning: `caller` can't run here, it needs the jinx `other`; it is offered to no model".to_owned(),
             format!("t/jinxes/other.jinx:6:7: warning: `other` can't run here, it {needs}; it is offered to no model"),
         ]
