@@ -66,7 +66,7 @@ fn temperature(text: &str) -> Result<f32, String> {
 impl Args {
     /// The team; what is odd in its files is told.
     pub fn team(&self) -> anyhow::Result<Team> {
-        find_for(self.team.as_deref(), &self.workdir, self.yes)
+        find(self.team.as_deref(), &self.workdir, self.yes)
     }
 
     /// Where its agents get their models from.
@@ -158,14 +158,10 @@ fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) ->
     protected
 }
 
-/// The team with this name, or the one that is meant without; what is odd in its files is told.
+/// The team with this name, or the one that is meant without, for work in `workdir`; what is odd in
+/// its files is told.
 /// One that was found rather than named needs a yes, which `yes` is.
-pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
-    find_for(name, Path::new(""), yes)
-}
-
-/// As [`find`], for work in `workdir`.
-fn find_for(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
     let team = Search { workdir: workdir.to_owned(), ..search() }.team(name)?;
     consent::team(&team, yes)?;
     tell(&team.diagnostics, name.unwrap_or("npc_team"));

@@ -264,3 +264,21 @@ fn npcsh_s_team() {
     println!("{}\n{runs} run, {built_in} built-in used, {left_out} left out", rows.join("\n"));
     assert_eq!(table.len(), 34);
 }
+
+#[test]
+fn without_python_every_python_step_lacks_it() {
+    let nothing = tempfile::tempdir().unwrap();
+    let output = crate::alara()
+        .args(["check", "tests/fixtures/foreign_team/"])
+        .current_dir(crate::root())
+        .env("PATH", nothing.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for name in ["carve", "chat", "edit_file", "measure", "plane", "sand", "varnish"] {
+        let expected = format!("warning: `{name}` can't run here, it needs `python3`; ");
+        assert!(text.contains(&expected), "{name}: {text}");
+    }
+    assert!(text.contains("`shelf` can't run here, it needs the jinx `carve`"), "{text}");
+    assert!(!text.contains("`glue`"), "{text}");
+}

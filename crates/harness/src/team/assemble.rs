@@ -39,7 +39,7 @@ pub struct Above {
     pub limits: Limits,
     /// Rules that permit nothing.
     pub rules: Vec<Rule>,
-    /// Folders whose modules the jinxes' programs may import.
+    /// Folders whose modules the jinxes' programs may import; the first is the work directory.
     pub modules: Vec<PathBuf>,
 }
 

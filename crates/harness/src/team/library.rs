@@ -69,7 +69,8 @@ impl Layer {
     }
 
     /// Looks which of them can't run here.
-    /// Their programs may import modules that lie in the folders `beside`.
+    /// Their programs may import modules that lie in the folders `beside`; the first is the work
+    /// directory.
     pub fn look(&mut self, beside: &[PathBuf]) {
         needs::look(self.jinxes.values_mut(), beside, &text_of);
     }

@@ -212,7 +212,7 @@ impl Team {
     ) -> Result<Self, Error> {
         // Programs run in the work directory; a team lies beside what it is for.
         let beside = listing.folder.on_disk().map(|directory| directory.join(".."));
-        let modules = beside.into_iter().chain([work.to_owned()]).collect();
+        let modules = std::iter::once(work.to_owned()).chain(beside).collect();
         let mut above = Above { jinxes: Library::stock().clone(), modules, ..Above::default() };
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {

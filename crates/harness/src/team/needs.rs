@@ -17,7 +17,6 @@ use crate::jinx::python::{MODULES, NPC, Need};
 use crate::jinx::template::{Piece, pieces};
 use crate::jinx::{Action, Jinx, Missing, Step};
 use crate::sandbox::{Isolation, Policy, Sandbox, Script, launcher};
-use crate::scratch::Scratch;
 use crate::types::Location;
 
 const LOOK: &str = include_str!("needs.py");
@@ -35,7 +34,8 @@ const REMEMBERED: usize = 4096;
 type Needs = Vec<(Need, String, usize)>;
 
 /// Looks what these jinxes can't run without.
-/// A module that lies in one of the folders `beside` is here too.
+/// Modules that lie in the folders `beside` are here too; the first is the work directory, in which
+/// steps run.
 /// `text_of` gives the text of a file, in which places are looked up.
 pub fn look<'a>(
     jinxes: impl Iterator<Item = &'a mut Jinx>,
@@ -49,7 +49,8 @@ pub fn look<'a>(
         })
         .collect();
     let programs = jinxes.iter().flat_map(|(_, programs)| programs);
-    let Some(needs) = needs(&programs.map(|(_, code)| plain(code)).collect::<Vec<_>>()) else { return };
+    let programs: Vec<String> = programs.map(|(_, code)| plain(code)).collect();
+    let Some(needs) = needs(&programs, beside) else { return };
     let mut needs = needs.into_iter();
     let is_beside = |name: &str| {
         beside.iter().any(|folder| folder.join(format!("{name}.py")).is_file() || folder.join(name).is_dir())
@@ -102,27 +103,31 @@ fn plain(code: &str) -> String {
 }
 
 /// What each of these programs needs and is not here.
-/// Answers are remembered: teams are read anew in every conversation.
-fn needs(programs: &[String]) -> Option<Vec<Needs>> {
-    static KNOWN: Mutex<BTreeMap<String, Needs>> = Mutex::new(BTreeMap::new());
+/// Answers are remembered: a team is read several times in a process.
+fn needs(programs: &[String], beside: &[PathBuf]) -> Option<Vec<Needs>> {
+    static KNOWN: Mutex<BTreeMap<(PathBuf, String), Needs>> = Mutex::new(BTreeMap::new());
+    let work = beside.first().filter(|path| !path.as_os_str().is_empty());
+    let work = work.map_or(Path::new("."), PathBuf::as_path).canonicalize().ok()?;
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let new: Vec<&String> = programs.iter().filter(|program| !known.contains_key(*program)).collect();
+    let key = |program: &String| (work.clone(), program.clone());
+    let new: Vec<&String> = programs.iter().filter(|program| !known.contains_key(&key(program))).collect();
     if !new.is_empty() {
-        let answers = ask(&new)?;
+        let answers = ask(&new, &work, beside)?;
         if known.len() > REMEMBERED {
             known.clear();
         }
-        known.extend(new.into_iter().cloned().zip(answers));
+        known.extend(new.into_iter().map(key).zip(answers));
     }
-    Some(programs.iter().map(|program| known.get(program).cloned().unwrap_or_default()).collect())
+    Some(programs.iter().map(|program| known.get(&key(program)).cloned().unwrap_or_default()).collect())
 }
 
-/// Asks Python; `None` if there is no answer.
-fn ask(programs: &[&String]) -> Option<Vec<Needs>> {
-    let work = Scratch::claim(&std::env::temp_dir()).ok()?;
+/// Asks the Python that steps would have in `work`; `None` if there is no answer.
+fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Needs>> {
     // Who embeds this crate may do without the launcher.
     let isolation = if launcher().is_some() { Isolation::Auto } else { Isolation::Off };
-    let sandbox = Sandbox::new(work.path(), Policy { isolation, ..Policy::default() }).ok()?;
+    // An environment of Python's own may lie in these folders.
+    let policy = Policy { isolation, readable: beside.to_vec(), ..Policy::default() };
+    let sandbox = Sandbox::new(work, policy).ok()?;
     let question = json!({"programs": programs, "modules": MODULES, "npc": NPC}).to_string();
     let output = sandbox.run(&Script {
         program: &[PYTHON, "-I", "-c", LOOK],
@@ -153,7 +158,7 @@ mod tests {
 
     /// What a program needs, as `kind name line`.
     fn needed(program: &str) -> Vec<String> {
-        let needs = needs(&[plain(program)]).unwrap().remove(0);
+        let needs = needs(&[plain(program)], &[]).unwrap().remove(0);
         needs.iter().map(|(kind, name, line)| format!("{kind:?} {name} {line}")).collect()
     }
 

@@ -195,7 +195,7 @@ impl<'s> Talk<'s> {
                 return Ok(Next::Remark(format!("{} ({origin})", self.team.name)));
             }
             "team" => {
-                let team = agent::find(Some(rest), self.yes)?;
+                let team = agent::find(Some(rest), self.session.sandbox.work(), self.yes)?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
                 (self.team, self.team_name) = (team, Some(rest.to_owned()));
@@ -293,7 +293,7 @@ impl<'s> Talk<'s> {
             return;
         }
         ui::note("the team's files have changed and are read again");
-        match agent::find(self.team_name.as_deref(), self.yes) {
+        match agent::find(self.team_name.as_deref(), self.session.sandbox.work(), self.yes) {
             Ok(team) => {
                 self.team = team;
                 if self.team.member(&self.npc).is_none() {
