@@ -129,7 +129,7 @@ impl Args {
 
     /// The team; what is odd in its files is told.
     pub fn team(&self) -> anyhow::Result<Team> {
-        find_as(self.team.as_deref(), self.found, self.yes)
+        find_as(self.team.as_deref(), self.found, self.workdir(), self.yes)
     }
 
     /// From now on it is another team, which the user named.
@@ -232,15 +232,16 @@ fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) ->
     protected
 }
 
-/// The team with this name, or the one that is meant without; what is odd in its files is told.
+/// The team with this name, or the one that is meant without, for work in `workdir`; what is odd in
+/// its files is told.
 /// One that was found rather than named needs a yes, which `yes` is.
-pub fn find(name: Option<&str>, yes: bool) -> anyhow::Result<Team> {
-    find_as(name, false, yes)
+pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+    find_as(name, false, workdir, yes)
 }
 
 /// The same; one that was `found` needs a yes in any case.
-fn find_as(name: Option<&str>, found: bool, yes: bool) -> anyhow::Result<Team> {
-    let mut team = search().team(name)?;
+fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+    let mut team = Search { workdir: workdir.to_owned(), ..search() }.team(name)?;
     team.found |= found;
     consent::team(&team, yes)?;
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
@@ -284,6 +285,7 @@ pub fn search() -> Search {
     let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Search {
         work: PathBuf::new(),
+        workdir: PathBuf::new(),
         config_home: config.or_else(|| Some(home.as_ref()?.join(".config"))),
         home,
     }

@@ -3,11 +3,63 @@
 //!
 //! This module must not know what the texts mean.
 
+use serde_json::Value;
+
 use crate::source::Source;
+use crate::types::{Diagnostic, Location};
+use crate::yaml::Node;
+
+/// The YAML at the top of a file as a tree, and the text after it.
+/// An entry that is no YAML by itself is read as a text, with a warning: files in the wild have
+/// `description: Use when: …`.
+///
+/// # Errors
+/// It is no YAML, even so.
+pub fn head<'a>(
+    source: &'a Source,
+    diagnostics: &mut Vec<Diagnostic>,
+) -> Result<(Option<Node>, &'a str), Diagnostic> {
+    let (Some(yaml), body) = frontmatter(source) else { return Ok((None, &source.text)) };
+    let node = Node::parse(&yaml, diagnostics).or_else(|error| {
+        let mended = mended(&yaml, diagnostics).ok_or_else(|| error.clone())?;
+        Node::parse(&mended, diagnostics).map_err(|_| error)
+    });
+    Ok((Some(node?), body))
+}
+
+/// With quotes around the entries that are no YAML without; `None` if there are none.
+fn mended(yaml: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Source> {
+    let lines: Vec<&str> = yaml.text.lines().collect();
+    let begins = |line: &&str| line.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    let mut text = String::new();
+    let mut any = false;
+    let mut at = 0;
+    while at < lines.len() {
+        let more = lines[at + 1..].iter().take_while(|line| !begins(line)).count();
+        let entry = &lines[at..=at + more];
+        let alone = Source { path: yaml.path.clone(), text: entry.join("\n") };
+        let good = Node::parse(&alone, &mut Vec::new()).is_ok();
+        match entry[0].split_once(':').filter(|_| begins(&entry[0]) && !good) {
+            Some((key, value)) => {
+                let words = std::iter::once(value).chain(entry[1..].iter().copied()).map(str::trim);
+                let value = words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ");
+                // Empty lines keep the others where they are.
+                text += &format!("{key}: {}{}\n", Value::from(value), "\n".repeat(more));
+                let location = Location { line: at + 1, column: 1 };
+                let message = format!("`{key}` is no YAML; it is read as a text: put it in quotes");
+                diagnostics.push(yaml.warning(location, message));
+                any = true;
+            }
+            None => text += &format!("{}\n", alone.text),
+        }
+        at += more + 1;
+    }
+    any.then(|| Source { path: yaml.path.clone(), text })
+}
 
 /// The YAML at the top of a file, at its lines of the file, and the text after it.
 /// No YAML if there is none.
-pub fn frontmatter(source: &Source) -> (Option<Source>, &str) {
+fn frontmatter(source: &Source) -> (Option<Source>, &str) {
     let whole = (None, source.text.as_str());
     let mut lines = source.text.split_inclusive('\n');
     let Some(first) = lines.next().filter(|line| line.trim_end() == "---") else { return whole };
@@ -54,6 +106,8 @@ pub fn sections(text: &str) -> (String, Vec<(String, String)>) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -69,6 +123,38 @@ mod tests {
         check("body\n---\nx\n---\n", None, "body\n---\nx\n---\n");
         check("---\nname: x\n", None, "---\nname: x\n");
         check("", None, "");
+    }
+
+    #[test]
+    fn an_entry_that_is_no_yaml_is_a_text() {
+        let check = |text: &str, expected: Value, warnings: &[&str]| {
+            let source = Source { path: "a.md".into(), text: format!("---\n{text}\n---\nbody") };
+            let mut diagnostics = Vec::new();
+            let (node, body) = head(&source, &mut diagnostics).unwrap();
+            let found: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+            assert_eq!(
+                (node.unwrap().value(), body, found.as_slice()),
+                (expected, "body", &warnings.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>()[..]),
+                "{text}"
+            );
+        };
+        let warning = |line: usize, key: &str| {
+            format!("a.md:{line}:1: warning: `{key}` is no YAML; it is read as a text: put it in quotes")
+        };
+        check(
+            "name: x\ndescription: Use when: a \"b\" is: c\ntags: [d]",
+            json!({"name": "x", "description": "Use when: a \"b\" is: c", "tags": ["d"]}),
+            &[&warning(3, "description")],
+        );
+        check(
+            "description: Use when: a\n  and b: c\nname: x",
+            json!({"description": "Use when: a and b: c", "name": "x"}),
+            &[&warning(2, "description")],
+        );
+        check("a: 'b' c\nd: @e", json!({"a": "'b' c", "d": "@e"}), &[&warning(2, "a"), &warning(3, "d")]);
+        check("a: |\n  b: c: d\n\n  e", json!({"a": "b: c: d\n\ne\n"}), &[]);
+        let broken = Source { path: "a.md".into(), text: "---\n- a\n[\n---\n".into() };
+        assert!(head(&broken, &mut Vec::new()).is_err());
     }
 
     #[test]

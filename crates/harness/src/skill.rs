@@ -3,13 +3,14 @@
 //! This module turns such a file into a jinx that serves its sections.
 //! It must not know how a section is looked up.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::fields::{Fields, is_name};
 use crate::jinx::{Action, Input, Jinx, Kind, Skill, Step};
-use crate::markdown::{frontmatter, sections};
+use crate::markdown::{head, sections};
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect};
 use crate::yaml::Node;
@@ -18,6 +19,12 @@ use crate::yaml::Node;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The name of the file.
 pub const FILE: &str = "SKILL.md";
+
+/// Whether a file is a skill's: others read `skill.md`, too.
+pub fn is_file(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(FILE))
+}
+
 /// Most characters of a name.
 const NAME: usize = 64;
 /// Most characters of a description.
@@ -39,9 +46,10 @@ pub fn read(
     files: Vec<String>,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Option<Jinx> {
-    let (yaml, body) = frontmatter(source);
-    let node = match &yaml {
-        Some(yaml) => Node::parse(yaml, diagnostics).map_err(|error| diagnostics.push(error)).ok()?,
+    let (head, body) = head(source, diagnostics).map_err(|error| diagnostics.push(error)).ok()?;
+    let has_head = head.is_some();
+    let node = match head {
+        Some(node) => node,
         None => {
             diagnostics.push(source.warning(
                 Default::default(),
@@ -59,7 +67,7 @@ pub fn read(
     let compatibility_place = fields.location("compatibility");
     fields.know(&["license", "metadata", "allowed-tools", "scripts", "references", "assets", "file_context"]);
 
-    if name.is_none() && yaml.is_some() {
+    if name.is_none() && has_head {
         fields.warning(name_place, format!("a skill has a name; that of its folder is taken: `{folder}`"));
     }
     let name = name.unwrap_or_else(|| folder.to_owned());
@@ -210,6 +218,13 @@ mod tests {
         );
         let long = format!("---\nname: a\ndescription: {}\n---\n", "x".repeat(1025));
         check("a", &long, &["a/SKILL.md:3:1: warning: the description has 1025 characters, more than 1024"]);
+        check(
+            "a",
+            "---\nname: a\ndescription: Use when: asked\n---\n",
+            &["a/SKILL.md:3:1: warning: `description` is no YAML; it is read as a text: put it in quotes"],
+        );
+        let (jinx, _) = read("a", "---\nname: a\ndescription: Use when: asked\n---\n");
+        assert_eq!(jinx.unwrap().description, "Use when: asked");
         assert_eq!(read("a b", "text").0, None);
         assert_eq!(read("a", "---\nname: [\n---\n").0, None);
     }

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::types::{Diagnostic, Location, Severity};
 
+/// What editors of Windows write at the head of a text in UTF-8.
+const MARK: char = '\u{feff}';
+
 /// A text file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -15,6 +18,12 @@ pub struct Source {
 }
 
 impl Source {
+    /// A file that says `text`; a byte order mark at its head is no part of that.
+    pub fn new(path: PathBuf, text: String) -> Self {
+        let text = text.strip_prefix(MARK).map(str::to_owned).unwrap_or(text);
+        Source { path, text }
+    }
+
     /// Reads a file.
     ///
     /// # Errors
@@ -22,7 +31,7 @@ impl Source {
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path);
         let text = text.map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        Ok(Source { path: path.to_owned(), text })
+        Ok(Source::new(path.to_owned(), text))
     }
 
     /// The file's name without its ending.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-use alara_harness::jinx;
 use alara_harness::scratch::Scratch;
-use alara_harness::source::Source;
+use alara_harness::skill;
+use alara_harness::team::check_jinx;
 use alara_harness::{Caller, Diagnostic, Policy, Sandbox, Scripted, Session, Severity, Single, Team, tool};
 use anyhow::{Context, bail};
 use serde::Serialize;
@@ -104,10 +104,9 @@ impl Target {
                 file: Some(path.canonicalize().with_context(|| format!("can't read {name}"))?),
             });
         }
-        if ending != Some("jinx") && path.file_name().is_none_or(|file| file != "SKILL.md") {
+        if ending != Some("jinx") && !skill::is_file(path) {
             return Ok(Target { team: search().team(Some(name))?, file: None });
         }
-        let source = Source::from_file(path)?;
         let file = path.canonicalize().with_context(|| format!("can't read {name}"))?;
         if let Some(team) = team_around(path).or_else(|| team_around(&file)) {
             return Ok(Target { team, file: Some(file) });
@@ -115,7 +114,7 @@ impl Target {
         // Alone, it may call the built-in ones and the user's.
         let mut team = search().team(Some("alara"))?;
         let mut problems = Vec::new();
-        if let Some(jinx) = jinx::read(&source, &mut problems) {
+        if let Some(jinx) = check_jinx(path, &mut problems)? {
             team.jinxes.retain(|other| other.name != jinx.name);
             team.jinxes.push(jinx);
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use alara_harness::run::Responses;
+use alara_harness::skill;
 use alara_harness::team::load_jinx;
 use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool, trace};
 use anyhow::{Context, bail};
@@ -31,8 +32,8 @@ const SCHEMA_HINT: &str =
 /// Exit code 0: done, 1: not done, 2: wrong usage, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words, in which - stands for standard input; or a .jinx file and its
-    /// arguments as name=value
+    /// The task, in plain words, in which - stands for standard input; or a .jinx or SKILL.md file
+    /// and its arguments as name=value
     #[arg(required_unless_present_any = ["latest", "resume"], value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
@@ -47,20 +48,40 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    match args.task.first() {
-        Some(file) if is_jinx(file) && args.agent.goes_on() => {
-            bail!("{file} is a jinx, and a jinx has no conversation that could go on")
+    if let Some(file) = args.task.first().filter(|file| is_jinx(file)) {
+        if args.agent.goes_on() {
+            bail!("{file} is a jinx, and a jinx has no conversation that could go on");
         }
-        Some(file) if is_jinx(file) => run_jinx(args, Path::new(file)),
-        _ => run_agent(args),
+        return run_jinx(args, Path::new(file));
     }
+    if let Some(file) = file_alone(&args.task, &args.agent) {
+        let what = if Path::new(file).is_dir() { "folder" } else { "file" };
+        bail!(
+            "`{file}` is a {what}, not a task\nhint: alara run \"explain {file}\"; or of a .jinx or SKILL.md file, with its arguments as name=value"
+        );
+    }
+    run_agent(args)
 }
 
-/// Whether a task is a jinx's file: a sentence may end with the name of one.
+/// Whether a task is a jinx's or a skill's file: a sentence may end with the name of one.
 fn is_jinx(task: &str) -> bool {
     let file = Path::new(task);
-    let has_ending = file.extension().is_some_and(|ending| ending == "jinx");
-    has_ending && (!task.contains(char::is_whitespace) || file.is_file())
+    let named = file.extension().is_some_and(|ending| ending == "jinx") || skill::is_file(file);
+    named && (!task.contains(char::is_whitespace) || file.is_file())
+}
+
+/// The file or folder that stands where a task should, with nothing to do with it.
+/// What a single word means is asked, unless it can't be a word.
+fn file_alone<'a>(task: &'a [String], agent: &agent::Args) -> Option<&'a str> {
+    let (first, rest) = task.split_first()?;
+    let path = Path::new(first);
+    let is_word = !first.contains(['/', '.']) && agent.npc.is_some();
+    let alone = match rest {
+        [] => !is_word && (agent.npc.is_some() || first.contains(char::is_whitespace)),
+        rest => rest.iter().all(|word| agent::pair(word).is_ok()),
+    };
+    let exists = path.exists() || agent.workdir().join(path).exists();
+    (alone && exists && !first.trim().is_empty()).then_some(first)
 }
 
 fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
@@ -294,6 +315,10 @@ mod tests {
         check("jinxes/deploy.jinx", true);
         check("please fix deploy.jinx", false);
         check("deploy", false);
+        check("skills/knots/SKILL.md", true);
+        check("skill.md", true);
+        check("read SKILL.md", false);
+        check("notes.md", false);
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("two words.jinx");
         std::fs::write(&file, "").unwrap();

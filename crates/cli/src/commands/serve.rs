@@ -176,7 +176,7 @@ impl Workplace for LocalWorkplace {
 
     fn team(&self) -> Option<Team> {
         ui::note("the team's files have changed and are read again");
-        match agent::find(self.team.as_deref(), self.yes) {
+        match agent::find(self.team.as_deref(), &self.workdir, self.yes) {
             Ok(team) => Some(team),
             Err(error) => {
                 ui::report(&error.context("the team stays as it was"));
@@ -222,7 +222,7 @@ impl Workplace for LocalWorkplace {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let team = agent::find(args.team.as_deref(), args.yes)?;
+    let team = agent::find(args.team.as_deref(), &args.workdir, args.yes)?;
     let Several { args: model, named } = &args.model;
     let (mine, others): (Vec<String>, Vec<String>) =
         args.alias.iter().cloned().partition(|alias| !alias.contains('='));

@@ -1,5 +1,6 @@
 //! `alara warm`: computes the static prefixes of a team's NPCs, and caches them.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -46,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         args.model.cache.folder().is_some(),
         "the prefix cache is switched off, so that nothing could be cached\nhint: name its folder with --cache"
     );
-    let team = agents::find(args.team.as_deref(), args.yes)?;
+    let team = agents::find(args.team.as_deref(), Path::new(""), args.yes)?;
     let mut own = args.model.clone();
     own.cache.patient = true;
     let models = own.source(1, args.yes);

@@ -3,6 +3,7 @@
 
 pub mod check;
 mod inputs;
+pub mod python;
 mod read;
 pub mod step;
 pub mod template;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 pub use check::{Known, check};
 pub use inputs::{Choices, Input, Kind, Offer};
+pub use python::Missing;
 pub use read::read;
 pub use step::{Action, Llm, Retry, Step, Steps, Timeout, Tools};
 
@@ -80,6 +82,9 @@ pub struct Jinx {
     /// Default false.
     #[serde(skip)]
     pub trusted: bool,
+    /// What it needs and is not here: it can't run, and no NPC lists it.
+    #[serde(skip)]
+    pub missing: Vec<Missing>,
 }
 
 /// The tool of a server that a jinx stands for.

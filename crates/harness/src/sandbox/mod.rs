@@ -49,6 +49,7 @@ use std::time::{Duration, Instant};
 use capture::Capture;
 pub use change::{Change, Kind, is_half, losses};
 pub use contract::{Isolation, Output, Policy, Script};
+pub(crate) use enforced::launcher;
 pub use enforced::{Enforced, enforced};
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};

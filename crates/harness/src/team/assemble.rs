@@ -4,7 +4,7 @@
 //! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams.
 //! A file that can't be used is left out with an error, and everything else works.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use alara_engine::nearest;
 use serde_json::{Map, Value};
@@ -39,6 +39,8 @@ pub struct Above {
     pub limits: Limits,
     /// Rules that permit nothing.
     pub rules: Vec<Rule>,
+    /// Folders whose modules the jinxes' programs may import; the first is the work directory.
+    pub modules: Vec<PathBuf>,
 }
 
 /// Puts a team together.
@@ -119,6 +121,9 @@ fn assemble(
             &mut files.diagnostics,
         );
     }
+    if listing.folder.on_disk().is_some() {
+        own.look(&above.modules);
+    }
     let base = match ctx.without_user_jinxes {
         true => above.jinxes.clone(),
         false => above.jinxes.under(&above.user, &mut files.diagnostics),
@@ -181,6 +186,7 @@ fn assemble(
         servers: ctx.servers.iter().chain(&above.servers).cloned().collect(),
         limits: ctx.limits,
         rules: rules::strict(&rules),
+        modules: above.modules.clone(),
     };
     let mut teams: Vec<Team> = Vec::new();
     for listing in &listing.teams {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{Team, stock};
 use crate::jinx::{Jinx, check};
+use crate::source::Source;
 use crate::types::Diagnostic;
 
 impl Team {
@@ -33,7 +34,8 @@ impl Team {
 }
 
 /// The text of a jinx's file, on disk or built in.
-fn text_of(path: &Path) -> Option<String> {
+pub(super) fn text_of(path: &Path) -> Option<String> {
     let built_in = || stock::JINXES.get_file(path.strip_prefix("jinxes").ok()?)?.contents_utf8();
-    std::fs::read_to_string(path).ok().or_else(|| built_in().map(str::to_owned))
+    let on_disk = Source::from_file(path).ok().map(|source| source.text);
+    on_disk.or_else(|| built_in().map(str::to_owned))
 }

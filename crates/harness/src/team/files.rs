@@ -54,7 +54,7 @@ impl File {
             None => self.text(),
         };
         match text {
-            Ok(text) => Some(Source { path: self.path.clone(), text }),
+            Ok(text) => Some(Source::new(self.path.clone(), text)),
             Err(reason) => {
                 diagnostics.push(problem(&self.path, format!("it can't be read: {reason}")));
                 None
@@ -211,7 +211,7 @@ pub struct JinxFile {
 impl JinxFile {
     /// Whether it is a skill's.
     pub fn is_skill(&self) -> bool {
-        self.file.name() == skill::FILE
+        skill::is_file(&self.file.path)
     }
 
     /// The name that it has unless it says another.
@@ -227,13 +227,19 @@ pub fn jinxes(root: &Folder, diagnostics: &mut Vec<Diagnostic>) -> Vec<JinxFile>
     found
 }
 
+/// The file of the skill that a folder is.
+fn skill_of(files: &[File]) -> Option<&File> {
+    let exact = files.iter().find(|file| file.name() == skill::FILE);
+    exact.or_else(|| files.iter().find(|file| skill::is_file(&file.path)))
+}
+
 fn add_jinxes(folder: &Folder, root: &Path, found: &mut Vec<JinxFile>, diagnostics: &mut Vec<Diagnostic>) {
     let below = |path: &Path| {
         let path = path.strip_prefix(root).unwrap_or(path);
         path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
     };
     let (folders, files) = folder.contents(diagnostics);
-    if let Some(file) = files.iter().find(|file| file.name() == skill::FILE) {
+    if let Some(file) = skill_of(&files) {
         let path = folder.path();
         let reference = if path == root { folder.name() } else { below(&path) };
         let beside = all_files(folder, diagnostics).into_iter().filter(|other| other.path != file.path);

@@ -2,20 +2,19 @@
 //! the ways to list them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use alara_engine::nearest;
 use globset::{GlobBuilder, GlobMatcher};
 
+use super::check::text_of;
 use super::files::{self, Folder, JinxFile};
-use super::stock;
-use crate::jinx::{Action, Jinx, Steps};
+use super::{needs, stock};
+use crate::jinx::python::{Need, told};
+use crate::jinx::{Action, Jinx, Missing, Step};
 use crate::skill;
-use crate::types::{Diagnostic, Location};
-
-/// Packages of the implementation that files in the wild were written for; alara does not have
-/// them.
-const FOREIGN: [&str; 2] = ["npcpy", "npcsh"];
+use crate::types::{Diagnostic, Location, Severity};
 
 /// One layer: the jinxes of some files.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +68,13 @@ impl Layer {
         }
     }
 
+    /// Looks which of them can't run here.
+    /// Their programs may import modules that lie in the folders `beside`; the first is the work
+    /// directory.
+    pub fn look(&mut self, beside: &[PathBuf]) {
+        needs::look(self.jinxes.values_mut(), beside, &text_of);
+    }
+
     /// Names and references, by name.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         self.jinxes.values().map(|jinx| (jinx.name.as_str(), jinx.reference.as_str()))
@@ -86,8 +92,7 @@ impl Library {
     }
 
     /// With `layer` on top.
-    /// A jinx that needs a foreign package is replaced by the one below it, which does the same
-    /// without.
+    /// A jinx that can't run here is replaced by the one below it, which can.
     /// A file that can't be used hides what is below it nevertheless: that may be permitted more
     /// than the file.
     #[must_use]
@@ -97,26 +102,29 @@ impl Library {
             all.remove(name);
         }
         for (name, jinx) in &layer.jinxes {
-            let below = all.get(name).filter(|below| foreign(&below.steps).is_none());
-            let jinx = match (foreign(&jinx.steps), below) {
-                (Some((package, location)), Some(below)) => {
+            let below = all.get(name).filter(|below| below.missing.is_empty() && !jinx.missing.is_empty());
+            let jinx = match below {
+                // Listed and permitted as the file says.
+                Some(below) => {
+                    let what = if below.path.is_relative() { "built-in jinx" } else { "jinx below it" };
                     let message = format!(
-                        "`{name}` needs {package}, which is not part of alara; the built-in jinx of this name is used instead"
+                        "`{name}` can't run here, it needs {}; the {what} of this name is used instead",
+                        told(&jinx.missing)
                     );
-                    diagnostics.push(Diagnostic {
-                        path: jinx.path.clone(),
-                        location,
-                        severity: crate::types::Severity::Warning,
-                        message,
-                    });
-                    // Listed and permitted as the file says.
+                    diagnostics.push(warning(jinx, message));
                     let reference = jinx.reference.clone();
                     Jinx { reference, permission: jinx.permission.or(below.permission), ..below.clone() }
                 }
-                _ => jinx.clone(),
+                None => jinx.clone(),
             };
             all.insert(name.clone(), jinx);
         }
+        spread(&mut all);
+        let own = layer.jinxes.iter().filter_map(|(name, jinx)| {
+            let now = all.get(name)?;
+            (now.path == jinx.path && !now.missing.is_empty()).then_some(now)
+        });
+        diagnostics.extend(own.map(cant_run));
         Library(all)
     }
 
@@ -227,26 +235,44 @@ fn said_name(text: &str) -> Option<String> {
     text.lines().find_map(value).map(|name| name.trim_matches(['"', '\'']).to_owned())
 }
 
-/// The foreign package that a Python step imports, and where that step is.
-fn foreign(steps: &Steps) -> Option<(&'static str, Location)> {
-    steps.iter().find_map(|step| match &step.action {
-        Action::Python { code } => imports(code).map(|package| (package, step.location)),
-        Action::When { then, otherwise, .. } => foreign(then).or_else(|| foreign(otherwise)),
-        Action::For { steps, .. } => foreign(steps),
-        Action::Try { steps, catch, finally } => {
-            foreign(steps).or_else(|| foreign(catch)).or_else(|| foreign(finally))
-        }
-        _ => None,
-    })
+/// That a jinx can't run here, and why.
+pub fn cant_run(jinx: &Jinx) -> Diagnostic {
+    let needs = told(&jinx.missing);
+    warning(jinx, format!("`{}` can't run here, it needs {needs}; it is offered to no model", jinx.name))
 }
 
-fn imports(code: &str) -> Option<&'static str> {
-    code.lines().find_map(|line| {
-        let line = line.trim_start();
-        let module = line.strip_prefix("from ").or_else(|| line.strip_prefix("import "))?;
-        let module = module.trim_start().split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
-        FOREIGN.into_iter().find(|package| module == Some(package))
-    })
+/// Where something that a jinx needs is missing.
+fn warning(jinx: &Jinx, message: String) -> Diagnostic {
+    let location = jinx.missing.first().map(|missing| missing.location).unwrap_or_default();
+    Diagnostic { path: jinx.path.clone(), location, severity: Severity::Warning, message }
+}
+
+/// Who calls a jinx that can't run can't run either, unless it catches that.
+fn spread(all: &mut BTreeMap<String, Jinx>) {
+    loop {
+        let is_missing = |name: &str| {
+            let called = all.get(name).or_else(|| all.values().find(|jinx| jinx.reference == name));
+            called.is_some_and(|jinx| !jinx.missing.is_empty())
+        };
+        let found = all.values().filter(|jinx| jinx.missing.is_empty()).find_map(|jinx| {
+            let (name, location) = calls(&jinx.steps).into_iter().find(|(name, _)| is_missing(name))?;
+            let missing = Missing { kind: Need::Jinx, name: name.to_owned(), location };
+            Some((jinx.name.clone(), missing))
+        });
+        let Some((name, missing)) = found else { return };
+        all.entry(name).and_modify(|jinx| jinx.missing.push(missing));
+    }
+}
+
+/// The jinxes that steps call, but for those whose failure is caught.
+fn calls(steps: &[Step]) -> Vec<(&str, Location)> {
+    let found = steps.iter().flat_map(|step| match &step.action {
+        Action::Call { jinx, .. } => vec![(jinx.as_str(), step.location)],
+        Action::When { then, otherwise, .. } => [calls(then), calls(otherwise)].concat(),
+        Action::For { steps, .. } | Action::Try { finally: steps, .. } => calls(steps),
+        _ => Vec::new(),
+    });
+    found.collect()
 }
 
 #[cfg(test)]
@@ -256,15 +282,6 @@ mod tests {
     #[test]
     fn the_built_in_ones_are_in_order() {
         assert_eq!(STOCK.1, []);
-    }
-
-    #[test]
-    fn foreign_packages() {
-        let check = |code, expected| assert_eq!(imports(code), expected, "{code}");
-        check("import os\n  from npcpy.npc_compiler import NPC\n", Some("npcpy"));
-        check("import npcsh", Some("npcsh"));
-        check("import npcshell\n# import npcpy\nprint('npcpy')", None);
-        check("from os import path", None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A team: a directory of text files that says who works, with what, and under which limits.
 //!
 //! This module owns the reading of `.ctx`, `.npc` and `.jinx` files and what can be wrong in them.
-//! It must not know how anything runs.
+//! It must not know how anything runs, except that Python tells what Python programs lack.
 
 mod assemble;
 mod check;
@@ -9,6 +9,7 @@ mod ctx;
 mod files;
 mod library;
 mod model;
+mod needs;
 mod npc;
 mod rules;
 mod search;
@@ -167,7 +168,7 @@ impl Team {
     /// # Errors
     /// There is no team, or no NPC of it can be used.
     pub fn load(directory: &Path) -> Result<Self, Error> {
-        Team::load_with(directory, None)
+        Team::load_with(directory, None, Path::new(""))
     }
 
     /// A team that is built in.
@@ -175,7 +176,7 @@ impl Team {
     /// # Errors
     /// There is none of this name; the message names those that there are.
     pub fn stock(name: &str) -> Result<Self, Error> {
-        Team::stock_with(name, None)
+        Team::stock_with(name, None, Path::new(""))
     }
 
     /// The team that a user named, without a look at the user's configuration: see
@@ -187,28 +188,37 @@ impl Team {
         Search::default().team(Some(name))
     }
 
-    /// As [`Team::load`], with the user's own jinxes in a folder.
-    fn load_with(directory: &Path, user: Option<&Path>) -> Result<Self, Error> {
+    /// As [`Team::load`], with the user's own jinxes in a folder, for work in `work`.
+    fn load_with(directory: &Path, user: Option<&Path>, work: &Path) -> Result<Self, Error> {
         let mut diagnostics = Vec::new();
         let listing = files::on_disk(directory, &mut diagnostics)?;
-        Team::read(&listing, user, diagnostics)
+        Team::read(&listing, user, work, diagnostics)
     }
 
-    fn stock_with(name: &str, user: Option<&Path>) -> Result<Self, Error> {
+    fn stock_with(name: &str, user: Option<&Path>, work: &Path) -> Result<Self, Error> {
         let folder = stock::TEAMS.get_dir(name);
         let folder = folder
             .ok_or_else(|| Error::unknown("built-in team", name, stock::teams().map(String::as_str)))?;
         let mut diagnostics = Vec::new();
         let listing = Listing::of(Folder::BuiltIn("teams", folder), &mut diagnostics);
-        Team::read(&listing, user, diagnostics)
+        Team::read(&listing, user, work, diagnostics)
     }
 
-    fn read(listing: &Listing, user: Option<&Path>, mut diagnostics: Vec<Diagnostic>) -> Result<Self, Error> {
-        let mut above = Above { jinxes: Library::stock().clone(), ..Above::default() };
+    fn read(
+        listing: &Listing,
+        user: Option<&Path>,
+        work: &Path,
+        mut diagnostics: Vec<Diagnostic>,
+    ) -> Result<Self, Error> {
+        // Programs run in the work directory; a team lies beside what it is for.
+        let beside = listing.folder.on_disk().map(|directory| directory.join(".."));
+        let modules = std::iter::once(work.to_owned()).chain(beside).collect();
+        let mut above = Above { jinxes: Library::stock().clone(), modules, ..Above::default() };
         let mut watch = Watch::of(listing.folder.on_disk());
         if let Some(user) = user {
             let files = files::jinxes(&Folder::root(user.to_owned()), &mut diagnostics);
             above.user = Layer::read(&files, &mut diagnostics).trusted();
+            above.user.look(&above.modules);
             watch.user = Some(user.to_owned());
         }
         let mut team = assemble::team(listing, &above, &mut watch, &mut diagnostics)?;
@@ -286,21 +296,33 @@ impl Team {
 pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
     let mut diagnostics = Vec::new();
     let source = Source::from_file(path)?;
-    let jinx = if path.file_name().is_some_and(|name| name == skill::FILE) {
-        let folder = Folder::root(path.parent().unwrap_or(Path::new(".")).to_owned());
-        let files = files::jinxes(&folder, &mut diagnostics);
-        let beside = files.into_iter().next().map(|file| file.beside).unwrap_or_default();
-        skill::read(&source, &folder.name(), beside, &mut diagnostics)
-    } else {
-        crate::jinx::read(&source, &mut diagnostics)
-    };
-    match jinx {
-        Some(jinx) => Ok((jinx, diagnostics)),
-        None => {
-            let fatal = diagnostics.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
-            Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
-        }
+    if let Some(jinx) = read_jinx(&source, &mut diagnostics) {
+        return Ok((jinx, diagnostics));
     }
+    let fatal = diagnostics.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+    Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
+}
+
+/// Reads one such file to check it; `None` if it can't be used.
+/// All that is odd or wrong in it goes to `diagnostics`, also that it can't run here.
+///
+/// # Errors
+/// The file can't be read.
+pub fn check_jinx(path: &Path, diagnostics: &mut Vec<Diagnostic>) -> Result<Option<Jinx>, Error> {
+    let mut jinx = read_jinx(&Source::from_file(path)?, diagnostics);
+    needs::look(jinx.iter_mut(), &[PathBuf::new()], &check::text_of);
+    diagnostics.extend(jinx.iter().filter(|jinx| !jinx.missing.is_empty()).map(library::cant_run));
+    Ok(jinx)
+}
+
+fn read_jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
+    if !skill::is_file(&source.path) {
+        return crate::jinx::read(source, diagnostics);
+    }
+    let folder = Folder::root(source.path.parent().unwrap_or(Path::new(".")).to_owned());
+    let files = files::jinxes(&folder, diagnostics);
+    let beside = files.into_iter().find(|file| file.is_skill()).map(|file| file.beside).unwrap_or_default();
+    skill::read(source, &folder.name(), beside, diagnostics)
 }
 
 #[cfg(test)]

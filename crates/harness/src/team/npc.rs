@@ -9,7 +9,7 @@ use super::{Npc, Skills, model, servers};
 use crate::calls::Calls;
 use crate::fields::{Fields, is_name};
 use crate::jinx::Jinx;
-use crate::markdown::{frontmatter, sections};
+use crate::markdown::{head, sections};
 use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::source::Source;
@@ -85,15 +85,15 @@ pub fn read_markdown(
         });
         return agents.filter(|(npc, _)| !npc.name.is_empty()).collect();
     }
-    let (yaml, body) = frontmatter(source);
-    let node = match yaml.as_ref().map(|yaml| Node::parse(yaml, diagnostics)) {
-        Some(Ok(node)) => node,
-        Some(Err(error)) => {
+    let (node, body) = match head(source, diagnostics) {
+        Ok(head) => head,
+        Err(error) => {
             diagnostics.push(error);
             return Vec::new();
         }
-        None => Node { location: Location::default(), kind: crate::yaml::Kind::Map(Vec::new()) },
     };
+    let empty = || Node { location: Location::default(), kind: crate::yaml::Kind::Map(Vec::new()) };
+    let node = node.unwrap_or_else(empty);
     let Some(mut fields) = Fields::new(source, &node, diagnostics) else { return Vec::new() };
     fields.know(&["description"]);
     let npc =
@@ -220,7 +220,8 @@ fn add(
             diagnostics.push(source.warning(*location, remark));
         }
         let several = found.len() > 1;
-        for jinx in found {
+        // What can't run here is offered to nobody; that is told where the jinx stands.
+        for jinx in found.into_iter().filter(|jinx| jinx.missing.is_empty()) {
             if !of_kind(jinx) {
                 if !several {
                     diagnostics.push(

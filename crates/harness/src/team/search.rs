@@ -3,7 +3,7 @@
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 
 use super::files::{Folder, is_team};
-use super::{Team, stock};
+use super::{Team, stock as built_in};
 use crate::error::Error;
 
 /// The team that is meant if none is named and none lies here.
@@ -18,6 +18,9 @@ pub struct Search {
     /// The directory that one works in.
     /// Default: the current one.
     pub work: PathBuf,
+    /// The directory that steps run in, whose Python modules they may import.
+    /// Default: the current one.
+    pub workdir: PathBuf,
     /// Where the user's configuration is, as `XDG_CONFIG_HOME` says it: `alara/teams` and
     /// `alara/jinxes` are looked for below it.
     pub config_home: Option<PathBuf>,
@@ -45,18 +48,19 @@ impl Search {
     pub fn team(&self, name: Option<&str>) -> Result<Team, Error> {
         let user =
             self.config_home.as_ref().map(|home| home.join("alara/jinxes")).filter(|path| path.is_dir());
-        let load = |path: &Path| Team::load_with(path, user.as_deref());
+        let load = |path: &Path| Team::load_with(path, user.as_deref(), &self.workdir);
+        let stock = |name: &str| Team::stock_with(name, user.as_deref(), &self.workdir);
         let Some(name) = name else {
             let here = self.work.join(HERE);
             return match is_team_at(&here) {
                 true => Ok(Team { found: true, ..load(&here)? }),
-                false => Team::stock_with(DEFAULT, user.as_deref()),
+                false => stock(DEFAULT),
             };
         };
         if name.contains(['/', MAIN_SEPARATOR]) || name == "." || name == ".." {
             return load(&self.work.join(name));
         }
-        let is_built_in = stock::teams().any(|team| team == name);
+        let is_built_in = built_in::teams().any(|team| team == name);
         let elsewhere = self.elsewhere(name).into_iter().find(|path| is_team_at(path));
         if let Some(path) = self.here(name).into_iter().find(|path| is_team_at(path)) {
             // One of them was meant, and who put this one here is not known.
@@ -67,7 +71,7 @@ impl Search {
             return load(&path);
         }
         if is_built_in {
-            return Team::stock_with(name, user.as_deref());
+            return stock(name);
         }
         let known = self.names();
         Err(Error::unknown("team", name, known.iter().map(String::as_str)))
@@ -92,7 +96,7 @@ impl Search {
     fn names(&self) -> Vec<String> {
         let folders = self.config_home.iter().map(|home| home.join("alara/teams"));
         let folders = folders.chain([self.work.join("teams")]);
-        let mut names: Vec<String> = stock::teams().cloned().collect();
+        let mut names: Vec<String> = built_in::teams().cloned().collect();
         for folder in folders.filter(|folder| folder.is_dir()) {
             let (teams, _) = Folder::root(folder).contents(&mut Vec::new());
             names.extend(teams.iter().filter(|team| is_team(team)).map(Folder::name));

@@ -200,7 +200,7 @@ impl<'s> Talk<'s> {
                 return Ok(Next::Remark(format!("{} ({origin})", self.team.name)));
             }
             "team" => {
-                let team = agent::find(Some(rest), self.args.yes)?;
+                let team = agent::find(Some(rest), self.session.sandbox.work(), self.args.yes)?;
                 let npc = team.npc(None)?.name.clone();
                 self.begin_anew(npc);
                 self.team = team;

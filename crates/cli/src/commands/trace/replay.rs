@@ -51,12 +51,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let Some(start) = start else { bail!("no conversation begins in {}", path.display()) };
     let recorded_team = start.directory.as_ref().map_or(Some(start.team.as_str()), |path| path.to_str());
+    let workdir = args.workdir.as_deref().unwrap_or(Path::new(""));
     let team = match &args.team {
-        Some(team) => agent::find(Some(team), false)?,
-        None => agent::find(Some(recorded_team.context("the path of the trace's team is no text")?), false)
-            .with_context(|| {
-            format!("the team {} of the trace can't be found: name it with -t", start.team)
-        })?,
+        Some(team) => agent::find(Some(team), workdir, false)?,
+        None => {
+            let team = recorded_team.context("the path of the trace's team is no text")?;
+            agent::find(Some(team), workdir, false).with_context(|| {
+                format!("the team {} of the trace can't be found: name it with -t", start.team)
+            })?
+        }
     };
     let temporary = args.workdir.is_none().then(|| Scratch::claim(&std::env::temp_dir())).transpose()?;
     let work = args.workdir.as_deref().or(temporary.as_ref().map(Scratch::path));

@@ -22,6 +22,7 @@ use crate::types::{Diagnostic, Location, Severity};
 
 use effects::effect;
 pub(crate) use effects::reaches;
+pub(crate) use locations::of_piece;
 
 /// Jinxes by name and by reference.
 pub struct Known<'a>(BTreeMap<&'a str, &'a Jinx>);

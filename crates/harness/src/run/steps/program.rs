@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::flow::Execution;
 use crate::error::Error;
 use crate::jinx::Jinx;
+use crate::jinx::python::MODULES;
 use crate::jinx::template::{Code, Language, Scope, code};
 use crate::run::guarded::{self, Guardian, call_line};
 use crate::run::jobs::Jobs;
@@ -101,7 +102,7 @@ impl Program {
         context.extend(scope.all());
         let Code { text: code, values } = program;
         let stdin =
-            json!({"code": code, "name": name, "context": context, "values": values, "module": MODULE})
+            json!({"code": code, "name": name, "context": context, "values": values, "modules": MODULES, "module": MODULE})
                 .to_string();
         let text = PYTHON.to_owned();
         Ok(Program { text, python: true, env, stdin: Some(stdin), network, background: false })

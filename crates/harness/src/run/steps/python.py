@@ -1,4 +1,4 @@
-# Runs one Python step: {"code", "name", "context", "values", "module"} as JSON on stdin. On stdout: a line of JSON that says what follows
+# Runs one Python step: {"code", "name", "context", "values", "modules", "module"} as JSON on stdin. On stdout: a line of JSON that says what follows
 # (`json`: a value, or else text) and whether the step wants the work to end (`stop`), then the result.
 # The result is `output`, if the step sets it as a variable or in `context`, otherwise all that the step and its programs print.
 import sys
@@ -9,13 +9,13 @@ import builtins, json, os, tempfile, traceback, types
 
 
 class Record(dict):
-    """A mapping whose keys are attributes too."""
+    """The NPC: a mapping whose keys are attributes too."""
 
     def __getattr__(self, name):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(name) from None
+            raise AttributeError(f"npc has no {name} here, only {' and '.join(self)}") from None
 
 
 class Context(dict):
@@ -42,7 +42,7 @@ variables = {"__name__": "__main__", "context": context, "npc": context["npc"], 
 # The step sees what was there before, and what it sets is told from that.
 variables["__builtins__"] = {**vars(builtins), "output": before}
 # What such steps use without importing it.
-for module in ("json", "math", "os", "random", "re", "subprocess", "sys", "time"):
+for module in step["modules"]:
     if module in code:
         variables[module] = __import__(module)
 if "alara" in code:

@@ -139,19 +139,79 @@ fn permissions_and_permissions_yaml() {
 }
 
 #[test]
-fn what_needs_a_foreign_package_is_replaced() {
-    let foreign = "permissions: {default: ask}\nsteps:\n  - engine: python\n    code: |\n      from npcpy.llm import x\n      output = 1\n";
-    let (team, diagnostics) = load(&[
-        ("w.npc", "directive: d\njinxes: [lib/core/shell, other]\n"),
-        ("jinxes/lib/core/shell.jinx", foreign),
-        ("jinxes/other.jinx", foreign),
-    ]);
+fn what_cannot_run_here_is_replaced_or_left_out() {
+    let foreign = "permissions: {default: ask}\nsteps:\n  - engine: python\n    code: |\n      import os\n      from nowhere_a.llm import x\n      output = state\n";
+    let calls = "steps: [{engine: other}]\n";
+    let caught = "steps: [{try: [{engine: other}], catch: [{return: none}]}]\n";
+    let beside = "steps: [{engine: python, code: 'import own_module'}]\n";
+    let files = [
+        ("t/w.npc", "directive: d\njinxes: [lib/core/shell, other, caller, catcher, beside]\n"),
+        ("t/jinxes/lib/core/shell.jinx", foreign),
+        ("t/jinxes/other.jinx", foreign),
+        ("t/jinxes/caller.jinx", calls),
+        ("t/jinxes/catcher.jinx", caught),
+        ("t/jinxes/beside.jinx", beside),
+    ];
+    let dir = TeamDir::new(&files);
+    let read = || {
+        let team = Team::load(&dir.path("t")).unwrap();
+        let diagnostics: Vec<String> =
+            team.diagnostics.iter().map(|odd| dir.shown(&odd.to_string())).collect();
+        (team, diagnostics)
+    };
+    let (team, diagnostics) = read();
     let shell = team.jinx("shell").unwrap();
     assert_eq!(Library::stock().get("shell").unwrap().steps, shell.steps);
-    assert_eq!(npc(&team, "w").jinxes, ["shell", "other"]);
+    assert_eq!((shell.permission, shell.reference.as_str()), (Some(Verdict::Ask), "lib/core/shell"));
+    assert_eq!(npc(&team, "w").jinxes, ["shell", "catcher"]);
+    // It stays known: a person may call it.
     assert!(matches!(&team.jinx("other").unwrap().steps[0].action, Action::Python { .. }));
-    let last = diagnostics.last().unwrap();
-    assert!(last.ends_with("warning: `shell` needs npcpy, which is not part of alara; the built-in jinx of this name is used instead"), "{diagnostics:?}");
+    let needs = "needs the Python module `nowhere_a`, the name `state`";
+    assert_eq!(
+        diagnostics,
+        [
+            format!("t/jinxes/lib/core/shell.jinx:6:7: warning: `shell` can't run here, it {needs}; the built-in jinx of this name is used instead"),
+            "t/jinxes/beside.jinx:1:33: warning: `beside` can't run here, it needs the Python module `own_module`; it is offered to no model".to_owned(),
+            "t/jinxes/caller.jinx:1:9: warning: `caller` can't run here, it needs the jinx `other`; it is offered to no model".to_owned(),
+            format!("t/jinxes/other.jinx:6:7: warning: `other` can't run here, it {needs}; it is offered to no model"),
+        ]
+    );
+    // A module that lies beside the team, where one works, is there.
+    dir.write("own_module.py", "");
+    let (team, diagnostics) = read();
+    assert_eq!(npc(&team, "w").jinxes, ["shell", "catcher", "beside"]);
+    assert_eq!(diagnostics.len(), 3);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_text() {
+    let marked = |text: &str| format!("\u{feff}{text}");
+    let files = [
+        ("team.ctx", marked("---\nname: marked\nforenpc: w\n")),
+        ("w.npc", marked("#!/usr/bin/env npc\nname: w\nprimary_directive: d\njinxes: [one, knots]\n")),
+        ("agents.md", marked("## scout\nLook.\n")),
+        ("agents/smith.md", marked("---\ndescription: Use when: iron is hot\n---\nForge.\n")),
+        ("permissions.yaml", marked("one: ask\n")),
+        ("jinxes/one.jinx", marked("jinx_name: one\nsteps: [{engine: bash, code: 'true'}]\n")),
+        (
+            "jinxes/knots/skill.md",
+            marked("---\nname: knots\ndescription: Use when: a rope is loose\n---\nTie.\n"),
+        ),
+    ];
+    let (team, diagnostics) = load(&files.each_ref().map(|(path, text)| (*path, text.as_str())));
+    let read = "is no YAML; it is read as a text: put it in quotes";
+    assert_eq!(
+        diagnostics,
+        [
+            format!("jinxes/knots/skill.md:3:1: warning: `description` {read}"),
+            format!("agents/smith.md:2:1: warning: `description` {read}"),
+        ]
+    );
+    assert_eq!((team.name.as_str(), team.rules.len()), ("marked", 1));
+    let names: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
+    assert_eq!((names, npc(&team, "smith").directive.as_str()), (vec!["scout", "smith", "w"], "Forge."));
+    assert_eq!(npc(&team, "w").jinxes, ["one", "knots"]);
+    assert_eq!(team.jinx("knots").unwrap().description, "Use when: a rope is loose");
 }
 
 #[test]
@@ -170,6 +230,7 @@ fn where_teams_are_looked_for() {
         work: dir.path("work"),
         config_home: Some(dir.path("config")),
         home: Some(dir.path("home")),
+        ..Search::default()
     };
     let check = |name: Option<&str>, directory: Option<&str>| {
         let team = search.team(name).unwrap();
@@ -212,7 +273,8 @@ fn a_fingerprint_is_of_what_files_say() {
         ("t/sub/v.npc", "directive: d\n"),
         ("user/own.jinx", STEPS),
     ]);
-    let load = || Team::load_with(&dir.path("t"), Some(&dir.path("user"))).unwrap().fingerprint();
+    let load =
+        || Team::load_with(&dir.path("t"), Some(&dir.path("user")), dir.0.path()).unwrap().fingerprint();
     let first = load();
     let check = |path: &str, text: &str, differs: bool| {
         let before = std::fs::read(dir.path(path)).ok();

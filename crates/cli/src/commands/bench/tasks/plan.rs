@@ -52,7 +52,7 @@ pub fn jobs<'a>(
             continue;
         }
         let mut team = match &run.condition.team {
-            Some(name) => crate::agent::find(Some(name), false)?,
+            Some(name) => crate::agent::find(Some(name), Path::new(""), false)?,
             None => crate::agent::built_in()?,
         };
         suite.furnish(&mut team);
