@@ -9,6 +9,7 @@ mod commands;
 mod compute;
 mod consent;
 mod device;
+mod diff;
 mod facts;
 mod first_words;
 mod gpu;

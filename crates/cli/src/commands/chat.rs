@@ -37,15 +37,17 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = args.agent.team()?;
     let npc = team.npc(args.agent.npc.as_deref())?.name.clone();
-    let sandbox = args.agent.sandbox(&team)?;
+    let sandbox = args.agent.sandbox(&team, false)?;
     let models = args.agent.models();
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let session = args.agent.equip(session, || view().end_line())?;
+    let session = session.reading(args.agent.context_files()?);
     let mut talk = Talk::new(session, &models, &args.agent, team, npc);
     talk.welcome(lines.is_terminal())?;
+    talk.begin()?;
 
     let cancel = sandbox.cancel_flag();
     let working = Arc::new(AtomicBool::new(false));
@@ -68,6 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Err(error) => drop(ui::report(&error)),
         }
     }
+    talk.end()?;
     Ok(ExitCode::SUCCESS)
 }
 

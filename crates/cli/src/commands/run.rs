@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use alara_harness::run::Responses;
+use alara_harness::run::{Responses, hooks};
 use alara_harness::team::load_jinx;
 use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool};
 use anyhow::{Context, bail};
@@ -40,8 +40,13 @@ pub struct Args {
     /// A JSON schema: the answer is JSON that is valid for it
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
+    /// Show the calls of the run without making them: only what reads is done, and the model is told
+    /// so.
+    /// MCP servers are started as ever, if you agree
+    #[arg(long, conflicts_with = "ask")]
+    dry_run: bool,
     /// Print the outcome as one JSON object
-    #[arg(long)]
+    #[arg(long, conflicts_with = "ask")]
     json: bool,
 }
 
@@ -71,7 +76,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let npc = team.npc(npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
-    let sandbox = args.agent.sandbox(&team)?;
+    let sandbox = args.agent.sandbox(&team, args.dry_run)?;
     let models = args.agent.models();
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
@@ -84,14 +89,20 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note(&first_words::demonstration());
         }
     }
+    let context_files = args.agent.context_files()?;
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
     let progress = Mutex::new(Progress::default());
     let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::new(&models, &sandbox).observed(|notice| progress().show(notice));
-    let session = args.agent.equip(session, || progress().end_line())?;
+    let mut session = args.agent.equip(session, || progress().end_line())?.reading(context_files);
+    session.dry_run = args.dry_run;
     let path = session.trace.path().map(Path::to_owned);
-    let outcome = Agent::new(&session, &team, npc, schema)?.run(&task)?;
+    hooks::start(&session, &team, npc)?;
+    let outcome = Agent::new(&session, &team, npc, schema).and_then(|mut agent| agent.run(&task));
+    let ended = hooks::end(&session, &team, npc, outcome.as_ref().map_or("failed", Outcome::tag));
+    let outcome = outcome?;
+    ended?;
     let usage = session.trace.usage();
     let mut progress = progress();
     progress.end_line();
@@ -158,6 +169,10 @@ fn answer_at_once(text: &str, as_json: bool) {
 }
 
 fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
+    if args.agent.ask || args.dry_run {
+        let flag = if args.dry_run { "--dry-run" } else { "--ask" };
+        bail!("{flag} is for the calls of an agent; a jinx that you start yourself is run as it stands");
+    }
     if args.schema.is_some() {
         bail!("--schema is for the answer to a task; what a jinx gives back is up to its steps");
     }
@@ -176,7 +191,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         given.insert(name.to_owned(), value);
     }
     jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
-    let sandbox = args.agent.sandbox(&team)?;
+    let sandbox = args.agent.sandbox(&team, false)?;
     let models = args.agent.models();
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 

@@ -5,10 +5,13 @@
 //! `session` is what all of them share.
 //! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
+//! `review` and `hooks` are what stands around a call: a person who looks at it, a team's jinxes.
 
 pub mod agent;
+pub mod hooks;
 pub mod mcp;
 pub mod mocks;
+mod review;
 pub mod session;
 pub mod steps;
 pub mod tool;

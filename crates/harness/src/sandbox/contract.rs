@@ -58,6 +58,10 @@ pub struct Policy {
     /// An empty one needs no guard.
     /// Default false.
     pub guard: bool,
+    /// Whether a person looks at each change of a guarded work directory before it is done, also
+    /// where nothing is lost.
+    /// Default false.
+    pub review: bool,
     /// A host directory that programs see as `/tmp`; it persists from run to run.
     /// `None`: an empty one, in which nothing can be written.
     /// It is an error where the machine can't enforce it.
@@ -84,6 +88,7 @@ impl Default for Policy {
             readable: Vec::new(),
             protected: Vec::new(),
             guard: false,
+            review: false,
             private_tmp: None,
             home: None,
             isolation: Isolation::Auto,

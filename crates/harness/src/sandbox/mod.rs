@@ -26,6 +26,7 @@ mod layer;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod presence;
+mod proposal;
 mod service;
 #[cfg(target_os = "linux")]
 mod supervise;
@@ -44,10 +45,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use capture::Capture;
-pub use change::{Change, Kind, losses};
+pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
 pub use enforced::{Enforced, enforced};
 pub use guard::{Guarded, Guarding, Risk};
+pub use proposal::{Proposal, ProposedFile};
 pub use service::{Pipes, Service};
 
 use crate::error::Error;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use alara_engine::ToolCall;
 use alara_harness::agent::offer;
+use alara_harness::run::hooks;
 use alara_harness::trace::Record;
 use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
 use anyhow::{Context, bail};
@@ -85,6 +86,24 @@ impl<'s> Talk<'s> {
             ui::note(&format!("{npc} of {team}, with {model}; /help tells what can be typed, Ctrl-D leaves"));
         }
         Ok(())
+    }
+
+    /// Runs what the team wants done when a session begins.
+    ///
+    /// # Errors
+    /// The sandbox failed, or the trace can't be written.
+    pub fn begin(&self) -> anyhow::Result<()> {
+        let npc = self.team.npc(Some(&self.first)).or_else(|_| self.team.npc(None))?;
+        Ok(hooks::start(&self.session, &self.team, npc)?)
+    }
+
+    /// Runs what the team wants done when it ends.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn end(&self) -> anyhow::Result<()> {
+        let npc = self.team.npc(Some(&self.first)).or_else(|_| self.team.npc(None))?;
+        Ok(hooks::end(&self.session, &self.team, npc, "ended")?)
     }
 
     /// What stands before a line.
@@ -197,8 +216,10 @@ impl<'s> Talk<'s> {
             "team" => {
                 let team = agent::find(Some(rest), self.yes)?;
                 let npc = team.npc(None)?.name.clone();
+                self.end()?;
                 self.begin_anew(npc);
                 (self.team, self.team_name) = (team, Some(rest.to_owned()));
+                self.begin()?;
                 return Ok(Next::Remark(format!(
                     "this is {} of {}{}",
                     self.npc,
@@ -234,7 +255,9 @@ impl<'s> Talk<'s> {
                 return self.say(&self.npc.clone(), &text);
             }
             "clear" => {
+                self.end()?;
                 self.begin_anew(self.npc.clone());
+                self.begin()?;
                 return Ok(Next::Remark(format!("a new conversation{}", self.trace_note())));
             }
             "save" if rest.is_empty() => bail!("/save FILE"),

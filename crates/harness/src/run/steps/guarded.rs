@@ -10,16 +10,23 @@ use crate::jinx::Jinx;
 use crate::jinx::template::Scope;
 use crate::permission::{Answer, Question};
 use crate::run::session::{Caller, Notice};
-use crate::sandbox::{Guarded, Output, Risk, Script, losses};
+use crate::sandbox::{Guarded, Output, Risk, Script, losses, phrases};
 use crate::trace::Record;
 use crate::types::{Effect, Verdict};
 
 /// Most characters of a call's first argument that a journal has.
 const FIRST: usize = 60;
 
-/// What a program did, and why nothing of it is left, if so.
-/// `None`: it did not even run.
-type Ran = (Option<Output>, Option<String>);
+/// What came of a program.
+#[derive(Default)]
+pub(super) struct Ran {
+    /// What it did; `None`: it did not even run.
+    pub output: Option<Output>,
+    /// Why nothing of it is left, if so.
+    pub undone: Option<String>,
+    /// What a person did to it; may be empty.
+    pub note: String,
+}
 
 /// Runs a program of a step of `jinx`.
 /// What a person starts is not guarded: they know what they do.
@@ -27,10 +34,19 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
     let sandbox = caller.session.sandbox;
     let Some(npc) = caller.npc else {
         let output = if caller.finishing { sandbox.finish(script) } else { sandbox.run(script) };
-        return output.map(|output| (Some(output), None));
+        return output.map(|output| Ran { output: Some(output), ..Ran::default() });
     };
     let mut why = "the run was interrupted, or the directory has changed meanwhile".to_owned();
+    let mut note = String::new();
     let mut ask = |risk: Risk| -> Result<bool, Error> {
+        if caller.session.dry_run {
+            why = "this is a dry run".to_owned();
+            return Ok(false);
+        }
+        // The call was shown before it was made, see `review`.
+        if matches!(risk, Risk::Unknown) && sandbox.reviews() {
+            return Ok(true);
+        }
         let arguments: Map<String, Value> = jinx
             .inputs
             .iter()
@@ -51,14 +67,20 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
             None => (Verdict::Deny, "that nobody is there to be asked"),
         };
         let what = what(risk);
-        let by = format!("the guard of the work directory, by {by}: it {what}");
+        let edited = if let Risk::Writes(proposal) = risk { proposal.edited() } else { Vec::new() };
+        let edited = edited.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mut by = format!("the guard of the work directory, by {by}: it {what}");
+        if !edited.is_empty() && verdict == Verdict::Allow {
+            by += &format!("; edited: {edited}");
+            note = format!("the user edited this before it was written, so read it again: {edited}");
+        }
         caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
         if verdict == Verdict::Deny {
             let nobody = answer.is_none();
             caller.session.notify(&Notice::Unchanged { what: &what, nobody });
             let reason = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
             why = match risk {
-                Risk::Losses(_) => format!("it {what}, and {reason}"),
+                Risk::Losses(_) | Risk::Writes(_) => format!("it {what}, and {reason}"),
                 Risk::Unknown => reason.to_owned(),
             };
         }
@@ -71,11 +93,12 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
         let warning = format!("not all of what is changed can be taken back by `alara undo`: {problem}");
         caller.session.notify(&Notice::Warning(&warning));
     }
-    Ok(match ran {
+    let (output, undone) = match ran {
         Guarded::Ran(output) => (Some(output), None),
         Guarded::Undone(output) => (Some(output), Some(format!("undone, no file was changed: {why}"))),
         Guarded::Refused => (None, Some(format!("not run: {why}"))),
-    })
+    };
+    Ok(Ran { note: if undone.is_none() { note } else { String::new() }, output, undone })
 }
 
 /// Who does something and with which call, in a line: `coder: shell make all`.
@@ -91,6 +114,17 @@ fn by(jinx: &Jinx, scope: &Scope, npc: &str) -> String {
 fn what(risk: Risk) -> String {
     match risk {
         Risk::Losses(changes) => losses(changes).join(", "),
+        Risk::Writes(proposal) => {
+            let files = proposal.files().into_iter().map(|file| {
+                let verb = match (&file.before, &file.after) {
+                    (None, _) => "creates",
+                    (_, None) => "removes",
+                    _ => "changes",
+                };
+                format!("{verb} {}", file.path.display())
+            });
+            phrases(files.chain(proposal.others()).collect()).join(", ")
+        }
         Risk::Unknown => "may change any file of the work directory".to_owned(),
     }
 }

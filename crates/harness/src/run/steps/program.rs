@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::flow::Execution;
-use super::guarded;
+use super::guarded::{self, Ran};
 use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::jinx::template::{Code, Language, Scope, code};
@@ -113,12 +113,13 @@ impl Program {
             network: self.network,
             output_limit: KEPT_BYTES,
         };
-        let (output, undone) = guarded::run(&script, run.jinx, &run.scope, caller)?;
-        let result = match output {
+        let Ran { output, undone, note } = guarded::run(&script, run.jinx, &run.scope, caller)?;
+        let mut result = match output {
             Some(output) if self.python => python_result(output, timeout),
             Some(output) => result(&output, timeout),
             None => ToolResult::default(),
         };
+        result.add_note(&note);
         Ok(match undone {
             Some(error) => ToolResult { ok: false, error, exit: None, last: false, ..result },
             None => result,

@@ -8,6 +8,7 @@
 //! See the kernel's `filesystems/overlayfs`.
 
 mod look;
+mod proposed;
 mod put;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::change::Kind;
 pub use look::look;
+pub use proposed::Proposed;
 pub use put::put;
 
 /// What the kernel calls the attributes that it keeps for itself.
