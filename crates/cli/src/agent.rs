@@ -99,7 +99,11 @@ impl Args {
                  hint: leave it out, and only what loses nothing is done; or see what would be done: alara run --dry-run"
             );
         }
-        let watched = if self.ask || dry_run { Watched::Seen } else { Watched::unless(self.yes) };
+        let watched = match (dry_run, self.ask) {
+            (true, _) => Watched::Impossible,
+            (_, true) => Watched::Seen,
+            _ => Watched::unless(self.yes),
+        };
         let sandbox = sandbox(team, &self.workdir, self.model.cache.folder(), watched)?;
         warn_of_sandbox();
         Ok(sandbox)
@@ -154,6 +158,8 @@ pub enum Watched {
     Losses,
     /// All of them, which are seen before they are made.
     Seen,
+    /// None, since none can be made.
+    Impossible,
 }
 
 impl Watched {
@@ -171,8 +177,10 @@ pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watche
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
     let protected = protected(team.directory.as_deref(), work, cache);
-    let (guard, review) = (watched != Watched::Nothing, watched == Watched::Seen);
-    let sandbox = Sandbox::new(work, Policy { readable, protected, guard, review, ..Policy::default() })?;
+    let guard = matches!(watched, Watched::Losses | Watched::Seen);
+    let (review, read_only) = (watched == Watched::Seen, watched == Watched::Impossible);
+    let policy = Policy { readable, protected, guard, review, read_only, ..Policy::default() };
+    let sandbox = Sandbox::new(work, policy)?;
     Ok(match state::journal() {
         Some(journal) => sandbox.with_journal(journal),
         None => sandbox,

@@ -87,7 +87,8 @@ fn about_writes(proposal: &dyn Proposal) -> Answer {
     diff.iter().take(SHOWN).for_each(|line| ui::note(line));
     let edits = !proposal.texts().is_empty();
     if diff.len() > SHOWN {
-        ui::note(&format!("… {} more lines; e shows all of them", diff.len() - SHOWN));
+        let all = if edits { "; e shows all of them" } else { "" };
+        ui::note(&format!("… {} more lines{all}", diff.len() - SHOWN));
     }
     let edit = if edits { ", e: edit it first" } else { "" };
     let words = format!("do it? y: yes, s: yes, and whatever comes in this session{edit}, n: no: ");

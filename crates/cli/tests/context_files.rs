@@ -97,7 +97,7 @@ fn context_files_that_can_not_be_read_are_told_or_an_error_where_they_were_asked
         assert_eq!(names(&start), ["context", "directive"]);
         assert!(shown.contains("warning: no AGENTS.md is read: ") && shown.contains(expected), "{shown}");
         assert!(shown.contains("hint: mend it, or --no-context-files"), "{shown}");
-        let output = dir.alara(&[&FIXED[..], &["--context-files", "hi"]].concat()).output().unwrap();
+        let output = dir.alara(&[&FIXED[..], &["--context-files", "hi there"]].concat()).output().unwrap();
         let error = crate::dirs::text(&output.stderr);
         assert!(code(&output) == 2 && error.contains(expected), "{error}");
     };

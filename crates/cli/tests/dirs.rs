@@ -120,8 +120,8 @@ impl TeamDir {
     }
 }
 
-/// The program at a terminal where somebody types an answer after each of these words; its exit code
-/// and all that was shown.
+/// The program at a terminal where somebody types an answer after each of these words; its exit
+/// code and all that was shown.
 pub fn at_a_terminal(dir: &TestDir, arguments: &[&str], answers: &[(&str, &str)]) -> (i32, String) {
     typed(dir.alara(arguments), answers)
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use crate::dirs::{TestDir, code, sandboxed, text};
 
-/// A team with these hooks and jinxes, whose NPC may use the shell and gives work to a sub-team; its
-/// model makes these calls of the shell.
+/// A team with these hooks and jinxes, whose NPC may use the shell.
+/// Its model makes these calls.
 fn hooked(hooks: &str, jinxes: &[(&str, &str)], commands: &[&str]) -> TestDir {
     let dir = TestDir::calling(commands);
     dir.write("team/team.ctx", &format!("hooks: {hooks}\n"));

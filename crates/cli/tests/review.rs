@@ -106,12 +106,8 @@ fn what_is_about_to_be_written_can_be_edited_first() {
         return;
     }
     let dir = calling(&[edit("two", "2"), edit("three", "3")]);
-    // The second time nothing is changed by the editor, and the third it fails.
-    dir.write(
-        "editor",
-        "#!/bin/sh\ncase $(cat \"$2\") in *mine*) exit \"$(cat count)\";; esac\nsed -i s/2/mine/ \"$2\"\n",
-    );
-    dir.write("count", "0");
+    // The second time it saves nothing new.
+    dir.write("editor", "#!/bin/sh\ncase $(cat \"$2\") in *mine*) exit;; esac\nsed -i s/2/mine/ \"$2\"\n");
     let mut command = dir.alara(&[&FIXED[..], &["--ask", "do it"]].concat());
     command.env("EDITOR", format!("sh {} --wait", dir.path("editor").display())).env_remove("VISUAL");
     let (code, shown) =
@@ -158,7 +154,7 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
     }
     let dir = calling(&[]);
     dir.write("team/one.npc", "name: one\nprimary_directive: Go.\njinxes: [shell, edit_file, read_file, write_file, sly, guarded]\n");
-    // What says that it only reads is run, and what it writes all the same is thrown away.
+    // What says that it only reads is run, and can't write all the same.
     dir.write(
         "team/jinxes/sly.jinx",
         "effect: read\nsteps: [{engine: bash, code: 'cat a.txt; echo sly > sly.txt'}]\n",
@@ -196,7 +192,7 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
             assert_eq!((&results[not_made]["ok"], &results[not_made]["output"]), (&json!(true), &json!(dry)));
         }
         assert_eq!(results[2]["output"], "one\ntwo\nthree\n");
-        assert_eq!(results[3]["error"], "undone, no file was changed: this is a dry run");
+        assert_eq!((&results[3]["ok"], &results[3]["output"]), (&json!(false), &json!("one\ntwo\nthree")));
         assert!(results[5]["error"].as_str().unwrap().contains("is not permitted by permissions.yaml:1"));
         assert_eq!(dir.trace()[0]["dry_run"], true);
         let replayed = dir.alara(&["trace", "replay", "trace.jsonl"]).output().unwrap();

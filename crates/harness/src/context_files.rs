@@ -38,8 +38,8 @@ impl ContextFiles {
     /// Only plain files below the root are read, whatever a link says.
     ///
     /// # Errors
-    /// One of them can't be read, is no text, or they are longer than [`BYTES`] together: then none
-    /// of them counts, for half of what is to be heeded may mislead.
+    /// One of them can't be read, is no text, or they are longer than [`BYTES`] together.
+    /// Then none of them counts: half of what is to be heeded may mislead.
     pub fn read(work: &Path) -> Result<Self, Error> {
         let read = |source| Error::Read { path: work.to_owned(), source };
         let work = work.canonicalize().map_err(read)?;

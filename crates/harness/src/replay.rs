@@ -184,7 +184,8 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
                 let record = session.trace.push(scope, Record::Retract)?;
                 conversations.entry(scope).or_insert((&team.forenpc, Vec::new())).1.push(record);
             }
-            // What runs with a conversation is the call of a step in it, but for hooks of the session.
+            // What runs with a conversation is the call of a step in it, but for hooks of the
+            // session.
             Record::Jinx { place, arguments, .. } if entry.is_the_users() => {
                 if let Ok(npc) = team.npc(conversations.get("").map(|(name, _)| *name)) {
                     hooks::again(session, team, npc, place, arguments)?;

@@ -40,9 +40,9 @@ pub struct Args {
     /// A JSON schema: the answer is JSON that is valid for it
     #[arg(long, value_name = "FILE")]
     schema: Option<PathBuf>,
-    /// Show the calls of the run without making them: only what reads is done, and the model is told
-    /// so.
-    /// MCP servers are started as ever, if you agree
+    /// Show the calls of the run without making them: only what reads is done, and the model is
+    /// told so.
+    /// Nothing can be changed in the work directory
     #[arg(long, conflicts_with = "ask")]
     dry_run: bool,
     /// Print the outcome as one JSON object

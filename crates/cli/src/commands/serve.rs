@@ -54,8 +54,8 @@ pub struct Args {
     /// Say yes wherever a person would be asked
     #[arg(long)]
     yes: bool,
-    /// Have NPCs read AGENTS.md, of the work directory and of those around it up to the repository's
-    /// root, as it is when the server starts
+    /// Have NPCs read AGENTS.md, of the work directory and of those around it up to the
+    /// repository's root, as it is when the server starts
     #[arg(long)]
     context_files: bool,
     /// The address to listen at; one that other machines reach needs a token

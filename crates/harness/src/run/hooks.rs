@@ -1,7 +1,7 @@
 //! Hooks of a team: its jinxes run before and after calls, and when a session begins and ends.
 //!
-//! They are steps of the team: no NPC needs to list them, rules and the guard of the work directory
-//! hold for them as for any step.
+//! They are steps of the team, so no NPC needs to list them.
+//! Rules and the guard of the work directory hold for them as for any step.
 //! A hook never makes another one run, nor does anything that it calls.
 
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::jinx::{Jinx, Kind};
 use crate::run::session::{Caller, Notice, Session};
 use crate::run::tool;
-use crate::team::{Event, Hook, Npc, Team};
+use crate::team::{Hook, HookEvent, Npc, Team};
 use crate::types::ToolResult;
 
 /// Most bytes of what a hook says that a model gets to read.
@@ -31,7 +31,7 @@ pub fn before(
     jinx: &Jinx,
     arguments: &Map<String, Value>,
 ) -> Result<Option<ToolResult>, Error> {
-    for hook in hooks(caller, Event::BeforeTool, jinx) {
+    for hook in hooks(caller, HookEvent::BeforeTool, jinx) {
         let facts = json!({"tool": jinx.name, "arguments": arguments});
         let result = run(caller, hook, facts)?;
         if !result.ok {
@@ -54,7 +54,7 @@ pub fn after(
     arguments: &Map<String, Value>,
     result: &mut ToolResult,
 ) -> Result<(), Error> {
-    for hook in hooks(caller, Event::AfterTool, jinx) {
+    for hook in hooks(caller, HookEvent::AfterTool, jinx) {
         let limit = caller.npc.map_or(BYTES, |npc| npc.limits.tool_output_bytes);
         let (output, complaint, _) = result.within(limit);
         let said = if result.ok { output } else { complaint };
@@ -78,7 +78,7 @@ pub fn after(
 /// As [`tool::call`].
 pub fn start(session: &Session, team: &Team, npc: &Npc) -> Result<(), Error> {
     let caller = Caller { npc: Some(npc), ..Caller::person(session, team) };
-    tell(&caller, Event::Start, &json!({}))
+    tell(&caller, HookEvent::Start, &json!({}))
 }
 
 /// Runs the hooks of a session that ends, with what became of it in a word.
@@ -89,7 +89,7 @@ pub fn end(session: &Session, team: &Team, npc: &Npc, outcome: &str) -> Result<(
     let interrupted = session.sandbox.cancel_flag().load(Ordering::Relaxed);
     let deadline = interrupted.then(|| Instant::now() + FINISH);
     let caller = Caller { npc: Some(npc), finishing: true, deadline, ..Caller::person(session, team) };
-    tell(&caller, Event::End, &json!({"outcome": outcome}))
+    tell(&caller, HookEvent::End, &json!({"outcome": outcome}))
 }
 
 /// Runs again what a trace says that a hook of a session did at `place`.
@@ -113,13 +113,13 @@ pub fn again(
 }
 
 /// Those that are about a call, unless it is made by a person or by a hook.
-fn hooks<'a>(caller: &Caller<'a, '_>, event: Event, jinx: &Jinx) -> impl Iterator<Item = &'a Hook> {
+fn hooks<'a>(caller: &Caller<'a, '_>, event: HookEvent, jinx: &Jinx) -> impl Iterator<Item = &'a Hook> {
     let all = if caller.hook || caller.npc.is_none() { &[][..] } else { &caller.team.hooks[..] };
     all.iter().filter(move |hook| hook.is_about(event, &jinx.name))
 }
 
 /// Runs the hooks of a session, and tells the observer which of them failed.
-fn tell(caller: &Caller, event: Event, facts: &Value) -> Result<(), Error> {
+fn tell(caller: &Caller, event: HookEvent, facts: &Value) -> Result<(), Error> {
     for hook in caller.team.hooks.iter().filter(|hook| hook.event == event) {
         let result = run(caller, hook, facts.clone())?;
         if !result.ok {

@@ -1,5 +1,5 @@
-//! What is to be seen of a call before it changes something: nothing is changed in a dry run, and
-//! a person may look at it where that is asked for.
+//! What stands between a call and what it changes: a dry run does not make it, and a person may
+//! want to look at it first.
 //!
 //! Where programs write to a layer, the person sees what they wrote (`steps/guarded.rs`).
 //! Elsewhere, and for tools of servers, only the call itself tells: this module shows its plan.
@@ -36,8 +36,8 @@ pub fn not_made() -> ToolResult {
     ToolResult::succeeded(DRY)
 }
 
-/// Asks about a call, if it is one to be asked about before it is made; the inner error is the
-/// result of a call that is not made.
+/// Asks about a call, if it is one to be asked about before it is made.
+/// The inner error is the result of one that is not made.
 ///
 /// # Errors
 /// The trace can't be written.
@@ -47,7 +47,7 @@ pub fn plan(
     arguments: Map<String, Value>,
 ) -> Result<Result<Planned, ToolResult>, Error> {
     let (session, note) = (caller.session, String::new());
-    let unwatched = jinx.remote.is_some() || !is_layered(session.sandbox);
+    let unwatched = jinx.remote.is_some() || !is_watched(session.sandbox);
     if !may_change(jinx, unwatched) {
         return Ok(Ok(Planned { arguments, note }));
     }
@@ -57,7 +57,7 @@ pub fn plan(
     let Some(npc) = caller.npc.filter(|_| unwatched && session.sandbox.reviews()) else {
         return Ok(Ok(Planned { arguments, note }));
     };
-    let plan = Plan {
+    let plan = CallPlan {
         jinx,
         offer: offer(caller.team, caller.npc),
         file: written(jinx, &arguments, session.sandbox.work()),
@@ -99,9 +99,9 @@ pub fn plan(
     }))
 }
 
-/// Whether all that programs change is seen before it is done.
-fn is_layered(sandbox: &Sandbox) -> bool {
-    sandbox.reviews() && sandbox.guarding() == Some(Guarding::Layer)
+/// Whether programs change nothing, or nothing that is not seen before.
+fn is_watched(sandbox: &Sandbox) -> bool {
+    sandbox.is_read_only() || (sandbox.reviews() && sandbox.guarding() == Some(Guarding::Layer))
 }
 
 /// Whether a call may change something by itself, and not by calls of other jinxes.
@@ -158,7 +158,7 @@ fn written(jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<P
 
 /// A call that is about to be made.
 #[derive(Debug)]
-struct Plan<'a> {
+struct CallPlan<'a> {
     jinx: &'a Jinx,
     offer: Offer,
     file: Option<ProposedFile>,
@@ -166,7 +166,7 @@ struct Plan<'a> {
     edited: Mutex<Option<Map<String, Value>>>,
 }
 
-impl Proposal for Plan<'_> {
+impl Proposal for CallPlan<'_> {
     fn files(&self) -> Vec<ProposedFile> {
         self.file.iter().cloned().collect()
     }

@@ -62,6 +62,11 @@ pub struct Policy {
     /// where nothing is lost.
     /// Default false.
     pub review: bool,
+    /// Whether nothing of the work directory can be changed, for a look at what would be done.
+    /// It needs a mount namespace or Landlock, see
+    /// [`Sandbox::is_read_only`](super::Sandbox::is_read_only).
+    /// Default false.
+    pub read_only: bool,
     /// A host directory that programs see as `/tmp`; it persists from run to run.
     /// `None`: an empty one, in which nothing can be written.
     /// It is an error where the machine can't enforce it.
@@ -89,6 +94,7 @@ impl Default for Policy {
             protected: Vec::new(),
             guard: false,
             review: false,
+            read_only: false,
             private_tmp: None,
             home: None,
             isolation: Isolation::Auto,

@@ -182,6 +182,12 @@ impl Sandbox {
         }
     }
 
+    /// Whether programs can't change anything of the work directory.
+    pub fn is_read_only(&self) -> bool {
+        let enforced = self.enforced();
+        self.policy.read_only && self.launched() && (enforced.mounts || enforced.landlock > 0)
+    }
+
     /// Runs a program to its end, or to a limit.
     /// A program that fails is no error.
     /// Several threads may call this at a time; each program is isolated by itself, and shares the
@@ -335,6 +341,8 @@ impl Sandbox {
     fn plan(&self, script: &Script, over: Over) -> launcher::Plan {
         let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
+        let read_only = self.policy.read_only.then_some(&self.work);
+        let protected = self.policy.protected.iter().chain(&fixed).chain(read_only);
         launcher::Plan {
             parent: std::process::id(),
             layers: *enforced(),
@@ -348,7 +356,7 @@ impl Sandbox {
             work_inside: self.work_inside(),
             home_inside: self.inside(&self.home),
             view: self.view.clone(),
-            protected: self.policy.protected.iter().chain(&fixed).map(|path| self.inside(path)).collect(),
+            protected: protected.map(|path| self.inside(path)).collect(),
             layer: layer
                 .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
         }

@@ -22,7 +22,7 @@ use crate::yaml::Node;
 /// When a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum HookEvent {
     /// Before a call is made; a failure of the hook refuses it.
     BeforeTool,
     /// After a call was made.
@@ -33,16 +33,17 @@ pub enum Event {
     End,
 }
 
-impl Event {
-    const ALL: [Event; 4] = [Event::BeforeTool, Event::AfterTool, Event::Start, Event::End];
+impl HookEvent {
+    const ALL: [HookEvent; 4] =
+        [HookEvent::BeforeTool, HookEvent::AfterTool, HookEvent::Start, HookEvent::End];
 
     /// The key in a `.ctx`.
     pub fn name(self) -> &'static str {
         match self {
-            Event::BeforeTool => "before_tool",
-            Event::AfterTool => "after_tool",
-            Event::Start => "start",
-            Event::End => "end",
+            HookEvent::BeforeTool => "before_tool",
+            HookEvent::AfterTool => "after_tool",
+            HookEvent::Start => "start",
+            HookEvent::End => "end",
         }
     }
 
@@ -50,16 +51,16 @@ impl Event {
     /// `arguments` is an object, or JSON for an input that is a text; the others are texts.
     pub fn inputs(self) -> &'static [&'static str] {
         match self {
-            Event::BeforeTool => &["event", "npc", "tool", "arguments"],
-            Event::AfterTool => &["event", "npc", "tool", "arguments", "result", "outcome"],
-            Event::Start => &["event", "npc"],
-            Event::End => &["event", "npc", "outcome"],
+            HookEvent::BeforeTool => &["event", "npc", "tool", "arguments"],
+            HookEvent::AfterTool => &["event", "npc", "tool", "arguments", "result", "outcome"],
+            HookEvent::Start => &["event", "npc"],
+            HookEvent::End => &["event", "npc", "outcome"],
         }
     }
 
     /// Whether it is about a call.
     pub fn is_about_tools(self) -> bool {
-        matches!(self, Event::BeforeTool | Event::AfterTool)
+        matches!(self, HookEvent::BeforeTool | HookEvent::AfterTool)
     }
 }
 
@@ -67,7 +68,7 @@ impl Event {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hook {
     /// When it runs.
-    pub event: Event,
+    pub event: HookEvent,
     /// The name of the jinx that it runs.
     pub name: String,
     /// That jinx, as the team that says so knows it; `None` = it has none of that name.
@@ -80,7 +81,7 @@ pub struct Hook {
 
 impl Hook {
     /// Whether it runs then, for this tool.
-    pub fn is_about(&self, event: Event, tool: &str) -> bool {
+    pub fn is_about(&self, event: HookEvent, tool: &str) -> bool {
         let tools = self.tools.as_ref();
         self.event == event && tools.is_none_or(|tools| tools.iter().any(|entry| library::names(entry, tool)))
     }
@@ -102,8 +103,8 @@ pub fn read(
     };
     let mut hooks = Vec::new();
     for entry in entries {
-        let Some(event) = Event::ALL.into_iter().find(|event| event.name() == entry.key) else {
-            let names = Event::ALL.map(Event::name);
+        let Some(event) = HookEvent::ALL.into_iter().find(|event| event.name() == entry.key) else {
+            let names = HookEvent::ALL.map(HookEvent::name);
             let hint = nearest(&entry.key, names.into_iter()).map(|near| format!(", did you mean `{near}`?"));
             let message = format!(
                 "there is no event `{}`{} (known: {})",
@@ -122,7 +123,7 @@ pub fn read(
 }
 
 fn hook(
-    event: Event,
+    event: HookEvent,
     source: &Source,
     node: &Node,
     library: &Library,
@@ -167,7 +168,8 @@ fn hook(
         Some(jinx) => misfit(event, jinx),
     };
     if let Some(problem) = problem {
-        let then = if event == Event::BeforeTool { "; the calls that it is about are refused" } else { "" };
+        let then =
+            if event == HookEvent::BeforeTool { "; the calls that it is about are refused" } else { "" };
         diagnostics.push(source.error(location, format!("the hook can't be run: {problem}{then}")));
     }
     let tools = tools
@@ -177,7 +179,7 @@ fn hook(
 }
 
 /// Why a jinx can't be given what an event tells, if so.
-fn misfit(event: Event, jinx: &Jinx) -> Option<String> {
+fn misfit(event: HookEvent, jinx: &Jinx) -> Option<String> {
     let takes = |input: &Input| match input.name.as_str() {
         name if !event.inputs().contains(&name) => input.default.is_some(),
         "arguments" => matches!(input.kind, Kind::Object | Kind::String | Kind::Any),

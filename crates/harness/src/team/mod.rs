@@ -35,7 +35,7 @@ use assemble::Above;
 pub(crate) use files::File;
 pub use files::Watch;
 use files::{Folder, Listing};
-pub use hooks::{Event, Hook};
+pub use hooks::{Hook, HookEvent};
 use library::{Layer, Library};
 pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;

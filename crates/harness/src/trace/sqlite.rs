@@ -56,7 +56,8 @@ pub struct RunRow {
     pub model: String,
     /// The first message of the user; in a run without one, the first jinx that a person ran.
     pub task: String,
-    /// How the last message of the user ended: the tag of an [`Outcome`](crate::types::Outcome), or `unfinished`.
+    /// How the last message of the user ended: the tag of an [`Outcome`](crate::types::Outcome), or
+    /// `unfinished`.
     /// Without one: `answer` or `failed`, as the last jinx that a person ran.
     pub outcome: String,
     /// Turns of models, those of conversations inside of others too.

@@ -39,10 +39,6 @@ pub(super) fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) 
     let mut why = "the run was interrupted, or the directory has changed meanwhile".to_owned();
     let mut note = String::new();
     let mut ask = |risk: Risk| -> Result<bool, Error> {
-        if caller.session.dry_run {
-            why = "this is a dry run".to_owned();
-            return Ok(false);
-        }
         // The call was shown before it was made, see `review`.
         if matches!(risk, Risk::Unknown) && sandbox.reviews() {
             return Ok(true);

@@ -25,9 +25,10 @@ fn hooks_are_names_mappings_or_lists_of_them() {
     ];
     assert_eq!(names(&team), expected);
     let guard = &team.hooks[1];
-    let about = ["shell", "edit_file", "read", "guard"].map(|tool| guard.is_about(Event::BeforeTool, tool));
+    let about =
+        ["shell", "edit_file", "read", "guard"].map(|tool| guard.is_about(HookEvent::BeforeTool, tool));
     assert_eq!(about, [true, true, false, false]);
-    assert!(!guard.is_about(Event::AfterTool, "shell"));
+    assert!(!guard.is_about(HookEvent::AfterTool, "shell"));
     // A built-in jinx will do, too.
     assert_eq!(hooked("{after_tool: recall}").1.len(), 0);
 }
