@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::{SamplingOverrides, disk};
 use alara_harness::calls::Calls;
+use alara_harness::context_files::ContextFiles;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
 use alara_harness::team::Search;
@@ -52,6 +53,17 @@ pub struct Args {
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
     #[arg(long)]
     pub yes: bool,
+    /// Show each change of a file as a diff before it is made, and ask: yes, no, always for this
+    /// session, or edit it first
+    #[arg(long, conflicts_with = "yes")]
+    pub ask: bool,
+    /// Read AGENTS.md, of the work directory and of those around it up to the repository's root,
+    /// without a question
+    #[arg(long)]
+    context_files: bool,
+    /// Leave AGENTS.md unread
+    #[arg(long, conflicts_with = "context_files")]
+    no_context_files: bool,
     /// Where to write the trace [default: a new file in the user's state directory]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     trace: Option<PathBuf>,
@@ -144,10 +156,36 @@ impl Args {
 
     /// The sandbox of the work, in which the team's files can be read, with a warning if it is
     /// incomplete here.
-    pub fn sandbox(&self, team: &Team) -> anyhow::Result<Sandbox> {
-        let sandbox = sandbox(team, self.workdir(), self.model.cache.folder(), self.yes)?;
+    /// In a `dry_run` nothing of the work directory is changed.
+    ///
+    /// # Errors
+    /// The directory can't be used, or somebody is to be asked and nobody is there.
+    pub fn sandbox(&self, team: &Team, dry_run: bool) -> anyhow::Result<Sandbox> {
+        if self.ask && !ask::is_possible() {
+            bail!(
+                "--ask needs a terminal for its questions and their answers\n\
+                 hint: leave it out, and only what loses nothing is done; or see what would be done: alara run --dry-run"
+            );
+        }
+        let watched = match (dry_run, self.ask) {
+            (true, _) => Watched::Impossible,
+            (_, true) => Watched::Seen,
+            _ => Watched::unless(self.yes),
+        };
+        let sandbox = sandbox(team, self.workdir(), self.model.cache.folder(), watched)?;
         warn_of_sandbox();
         Ok(sandbox)
+    }
+
+    /// The files of the work directory that agents are to read, if they may.
+    ///
+    /// # Errors
+    /// They were asked for and can't be read, or the answers can't.
+    pub fn context_files(&self) -> anyhow::Result<ContextFiles> {
+        match self.no_context_files {
+            true => Ok(ContextFiles::default()),
+            false => consent::context_files(self.workdir(), self.context_files, self.yes),
+        }
     }
 
     /// A session with what was asked for: sampling, rules, threads, trace (a new one, unless it is
@@ -185,16 +223,38 @@ impl Args {
     }
 }
 
+/// Which changes of the work directory somebody is asked about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// None.
+    Nothing,
+    /// Those that lose something that lay there.
+    Losses,
+    /// All of them, which are seen before they are made.
+    Seen,
+    /// None, since none can be made.
+    Impossible,
+}
+
+impl Watched {
+    /// What loses something, unless all is said yes to beforehand.
+    pub fn unless(yes: bool) -> Self {
+        if yes { Watched::Nothing } else { Watched::Losses }
+    }
+}
+
 /// A sandbox in the directory `work`, in which the team's files can be read.
-/// What lies in the folder `cache` can't be changed there, and what lies in `work` is guarded
-/// unless all is said `yes` to beforehand.
-pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, yes: bool) -> Result<Sandbox, Error> {
+/// What lies in the folder `cache` can't be changed there, and what lies in `work` is `watched`.
+pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched) -> Result<Sandbox, Error> {
     // Only what is there can be protected.
     // If it can't be made or is not fit, the model says so and goes without.
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
     let protected = protected(team.directory.as_deref(), work, cache);
-    let sandbox = Sandbox::new(work, Policy { readable, protected, guard: !yes, ..Policy::default() })?;
+    let guard = matches!(watched, Watched::Losses | Watched::Seen);
+    let (review, read_only) = (watched == Watched::Seen, watched == Watched::Impossible);
+    let policy = Policy { readable, protected, guard, review, read_only, ..Policy::default() };
+    let sandbox = Sandbox::new(work, policy)?;
     Ok(match state::journal() {
         Some(journal) => sandbox.with_journal(journal),
         None => sandbox,

@@ -1,16 +1,23 @@
-//! Asks the person whether a call may be made, where a rule says `ask`.
+//! Asks the person whether a call may be made, where a rule says `ask`, and whether what it writes
+//! may be written.
 
 use std::io::IsTerminal;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_harness::permission::{Answer, Question};
-use alara_harness::sandbox::{Risk, losses};
+use alara_harness::sandbox::{Proposal, Risk, losses};
+use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use serde_json::Value;
 
+use crate::markdown::is_styled;
 use crate::progress::printable;
-use crate::ui;
+use crate::{diff, ui};
 
+/// Most lines of a diff that are shown.
+const SHOWN: usize = 400;
 /// Whether the person has turned to something else.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
@@ -30,7 +37,9 @@ pub fn person(question: &Question) -> Answer {
     // In full: whoever says yes must have seen to what.
     let wants = if question.risk.is_some() { "calls" } else { "wants to call" };
     ui::note(&format!("{} {wants} {}:", printable(question.npc), question.jinx.name));
-    for (name, value) in question.arguments {
+    // A diff says more than the texts that it was made of.
+    let is_shown = matches!(question.risk, Some(Risk::Writes(proposal)) if !proposal.files().is_empty());
+    for (name, value) in question.arguments.iter().take(if is_shown { 1 } else { usize::MAX }) {
         let value = match value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
@@ -59,6 +68,7 @@ fn about_risk(risk: Risk) -> Answer {
             losses(changes).iter().for_each(|what| ui::note(&format!("  it {}", printable(what))));
             answer("do it? y: yes, s: yes, and whatever comes in this session, n: no, nothing is changed: ")
         }
+        Risk::Writes(proposal) => about_writes(proposal),
         Risk::Unknown => {
             ui::note(
                 "this machine can't tell what it will change; it may remove or overwrite files of the work directory",
@@ -68,15 +78,86 @@ fn about_risk(risk: Risk) -> Answer {
     }
 }
 
+/// Shows what is about to be written, and asks about it until it is clear what is to happen.
+fn about_writes(proposal: &dyn Proposal) -> Answer {
+    let styled = is_styled(&std::io::stderr());
+    proposal.others().iter().for_each(|what| ui::note(&format!("  it {}", printable(what))));
+    let diff: Vec<String> =
+        proposal.files().iter().flat_map(|file| diff::shown(&diff::unified(file), styled)).collect();
+    diff.iter().take(SHOWN).for_each(|line| ui::note(line));
+    let edits = !proposal.texts().is_empty();
+    if diff.len() > SHOWN {
+        let all = if edits { "; e shows all of them" } else { "" };
+        ui::note(&format!("… {} more lines{all}", diff.len() - SHOWN));
+    }
+    let edit = if edits { ", e: edit it first" } else { "" };
+    let words = format!("do it? y: yes, s: yes, and whatever comes in this session{edit}, n: no: ");
+    loop {
+        let read = |line: &str| match line.trim().to_lowercase().as_str() {
+            "e" | "edit" if edits => Some(None),
+            _ => read(line).map(Some),
+        };
+        match asked(&words, read) {
+            Some(Some(answer)) => return answer,
+            Some(None) => match edit_texts(proposal) {
+                Ok(true) => return Answer::Yes,
+                Ok(false) => ui::note("nothing was edited"),
+                Err(error) => ui::note(&printable(&format!("error: {error:#}"))),
+            },
+            None => return Answer::No,
+        }
+    }
+}
+
+/// Lets the person edit what is about to be written, in their editor.
+/// Whether they did.
+fn edit_texts(proposal: &dyn Proposal) -> anyhow::Result<bool> {
+    if ["VISUAL", "EDITOR"].iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty())) {
+        bail!("no editor is known: set VISUAL or EDITOR before alara starts");
+    }
+    let folder = tempfile::tempdir().context("can't make a directory for what is to be edited")?;
+    let texts = proposal.texts();
+    let file = |path: &Path| folder.path().join(path);
+    for (path, text) in &texts {
+        let file = file(path);
+        std::fs::create_dir_all(file.parent().unwrap_or(folder.path()))?;
+        std::fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))?;
+    }
+    // An editor may come with options; what it is to edit is an argument and never a part of this.
+    let mut editor = Command::new("sh");
+    editor
+        .args(["-c", r#"exec ${VISUAL:-$EDITOR} "$@""#, "sh"])
+        .args(texts.iter().map(|(path, _)| file(path)));
+    // What is printed may go elsewhere; the editor needs the terminal.
+    let status = editor.stdout(Stdio::from(std::io::stderr())).status().context("can't start the editor")?;
+    if !status.success() {
+        bail!("the editor ended with {status}, and nothing of what it saved counts");
+    }
+    let mut edited = false;
+    for (path, text) in &texts {
+        let now = std::fs::read_to_string(file(path))
+            .with_context(|| format!("can't read what was saved of {}", path.display()))?;
+        if now != *text {
+            proposal.edit(path, &now).map_err(anyhow::Error::msg)?;
+            edited = true;
+        }
+    }
+    Ok(edited)
+}
+
 /// Asks with these words until there is an answer.
 /// An interrupt or the end of the input is a no.
 pub fn answer(words: &str) -> Answer {
-    let Ok(mut editor) = DefaultEditor::new() else { return Answer::No };
+    asked(words, read).unwrap_or(Answer::No)
+}
+
+/// Asks with these words until what is typed can be read; `None` = there was no answer.
+fn asked<T>(words: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let mut editor = DefaultEditor::new().ok()?;
     loop {
         match editor.readline(words).map(|line| read(&line)) {
-            Ok(Some(answer)) => return answer,
             Ok(None) => {}
-            Err(_) => return Answer::No,
+            answer => return answer.ok().flatten(),
         }
     }
 }

@@ -1,9 +1,11 @@
 //! What a person must have said yes to before it counts.
-//! That is a team that was found and not named, and keys that a team's files send away.
+//! That is a team that was found and not named, what a directory tells agents, and keys that a
+//! team's files send away.
 //! Answers that stay are stored where those about calls are, never in a team's files.
 
 use std::path::Path;
 
+use alara_harness::context_files::{ContextFiles, NAME};
 use alara_harness::model::endpoint::Address;
 use alara_harness::permission::{Answer, Permissions, holder};
 use alara_harness::{Error, Team, Verdict};
@@ -14,6 +16,70 @@ use crate::{ask, state, ui};
 
 /// Whom answers about keys are given to: whatever team it is, a key goes where the user said.
 const KEYS: &str = "/keys";
+
+/// Whether somebody has said yes to what an answer to `holder` about `about` stands for, or says so
+/// now.
+/// `yes`: it was said beforehand.
+/// `show` tells what it is, before it is asked with these words.
+///
+/// # Errors
+/// The answers can't be used.
+fn agreed(holder: &str, about: &str, yes: bool, show: impl FnOnce(), words: &str) -> anyhow::Result<bool> {
+    let answers = answers()?;
+    let answer = match answers.answer(holder, about) {
+        Some((verdict, _)) => return Ok(verdict == Verdict::Allow),
+        None if yes => return Ok(true),
+        None if ask::is_possible() => {
+            show();
+            ask::answer(words)
+        }
+        None => return Ok(false),
+    };
+    answers.remember(holder, about, answer)?;
+    Ok(!matches!(answer, Answer::No | Answer::Never))
+}
+
+/// The files that tell how to work in the directory `work`, if they may be read: someone else may
+/// have put them there.
+/// A yes that stays is about what they say now.
+/// `named`: they were asked for; `yes`: yes was said beforehand.
+///
+/// # Errors
+/// They were asked for and can't be read, or the answers can't be used.
+pub fn context_files(work: &Path, named: bool, yes: bool) -> anyhow::Result<ContextFiles> {
+    let files = match ContextFiles::read(work) {
+        Ok(files) => files,
+        Err(error) if named => {
+            return Err(anyhow::Error::from(error).context("--context-files asks for what can't be read"));
+        }
+        Err(error) => {
+            let error = anyhow::Error::from(error);
+            ui::note(&format!("warning: no {NAME} is read: {error:#}\nhint: mend it, or --no-context-files"));
+            return Ok(ContextFiles::default());
+        }
+    };
+    if named || files.is_empty() {
+        return Ok(files);
+    }
+    let found: Vec<String> = files
+        .files
+        .iter()
+        .map(|file| format!("{} ({})", files.root.join(&file.path).display(), ui::bytes(file.bytes as u64)))
+        .collect();
+    let found = printable(&found.join(", ")).into_owned();
+    let holder = files.root.display().to_string();
+    let about = format!("/{NAME} {}", files.fingerprint());
+    let show = || ui::note(&format!("Found here, and new or changed: {found}"));
+    let words = "let agents heed what it says? y: this time, a: until it changes, n: no, never: ";
+    if agreed(&holder, &about, yes, show, words)? {
+        return Ok(files);
+    }
+    ui::note(&format!(
+        "not read, since nobody said yes to what it says now: {found}\n\
+         hint: look at it; --context-files reads it, --no-context-files leaves it without a word"
+    ));
+    Ok(ContextFiles::default())
+}
 
 /// The user's answers, from this run and earlier ones.
 ///
@@ -82,6 +148,9 @@ fn what_it_has(team: &Team) -> Vec<String> {
         let wants = network.chain(jinx.env.iter().map(String::as_str)).collect::<Vec<_>>();
         lines.push(format!("  its jinx {} wants {}", jinx.name, wants.join(", ")));
     }
+    for hook in &team.hooks {
+        lines.push(format!("  its jinx {} runs by itself: {}", hook.name, hook.event.name()));
+    }
     lines.extend(team.teams.iter().flat_map(what_it_has));
     lines
 }
@@ -100,19 +169,9 @@ fn by_path(directory: &Path) -> String {
 /// It may not, or nobody is there to be asked.
 pub fn key(variable: &str, address: &Address, yes: bool) -> anyhow::Result<()> {
     let host = address.authority();
-    let (answers, about) = (answers()?, format!("/{variable} to {host}"));
-    let answer = match answers.answer(KEYS, &about) {
-        Some((Verdict::Allow, _)) => return Ok(()),
-        Some(_) => Answer::No,
-        None if yes => return Ok(()),
-        None if ask::is_possible() => {
-            ui::note(&format!("The team's files send the key in {variable} to {}", printable(host)));
-            ask::answer("allow it? y: this time, a: always to this host, n: no, never: ")
-        }
-        None => Answer::No,
-    };
-    answers.remember(KEYS, &about, answer)?;
-    if matches!(answer, Answer::No | Answer::Never) {
+    let about = format!("/{variable} to {host}");
+    let show = || ui::note(&format!("The team's files send the key in {variable} to {}", printable(host)));
+    if !agreed(KEYS, &about, yes, show, "allow it? y: this time, a: always to this host, n: no, never: ")? {
         bail!(
             "the team's files send the key in {variable} to {host}, and nobody said yes to that\n\
              hint: --yes lets them; or name the endpoint yourself: -m {address}, with its key in ALARA_API_KEY"

@@ -9,6 +9,7 @@ mod commands;
 mod compute;
 mod consent;
 mod device;
+mod diff;
 mod earlier;
 mod facts;
 mod first_words;

@@ -119,3 +119,54 @@ impl TeamDir {
         std::fs::write(path, content).unwrap();
     }
 }
+
+/// The program at a terminal where somebody types an answer after each of these words; its exit
+/// code and all that was shown.
+pub fn at_a_terminal(dir: &TestDir, arguments: &[&str], answers: &[(&str, &str)]) -> (i32, String) {
+    typed(dir.alara(arguments), answers)
+}
+
+/// As [`at_a_terminal`], of any command.
+/// Without an answer to come it goes on by itself; after a minute it is ended.
+pub fn typed(command: Command, answers: &[(&str, &str)]) -> (i32, String) {
+    const TERMINAL: &str = r#"
+import json, os, pty, signal, sys
+answers, command = json.loads(sys.argv[1]), sys.argv[2:]
+child, terminal = pty.fork()
+if child == 0:
+    os.execvp(command[0], command)
+signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
+signal.alarm(60)
+shown, seen = b"", 0
+while True:
+    try:
+        data = os.read(terminal, 4096)
+    except OSError:
+        break
+    if not data:
+        break
+    shown += data
+    while answers and answers[0][0].encode() in shown[seen:]:
+        words, typed = answers.pop(0)
+        seen = shown.index(words.encode(), seen) + len(words.encode())
+        if typed:
+            os.write(terminal, typed.encode() + b"\n")
+sys.stdout.buffer.write(shown)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256)
+"#;
+    let mut terminal = Command::new("python3");
+    terminal.args(["-c", TERMINAL, &json!(answers).to_string()]).arg(command.get_program());
+    terminal.args(command.get_args()).env("TERM", "dumb").env("NO_COLOR", "1");
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => terminal.env(name, value),
+            None => terminal.env_remove(name),
+        };
+    }
+    if let Some(folder) = command.get_current_dir() {
+        terminal.current_dir(folder);
+    }
+    let output = terminal.output().unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    (code(&output), text(&output.stdout))
+}

@@ -55,6 +55,7 @@
 
 pub mod calls;
 pub mod client;
+pub mod context_files;
 pub mod error;
 mod fields;
 mod git;

@@ -18,7 +18,7 @@ use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};
 use crate::run::agent::Agent;
 use crate::run::session::Session;
-use crate::run::tool;
+use crate::run::{hooks, tool};
 use crate::team::{Npc, Team};
 use crate::trace::{self, Entry, PERSON, Record};
 use crate::types::{Outcome, Verdict};
@@ -183,6 +183,13 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
             Record::Retract if entry.is_the_users() => {
                 let record = session.trace.push(scope, Record::Retract)?;
                 conversations.entry(scope).or_insert((&team.forenpc, Vec::new())).1.push(record);
+            }
+            // What runs with a conversation is the call of a step in it, but for hooks of the
+            // session.
+            Record::Jinx { place, arguments, .. } if entry.is_the_users() => {
+                if let Ok(npc) = team.npc(conversations.get("").map(|(name, _)| *name)) {
+                    hooks::again(session, team, npc, place, arguments)?;
+                }
             }
             Record::ToolCall { call } if scope == PERSON => {
                 tool::person(session, team, call)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use alara_engine::{Finish, Format, Message, Request, Role, Sampling};
 use alara_harness::calls::Calls;
+use alara_harness::run::hooks;
 use alara_harness::trace::Record;
 use alara_harness::{
     Agent, ChatModel, Events, ModelError, ModelSource, ModelSpec, Notice, Npc, Outcome, Session, Team, agent,
@@ -84,11 +85,15 @@ pub fn work(
     let session = Session::new(&models, &sandbox).observed(|notice: &Notice| live.notice(notice));
     let session = workplace.equip(session).map_err(|error| Refusal::from(&error))?;
     let session = session.sampled(asked.draws.clone());
+    hooks::start(&session, team, &npc).map_err(|error| Refusal::from(&error))?;
     let agent = Agent::new(&session, team, &npc, request.schema.clone());
     let agent = agent.and_then(|agent| agent.after(conversation.before));
     let mut agent = agent.map_err(|error| Refusal::from(&error))?;
     listener.send(Ok(Piece::Begun));
-    let outcome = agent.run(&conversation.task).map_err(|error| Refusal::from(&error))?;
+    let outcome = agent.run(&conversation.task);
+    let ended = outcome.as_ref().map_or("failed", Outcome::tag);
+    hooks::end(&session, team, &npc, ended).map_err(|error| Refusal::from(&error))?;
+    let outcome = outcome.map_err(|error| Refusal::from(&error))?;
     let (text, finish) = match outcome {
         Outcome::Answer { text } => (text, Finish::Stop),
         Outcome::Length => (last_said(&agent), Finish::Length),

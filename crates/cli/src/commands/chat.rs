@@ -38,7 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (agent, earlier) = args.agent.with_earlier()?;
     let team = agent.team()?;
     let npc = team.npc(agent.npc.as_deref())?.name.clone();
-    let sandbox = agent.sandbox(&team)?;
+    let sandbox = agent.sandbox(&team, false)?;
     let models = agent.models();
     let view = Mutex::new(View::new());
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
@@ -46,12 +46,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
-    let session = agent.equip(session, trace, || view().end_line())?;
+    let session = agent.equip(session, trace, || view().end_line())?.reading(agent.context_files()?);
     let mut talk = Talk::new(session, &models, agent, team, npc);
     talk.welcome(lines.is_terminal())?;
     if let Some(earlier) = earlier {
         talk.take_up(earlier, lines.is_terminal());
     }
+    talk.begin()?;
 
     let cancel = sandbox.cancel_flag();
     let working = Arc::new(AtomicBool::new(false));
@@ -74,6 +75,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Err(error) => drop(ui::report(&error)),
         }
     }
+    talk.end()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,10 +8,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
-use alara_harness::run::Responses;
+use alara_harness::resume::Resumed;
+use alara_harness::run::{Responses, hooks};
 use alara_harness::skill;
 use alara_harness::team::load_jinx;
-use alara_harness::{Agent, Caller, Jinx, ModelSource, Notice, Outcome, Sandbox, Session, Team, tool, trace};
+use alara_harness::{
+    Agent, Caller, Jinx, ModelSource, Notice, Npc, Outcome, Sandbox, Session, Team, tool, trace,
+};
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
@@ -41,8 +44,13 @@ pub struct Args {
     /// A JSON schema: the answer is JSON that is valid for it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     schema: Option<PathBuf>,
+    /// Show the calls of the run without making them: only what reads is done, and the model is
+    /// told so.
+    /// Nothing can be changed in the work directory
+    #[arg(long, conflicts_with = "ask")]
+    dry_run: bool,
     /// Print the outcome as one JSON object
-    #[arg(long)]
+    #[arg(long, conflicts_with = "ask")]
     json: bool,
 }
 
@@ -102,7 +110,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let npc = team.npc(npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
-    let sandbox = agent.sandbox(&team)?;
+    let sandbox = agent.sandbox(&team, args.dry_run)?;
     let models = agent.models();
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
@@ -115,6 +123,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note(&first_words::demonstration());
         }
     }
+    let context_files = agent.context_files()?;
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
     let progress = Mutex::new(Progress::default());
@@ -122,16 +131,14 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let session = Session::new(&models, &sandbox).observed(|notice| progress().show(notice));
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
-    let session = agent.equip(session, trace, || progress().end_line())?;
+    let mut session = agent.equip(session, trace, || progress().end_line())?.reading(context_files);
+    session.dry_run = args.dry_run;
     let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
-    let outcome = match earlier {
-        None => Agent::new(&session, &team, npc, schema)?.run(&task)?,
-        Some(mut earlier) => {
-            let (scope, conversation) = earlier.take(&npc.name);
-            let message = earlier::message(&earlier, &conversation, &task)?;
-            Agent::resume(&session, &team, npc, &scope, conversation.records)?.run(&message)?
-        }
-    };
+    hooks::start(&session, &team, npc)?;
+    let outcome = speak(&session, &team, npc, earlier, schema, &task);
+    let ended = hooks::end(&session, &team, npc, outcome.as_ref().map_or("failed", Outcome::tag));
+    let outcome = outcome?;
+    ended?;
     let jobs = session.finish();
     let usage = trace::usage(session.trace.since(before).iter().map(|entry| &*entry.record));
     let mut progress = progress();
@@ -168,6 +175,23 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Says a task, in a new conversation or in the one from earlier.
+fn speak(
+    session: &Session,
+    team: &Team,
+    npc: &Npc,
+    earlier: Option<Resumed>,
+    schema: Option<Value>,
+    task: &str,
+) -> anyhow::Result<Outcome> {
+    let Some(mut earlier) = earlier else {
+        return Ok(Agent::new(session, team, npc, schema)?.run(task)?);
+    };
+    let (scope, conversation) = earlier.take(&npc.name);
+    let message = earlier::message(&earlier, &conversation, task)?;
+    Ok(Agent::resume(session, team, npc, &scope, conversation.records)?.run(&message)?)
+}
+
 /// What is meant by a task: a single word may be the name of something, and then it is asked.
 /// Who names the NPC has thought of it.
 fn meant(args: &Args, team: &Team, task: String) -> anyhow::Result<Meant> {
@@ -202,6 +226,10 @@ fn answer_at_once(text: &str, as_json: bool) {
 }
 
 fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
+    if args.agent.ask || args.dry_run {
+        let flag = if args.dry_run { "--dry-run" } else { "--ask" };
+        bail!("{flag} is for the calls of an agent; a jinx that you start yourself is run as it stands");
+    }
     if args.schema.is_some() {
         bail!("--schema is for the answer to a task; what a jinx gives back is up to its steps");
     }
@@ -220,7 +248,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         given.insert(name.to_owned(), value);
     }
     jinx.arguments(&given, &offer).map_err(anyhow::Error::msg)?;
-    let sandbox = args.agent.sandbox(&team)?;
+    let sandbox = args.agent.sandbox(&team, false)?;
     let models = args.agent.models();
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use alara_harness::context_files::ContextFiles;
 use alara_harness::permission::Answer;
 use alara_harness::{Error, ModelError, ModelSource, ModelSpec, Sandbox, Session, Team};
 use alara_server::{Facts, KeepAlive, Options, Pull, Served, Server, Workplace, keep_alive};
@@ -17,6 +18,7 @@ use anyhow::{Context, bail, ensure};
 use clap::{ArgAction, ArgMatches, FromArgMatches};
 use serde_json::json;
 
+use crate::agent::Watched;
 use crate::facts::FileFacts;
 use crate::{agent, ask, consent, model, state, ui};
 use models::ServedModels;
@@ -52,6 +54,10 @@ pub struct Args {
     /// Say yes wherever a person would be asked
     #[arg(long)]
     yes: bool,
+    /// Have NPCs read AGENTS.md, of the work directory and of those around it up to the
+    /// repository's root, as it is when the server starts
+    #[arg(long)]
+    context_files: bool,
     /// The address to listen at; one that other machines reach needs a token
     #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = host)]
     host: IpAddr,
@@ -163,6 +169,7 @@ struct LocalWorkplace {
     team: Option<String>,
     models: ServedModels,
     workdir: PathBuf,
+    context_files: ContextFiles,
     cache: Option<PathBuf>,
     threads: usize,
     yes: bool,
@@ -186,11 +193,12 @@ impl Workplace for LocalWorkplace {
     }
 
     fn sandbox(&self, team: &Team) -> Result<Sandbox, Error> {
-        agent::sandbox(team, &self.workdir, self.cache.clone(), self.yes)
+        agent::sandbox(team, &self.workdir, self.cache.clone(), Watched::unless(self.yes))
     }
 
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, Error> {
-        let mut session = session.permitted(consent::answers()?).traced(state::trace());
+        let session = session.permitted(consent::answers()?).traced(state::trace());
+        let mut session = session.reading(self.context_files.clone());
         session.threads = self.threads;
         Ok(if self.yes { session.asking(|_| Answer::Yes) } else { session })
     }
@@ -244,12 +252,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let spec = models.default();
     // What can't be had is told before anything is begun.
-    drop(agent::sandbox(&team, &args.workdir, model.cache.folder(), args.yes)?);
+    drop(agent::sandbox(&team, &args.workdir, model.cache.folder(), Watched::unless(args.yes))?);
     agent::warn_of_sandbox();
+    let context_files = match args.context_files {
+        true => consent::context_files(&args.workdir, true, args.yes)?,
+        false => ContextFiles::default(),
+    };
     let workplace = LocalWorkplace {
         team: args.team.clone(),
         models,
         workdir: args.workdir.clone(),
+        context_files,
         cache: model.cache.folder(),
         threads: model.threads(),
         yes: args.yes,

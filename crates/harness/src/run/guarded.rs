@@ -10,7 +10,7 @@ use crate::jinx::Jinx;
 use crate::jinx::template::Scope;
 use crate::permission::{Answer, Question};
 use crate::run::session::{Caller, Notice, Session};
-use crate::sandbox::{Guarded, Output, Risk, Script, losses};
+use crate::sandbox::{Guarded, Output, Risk, Script, losses, phrases};
 use crate::trace::{Record, Trace};
 use crate::types::{Effect, Verdict};
 use crate::undo::By;
@@ -18,9 +18,16 @@ use crate::undo::By;
 /// Most characters of a call's first argument that a journal has.
 const FIRST: usize = 60;
 
-/// What a program did, and why nothing of it is left, if so.
-/// `None`: it did not even run.
-type Ran = (Option<Output>, Option<String>);
+/// What came of a program.
+#[derive(Default)]
+pub struct Ran {
+    /// What it did; `None`: it did not even run.
+    pub output: Option<Output>,
+    /// Why nothing of it is left, if so.
+    pub undone: Option<String>,
+    /// What a person did to it; may be empty.
+    pub note: String,
+}
 
 /// Whoever answers for a program of an NPC.
 #[derive(Clone)]
@@ -34,6 +41,8 @@ pub struct Guardian {
     by: String,
     /// Why the latest answer was no.
     pub why: String,
+    /// What the person who answered yes did to it; may be empty.
+    pub note: String,
 }
 
 impl Guardian {
@@ -49,6 +58,7 @@ impl Guardian {
             scope: caller.scope.to_owned(),
             by: format!("{npc}: {}", call_line(jinx, scope)),
             why: "the run was interrupted, or the directory has changed meanwhile".to_owned(),
+            note: String::new(),
         })
     }
 
@@ -60,6 +70,10 @@ impl Guardian {
     /// Asks a person, if one is there; `trace` is where the answer is recorded.
     pub fn answer(&mut self, risk: Risk, session: &Session, trace: &Trace) -> Result<bool, Error> {
         let sandbox = session.sandbox;
+        // The call was shown before it was made, see `review`.
+        if matches!(risk, Risk::Unknown) && sandbox.reviews() {
+            return Ok(true);
+        }
         let (npc, jinx, about) = (self.npc.as_str(), &self.jinx, String::new());
         let question =
             Question { npc, jinx, arguments: &self.arguments, variables: &[], risk: Some(risk), about };
@@ -76,14 +90,20 @@ impl Guardian {
             None => (Verdict::Deny, "that nobody is there to be asked"),
         };
         let what = what(risk);
-        let by = format!("the guard of the work directory, by {by}: it {what}");
+        let edited = if let Risk::Writes(proposal) = risk { proposal.edited() } else { Vec::new() };
+        let edited = edited.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+        let mut by = format!("the guard of the work directory, by {by}: it {what}");
+        if !edited.is_empty() && verdict == Verdict::Allow {
+            by += &format!("; edited: {edited}");
+            self.note = format!("the user edited this before it was written, so read it again: {edited}");
+        }
         trace.push(&self.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
         if verdict == Verdict::Deny {
             let nobody = answer.is_none();
             session.notify(&Notice::Unchanged { what: &what, nobody });
             let reason = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
             self.why = match risk {
-                Risk::Losses(_) => format!("it {what}, and {reason}"),
+                Risk::Losses(_) | Risk::Writes(_) => format!("it {what}, and {reason}"),
                 Risk::Unknown => reason.to_owned(),
             };
         }
@@ -105,18 +125,19 @@ fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> 
     let (session, sandbox) = (caller.session, caller.session.sandbox);
     let Some(mut guardian) = Guardian::of(jinx, scope, caller) else {
         let output = if caller.finishing { sandbox.finish(script) } else { sandbox.run(script) };
-        return output.map(|output| (Some(output), None));
+        return output.map(|output| Ran { output: Some(output), ..Ran::default() });
     };
     let own = guardian.clone();
     let mut ask = |risk: Risk| guardian.answer(risk, session, caller.trace);
     let ran = sandbox.run_guarded(script, caller.finishing, reads(jinx), own.by(session), &mut ask)?;
     tell_of_journal(session);
-    let why = guardian.why;
-    Ok(match ran {
+    let Guardian { why, note, .. } = guardian;
+    let (output, undone) = match ran {
         Guarded::Ran(output) => (Some(output), None),
         Guarded::Undone(output) => (Some(output), Some(format!("undone, no file was changed: {why}"))),
         Guarded::Refused => (None, Some(format!("not run: {why}"))),
-    })
+    };
+    Ok(Ran { note: if undone.is_none() { note } else { String::new() }, output, undone })
 }
 
 /// Whether the programs of a jinx are known to change nothing.
@@ -145,6 +166,17 @@ pub fn call_line(jinx: &Jinx, scope: &Scope) -> String {
 fn what(risk: Risk) -> String {
     match risk {
         Risk::Losses(changes) => losses(changes).join(", "),
+        Risk::Writes(proposal) => {
+            let files = proposal.files().into_iter().map(|file| {
+                let verb = match (&file.before, &file.after) {
+                    (None, _) => "creates",
+                    (_, None) => "removes",
+                    _ => "changes",
+                };
+                format!("{verb} {}", file.path.display())
+            });
+            phrases(files.chain(proposal.others()).collect()).join(", ")
+        }
         Risk::Unknown => "may change any file of the work directory".to_owned(),
     }
 }

@@ -6,12 +6,15 @@
 //! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
 //! `guarded` asks about what programs take away, `jobs` holds those that run in the background.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
+//! `review` and `hooks` are what stands around a call: a person who looks at it, a team's jinxes.
 
 pub mod agent;
 mod guarded;
+pub mod hooks;
 pub mod jobs;
 pub mod mcp;
 pub mod mocks;
+mod review;
 pub mod session;
 pub mod steps;
 pub mod tool;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use alara_engine::{Event, SamplingOverrides, ToolCall};
 
 use crate::calls::Calls;
+use crate::context_files::ContextFiles;
 use crate::jinx::Jinx;
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
@@ -103,6 +104,10 @@ pub struct Session<'a> {
     /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
     /// say.
     pub calls: Option<Calls>,
+    /// What the work directory tells all that work in it.
+    pub context_files: ContextFiles,
+    /// Whether calls that change something are shown and not made: see [`tool`](crate::run::tool).
+    pub dry_run: bool,
     /// How many branches of a jinx may run side by side.
     /// Default 4.
     pub threads: usize,
@@ -134,6 +139,8 @@ impl<'a> Session<'a> {
             sandbox,
             sampling: SamplingOverrides::default(),
             calls: None,
+            context_files: ContextFiles::default(),
+            dry_run: false,
             threads: 4,
             permissions: Permissions::default(),
             store: Store::default(),
@@ -158,6 +165,13 @@ impl<'a> Session<'a> {
     #[must_use]
     pub fn calling(mut self, calls: Option<Calls>) -> Self {
         self.calls = calls;
+        self
+    }
+
+    /// Has agents read these files of the work directory.
+    #[must_use]
+    pub fn reading(mut self, files: ContextFiles) -> Self {
+        self.context_files = files;
         self
     }
 
@@ -235,6 +249,8 @@ pub struct Caller<'a, 's: 'a> {
     pub deadline: Option<Instant>,
     /// Whether it ends what was begun: then only `deadline` stops it.
     pub finishing: bool,
+    /// Whether it is a hook at work: then no other hook is run.
+    pub hook: bool,
 }
 
 impl<'a, 's> Caller<'a, 's> {
@@ -250,6 +266,7 @@ impl<'a, 's> Caller<'a, 's> {
             depth: 0,
             deadline: None,
             finishing: false,
+            hook: false,
         }
     }
 

@@ -11,8 +11,10 @@ use crate::jinx::Jinx;
 use crate::model::arguments;
 use crate::permission::{self, Answer, Question};
 use crate::run::agent::offer;
+use crate::run::review::Planned;
 use crate::run::session::{Caller, Session};
 use crate::run::steps::run;
+use crate::run::{hooks, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
 use crate::types::{Limits, ToolResult, Verdict};
@@ -98,14 +100,24 @@ fn dispatch(
     if let Some(result) = caller.session.mocks.take(&scope) {
         return Ok(result);
     }
-    if let Some(remote) = &jinx.remote {
-        return Ok(caller.session.mcp.call(jinx, remote, &arguments, caller));
-    }
     let caller = Caller { scope: &scope, ..*caller };
+    if let Some(refused) = hooks::before(&caller, jinx, &arguments)? {
+        return Ok(refused);
+    }
+    let Planned { arguments, note } = match review::plan(&caller, jinx, arguments)? {
+        Ok(planned) => planned,
+        Err(not_made) => return Ok(not_made),
+    };
     if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
         return Ok(withheld);
     }
-    run(jinx, arguments, &caller)
+    let mut result = match &jinx.remote {
+        Some(remote) => caller.session.mcp.call(jinx, remote, &arguments, &caller),
+        None => run(jinx, arguments.clone(), &caller)?,
+    };
+    result.add_note(&note);
+    hooks::after(&caller, jinx, &arguments, &mut result)?;
+    Ok(result)
 }
 
 /// Runs a call that the person makes beside all conversations, and records it.
@@ -141,7 +153,8 @@ fn refused(
     else {
         return Ok(None);
     };
-    if verdict == Verdict::Ask {
+    // Who only wants to see what would be done is not asked whether it may be.
+    if verdict == Verdict::Ask && !session.dry_run {
         let about = permission::pattern(jinx, arguments);
         (verdict, by) =
             ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, about })?
@@ -150,8 +163,11 @@ fn refused(
                 });
     }
     audit(caller, &jinx.name, verdict, &by)?;
-    let error = format!("`{}` is not permitted by {by}", jinx.name);
-    Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
+    Ok(match verdict {
+        Verdict::Allow => None,
+        Verdict::Ask => Some(review::not_made()),
+        Verdict::Deny => Some(ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))),
+    })
 }
 
 /// Holds a call against what the user lets this jinx, as its file is now, have of the environment.

@@ -74,11 +74,17 @@ impl fmt::Display for Change {
 pub fn losses(changes: &[Change]) -> Vec<String> {
     let mut lost: Vec<&Change> = changes.iter().filter(|change| change.needs_a_yes()).collect();
     lost.sort_by_key(|change| change.obeyed_by.is_none());
-    let mut lines: Vec<String> = lost.iter().take(TOLD).map(ToString::to_string).collect();
-    if lost.len() > TOLD {
-        lines.push(format!("and {} more", lost.len() - TOLD));
+    phrases(lost.iter().map(ToString::to_string).collect())
+}
+
+/// The first of many phrases, and how many more there are.
+pub fn phrases(mut all: Vec<String>) -> Vec<String> {
+    if all.len() > TOLD {
+        let more = all.len() - TOLD;
+        all.truncate(TOLD);
+        all.push(format!("and {more} more"));
     }
-    lines
+    all
 }
 
 /// What the process `pid` calls a file before it is whole.

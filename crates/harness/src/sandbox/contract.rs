@@ -58,6 +58,15 @@ pub struct Policy {
     /// An empty one needs no guard.
     /// Default false.
     pub guard: bool,
+    /// Whether a person looks at each change of a guarded work directory before it is done, also
+    /// where nothing is lost.
+    /// Default false.
+    pub review: bool,
+    /// Whether nothing of the work directory can be changed, for a look at what would be done.
+    /// It needs a mount namespace or Landlock, see
+    /// [`Sandbox::is_read_only`](super::Sandbox::is_read_only).
+    /// Default false.
+    pub read_only: bool,
     /// A host directory that programs see as `/tmp`; it persists from run to run.
     /// `None`: an empty one, in which nothing can be written.
     /// It is an error where the machine can't enforce it.
@@ -84,6 +93,8 @@ impl Default for Policy {
             readable: Vec::new(),
             protected: Vec::new(),
             guard: false,
+            review: false,
+            read_only: false,
             private_tmp: None,
             home: None,
             isolation: Isolation::Auto,

@@ -15,8 +15,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::change::Change;
 #[cfg(target_os = "linux")]
-use super::layer::{self, Made};
-use super::{Job, Output, Over, Sandbox, Script};
+use super::layer::{self, Made, Proposed};
+use super::{Job, Output, Over, Proposal, Sandbox, Script};
 use crate::error::Error;
 #[cfg(target_os = "linux")]
 use crate::scratch::Scratch;
@@ -45,6 +45,8 @@ pub enum Guarding {
 pub enum Risk<'a> {
     /// A program has done this, and some of it [needs a yes](Change::needs_a_yes).
     Losses(&'a [Change]),
+    /// This is about to be written, and a person wants to look at it first.
+    Writes(&'a dyn Proposal),
     /// A program may do anything.
     Unknown,
 }
@@ -83,7 +85,8 @@ impl Guard {
     /// What `sandbox` needs; `None` where nobody can lose anything.
     pub(super) fn of(sandbox: &Sandbox) -> Option<Self> {
         // One that can't be read is not known to be empty.
-        if sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none()) {
+        if !sandbox.policy.review && sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none())
+        {
             return None;
         }
         Some(Guard {
@@ -110,6 +113,11 @@ impl Sandbox {
         }
         let _ = guard;
         Some(Guarding::Ask)
+    }
+
+    /// Whether a person looks at each change before it is done.
+    pub fn reviews(&self) -> bool {
+        self.policy.review && self.guarding().is_some()
     }
 
     /// From now on programs may remove and overwrite what they like in the work directory.
@@ -349,13 +357,24 @@ impl Layers {
         };
         let changes = look(&made)?;
         let permitted = sandbox.guarding().is_none();
-        let asked = |change: &Change| change.obeyed_by.is_some() || (change.loses && !permitted);
-        if changes.iter().any(asked)
-            // The answer was yes to exactly these losses.
-            && (!ask(Risk::Losses(&changes))? || look(&made)? != changes)
-        {
-            return Ok(false);
-        }
+        let reviews = sandbox.reviews();
+        let asked = |change: &Change| change.obeyed_by.is_some() || ((change.loses || reviews) && !permitted);
+        let changes = if changes.iter().any(asked) {
+            let proposed = Proposed::new(upper, &sandbox.work, &changes)
+                .map_err(|source| self.error("can't be read", source))?;
+            let risk = if reviews { Risk::Writes(&proposed) } else { Risk::Losses(&changes) };
+            if !ask(risk)? {
+                return Ok(false);
+            }
+            // The answer was yes to exactly what was shown.
+            let now = look(&made)?;
+            if !proposed.holds(&now) {
+                return Ok(false);
+            }
+            now
+        } else {
+            changes
+        };
         let paths = || changes.iter().map(|change| change.path.as_path());
         let journal = sandbox.journal.as_ref();
         let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths(), by)));

@@ -29,6 +29,7 @@ mod loopback;
 #[cfg(target_os = "linux")]
 mod mounts;
 mod presence;
+mod proposal;
 mod service;
 #[cfg(target_os = "linux")]
 mod supervise;
@@ -47,12 +48,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use capture::Capture;
-pub use change::{Change, Kind, is_half, losses};
+pub use change::{Change, Kind, is_half, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
 pub(crate) use enforced::launcher;
 pub use enforced::{Enforced, enforced};
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
+pub use proposal::{Proposal, ProposedFile};
 pub use service::{Pipes, Service};
 
 use crate::error::Error;
@@ -193,6 +195,12 @@ impl Sandbox {
             Isolation::Auto => *enforced(),
             Isolation::Off => Enforced::default(),
         }
+    }
+
+    /// Whether programs can't change anything of the work directory.
+    pub fn is_read_only(&self) -> bool {
+        let enforced = self.enforced();
+        self.policy.read_only && self.launched() && (enforced.mounts || enforced.landlock > 0)
     }
 
     /// Runs a program to its end, or to a limit.
@@ -347,6 +355,8 @@ impl Sandbox {
     fn plan(&self, script: &Script, over: Over, background: bool) -> launcher::Plan {
         let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
+        let read_only = self.policy.read_only.then_some(&self.work);
+        let protected = self.policy.protected.iter().chain(&fixed).chain(read_only);
         launcher::Plan {
             parent: std::process::id(),
             layers: *enforced(),
@@ -366,7 +376,7 @@ impl Sandbox {
             work_inside: self.work_inside(),
             home_inside: self.inside(&self.home),
             view: self.view.clone(),
-            protected: self.policy.protected.iter().chain(&fixed).map(|path| self.inside(path)).collect(),
+            protected: protected.map(|path| self.inside(path)).collect(),
             layer: layer
                 .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
         }

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::ctx::{self, Ctx};
 use super::files::{File, Folder, JinxFile, Listing, Watch, jinxes};
+use super::hooks::{self, Hook};
 use super::library::{Layer, Library};
 use super::model::Provider;
 use super::npc::{self, Shared};
@@ -41,6 +42,8 @@ pub struct Above {
     pub rules: Vec<Rule>,
     /// Folders whose modules the jinxes' programs may import; the first is the work directory.
     pub modules: Vec<PathBuf>,
+    /// Those about calls.
+    pub hooks: Vec<Hook>,
 }
 
 /// Puts a team together.
@@ -155,6 +158,10 @@ fn assemble(
         }
     }
     rules.extend(unreadable.map(|file| rules::cautious(&file.path)));
+    let mut hooks = above.hooks.clone();
+    if let (Some(source), Some(node)) = (source, &ctx.hooks) {
+        hooks.extend(hooks::read(source, node, &library, known.is_none(), &mut files.diagnostics));
+    }
     let forenpc = lead(listing, &ctx, source, &npcs, files)?;
     if let Some(source) = source {
         for node in &ctx.store_npcs {
@@ -187,6 +194,7 @@ fn assemble(
         limits: ctx.limits,
         rules: rules::strict(&rules),
         modules: above.modules.clone(),
+        hooks: hooks.iter().filter(|hook| hook.event.is_about_tools()).cloned().collect(),
     };
     let mut teams: Vec<Team> = Vec::new();
     for listing in &listing.teams {
@@ -211,6 +219,7 @@ fn assemble(
         store: ctx.store,
         servers: ctx.servers,
         rules: rules::expanded(&rules, &handed_down.jinxes),
+        hooks,
         jinxes: handed_down.jinxes.into_jinxes(),
         values: ctx.values,
         date: ctx.date,

@@ -42,6 +42,7 @@ pub struct Ctx {
     /// Markdown files with agents, in the team's folder or the one that it is in.
     pub agents: Vec<Node>,
     pub permissions: Option<Node>,
+    pub hooks: Option<Node>,
     pub store: BTreeMap<String, Access>,
     /// The NPCs that `store` names, to be checked when they are known.
     pub store_npcs: Vec<Node>,
@@ -76,6 +77,7 @@ pub fn read(
         .unwrap_or_default();
     let mut value = |key| fields.entry(&[key]).map(|entry| entry.value.clone());
     let (forenpc, skills, permissions) = (value("forenpc"), value("SKILLS_DIRECTORY"), value("permissions"));
+    let hooks = value("hooks");
     let mut ctx = Ctx {
         name: fields.text(&["name"]),
         description,
@@ -89,6 +91,7 @@ pub fn read(
         without_user_jinxes: fields.flag(&["use_global_jinxes", "use_global_jinxs"]) == Some(false),
         agents: fields.entry(&["agents"]).map(|entry| list(&entry.value)).unwrap_or_default(),
         permissions,
+        hooks,
         servers,
         store,
         store_npcs,

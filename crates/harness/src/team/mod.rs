@@ -7,6 +7,7 @@ mod assemble;
 mod check;
 mod ctx;
 mod files;
+mod hooks;
 mod library;
 mod model;
 mod needs;
@@ -32,8 +33,10 @@ use crate::skill;
 use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Severity};
 use assemble::Above;
+pub(crate) use files::File;
 pub use files::Watch;
 use files::{Folder, Listing};
+pub use hooks::{Hook, HookEvent};
 use library::{Layer, Library};
 pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;
@@ -76,6 +79,10 @@ pub struct Team {
     /// The team's rules about calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
+    /// What runs before and after calls, and when a session begins and ends.
+    /// Those of the teams above that are about calls come first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hooks: Vec<Hook>,
     /// Other keys of the `.ctx`: `ctx.key` in templates, `context['key']` in Python.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub values: Map<String, Value>,

@@ -3,6 +3,7 @@ use crate::jinx::Action;
 use crate::run::agent;
 use crate::types::Effect;
 
+mod hooks;
 mod layers;
 
 const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";

@@ -17,4 +17,4 @@ pub mod sqlite;
 
 pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
 pub use fold::{normalised, request, usage};
-pub use record::{Entry, PERSON, Record, Start};
+pub use record::{ContextFile, Entry, PERSON, Record, Start};

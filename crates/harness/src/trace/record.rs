@@ -136,6 +136,12 @@ pub struct Start {
     pub limits: Limits,
     /// The static system prompt.
     pub system: Vec<Segment>,
+    /// The files of the work directory that are a part of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub context_files: Vec<ContextFile>,
+    /// Whether what changes something is not run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dry_run: bool,
     /// The permitted tools.
     pub tools: Vec<Tool>,
     /// What became of the MCP servers that the NPC names.
@@ -149,6 +155,18 @@ pub struct Start {
     /// The JSON schema of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+}
+
+/// A file that tells agents how to work in a directory, see
+/// [`ContextFiles`](crate::context_files::ContextFiles).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContextFile {
+    /// Its path, relative to the repository's root.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: usize,
+    /// The SHA-256 of its content, in hexadecimal digits.
+    pub sha256: String,
 }
 
 /// A record and where in the run it belongs.

@@ -14,7 +14,6 @@ use serde::Serialize;
 
 use super::{Line, PERSON, Record, lines};
 use crate::error::Error;
-use crate::types::Outcome;
 
 /// Of the tables below; another one in the database means that it is made anew.
 const VERSION: i64 = 3;
@@ -58,7 +57,8 @@ pub struct RunRow {
     pub model: String,
     /// The first message of the user; in a run without one, the first jinx that a person ran.
     pub task: String,
-    /// How the last message of the user ended: the tag of an [`Outcome`], or `unfinished`.
+    /// How the last message of the user ended: the tag of an [`Outcome`](crate::types::Outcome), or
+    /// `unfinished`.
     /// Without one: `answer` or `failed`, as the last jinx that a person ran.
     pub outcome: String,
     /// Turns of models, those of conversations inside of others too.
@@ -359,7 +359,9 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
                 usage += turn.clone();
             }
             Record::ToolCall { .. } => run.calls += 1,
-            Record::End { outcome } if line.entry.is_the_users() => run.outcome = tag(outcome),
+            Record::End { outcome } if line.entry.is_the_users() => {
+                outcome.tag().clone_into(&mut run.outcome)
+            }
             _ => {}
         }
     }
@@ -371,11 +373,6 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
     run.cached_tokens = usage.cached_tokens;
     run.completion_tokens = usage.completion_tokens;
     run
-}
-
-fn tag(outcome: &Outcome) -> String {
-    let value = serde_json::to_value(outcome).unwrap_or_default();
-    value["outcome"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Writes a line as a message, if it is one.

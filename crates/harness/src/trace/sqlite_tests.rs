@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::trace::Trace;
-use crate::types::ToolResult;
+use crate::types::{Outcome, ToolResult};
 
 /// A run with one call, whose user says `task`.
 fn write(path: &Path, task: &str) -> Trace {

@@ -36,6 +36,19 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// It in a word, as a trace has it.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Outcome::Answer { .. } => "answer",
+            Outcome::TurnLimit { .. } => "turn_limit",
+            Outcome::Length => "length",
+            Outcome::Deadline => "deadline",
+            Outcome::Cancelled => "cancelled",
+            Outcome::Repetition { .. } => "repetition",
+            Outcome::Failed { .. } => "failed",
+        }
+    }
+
     /// Why a run ended without an answer, in words.
     pub fn reason(&self) -> String {
         match self {

@@ -66,6 +66,12 @@ impl ToolResult {
         ToolResult { error: error.into(), ..ToolResult::default() }
     }
 
+    /// Adds to what else there is to be told of it.
+    pub fn add_note(&mut self, note: &str) {
+        let notes = [self.note.as_str(), note];
+        self.note = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
+    }
+
     /// The output as text: a text as it is, nothing for null, anything else as compact JSON.
     pub fn output_text(&self) -> Cow<'_, str> {
         match &self.output {

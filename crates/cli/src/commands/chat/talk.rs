@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use alara_engine::ToolCall;
 use alara_harness::agent::offer;
 use alara_harness::resume::{Conversation as Earlier, Resumed};
+use alara_harness::run::hooks;
 use alara_harness::trace::Record;
 use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
 use anyhow::{Context, bail};
@@ -90,6 +91,24 @@ impl<'s> Talk<'s> {
         if let Some(conversation) = self.conversations.get(&self.npc).filter(|_| terminal) {
             show(&conversation.transcript(&self.npc, Some(SHOWN)));
         }
+    }
+
+    /// Runs what the team wants done when a session begins.
+    ///
+    /// # Errors
+    /// The sandbox failed, or the trace can't be written.
+    pub fn begin(&self) -> anyhow::Result<()> {
+        let npc = self.team.npc(Some(&self.first)).or_else(|_| self.team.npc(None))?;
+        Ok(hooks::start(&self.session, &self.team, npc)?)
+    }
+
+    /// Runs what the team wants done when it ends.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub fn end(&self) -> anyhow::Result<()> {
+        let npc = self.team.npc(Some(&self.first)).or_else(|_| self.team.npc(None))?;
+        Ok(hooks::end(&self.session, &self.team, npc, "ended")?)
     }
 
     /// What stands before a line.
@@ -202,9 +221,11 @@ impl<'s> Talk<'s> {
             "team" => {
                 let team = agent::find(Some(rest), self.session.sandbox.work(), self.args.yes)?;
                 let npc = team.npc(None)?.name.clone();
+                self.end()?;
                 self.begin_anew(npc);
                 self.team = team;
                 self.args.choose_team(rest);
+                self.begin()?;
                 return Ok(Next::Remark(format!(
                     "this is {} of {}{}",
                     self.npc,
@@ -238,7 +259,9 @@ impl<'s> Talk<'s> {
                 return self.say(&self.npc.clone(), &text);
             }
             "clear" => {
+                self.end()?;
                 self.begin_anew(self.npc.clone());
+                self.begin()?;
                 return Ok(Next::Remark(format!("a new conversation{}", self.trace_note())));
             }
             "save" if rest.is_empty() => bail!("/save FILE"),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use alara_harness::context_files::ContextFiles;
 use alara_harness::run::Mocks;
 use alara_harness::sandbox::enforced;
 use alara_harness::scratch::Scratch;
@@ -74,6 +75,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(answers) = replay::answers(&recorded) {
         session = session.asking(answers);
     }
+    session.context_files = ContextFiles::recorded(start);
+    session.dry_run = start.dry_run;
     // Branches that run side by side would take each other's replies.
     session.threads = 1;
     if !args.run {

@@ -63,6 +63,12 @@ fn text(entry: &Entry) -> String {
             let tools = if tools.is_empty() { "none".to_owned() } else { tools.join(", ") };
             let mut text =
                 format!("= {} of {} with {}; tools: {tools}{scope}", start.npc, start.team, start.model);
+            if start.dry_run {
+                text += "\n  a dry run";
+            }
+            for file in &start.context_files {
+                text += &format!("\n  reads {}, {} bytes", file.path.display(), file.bytes);
+            }
             for served in &start.mcp {
                 let became = match served.error.as_str() {
                     "" => format!("permitted by {}", served.by),

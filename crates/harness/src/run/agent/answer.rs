@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Agent, Given, offer, system};
+use super::{Agent, Given, offer};
 use crate::error::{Error, chain};
 use crate::jinx::{Llm, Tools};
 use crate::run::session::Caller;
@@ -48,10 +48,11 @@ pub fn answer(
     }
     let with_system = step.system.unwrap_or(step.npc.is_some() || with_tools);
     let given = Given {
-        system: if with_system { system(team, npc) } else { Vec::new() },
+        system: if with_system { super::prompt(caller.session, team, npc) } else { Vec::new() },
         schema: step.schema.clone(),
         scope: caller.scope_of(place),
         depth: caller.depth + 1,
+        hook: caller.hook,
         tools: step.tools.clone(),
     };
     let run =

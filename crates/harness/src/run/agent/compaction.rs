@@ -144,7 +144,8 @@ impl Agent<'_, '_> {
         };
         let place = format!("compaction_{}", self.records.len());
         let caller = self.caller(deadline);
-        let given = Given { scope: caller.scope_of(&place), depth: self.depth + 1, ..Given::default() };
+        let (scope, depth) = (caller.scope_of(&place), self.depth + 1);
+        let given = Given { scope, depth, hook: self.hook, ..Given::default() };
         let mut agent = Agent::start(self.session, self.trace, self.team, &npc, given, Vec::new())?;
         agent.deadline = deadline;
         let outcome = match agent.run(&format!("{SUMMARIZE}\n\n{transcript}")) {

@@ -39,6 +39,8 @@ pub struct Agent<'a, 's: 'a> {
     trace: &'a Trace,
     scope: String,
     depth: usize,
+    /// Whether it works for a hook.
+    hook: bool,
     /// The records of this conversation only.
     records: Vec<Arc<Record>>,
     deadline: Option<Instant>,
@@ -55,6 +57,7 @@ struct Given {
     schema: Option<Value>,
     scope: String,
     depth: usize,
+    hook: bool,
 }
 
 impl Given {
@@ -82,7 +85,8 @@ impl<'a, 's> Agent<'a, 's> {
         npc: &'a Npc,
         schema: Option<Value>,
     ) -> Result<Self, Error> {
-        let given = Given { tools: Tools::All, system: system(team, npc), schema, ..Given::default() };
+        let system = prompt(session, team, npc);
+        let given = Given { tools: Tools::All, system, schema, ..Given::default() };
         Agent::start(session, &session.trace, team, npc, given, Vec::new())
     }
 
@@ -102,7 +106,8 @@ impl<'a, 's> Agent<'a, 's> {
     ) -> Result<Self, Error> {
         let schema = last_start(&records).and_then(|start| start.schema.clone());
         let scope = scope.to_owned();
-        let given = Given { tools: Tools::All, system: system(team, npc), scope, schema, ..Given::default() };
+        let system = prompt(session, team, npc);
+        let given = Given { tools: Tools::All, system, scope, schema, ..Given::default() };
         Agent::start(session, &session.trace, team, npc, given, records)
     }
 
@@ -131,6 +136,8 @@ impl<'a, 's> Agent<'a, 's> {
             }
         }
         let used = session.models.used(&npc.model);
+        let files = &session.context_files;
+        let with_files = files.segment().is_some_and(|segment| given.system.contains(&segment));
         let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
@@ -143,6 +150,8 @@ impl<'a, 's> Agent<'a, 's> {
             sandbox: session.sandbox.enforced().to_string(),
             limits: npc.limits,
             system: given.system,
+            context_files: if with_files { files.files.clone() } else { Vec::new() },
+            dry_run: session.dry_run,
             tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
             mcp: served,
             sampling: session.sampling.over(&model.sampling()),
@@ -153,7 +162,7 @@ impl<'a, 's> Agent<'a, 's> {
         if last_start(&records).is_none_or(|last| *last != start) {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
-        let Given { scope, depth, .. } = given;
+        let Given { scope, depth, hook, .. } = given;
         let (deadline, loosened) = (None, Vec::new());
         Ok(Agent {
             session,
@@ -165,6 +174,7 @@ impl<'a, 's> Agent<'a, 's> {
             trace,
             scope,
             depth,
+            hook,
             records,
             deadline,
             loosened,
@@ -227,6 +237,7 @@ impl<'a, 's> Agent<'a, 's> {
             depth: self.depth,
             deadline,
             finishing: false,
+            hook: self.hook,
         }
     }
 
@@ -462,12 +473,24 @@ fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
     })
 }
 
+/// The static system prompt of an NPC at work in a session: with what the work directory says,
+/// behind what all of the team share.
+fn prompt(session: &Session, team: &Team, npc: &Npc) -> Vec<Segment> {
+    let mut segments = system(team, npc);
+    let shared = segments.iter().take_while(|segment| segment.name == CONTEXT).count();
+    segments.splice(shared..shared, session.context_files.segment());
+    segments
+}
+
+/// The name of the segment with a team's context.
+const CONTEXT: &str = "context";
+
 /// The static system prompt of an NPC, in segments.
 /// First comes what members of a team share: the team's context, and the texts of skills, by name.
 /// So they share its KV cache too.
 /// Then come the catalog of skills and the directive.
 pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
-    let mut segments = vec![("context".to_owned(), team.context.clone())];
+    let mut segments = vec![(CONTEXT.to_owned(), team.context.clone())];
     let mut skills: Vec<&Jinx> = npc.skills.inline.iter().filter_map(|name| team.jinx(name)).collect();
     skills.sort_by(|one, other| one.name.cmp(&other.name));
     for jinx in skills {

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::jinx::python::MODULES;
 use crate::jinx::template::{Code, Language, Scope, code};
-use crate::run::guarded::{self, Guardian, call_line};
+use crate::run::guarded::{self, Guardian, Ran, call_line};
 use crate::run::jobs::Jobs;
 use crate::run::session::Caller;
 use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
@@ -130,12 +130,13 @@ impl Program {
             let guardian = Guardian::of(jinx, scope, caller);
             return Jobs::start(&script, call_line(jinx, scope), guardian, guarded::reads(jinx), caller);
         }
-        let (output, undone) = guarded::run(&script, run.jinx, &run.scope, caller)?;
-        let result = match output {
+        let Ran { output, undone, note } = guarded::run(&script, run.jinx, &run.scope, caller)?;
+        let mut result = match output {
             Some(output) if self.python => python_result(output, timeout),
             Some(output) => result(&output, timeout),
             None => ToolResult::default(),
         };
+        result.add_note(&note);
         Ok(match undone {
             Some(error) => ToolResult { ok: false, error, exit: None, last: false, ..result },
             None => result,

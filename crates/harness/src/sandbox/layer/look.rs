@@ -1,7 +1,7 @@
 //! What an upper layer changes in the directory below it.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -59,14 +59,20 @@ fn text(directory: &OwnedFd, path: &Path) -> Option<String> {
 }
 
 /// A file below a directory, if it can be read and no part of its path is a link.
-fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
+pub fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
+    let (within, name) = parent(directory, path)?;
+    Some(open(&within, &name, FILE).ok()?.into())
+}
+
+/// The directory that a path is in, and its name there; no part of the path may be a link.
+pub fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
     let mut names = path.iter();
-    let name = names.next_back()?;
+    let name = names.next_back()?.to_owned();
     let mut within = directory.try_clone().ok()?;
     for name in names {
         within = open(&within, name, DIRECTORY).ok()?;
     }
-    Some(open(&within, name, FILE).ok()?.into())
+    Some((within, name))
 }
 
 struct Look<'a> {

@@ -9,6 +9,7 @@
 //! See the kernel's `filesystems/overlayfs`.
 
 mod look;
+mod proposed;
 mod put;
 mod stage;
 
@@ -23,6 +24,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::change::Kind;
 pub use look::look;
+pub use proposed::Proposed;
 pub use put::put;
 pub use stage::{Taken, stage};
 

@@ -1,0 +1,90 @@
+//! Changes of files as unified diffs, for people.
+
+use std::time::Duration;
+
+use alara_harness::sandbox::ProposedFile;
+use similar::TextDiff;
+
+use crate::progress::printable;
+use crate::ui;
+
+/// How long may be spent on a diff that is as short as can be; then any will do.
+const SEARCH: Duration = Duration::from_secs(1);
+/// A terminal's colours: of what goes, of what comes, and none.
+const COLOURS: [&str; 3] = ["\u{1b}[31m", "\u{1b}[32m", "\u{1b}[0m"];
+
+/// What becomes of a file, as `diff -u` has it.
+/// Of what is no text only the lengths are told.
+pub fn unified(file: &ProposedFile) -> String {
+    let path = file.path.display();
+    let name = |side: &Option<Vec<u8>>, mark: &str| match side {
+        Some(_) => format!("{mark}/{path}"),
+        None => "/dev/null".to_owned(),
+    };
+    let (old, new) = (name(&file.before, "a"), name(&file.after, "b"));
+    let text = |side: &Option<Vec<u8>>| {
+        let text = std::str::from_utf8(side.as_deref().unwrap_or_default()).ok().map(str::to_owned);
+        text.filter(|text| !text.contains('\0'))
+    };
+    let (Some(before), Some(after)) = (text(&file.before), text(&file.after)) else {
+        let length = |side: &Option<Vec<u8>>| ui::bytes(side.as_ref().map_or(0, Vec::len) as u64);
+        return format!("{old} {new}: no text, {} become {}\n", length(&file.before), length(&file.after));
+    };
+    let diff = TextDiff::configure().timeout(SEARCH).diff_lines(&before, &after);
+    let shown = diff.unified_diff().header(&old, &new).to_string();
+    // An empty file that comes or goes has no lines that differ.
+    if shown.is_empty() { format!("--- {old}\n+++ {new}\n") } else { shown }
+}
+
+/// A diff line by line, so that it does not play with the terminal, `styled` in colours.
+pub fn shown(diff: &str, styled: bool) -> Vec<String> {
+    let [red, green, none] = COLOURS;
+    let line = |line: &str| {
+        let line = printable(line.trim_end_matches('\n')).into_owned();
+        match line.chars().next().filter(|_| styled) {
+            Some('-') => format!("{red}{line}{none}"),
+            Some('+') => format!("{green}{line}{none}"),
+            _ => line,
+        }
+    };
+    diff.split_inclusive('\n').map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(before: Option<&[u8]>, after: Option<&[u8]>) -> ProposedFile {
+        ProposedFile {
+            path: "d/a.txt".into(),
+            before: before.map(<[u8]>::to_vec),
+            after: after.map(<[u8]>::to_vec),
+        }
+    }
+
+    #[test]
+    fn a_change_as_a_unified_diff() {
+        let check = |before: Option<&[u8]>, after: Option<&[u8]>, expected: &str| {
+            assert_eq!(unified(&file(before, after)), expected);
+        };
+        check(
+            Some(b"one\ntwo\nthree\n"),
+            Some(b"one\n2\nthree\n"),
+            "--- a/d/a.txt\n+++ b/d/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n",
+        );
+        check(None, Some(b"new\n"), "--- /dev/null\n+++ b/d/a.txt\n@@ -0,0 +1 @@\n+new\n");
+        check(
+            Some(b"old"),
+            None,
+            "--- a/d/a.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-old\n\\ No newline at end of file\n",
+        );
+        check(None, Some(b""), "--- /dev/null\n+++ b/d/a.txt\n");
+        check(Some(b"a\0b"), Some(b"\xff"), "a/d/a.txt b/d/a.txt: no text, 3 B become 1 B\n");
+    }
+
+    #[test]
+    fn a_diff_does_not_play_with_the_terminal() {
+        assert_eq!(shown("+a\u{1b}[2J\r\n x\n", false), ["+a\u{fffd}[2J\u{fffd}", " x"]);
+        assert_eq!(shown("-a\n", true), ["\u{1b}[31m-a\u{1b}[0m"]);
+    }
+}
