@@ -13,6 +13,7 @@ mod conventions;
 mod dirs;
 mod endpoint;
 mod first_words;
+mod full_disk;
 mod harness;
 mod hub;
 mod init;
