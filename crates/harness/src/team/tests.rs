@@ -4,6 +4,7 @@ use crate::run::agent;
 use crate::types::Effect;
 
 mod layers;
+mod told;
 
 const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";
 const STEPS: &str = "steps: [{engine: bash, code: 'true'}]\n";
