@@ -65,7 +65,7 @@ pub fn run(
     let ready = dir.map_err(Infrastructure::from).and_then(|dir| {
         let npc = equip(task, solver)?;
         remove_traces(traces, &task.id)?;
-        let sandbox = prepare(task, options, &dir)?;
+        let sandbox = prepare(task, options.isolation, &options.programs, &options.cancel, &dir)?;
         Ok((dir, npc, sandbox))
     });
     let (dir, npc, sandbox) = match ready {

@@ -26,22 +26,17 @@ pub enum Error {
         /// The folder or file.
         path: PathBuf,
     },
-    /// A task file that is not YAML, has unknown keys or lacks some.
+    /// A file of a suite or a sweep that is not YAML, has unknown keys or lacks some.
     /// The message shows where.
-    #[error("{location}: {message}")]
-    Yaml {
-        /// The file.
+    #[error("{0}")]
+    Yaml(String),
+    /// A row of a CSV file that can't be read.
+    #[error("{location}: {problem}")]
+    Row {
+        /// File and line.
         location: String,
-        /// What is wrong, with line and column.
-        message: String,
-    },
-    /// A file that is no CSV.
-    #[error("{}", path.display())]
-    Csv {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong, with the line.
-        source: csv::Error,
+        /// What is wrong, and what helps.
+        problem: String,
     },
     /// A CSV file with other columns than the format's.
     #[error("{}:1: {problem}", path.display())]
@@ -100,11 +95,18 @@ pub enum Error {
         problem: String,
     },
     /// The gold solutions were asked for and a task has none.
-    #[error("the task `{id}` has no gold solution")]
+    #[error(
+        "{which} no gold solution: write it into the task's file, as the key `gold`, or choose others with --task"
+    )]
     NoGold {
-        /// The task.
-        id: String,
+        /// "The task has", or "the tasks have".
+        which: String,
     },
+    /// The gold solutions were asked for and no task has one.
+    #[error(
+        "none of these tasks has a gold solution: that is the key `gold` of a task's .yaml file, and a .csv file has no column for it"
+    )]
+    NoGoldAtAll,
     /// A run file that can't be opened, read or written.
     #[error("can't {action} the run file {}", path.display())]
     RunFile {

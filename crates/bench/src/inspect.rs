@@ -7,15 +7,18 @@ use std::path::{Path, PathBuf};
 use alara_harness::error::chain;
 use alara_harness::jinx;
 use alara_harness::source::Source;
-use alara_harness::{Diagnostic, Jinx, Location, Severity, Team};
-use serde::de::DeserializeOwned;
+use alara_harness::{Diagnostic, Jinx, Location, Severity, Team, yaml};
 
 use crate::suite::{find, is_yaml};
 use crate::sweep::Sweep;
-use crate::{Error, Suite, Task};
+use crate::{Error, Suite, Task, suite_csv};
 
 /// Whether `path` is one of a suite's files, or a folder of them and no team.
 pub fn is_suite(path: &Path) -> bool {
+    // A team's rules are no task.
+    if path.ends_with("permissions.yaml") {
+        return false;
+    }
     if path.is_file() {
         return is_yaml(path) || path.extension().is_some_and(|ending| ending == "csv");
     }
@@ -42,18 +45,14 @@ fn tells_a_task(file: &Path) -> bool {
 /// # Errors
 /// There is nothing at `path`, or no task.
 pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
-    let mut files = Vec::new();
-    if path.is_dir() {
-        find(path, &mut files)?;
-    } else if is_yaml(path) {
-        files.push(path.to_owned());
-    } else {
+    if !path.is_dir() && !is_yaml(path) {
         return match Suite::load(path) {
             Ok(_) => Ok(Vec::new()),
             Err(error @ (Error::Read { .. } | Error::NotASuite { .. } | Error::NoTasks { .. })) => Err(error),
             Err(error) => Ok(vec![told(path, &error)]),
         };
     }
+    let files = files(path)?;
     if !files.iter().any(|file| is_yaml(file)) {
         return Err(Error::NoTasks { path: path.to_owned() });
     }
@@ -67,8 +66,9 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
             }
         };
         match is_yaml(&source.path) {
-            true => tasks
-                .extend(read(&source).map_err(|problem| problems.push(problem)).map(|task| (task, source))),
+            true => tasks.extend(
+                yaml::read(&source).map_err(|problem| problems.push(problem)).map(|task| (task, source)),
+            ),
             false => jinxes.extend(jinx::read(&source, &mut problems)),
         }
     }
@@ -76,10 +76,47 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
     Ok(problems)
 }
 
+/// The files of a suite that is no CSV file.
+fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+    let mut files = Vec::new();
+    match path.is_dir() {
+        true => find(path, &mut files)?,
+        false => files.push(path.to_owned()),
+    }
+    Ok(files)
+}
+
+/// The tasks of a suite that can be read, each with where its check stands: file and location.
+///
+/// # Errors
+/// There is nothing at `path`, or a CSV file is wrong.
+pub fn tasks(path: &Path) -> Result<Vec<(Task, PathBuf, Location)>, Error> {
+    if !path.is_dir() && !is_yaml(path) {
+        let line = |location: String| location.rsplit(':').next().and_then(|line| line.parse().ok());
+        let rows = suite_csv::read(path)?.into_iter();
+        return Ok(rows
+            .map(|(task, location)| {
+                let line = line(location).unwrap_or(0);
+                (task, path.to_owned(), Location { line, column: usize::from(line > 0) })
+            })
+            .collect());
+    }
+    let mut tasks = Vec::new();
+    for path in files(path)?.into_iter().filter(|file| is_yaml(file)) {
+        let Ok(source) = Source::from_file(&path) else { continue };
+        let Ok(task) = yaml::read::<Task>(&source) else { continue };
+        if task.check(|_| String::new()).is_ok() {
+            tasks.push((task, path, key(&source.text, "verify")));
+        }
+    }
+    Ok(tasks)
+}
+
 /// What is wrong with tasks that could be read: their fields, ids that occur twice, and names that
 /// the built-in team lacks.
 fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic>) {
     let team = Team::stock("alara").ok();
+    let broken: BTreeSet<PathBuf> = problems.iter().map(|problem| problem.path.clone()).collect();
     let mut ids: BTreeMap<&str, &Source> = BTreeMap::new();
     for (task, source) in tasks {
         if let Err(error) = task.check(|_| String::new()) {
@@ -99,7 +136,11 @@ fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic
             problems.push(at(&source.path, key(&source.text, "id"), &message));
         }
         let Some(team) = &team else { continue };
-        let jinx = |name: &&String| team.jinx(name).is_none() && jinxes.iter().all(|own| own.name != **name);
+        // A jinx of the suite that can't be used has a problem of its own.
+        let wrong = |name: &str| broken.iter().any(|file| file.file_stem().is_some_and(|stem| stem == name));
+        let jinx = |name: &&String| {
+            team.jinx(name).is_none() && jinxes.iter().all(|own| own.name != **name) && !wrong(name)
+        };
         let lacking = task.jinxes.iter().filter(jinx).map(|name| ("jinxes", "jinx", name));
         let members = task.delegates.iter().filter(|name| team.member(name).is_none());
         for (field, what, name) in lacking.chain(members.map(|name| ("delegates", "member", name))) {
@@ -120,7 +161,7 @@ pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
     let text =
         std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let source = Source { path: path.to_owned(), text };
-    let mut sweep: Sweep = match read(&source) {
+    let mut sweep: Sweep = match yaml::read(&source) {
         Ok(sweep) => sweep,
         Err(problem) => return Ok((None, vec![problem])),
     };
@@ -177,25 +218,6 @@ pub fn about(source: &Source, name: &str, message: &str) -> Diagnostic {
         Some(Location { line: line + 1, column })
     });
     at(&source.path, found.unwrap_or_default(), message)
-}
-
-/// A YAML file as what it should be.
-fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
-    let options = serde_saphyr::options! { with_snippet: false };
-    serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
-        let number = |number: u64| usize::try_from(number).unwrap_or(0);
-        let location = error.location().map_or_else(Location::default, |place| Location {
-            line: number(place.line()),
-            column: number(place.column()),
-        });
-        let message = error.to_string();
-        // The location stands before the message already.
-        let message = match message.split_once(": ") {
-            Some((before, rest)) if before.contains("line") => rest,
-            _ => message.split(" at line ").next().unwrap_or(&message),
-        };
-        at(&source.path, location, message)
-    })
 }
 
 /// Where a key of a file's outermost level stands.
@@ -288,8 +310,11 @@ mod tests {
             }
         };
         check("suite: suite\ntrials: 2\n", &[]);
-        check("suit: suite\n", &["x.bench:1:1: error: unknown field `suit`, expected one of suite, models"]);
-        check("trials: 0\n", &["x.bench:1:1: error: invalid value"]);
+        check(
+            "suit: suite\n",
+            &["x.bench:1:1: error: unknown key `suit`, did you mean `suite`? (known: suite, models"],
+        );
+        check("trials: 0\n", &["x.bench:1:9: error: this must be a whole number above 0, not `0`"]);
         check(
             "suite: suite\ncategories: [a, git]\ntasks:\n- a-1\n- a-2\n",
             &[

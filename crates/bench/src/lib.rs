@@ -12,6 +12,7 @@ mod absent;
 mod attempts;
 pub mod drafts;
 mod error;
+pub mod idle;
 pub mod inspect;
 pub mod options;
 pub mod policy;

@@ -76,11 +76,16 @@ fn folder(path: &Path) -> &Path {
 /// Checks that all `tasks` have the gold solution that a [`Solver`] without a model plays.
 ///
 /// # Errors
-/// One has no gold solution.
+/// Some have no gold solution.
 pub fn require_gold(tasks: &[&Task]) -> Result<(), Error> {
-    match tasks.iter().find(|task| task.gold.is_none()) {
-        Some(task) => Err(Error::NoGold { id: task.id.clone() }),
-        None => Ok(()),
+    let lacking: Vec<&&Task> = tasks.iter().filter(|task| task.gold.is_none()).collect();
+    match lacking.as_slice() {
+        [] => Ok(()),
+        all if all.len() == tasks.len() => Err(Error::NoGoldAtAll),
+        [one] => Err(Error::NoGold { which: format!("the task `{}` has", one.id) }),
+        [first, more @ ..] => {
+            Err(Error::NoGold { which: format!("the task `{}` and {} more have", first.id, more.len()) })
+        }
     }
 }
 

@@ -1,13 +1,15 @@
 //! The scripts of a task, setup and verification.
 //! They run in the sandbox, within a time limit, whatever the agent did.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use alara_harness::error::chain;
-use alara_harness::sandbox::{Policy, Sandbox, Script};
+use alara_harness::sandbox::{Isolation, Policy, Sandbox, Script};
 
 use crate::Task;
-use crate::options::Options;
 use crate::task_dir::TaskDir;
 
 /// Longest time of the setup.
@@ -35,16 +37,22 @@ pub enum ScriptOutcome {
     Failed(String),
 }
 
-/// The sandbox of a task, with the setup done.
-pub fn prepare(task: &Task, options: &Options, dir: &TaskDir) -> Result<Sandbox, Infrastructure> {
-    if let Some(name) = task.programs().into_iter().find(|name| !options.programs.contains_key(*name)) {
+/// The sandbox of a task, with the setup done, on a machine with these programs.
+pub fn prepare(
+    task: &Task,
+    isolation: Isolation,
+    programs: &BTreeMap<String, String>,
+    cancel: &Arc<AtomicBool>,
+    dir: &TaskDir,
+) -> Result<Sandbox, Infrastructure> {
+    if let Some(name) = task.programs().into_iter().find(|name| !programs.contains_key(*name)) {
         return Err(Infrastructure(format!("{name} is not installed")));
     }
     let policy = Policy {
         network: false,
         home: Some(dir.home.clone()),
         private_tmp: Some(dir.tmp.clone()),
-        isolation: options.isolation,
+        isolation,
         ..Policy::default()
     };
     let sandbox = match Sandbox::new(&dir.work, policy.clone()) {
@@ -54,7 +62,7 @@ pub fn prepare(task: &Task, options: &Options, dir: &TaskDir) -> Result<Sandbox,
         }
         other => other?,
     };
-    let sandbox = sandbox.with_cancel(options.cancel.clone());
+    let sandbox = sandbox.with_cancel(cancel.clone());
     set_up(task, &sandbox, dir)?;
     Ok(sandbox)
 }

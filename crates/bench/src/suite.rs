@@ -6,7 +6,7 @@ use std::path::Path;
 
 use alara_harness::jinx;
 use alara_harness::source::Source;
-use alara_harness::{Jinx, Team};
+use alara_harness::{Diagnostic, Jinx, Team, yaml};
 use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
@@ -81,12 +81,12 @@ impl Suite {
         for file in files {
             let location = file.path.display().to_string();
             if is_yaml(&file.path) {
-                tasks.push((parse(&location, &file.text)?, location));
+                tasks.push((parse(&file)?, location));
             } else if is_jinx(&file.path) {
                 let mut problems = Vec::new();
-                let jinx = jinx::read(&file, &mut problems).ok_or_else(|| Error::Yaml {
-                    location,
-                    message: problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+                let jinx = jinx::read(&file, &mut problems).ok_or_else(|| {
+                    let problems: Vec<String> = problems.iter().map(Diagnostic::plain).collect();
+                    Error::Yaml(problems.join("\n"))
                 })?;
                 jinxes.push((jinx, file.text));
             }
@@ -199,14 +199,13 @@ pub(crate) fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result
 }
 
 /// Parses one task file.
-fn parse(location: &str, text: &str) -> Result<Task, Error> {
-    let task: Task = serde_saphyr::from_str(text)
-        .map_err(|error| Error::Yaml { location: location.to_owned(), message: error.to_string() })?;
+fn parse(file: &Source) -> Result<Task, Error> {
+    let task: Task = yaml::read(file).map_err(|wrong| Error::Yaml(wrong.plain()))?;
     task.check(|field| {
-        let key = format!("{field}:");
-        match text.lines().position(|line| line.starts_with(&key)) {
+        let (key, location) = (format!("{field}:"), file.path.display());
+        match file.text.lines().position(|line| line.starts_with(&key)) {
             Some(line) => format!("{location}:{}", line + 1),
-            None => location.to_owned(),
+            None => location.to_string(),
         }
     })?;
     Ok(task)

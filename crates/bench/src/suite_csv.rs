@@ -13,7 +13,7 @@ const COLUMNS: [&str; 7] =
 
 /// The tasks of the file, each with file and line.
 pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
-    let csv_error = |source| Error::Csv { path: path.to_owned(), source };
+    let csv_error = |error: csv::Error| row_error(path, error);
     let file = std::fs::File::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let mut reader = csv::Reader::from_reader(file);
     let headers = reader.headers().map_err(csv_error)?.clone();
@@ -54,6 +54,23 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
         tasks.push((task, location));
     }
     Ok(tasks)
+}
+
+/// What is wrong with a row, in words of the file.
+fn row_error(path: &Path, error: csv::Error) -> Error {
+    let (position, problem) = match error.into_kind() {
+        csv::ErrorKind::Io(source) => return Error::Read { path: path.to_owned(), source },
+        csv::ErrorKind::Utf8 { pos, .. } => (pos, "this is no UTF-8 text: save the file as UTF-8".to_owned()),
+        csv::ErrorKind::UnequalLengths { pos, expected_len, len } => (
+            pos,
+            format!(
+                "this row has {len} fields and not {expected_len}: a text with a comma in it stands in quotes"
+            ),
+        ),
+        _ => (None, "it can't be read as CSV".to_owned()),
+    };
+    let line = position.map(|position| format!(":{}", position.line())).unwrap_or_default();
+    Error::Row { location: format!("{}{line}", path.display()), problem }
 }
 
 /// Where each of [`COLUMNS`] stands, or what is wrong with the headers.
@@ -124,8 +141,19 @@ mod tests {
         check(HEAD, "there is no task");
         check(&format!("{HEAD}a,b,easy,,c,d,\na2,b,easy,,,d,\n"), ":3: the field `instruction` is empty");
         check(&format!("{HEAD}a,b,tricky,,c,d,\n"), ":2: `tricky` is no difficulty");
-        check(&format!("{HEAD}a,b,easy\n"), "line: 2");
+        check(&format!("{HEAD}a,b,easy\n"), ":2: this row has 3 fields and not 7: a text with a comma");
         check(&format!("{HEAD}a,b,easy,,c,d,\na,b,easy,,c,d,\n"), "old.csv:2 and in");
+    }
+
+    #[test]
+    fn other_encodings_are_told_with_their_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("old.csv");
+        let mut bytes = format!("\u{feff}{HEAD}a,b,easy,,c,d,\nb,b,easy,,").into_bytes();
+        bytes.extend(b"\xe9t\xe9,d,\n");
+        std::fs::write(&path, bytes).unwrap();
+        let error = Suite::load(&path).unwrap_err().to_string();
+        assert!(error.ends_with("old.csv:3: this is no UTF-8 text: save the file as UTF-8"), "{error}");
     }
 
     #[test]

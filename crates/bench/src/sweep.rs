@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use alara_harness::calls::Calls;
+use alara_harness::source::Source;
+use alara_harness::yaml;
 use serde::Deserialize;
 
 use crate::Error;
@@ -84,10 +86,8 @@ impl Sweep {
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text =
             std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-        let mut sweep: Sweep = serde_saphyr::from_str(&text).map_err(|error| Error::Yaml {
-            location: path.display().to_string(),
-            message: error.to_string(),
-        })?;
+        let source = Source { path: path.to_owned(), text };
+        let mut sweep: Sweep = yaml::read(&source).map_err(|wrong| Error::Yaml(wrong.plain()))?;
         sweep.check().map_err(|wrong| Error::Sweep { path: path.to_owned(), problem: wrong.message })?;
         sweep.locate(path);
         Ok(sweep)

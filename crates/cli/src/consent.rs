@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use alara_harness::context_files::{ContextFiles, NAME};
+use alara_harness::error::chain;
 use alara_harness::model::endpoint::Address;
 use alara_harness::permission::{Answer, Permissions, holder};
 use alara_harness::{Error, Team, Verdict};
@@ -35,7 +36,7 @@ fn agreed(holder: &str, about: &str, yes: bool, show: impl FnOnce(), words: &str
         }
         None => return Ok(false),
     };
-    answers.remember(holder, about, answer)?;
+    remember(&answers, holder, about, answer);
     Ok(!matches!(answer, Answer::No | Answer::Never))
 }
 
@@ -115,7 +116,7 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
         }
         None => Answer::No,
     };
-    answers.remember(&holder, &about, answer)?;
+    remember(&answers, &holder, &about, answer);
     if matches!(answer, Answer::No | Answer::Never) {
         bail!(
             "the team in {shown} was found here, not named, and nobody said yes to its files as they are now\n\
@@ -128,10 +129,17 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
 /// Keeps a yes to a team that was just written at the user's word, with its files as they are now.
 ///
 /// # Errors
-/// It can't be kept.
+/// The file of answers can't be used.
 pub fn keep(team: &Team) -> anyhow::Result<()> {
-    let about = files_of(team);
-    Ok(answers()?.remember(&holder(team), &about, Answer::Always)?)
+    remember(&answers()?, &holder(team), &files_of(team), Answer::Always);
+    Ok(())
+}
+
+/// Remembers an answer; that it can't be written down is told, and no more.
+fn remember(answers: &Permissions, holder: &str, about: &str, answer: Answer) {
+    if let Err(error) = answers.remember(holder, about, answer) {
+        ui::note(&format!("warning: {}", chain(&error)));
+    }
 }
 
 /// What a yes to a team is about.

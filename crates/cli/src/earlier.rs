@@ -18,7 +18,8 @@ const GO_ON: &str = "Go on.";
 /// It is none, somebody else is at it, or what was cut off can't be taken back.
 pub fn take_up(path: &Path, sandbox: &Sandbox) -> anyhow::Result<Resumed> {
     let root = state::undo();
-    let resumed = resume(path, sandbox.work(), root.as_deref().zip(sandbox.journal()))?;
+    let mut resumed = resume(path, sandbox.work(), root.as_deref().zip(sandbox.journal()))?;
+    resumed.trace = resumed.trace.optional();
     ui::note(&format!("goes on with {}", path.file_stem().unwrap_or_default().to_string_lossy()));
     if resumed.cut_off > 0 {
         let calls = count(resumed.cut_off, "call");

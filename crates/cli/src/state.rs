@@ -7,6 +7,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use alara_harness::Trace;
+use alara_harness::error::chain;
 use alara_harness::undo::Journal;
 
 use crate::ui;
@@ -42,12 +43,13 @@ pub fn journal() -> Option<Journal> {
     undo().map(|undo| Journal::new(undo.join(name(&NAMED))))
 }
 
-/// A new trace in the state directory, as far as there is one.
+/// A new trace in the state directory, as far as there is one and its disk takes it.
 pub fn trace() -> Trace {
     static NAMED: AtomicBool = AtomicBool::new(false);
     let Some(traces) = traces() else { return Trace::in_memory() };
-    Trace::create(&traces.join(format!("{}.jsonl", name(&NAMED)))).unwrap_or_else(|error| {
-        ui::note(&format!("warning: no trace is written: {error}"));
+    let created = Trace::create(&traces.join(format!("{}.jsonl", name(&NAMED))));
+    created.map(Trace::optional).unwrap_or_else(|error| {
+        ui::note(&format!("warning: no trace is written: {}", chain(&error)));
         Trace::in_memory()
     })
 }

@@ -11,10 +11,10 @@ use crate::{state, ui};
 pub fn index() -> anyhow::Result<Index> {
     let state = state::directory().context("there is no home directory, and XDG_STATE_HOME is not set")?;
     let traces = state.join("traces");
-    alara_harness::trace::make_directory(&traces)
-        .with_context(|| format!("can't make {}", traces.display()))?;
-    let mut index = Index::open(&state.join("traces.sqlite"))?;
-    for left_out in index.update(&traces)? {
+    // Where none can be made there are none, and the error says so.
+    let _ = alara_harness::trace::make_directory(&traces);
+    let (index, left_out) = Index::of(&traces, &state.join("traces.sqlite"))?;
+    for left_out in left_out {
         ui::note(&format!("warning: {:#}", anyhow::Error::from(left_out)));
     }
     Ok(index)

@@ -270,6 +270,10 @@ fn wrong_usage_is_answered_with_help() {
         ("a.yaml", "id: a\nverify: [\n"),
         ("notes.txt", ""),
         ("no.yaml", &yaml("a", "true", " ")),
+        (
+            "old.csv",
+            "id,category,difficulty,setup_cmd,instruction,verify_cmd,description\na,a,easy,,Go.,ls,\n",
+        ),
     ]);
     let check = |arguments: &[&str], expected: &str| {
         let output = dir.run(arguments);
@@ -281,6 +285,7 @@ fn wrong_usage_is_answered_with_help() {
     check(&["notes.txt"], "is no suite");
     check(&["a.yaml"], "a.yaml");
     check(&["no.yaml"], "the field `gold` is empty");
+    check(&["old.csv", "--gold"], "a .csv file has no column for it");
     check(&["-c", "gitt"], "no category `gitt`; it has data, debug");
     check(&["--task", "git-9"], "no task `git-9`");
     check(&["--attempts", "0"], "--attempts");

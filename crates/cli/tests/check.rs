@@ -183,10 +183,7 @@ fn suites_and_sweeps_are_checked_too() {
     }
     let (code, text) = check(folder.path(), &["wrong"]);
     assert_eq!(code, 1, "{text}");
-    assert!(
-        text.starts_with("wrong/a.yaml:6:1: error: unknown field `points`, expected one of id"),
-        "{text}"
-    );
+    assert!(text.starts_with("wrong/a.yaml:6:1: error: unknown key `points` (known: id, category"), "{text}");
     assert!(text.contains("\nwrong/b.yaml:4:1: error: the field `instruction` is empty\n2 errors"), "{text}");
     let (code, text) = check(folder.path(), &["bad.bench"]);
     let lines: Vec<&str> = text.lines().collect();
@@ -205,6 +202,40 @@ fn suites_and_sweeps_are_checked_too() {
     let report: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["errors"], &report["problems"][2]["severity"]), (&json!(2), &json!("warning")));
     // Where files are named that no team has, they are none.
-    assert_eq!(check(folder.path(), &["wrong", "--tests"]).0, 2);
+    assert_eq!(check(folder.path(), &["wrong", "--compiled"]).0, 2);
+    assert_eq!(check(folder.path(), &["good.bench", "--tests"]).0, 2);
     assert_eq!(check(folder.path(), &["absent.bench"]).0, 2);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn checks_that_pass_where_nothing_was_done() {
+    let task = |id: &str, verify: &str| {
+        format!(
+            "id: {id}\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nsetup: echo 1 > in\nverify: {verify}\n"
+        )
+    };
+    let head = "id,category,difficulty,setup_cmd,instruction,verify_cmd,description\n";
+    let rows = "c-1,a,easy,mkdir /tmp/d,Go.,test -e /tmp/d/out,\n\
+                c-2,a,easy,,Go.,ls /tmp/no_*.png 2>/dev/null | head -1 | xargs test -f,\n";
+    let folder = team(&[
+        ("suite/a.yaml", &task("a-1", "'[ -e out ]'")),
+        ("suite/b.yaml", &task("b-1", "'[ -e in ]'")),
+        ("old.csv", &format!("{head}{rows}")),
+    ]);
+    // Nothing runs unless that is asked for.
+    assert_eq!(check(folder.path(), &["suite"]), (0, "no problems\n".to_owned()));
+    for (path, tests, line) in [
+        ("suite", "2 checks", "suite/b.yaml:6:1: warning: the check of `b-1` passes though nothing was done"),
+        ("suite/b.yaml", "1 check", "suite/b.yaml:6:1: warning: the check of `b-1` passes"),
+        ("old.csv", "2 checks", "old.csv:3:1: warning: the check of `c-2` passes though nothing was done"),
+    ] {
+        let (code, text) = check(folder.path(), &[path, "--tests"]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.starts_with(line) && text.contains("\n0 errors, 1 warning\n"), "{text}");
+        assert!(text.contains(&format!("{tests} tried where nothing was done")), "{text}");
+        assert_eq!(check(folder.path(), &[path, "--tests", "--strict"]).0, 1);
+    }
+    let (code, text) = check(folder.path(), &["suite/a.yaml", "--tests", "--strict"]);
+    assert_eq!((code, text.starts_with("no problems\n")), (0, true), "{text}");
 }

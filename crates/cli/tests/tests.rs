@@ -15,6 +15,7 @@ mod dirs;
 mod endpoint;
 mod first_words;
 mod foreign;
+mod full_disk;
 mod harness;
 mod hooks;
 mod hub;

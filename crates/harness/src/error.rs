@@ -117,6 +117,14 @@ pub enum Error {
         /// Why not.
         source: std::io::Error,
     },
+    /// An answer about permissions that can't be written down.
+    #[error("this answer holds only for now, since {} can't be written", path.display())]
+    Answer {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A file that can't be used.
     #[error("{}", .0.plain())]
     Invalid(Diagnostic),

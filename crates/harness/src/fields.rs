@@ -70,20 +70,17 @@ impl<'a, 'd> Fields<'a, 'd> {
         found.find(|entry| !entry.value.is_null())
     }
 
-    /// A text, or a number as text, without space around it; none if it is empty or something else,
-    /// which is an error.
+    /// A text without space around it, a number or boolean as it is written; none if it is empty or
+    /// something else, which is an error.
     pub fn text(&mut self, names: &[&'static str]) -> Option<String> {
         let entry = self.entry(names)?;
-        let text = match &entry.value.kind {
-            Kind::Scalar(Value::String(text)) => text.trim().to_owned(),
-            Kind::Scalar(Value::Number(number)) => number.to_string(),
-            _ => {
-                let (key, found) = (&entry.key, entry.value.describe());
-                self.error(entry.value.location, format!("`{key}` must be a text, not {found}"));
-                return None;
-            }
+        let Some(text) = entry.value.text() else {
+            let (key, found) = (&entry.key, entry.value.describe());
+            self.error(entry.value.location, format!("`{key}` must be a text, not {found}"));
+            return None;
         };
-        (!text.is_empty()).then_some(text)
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.to_owned())
     }
 
     /// True or false; none if it is something else, which is an error.

@@ -71,20 +71,21 @@ pub fn read(
         fields.warning(name_place, format!("a skill has a name; that of its folder is taken: `{folder}`"));
     }
     let name = name.unwrap_or_else(|| folder.to_owned());
-    if !is_name(&name) {
+    // All problems of the file are told, also if it can't be used.
+    let usable = is_name(&name);
+    if !usable {
         fields.error(name_place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
-        return None;
     }
     let standard = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
         && !name.starts_with('-')
         && !name.ends_with('-')
         && !name.contains("--")
         && name.len() <= NAME;
-    if !standard {
+    if usable && !standard {
         let rule = format!("a skill's name is made of a–z, 0–9 and single `-`, at most {NAME}");
         fields.warning(name_place, format!("{rule}: `{name}`"));
     }
-    if name != folder {
+    if usable && name != folder {
         fields
             .warning(name_place, format!("the skill `{name}` lies in a folder of another name: `{folder}`"));
     }
@@ -123,7 +124,7 @@ pub fn read(
         }
     }
     fields.unknown();
-    Some(jinx(source, name, &description, Skill { introduction, sections, files }))
+    usable.then(|| jinx(source, name, &description, Skill { introduction, sections, files }))
 }
 
 /// The jinx that serves a skill's texts.

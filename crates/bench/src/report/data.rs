@@ -60,7 +60,7 @@ impl Study {
     /// Their file is wrong; the tests exclude that.
     pub fn published() -> Result<Self, Error> {
         serde_saphyr::from_str(include_str!("study.yaml"))
-            .map_err(|error| Error::Yaml { location: "study.yaml".into(), message: error.to_string() })
+            .map_err(|error| Error::Yaml(format!("study.yaml: {error}")))
     }
 }
 

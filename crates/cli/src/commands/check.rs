@@ -16,7 +16,7 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::agent::{search, team_around, team_in};
+use crate::agent::{INTERRUPTED, search, team_around, team_in};
 use crate::progress::{count, printable};
 use crate::ui;
 
@@ -39,7 +39,8 @@ pub struct Args {
     /// Let warnings count as errors
     #[arg(long)]
     strict: bool,
-    /// Run the tests that jinxes have in their files, each in an empty directory
+    /// Run the tests that jinxes have in their files, each in an empty directory.
+    /// Of a task suite: try each task's check where nothing was done, which it must not pass
     #[arg(long, conflicts_with_all = ["json", "compiled"])]
     tests: bool,
     /// Start the MCP servers that the files name, and print the tools that they offer
@@ -65,12 +66,19 @@ struct Report {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    if let Some(problems) = suite::problems(Path::new(&args.path))? {
-        if args.explain || args.tests || args.connect || args.compiled {
-            bail!(
-                "--explain, --tests, --connect and --compiled are for teams and jinxes; {} is none",
-                args.path
-            );
+    let path = Path::new(&args.path);
+    if let Some(mut problems) = suite::problems(path)? {
+        if args.explain || args.connect || args.compiled {
+            bail!("--explain, --connect and --compiled are for teams and jinxes; {} is none", args.path);
+        }
+        if args.tests && suite::is_sweep(path) {
+            bail!("--tests is for suites, teams and jinxes; {} is a sweep: name its suite", args.path);
+        }
+        if args.tests {
+            match suite::idle(path)? {
+                Some(found) => problems.extend(found),
+                None => return Ok(INTERRUPTED.into()),
+            }
         }
         let report = Report::of(problems);
         report.show(args, ui::line)?;
@@ -97,7 +105,10 @@ impl Target {
     fn find(name: &str) -> anyhow::Result<Self> {
         let path = Path::new(name);
         let ending = path.extension().and_then(|ending| ending.to_str());
-        if ending == Some("npc") {
+        // Of a team's other files, those that are told from a task suite's.
+        if matches!(ending, Some("npc" | "ctx"))
+            || path.file_name().is_some_and(|file| file == "permissions.yaml")
+        {
             let team = team_in(path.parent().unwrap_or(path))?;
             return Ok(Target {
                 team,

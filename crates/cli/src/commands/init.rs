@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -29,6 +29,23 @@ pub struct Args {
     directory: PathBuf,
 }
 
+/// Writes the team's files; `made` are the folders and files that were made, also where it fails.
+fn write(directory: &Path, made: &mut Vec<PathBuf>) -> anyhow::Result<()> {
+    for (path, text) in FILES {
+        let path = directory.join(path);
+        let folder = path.parent().unwrap_or(directory);
+        let folders: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+        made.extend(
+            folders.into_iter().rev().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned),
+        );
+        fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
+        let mut file = File::create_new(&path).with_context(|| format!("can't make {}", path.display()))?;
+        made.push(path.clone());
+        file.write_all(text.as_bytes()).with_context(|| format!("can't write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let directory = &args.directory;
@@ -39,14 +56,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("{shown} is not empty: nothing was written");
         }
     }
-    for (path, text) in FILES {
-        let path = directory.join(path);
-        let folder = path.parent().unwrap_or(directory);
-        fs::create_dir_all(folder).with_context(|| format!("can't make {}", folder.display()))?;
-        let written = File::create_new(&path).and_then(|mut file| file.write_all(text.as_bytes()));
-        written.with_context(|| format!("can't write {}", path.display()))?;
-        ui::line(&path.display().to_string());
+    let mut made = Vec::new();
+    if let Err(error) = write(directory, &mut made) {
+        // Half of it would be in the way of the next try.
+        for path in made.iter().rev() {
+            let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+        }
+        return Err(error.context("nothing was written"));
     }
+    made.iter().filter(|path| path.is_file()).for_each(|path| ui::line(&path.display().to_string()));
     if let Err(error) = agent::team_in(directory).and_then(|team| consent::keep(&team)) {
         ui::note(&format!("warning: {error:#}"));
     }

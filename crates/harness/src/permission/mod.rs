@@ -131,7 +131,8 @@ impl Permissions {
     /// Remembers an answer to `holder` about this, as far as it holds for longer than this time.
     ///
     /// # Errors
-    /// The file can't be written.
+    /// The file can't be written, as on a full disk.
+    /// The answer holds in this session nevertheless.
     pub fn remember(&self, holder: &str, about: &str, answer: Answer) -> Result<(), Error> {
         let verdict = match answer {
             Answer::Session | Answer::Always => Verdict::Allow,
@@ -201,7 +202,7 @@ fn read(file: &Path) -> Result<Answers, Error> {
 
 /// Writes to a temporary file that then takes the place: a full disk loses nothing.
 fn write(file: &Path, answers: &Answers) -> Result<(), Error> {
-    let error = |source| Error::Answers { path: file.to_owned(), source };
+    let error = |source| Error::Answer { path: file.to_owned(), source };
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(error)?;
     // Readable for its owner only.

@@ -10,6 +10,7 @@ use alara_engine::{Event, SamplingOverrides, ToolCall};
 
 use crate::calls::Calls;
 use crate::context_files::ContextFiles;
+use crate::error::chain;
 use crate::jinx::Jinx;
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
@@ -210,9 +211,20 @@ impl<'a> Session<'a> {
         self.jobs.finish(self)
     }
 
-    /// Says what happens.
+    /// Says what happens, and before it what happens no more: that the trace is written.
     pub fn notify(&self, notice: &Notice) {
-        (self.observer.lock().unwrap_or_else(PoisonError::into_inner))(notice);
+        let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(problem) = self.trace.problem() {
+            observer(&Notice::Warning(&problem));
+        }
+        observer(notice);
+    }
+
+    /// Remembers an answer of the person; that it can't be written down is told, and no more.
+    pub fn remember(&self, holder: &str, about: &str, answer: Answer) {
+        if let Err(error) = self.permissions.remember(holder, about, answer) {
+            self.notify(&Notice::Warning(&chain(&error)));
+        }
     }
 
     /// Asks the person, if there is one.

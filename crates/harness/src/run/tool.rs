@@ -206,7 +206,7 @@ fn withheld(
 /// What a person says, and that it was a person; `None` = nobody is there.
 fn ask(caller: &Caller, question: &Question) -> Result<Option<(Verdict, String)>, Error> {
     let Some(answer) = caller.session.ask(question) else { return Ok(None) };
-    caller.session.permissions.remember(&permission::holder(caller.team), &question.about, answer)?;
+    caller.session.remember(&permission::holder(caller.team), &question.about, answer);
     let verdict = match answer {
         Answer::Yes | Answer::Session | Answer::Always => Verdict::Allow,
         Answer::No | Answer::Never => Verdict::Deny,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use alara_engine::nearest;
 use serde_json::{Map, Value};
 
+use super::check::unusable;
 use super::ctx::{self, Ctx};
 use super::files::{File, Folder, JinxFile, Listing, Watch, jinxes};
 use super::hooks::{self, Hook};
@@ -166,7 +167,8 @@ fn assemble(
     if let Some(source) = source {
         for node in &ctx.store_npcs {
             let name = node.text().unwrap_or_default();
-            if name != "*" && npcs.iter().all(|npc| npc.name != name) {
+            let known = name == "*" || npcs.iter().any(|npc| npc.name == name);
+            if !known && unusable(name, &files.diagnostics).is_none() {
                 let message = unknown_npc(name, &npcs);
                 files.diagnostics.push(source.error(node.location, message));
             }
@@ -372,9 +374,24 @@ fn lead(
             if npcs.iter().any(|npc| npc.name == name) {
                 return Ok(name.to_owned());
             }
-            let message = format!("{}; `{}` leads the team", unknown_npc(name, npcs), first.name);
-            files.diagnostics.push(source.error(node.location, message));
+            let diagnostic = match unusable(name, &files.diagnostics) {
+                Some(file) => source.warning(
+                    node.location,
+                    format!(
+                        "`{name}` can't be used, see {}; `{}` leads the team",
+                        file.display(),
+                        first.name
+                    ),
+                ),
+                None => source.error(
+                    node.location,
+                    format!("{}; `{}` leads the team", unknown_npc(name, npcs), first.name),
+                ),
+            };
+            files.diagnostics.push(diagnostic);
         }
+        // What a `.ctx` says that can't be read, nobody knows.
+        (None, None) if !listing.ctx.is_empty() => {}
         _ if npcs.len() > 1 => {
             let message = format!("no `forenpc` says which NPC leads the team: `{}` does", first.name);
             files.diagnostics.push(source.unwrap_or(&folder_source).warning(Location::default(), message));

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use super::{Team, stock};
 use crate::jinx::{Jinx, check};
+use crate::skill;
 use crate::source::Source;
-use crate::types::Diagnostic;
+use crate::types::{Diagnostic, Severity};
 
 impl Team {
     /// All that is odd or wrong in the files of the team and of its sub-teams, by file and
@@ -28,9 +29,24 @@ impl Team {
         let is_own = |jinx: &Jinx| self.directory.as_ref().is_none_or(|own| jinx.path.starts_with(own));
         let (all, none): (&[&str], &[&str]) = (&store, &[]);
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
-        found.extend(check(&self.jinxes, &keys, &text_of));
+        let unusable = |name: &str| unusable(name, &self.diagnostics).is_some();
+        found.extend(check(&self.jinxes, &unusable, &keys, &text_of));
         self.teams.iter().for_each(|team| team.analyse(found));
     }
+}
+
+/// The file of a jinx or an NPC of this name, if one of the errors is about it.
+/// Then whoever names it is right, and its own error says what to mend.
+pub(super) fn unusable<'a>(name: &str, diagnostics: &'a [Diagnostic]) -> Option<&'a Path> {
+    let named = |path: &Path| match path.file_name().is_some_and(|file| file == skill::FILE) {
+        true => path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name),
+        false => {
+            let ending = path.extension().and_then(|ending| ending.to_str());
+            matches!(ending, Some("jinx" | "npc" | "md")) && path.file_stem().is_some_and(|stem| stem == name)
+        }
+    };
+    let errors = diagnostics.iter().filter(|problem| problem.severity == Severity::Error);
+    errors.map(|problem| problem.path.as_path()).find(|path| named(path))
 }
 
 /// The text of a jinx's file, on disk or built in.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::check::unusable;
 use super::ctx::list;
 use super::library::Library;
 use super::model::Provider;
@@ -92,8 +93,7 @@ pub fn read_markdown(
             return Vec::new();
         }
     };
-    let empty = || Node { location: Location::default(), kind: crate::yaml::Kind::Map(Vec::new()) };
-    let node = node.unwrap_or_else(empty);
+    let node = node.unwrap_or_else(Node::empty);
     let Some(mut fields) = Fields::new(source, &node, diagnostics) else { return Vec::new() };
     fields.know(&["description"]);
     let npc =
@@ -112,9 +112,10 @@ fn build(
 ) -> Option<(Npc, Location)> {
     let location = fields.location("name");
     let name = fields.text(&["name"]).unwrap_or_else(|| slug(stem));
-    if !is_name(&name) {
+    // All problems of the file are told, also if it can't be used.
+    let usable = is_name(&name);
+    if !usable {
         fields.error(location, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
-        return None;
     }
     let source = fields.source();
     let mut npc = plain(&source.path, &name, directive, shared);
@@ -157,7 +158,7 @@ fn build(
             "it can't look up the skills of its catalog without the jinx `skill` on its list",
         );
     }
-    Some((npc, location))
+    usable.then_some((npc, location))
 }
 
 /// `calls: free | forced | thought`.
@@ -215,7 +216,11 @@ fn add(
     diagnostics: &mut Vec<Diagnostic>,
 ) {
     for (location, entry) in entries.iter().filter(|(_, entry)| !entry.is_empty()) {
-        let (found, remark) = library.find(entry);
+        let (found, mut remark) = library.find(entry);
+        let last = entry.rsplit('/').next().unwrap_or(entry);
+        if let Some(file) = unusable(last, diagnostics).filter(|_| found.is_empty()) {
+            remark = Some(format!("the jinx `{last}` can't be used, see {}; it is left out", file.display()));
+        }
         if let Some(remark) = remark {
             diagnostics.push(source.warning(*location, remark));
         }

@@ -15,6 +15,7 @@ use alara_engine::nearest;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::check::unusable;
 use super::library::Library;
 use crate::mcp::START;
 use crate::source::Source;
@@ -72,6 +73,7 @@ pub fn read(
             && ![ANY, START].contains(&jinx)
             && library.get(jinx).is_none()
             && !RENAMED.iter().any(|(old, new)| [*old, *new].contains(&jinx))
+            && unusable(jinx, diagnostics).is_none()
         {
             let hint = nearest(name, library.names()).map(|near| format!(", did you mean `{near}`?"));
             let message = format!("there is no jinx `{jinx}`{}", hint.unwrap_or_default());

@@ -86,7 +86,8 @@ impl<'a> Reading<'a, '_> {
         if let Some(text) = node.text() {
             return self.text(text.trim(), node.location).into_iter().collect();
         }
-        let source = self.source;
+        let (source, team, above) = (self.source, self.team, self.above);
+        let known = |name: &str| team.iter().chain(above).any(|server| server.name == name);
         let Some(mut fields) = Fields::new(source, node, self.diagnostics) else { return Vec::new() };
         let name = fields.text(&["name"]);
         let tools = fields.entry(&["tools"]).map(|entry| texts(&mut fields, &entry.value, "tools"));
@@ -104,6 +105,9 @@ impl<'a> Reading<'a, '_> {
             given = values(&mut fields, "headers");
             given.extend(key(&mut fields));
             transport = self::transport(&mut fields);
+        } else if name.as_deref().is_none_or(|name| !known(name)) {
+            // What is missing says more than that these belong to it.
+            fields.know(&["args", "env", "network", "headers", "api_key", "transport"]);
         }
         fields.unknown();
         let way = match (path, command, url) {
@@ -319,13 +323,13 @@ fn words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// A list of texts; numbers and words like `on` count as what they look like.
+/// A list of texts; numbers and words like `on` count as they are written.
 fn texts(fields: &mut Fields, node: &Node, key: &str) -> Vec<String> {
     let one = std::slice::from_ref(node);
     let mut texts = Vec::new();
     for item in node.items().unwrap_or(one) {
-        match scalar(item) {
-            Some(text) => texts.push(text),
+        match item.text() {
+            Some(text) => texts.push(text.to_owned()),
             None => {
                 fields
                     .error(item.location, format!("`{key}` is a list of texts, not of {}", item.describe()));
@@ -333,14 +337,6 @@ fn texts(fields: &mut Fields, node: &Node, key: &str) -> Vec<String> {
         }
     }
     texts
-}
-
-fn scalar(node: &Node) -> Option<String> {
-    match &node.kind {
-        Kind::Scalar(Value::String(text)) => Some(text.clone()),
-        Kind::Scalar(Value::Null) | Kind::List(_) | Kind::Map(_) => None,
-        Kind::Scalar(other) => Some(other.to_string()),
-    }
 }
 
 /// `{NAME: text or $VARIABLE}`, by name.
@@ -357,7 +353,7 @@ fn values(fields: &mut Fields, key: &'static str) -> Vec<(String, Given)> {
     let mut values = Vec::new();
     for entry in entries {
         let (location, name) = (entry.location, &entry.key);
-        let Some(text) = scalar(&entry.value) else {
+        let Some(text) = entry.value.text().map(str::to_owned) else {
             let found = entry.value.describe();
             fields.error(
                 location,
@@ -412,10 +408,13 @@ fn transport(fields: &mut Fields) -> Option<Transport> {
 }
 
 fn timeout(fields: &mut Fields) -> Option<Duration> {
-    let location = fields.location("timeout");
-    let text = fields.text(&["timeout"])?;
-    let seconds =
-        text.trim_end_matches('s').parse().ok().filter(|seconds| *seconds > 0.0 && *seconds <= MOST_TIMEOUT);
+    let entry = fields.entry(&["timeout"])?;
+    let location = entry.location;
+    let seconds = match &entry.value.kind {
+        Kind::Scalar(Value::Number(number)) => number.as_f64(),
+        _ => entry.value.text().and_then(|text| text.trim().trim_end_matches('s').parse().ok()),
+    };
+    let seconds = seconds.filter(|seconds| *seconds > 0.0 && *seconds <= MOST_TIMEOUT);
     let timeout = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     if timeout.is_none() {
         fields.error(location, "`timeout` must be a number of seconds above 0, and at most a day");

@@ -5,6 +5,7 @@ use crate::types::Effect;
 
 mod hooks;
 mod layers;
+mod told;
 
 const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";
 const STEPS: &str = "steps: [{engine: bash, code: 'true'}]\n";

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::journal::{self, Journal};
 use super::{Entry, Record, usage};
-use crate::error::Error;
+use crate::error::{Error, chain};
 
 /// A line of a trace file: an entry and when it was written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +31,16 @@ pub struct Trace {
     journal: Option<Arc<Journal>>,
     /// Its position in the order, if it is a branch's.
     at: Vec<usize>,
+    /// Why its file says no more, once that is so; `None` = the work stops if it can't be written.
+    problem: Option<Arc<Mutex<Problem>>>,
+}
+
+#[derive(Debug, Default)]
+enum Problem {
+    #[default]
+    None,
+    New(String),
+    Told,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +103,40 @@ impl Trace {
     fn written_to(path: &Path, file: File, entries: Vec<Entry>) -> Self {
         let inner = Mutex::new(Inner { entries, file: Some(file) });
         let journal = Some(Arc::new(Journal::new(path)));
-        Trace { inner, path: Some(path.to_owned()), journal, at: Vec::new() }
+        Trace { inner, path: Some(path.to_owned()), journal, ..Trace::default() }
+    }
+
+    /// The same, but the work goes on where its file can't be written any more, as on a full disk:
+    /// then the file ends there, and [`problem`](Self::problem) says why.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.problem = Some(Arc::default());
+        self
+    }
+
+    /// Why an [optional](Self::optional) trace is written no further, told once.
+    pub fn problem(&self) -> Option<String> {
+        let mut problem = self.problem.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*problem {
+            Problem::New(text) => {
+                let text = text.clone();
+                *problem = Problem::Told;
+                Some(text)
+            }
+            Problem::None | Problem::Told => None,
+        }
+    }
+
+    /// Whether something was written; what an optional trace lacks is noted.
+    fn written(&self, result: Result<(), Error>) -> Result<bool, Error> {
+        let Err(error) = result else { return Ok(true) };
+        let Some(problem) = &self.problem else { return Err(error) };
+        let mut problem = problem.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Problem::None = *problem {
+            let why = chain(&error);
+            *problem = Problem::New(format!("the trace ends here, but the work goes on: {why}"));
+        }
+        Ok(false)
     }
 
     /// Work that runs side by side begins.
@@ -102,7 +145,11 @@ impl Trace {
         if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
             journal.begin();
         }
-        Series { journal: self.journal.clone(), at: [self.at.as_slice(), &[self.len()]].concat() }
+        Series {
+            journal: self.journal.clone(),
+            at: [self.at.as_slice(), &[self.len()]].concat(),
+            problem: self.problem.clone(),
+        }
     }
 
     /// All of such work is joined.
@@ -120,7 +167,7 @@ impl Trace {
         let record = Arc::new(record);
         let entry = Entry { scope: scope.to_owned(), record: record.clone() };
         if let (Some(journal), false) = (&self.journal, self.at.is_empty()) {
-            journal.write([self.at.as_slice(), &[self.len()]].concat(), &entry)?;
+            self.written(journal.write([self.at.as_slice(), &[self.len()]].concat(), &entry))?;
         }
         self.append(entry)?;
         Ok(record)
@@ -142,7 +189,10 @@ impl Trace {
             let written = serde_json::to_string(&line)
                 .map_err(std::io::Error::from)
                 .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
-            written.map_err(|source| Error::Trace { path: path.clone(), source })?;
+            // After half a line there can be no other.
+            if !self.written(written.map_err(|source| Error::Trace { path: path.clone(), source }))? {
+                inner.file = None;
+            }
         }
         inner.entries.push(entry);
         Ok(())
@@ -190,13 +240,15 @@ impl Trace {
 pub struct Series {
     journal: Option<Arc<Journal>>,
     at: Vec<usize>,
+    problem: Option<Arc<Mutex<Problem>>>,
 }
 
 impl Series {
     /// The trace of the branch with this number.
     pub fn branch(&self, index: usize) -> Trace {
         let at = [self.at.as_slice(), &[index]].concat();
-        Trace { journal: self.journal.clone(), at, ..Trace::default() }
+        let (journal, problem) = (self.journal.clone(), self.problem.clone());
+        Trace { journal, at, problem, ..Trace::default() }
     }
 }
 
@@ -369,6 +421,33 @@ mod tests {
         trace.push("", user("end")).unwrap();
         assert_eq!(texts(&path), ["before", "beside", "after", "end"]);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 4);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_full_disk_stops_only_who_wants_the_trace() {
+        let full = || Inner { file: File::options().write(true).open("/dev/full").ok(), ..Inner::default() };
+        let trace =
+            || Trace { inner: Mutex::new(full()), path: Some("/dev/full".into()), ..Trace::default() };
+        let wanted = trace();
+        wanted.push("", user("one")).unwrap_err();
+        assert_eq!((wanted.len(), wanted.problem()), (0, None));
+        let optional = trace().optional();
+        optional.push("", user("one")).unwrap();
+        optional.push("", user("two")).unwrap();
+        assert_eq!(optional.len(), 2);
+        let problem = optional.problem().unwrap();
+        assert!(problem.contains("No space left on device") && problem.contains("/dev/full"), "{problem}");
+        optional.push("", user("three")).unwrap();
+        assert_eq!(optional.problem(), None);
+        // What runs side by side goes on, too.
+        let journal = Some(Arc::new(Journal::new(Path::new("/dev/null/trace"))));
+        let optional = Trace { journal, ..trace() }.optional();
+        let branch = optional.begin_series().branch(0);
+        branch.push("b", user("one")).unwrap();
+        assert!(optional.problem().is_some());
+        optional.join(branch).unwrap();
+        assert_eq!(optional.len(), 1);
     }
 
     #[test]

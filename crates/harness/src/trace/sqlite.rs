@@ -91,6 +91,21 @@ fn error(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
 }
 
 impl Index {
+    /// The index of the traces in `directory`, kept in the database at `path`, and why files were
+    /// left out: they hold no trace.
+    /// Where that can't be written, as on a full disk, the index is made in memory: it holds
+    /// nothing that the files don't say.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn of(directory: &Path, path: &Path) -> Result<(Self, Vec<Error>), Error> {
+        let taken_in = |mut index: Index| index.update(directory).map(|left_out| (index, left_out));
+        match Index::open(path).and_then(taken_in) {
+            Err(Error::Index { .. }) => taken_in(Index::open(Path::new(":memory:"))?),
+            other => other,
+        }
+    }
+
     /// Opens the database at `path`, which is made if need be.
     ///
     /// # Errors

@@ -99,3 +99,17 @@ fn a_database_that_is_lost_broken_or_old_is_made_anew() {
     drop(index);
     assert_eq!(check("old").runs(None, 9).unwrap(), before);
 }
+
+#[test]
+fn a_full_disk_takes_no_index_and_the_traces_are_listed() {
+    let place = tempfile::tempdir().unwrap();
+    let traces = place.path().join("traces");
+    write(&traces.join("1-1.jsonl"), "x");
+    // Where nothing can be made, as on a full disk.
+    let (index, left_out) = Index::of(&traces, &place.path().join("absent/traces.sqlite")).unwrap();
+    assert_eq!((index.runs(Some("x"), 9).unwrap().len(), left_out.len()), (1, 0));
+    assert!(matches!(
+        Index::of(&place.path().join("absent"), Path::new(":memory:")),
+        Err(Error::Read { .. })
+    ));
+}

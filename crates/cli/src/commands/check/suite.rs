@@ -1,20 +1,31 @@
-//! `alara check` on task suites and sweeps: what the benchmark says of them, and whether a sweep's
-//! teams and models are there.
+//! `alara check` on task suites and sweeps: what the benchmark says of them, whether a sweep's
+//! teams and models are there, and whether the checks of tasks fail where nothing was done.
 
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
+use alara_bench::idle::{self, Idle};
 use alara_bench::inspect;
 use alara_bench::sweep::Sweep;
+use alara_bench::task_dir::TaskDirs;
 use alara_harness::model::endpoint::Address;
+use alara_harness::sandbox::Isolation;
 use alara_harness::source::Source;
 use alara_harness::{Diagnostic, Severity};
 
-use crate::agent::search;
-use crate::model;
+use crate::agent::{self, search};
+use crate::progress::count;
+use crate::{model, ui};
+
+/// Whether it is the file of a sweep.
+pub fn is_sweep(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "bench")
+}
 
 /// The problems of what lies at `path`; `None` if it is neither a suite nor a sweep.
 pub fn problems(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
-    if path.extension().is_some_and(|ending| ending == "bench") {
+    if is_sweep(path) {
         let (sweep, mut problems) = inspect::sweep(path)?;
         if let Some(sweep) = sweep {
             around(&sweep, &Source::from_file(path)?, &mut problems);
@@ -22,6 +33,39 @@ pub fn problems(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
         return Ok(Some(problems));
     }
     Ok(if inspect::is_suite(path) { Some(inspect::suite(path)?) } else { None })
+}
+
+/// Sets each task of the suite at `path` up, does nothing, and asks its check, which must fail: the
+/// tasks of which that can't be said.
+/// `None` = interrupted.
+pub fn idle(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
+    // What can't be read is told already.
+    let Ok(tasks) = inspect::tasks(path) else { return Ok(Some(Vec::new())) };
+    agent::warn_of_sandbox();
+    let dirs = TaskDirs::claim(&std::env::temp_dir())?;
+    let cancel: Arc<AtomicBool> = Arc::default();
+    agent::cancel_by_interrupt(cancel.clone())?;
+    let bar = ui::progress(tasks.len() as u64, "checks where nothing was done");
+    let observer = |_: &alara_bench::Task| bar.inc(1);
+    let parallel = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = idle::Options { parallel, isolation: Isolation::Auto, cancel, observer: &observer };
+    let found = idle::look(&tasks.iter().map(|(task, ..)| task).collect::<Vec<_>>(), &dirs, &options)?;
+    bar.finish_and_clear();
+    let Some(found) = found else { return Ok(None) };
+    ui::note(&format!("{} tried where nothing was done", count(found.len(), "check")));
+    let mut problems = Vec::new();
+    for (idle, (task, path, location)) in found.into_iter().zip(tasks) {
+        let message = match idle {
+            Idle::Fails => continue,
+            Idle::Passes => format!(
+                "the check of `{}` passes though nothing was done: let it look for what the instruction asks for",
+                task.id
+            ),
+            Idle::NotTried(reason) => format!("the check of `{}` could not be tried: {reason}", task.id),
+        };
+        problems.push(Diagnostic { path, location, severity: Severity::Warning, message });
+    }
+    Ok(Some(problems))
 }
 
 /// Teams, NPCs and models that a sweep names and this machine lacks.

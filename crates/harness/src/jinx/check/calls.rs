@@ -13,8 +13,10 @@ const TYPES: [&str; 7] = ["string", "integer", "number", "boolean", "array", "ob
 /// Checks the name and the arguments of a call.
 pub fn call(step: &Step, name: &str, with: &Map<String, Value>, known: &Known, report: &mut Report) {
     let Some(jinx) = known.get(name) else {
-        let message = format!("there is no jinx `{name}`{}", known.hint(name));
-        return report.name(Severity::Error, step.location, name, name, message);
+        if let Some(message) = known.lack(name) {
+            report.name(Severity::Error, step.location, name, name, message);
+        }
+        return;
     };
     let inputs = || jinx.inputs.iter().map(|input| input.name.as_str());
     // What is null is not given.
@@ -86,8 +88,9 @@ fn has_placeholders(value: &Value) -> bool {
 pub fn llm(step: &Step, llm: &Llm, known: &Known, report: &mut Report) {
     if let Tools::Some(names) = &llm.tools {
         for name in names.iter().filter(|name| known.get(name).is_none()) {
-            let message = format!("there is no jinx `{name}`{}", known.hint(name));
-            report.name(Severity::Error, step.location, name, name, message);
+            if let Some(message) = known.lack(name) {
+                report.name(Severity::Error, step.location, name, name, message);
+            }
         }
     }
     if let Some(message) = llm.schema.as_ref().and_then(wrong_schema) {

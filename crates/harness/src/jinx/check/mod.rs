@@ -25,7 +25,11 @@ pub(crate) use effects::reaches;
 pub(crate) use locations::of_piece;
 
 /// Jinxes by name and by reference.
-pub struct Known<'a>(BTreeMap<&'a str, &'a Jinx>);
+pub struct Known<'a> {
+    jinxes: BTreeMap<&'a str, &'a Jinx>,
+    /// Whether there is a jinx of this name whose file can't be used.
+    unusable: &'a dyn Fn(&str) -> bool,
+}
 
 impl<'a> Known<'a> {
     /// A name counts before a reference.
@@ -34,20 +38,24 @@ impl<'a> Known<'a> {
         let mut known: BTreeMap<&str, &Jinx> =
             references.map(|jinx| (jinx.reference.as_str(), jinx)).collect();
         known.extend(jinxes.iter().map(|jinx| (jinx.name.as_str(), jinx)));
-        Known(known)
+        Known { jinxes: known, unusable: &|_| false }
     }
 
     /// The jinx with this name or reference.
     pub fn get(&self, name: &str) -> Option<&'a Jinx> {
-        self.0.get(name).copied()
+        self.jinxes.get(name).copied()
     }
 
-    fn hint(&self, name: &str) -> String {
-        hint(name, self.0.keys().copied())
+    /// Why a name means no jinx; nothing if it means one whose own file is told to be wrong.
+    fn lack(&self, name: &str) -> Option<String> {
+        let last = name.rsplit('/').next().unwrap_or(name);
+        let hint = || hint(name, self.jinxes.keys().copied());
+        (!(self.unusable)(last)).then(|| format!("there is no jinx `{name}`{}", hint()))
     }
 }
 
-/// Checks a set of jinxes, which may call each other and nothing else.
+/// Checks a set of jinxes, which may call each other, those whose files are `unusable`, and nothing
+/// else.
 /// `store` gives the keys of the team's store that a jinx should know, if the team declares any and
 /// the jinx is its own.
 /// One from elsewhere may bring keys of its own.
@@ -55,10 +63,11 @@ impl<'a> Known<'a> {
 /// are those of the steps.
 pub fn check<'a>(
     jinxes: &[Jinx],
+    unusable: &dyn Fn(&str) -> bool,
     store: &dyn Fn(&Jinx) -> &'a [&'a str],
     text_of: &dyn Fn(&Path) -> Option<String>,
 ) -> Vec<Diagnostic> {
-    let known = Known::new(jinxes);
+    let known = Known { unusable, ..Known::new(jinxes) };
     let mut diagnostics = Vec::new();
     for jinx in jinxes {
         let mut report = Report { jinx, text_of, text: OnceCell::new(), diagnostics: &mut diagnostics };

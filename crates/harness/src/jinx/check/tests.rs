@@ -13,7 +13,7 @@ fn diagnostics(files: &[(&str, &str)], store: &[&str]) -> Vec<String> {
         let name = path.file_stem()?.to_str()?;
         files.iter().find(|(other, _)| *other == name).map(|(_, text)| (*text).to_owned())
     };
-    diagnostics.extend(check(&jinxes, &|_| store, &text_of));
+    diagnostics.extend(check(&jinxes, &|name| name == "broken", &|_| store, &text_of));
     diagnostics.iter().map(ToString::to_string).collect()
 }
 

@@ -62,8 +62,9 @@ impl Reader<'_> {
         };
         for item in items {
             match &item.kind {
-                Shape::Scalar(Value::String(name)) => {
-                    let input = self.input(item.location, name, &[]);
+                // `no` is a name too.
+                Shape::Scalar(Value::String(_) | Value::Bool(_)) => {
+                    let input = self.input(item.location, item.text().unwrap_or_default(), &[]);
                     add(self, item.location, input);
                 }
                 Shape::Map(entries) if names_itself(entries) => {
@@ -125,6 +126,18 @@ impl Reader<'_> {
                 _ => self.known(*location, key, &KEYS),
             }
         }
+        let value = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
+        if kind.map_or_else(|| mixed(&input.choices), |kind| kind == Kind::String) {
+            // As they are written: `007`, `1.10` and `no` are texts here.
+            if let (Some(default), Some(node)) = (&mut input.default, value("default")) {
+                as_written(default, node);
+            }
+            if let (Choices::Of(values), Some(nodes)) =
+                (&mut input.choices, value("enum").and_then(Node::items))
+            {
+                values.iter_mut().zip(nodes).for_each(|(value, node)| as_written(value, node));
+            }
+        }
         match (&input.default, required) {
             (None, Some(false)) => input.default = Some(Value::Null),
             (Some(Value::Null), Some(true)) => input.default = None,
@@ -161,6 +174,19 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+}
+
+/// Whether only texts can be all of these: `enum: [no, yes, maybe]`.
+fn mixed(choices: &Choices) -> bool {
+    let Choices::Of(values) = choices else { return false };
+    values.iter().any(Value::is_string) && !values.iter().all(Value::is_string)
+}
+
+/// Makes a scalar the text that it is written as.
+fn as_written(value: &mut Value, node: &Node) {
+    if let Some(text) = node.text() {
+        *value = text.into();
     }
 }
 

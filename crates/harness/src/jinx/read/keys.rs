@@ -31,14 +31,11 @@ impl Reader<'_> {
 
     /// A text; a number or boolean as it is written.
     pub(super) fn text(&mut self, node: &Node, key: &str) -> Option<String> {
-        match &node.kind {
-            Kind::Scalar(Value::String(text)) => Some(text.clone()),
-            Kind::Scalar(value @ (Value::Number(_) | Value::Bool(_))) => Some(value.to_string()),
-            _ => {
-                self.error(node.location, format!("`{key}` is a text, not {}", node.describe()));
-                None
-            }
+        let text = node.text().map(str::to_owned);
+        if text.is_none() {
+            self.error(node.location, format!("`{key}` is a text, not {}", node.describe()));
         }
+        text
     }
 
     pub(super) fn flag(&mut self, node: &Node, key: &str) -> Option<bool> {

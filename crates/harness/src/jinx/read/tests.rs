@@ -149,6 +149,17 @@ fn every_form_of_an_input() {
         "- name: query\n  description: What to find",
         json!({"query": [{"type": "string", "description": "What to find"}, null]}),
     );
+    // What is declared to be text is as it is written.
+    check(
+        "- {code: {type: string, default: 007}}\n- answer: {type: str, enum: [yes, no, 1.10], default: no}",
+        json!({"code": [{"type": "string", "default": "007"}, "007"],
+            "answer": [{"type": "string", "default": "no", "enum": ["yes", "no", "1.10"]}, "no"]}),
+    );
+    check(
+        "- {answer: {enum: [yes, no, maybe]}}\n- off",
+        json!({"answer": [{"type": "string", "enum": ["yes", "no", "maybe"]}, null], "off": [{"type": "string"}, null]}),
+    );
+    check("- zip: 01234", json!({"zip": [{"type": "string", "default": "01234"}, "01234"]}));
     check("- name: x", json!({"name": [{"type": "string", "default": "x"}, "x"]}));
     check(
         "  {a: {type: string, required: true}, b: 1}",

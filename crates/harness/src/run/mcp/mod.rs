@@ -237,8 +237,7 @@ fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Resu
         Question { npc: &npc.name, jinx: &jinx, arguments: &arguments, variables: &[], risk: None, about };
     let answer = session.ask(&question);
     if let Some(answer) = answer {
-        let remembered = session.permissions.remember(&permission::holder(team), &question.about, answer);
-        remembered.map_err(|error| error.to_string())?;
+        session.remember(&permission::holder(team), &question.about, answer);
     }
     match answer {
         Some(Answer::Yes | Answer::Session | Answer::Always) => Ok("an answer".to_owned()),

@@ -3,13 +3,16 @@
 //! This module owns what is peculiar about YAML: a first line `#!…`, and the words that PyYAML
 //! takes for booleans (`yes`, `off`).
 //! Of keys that occur twice the last one counts, as in PyYAML, with a warning.
+//! Where a text is wanted, a number or boolean counts as it is written: `007`, `1.10`, `no`.
 //! It must not know what the files mean.
+
+mod words;
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::{DuplicateKeyPolicy, Spanned};
+use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options, Spanned};
 
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
@@ -21,6 +24,10 @@ pub struct Node {
     pub location: Location,
     /// What.
     pub kind: Kind,
+    /// A number or boolean as it is written.
+    written: String,
+    /// First byte and number of bytes in the file, as long as that is being read.
+    span: (usize, usize),
 }
 
 /// What a node is.
@@ -52,33 +59,41 @@ impl Node {
     /// # Errors
     /// What is no YAML, with its location.
     pub fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Diagnostic> {
-        let options = serde_saphyr::options! {
-            duplicate_keys: DuplicateKeyPolicy::PassThrough,
-            with_snippet: false,
-        };
-        let mut node: Node = serde_saphyr::from_str_with_options(&source.text, options).map_err(|error| {
-            let location = error.location().map_or_else(Location::default, |location| location_of(&location));
-            let message = error.to_string();
-            // The location stands before the message already.
-            let message = message.split_once(": ").map_or(message.as_str(), |(before, rest)| {
-                if before.contains("line") { rest } else { &message }
-            });
-            source.error(location, message)
-        })?;
+        let mut options = options();
+        options.duplicate_keys = DuplicateKeyPolicy::PassThrough;
+        let mut node: Node = serde_saphyr::from_str_with_options(&source.text, options)
+            .map_err(|error| problem(source, &error))?;
         node.unify(source, diagnostics);
         Ok(node)
     }
 
-    /// Leaves the last of several entries with the same key.
+    /// A mapping without a file.
+    pub fn empty() -> Node {
+        Node {
+            location: Location::default(),
+            kind: Kind::Map(Vec::new()),
+            written: String::new(),
+            span: (0, 0),
+        }
+    }
+
+    /// Notes how numbers and booleans are written, and leaves the last of several entries with the
+    /// same key.
     fn unify(&mut self, source: &Source, diagnostics: &mut Vec<Diagnostic>) {
         match &mut self.kind {
-            Kind::Scalar(value) => {
+            Kind::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => {
+                let (first, length) = self.span;
+                let written = source.text.get(first..first.saturating_add(length)).unwrap_or_default().trim();
+                // With a tag or in quotes it is more than its text.
+                let plain = !written.is_empty() && !written.starts_with(['!', '&', '"', '\'']);
+                self.written = if plain { written.to_owned() } else { value.to_string() };
                 // The parser takes single letters for booleans too, which YAML files in the wild
                 // never mean.
-                if let (true, Some(letter)) = (value.is_boolean(), letter(source, self.location)) {
-                    *value = letter.into();
+                if value.is_boolean() && matches!(self.written.as_str(), "y" | "n" | "Y" | "N") {
+                    *value = self.written.as_str().into();
                 }
             }
+            Kind::Scalar(_) => {}
             Kind::List(items) => items.iter_mut().for_each(|item| item.unify(source, diagnostics)),
             Kind::Map(entries) => {
                 entries.iter_mut().for_each(|entry| entry.value.unify(source, diagnostics));
@@ -118,10 +133,11 @@ impl Node {
         self.entries()?.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// The text, if it is one.
+    /// The text, if it is one; a number or boolean as it is written.
     pub fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Scalar(Value::String(text)) => Some(text),
+            Kind::Scalar(Value::Bool(_) | Value::Number(_)) => Some(&self.written),
             _ => None,
         }
     }
@@ -169,12 +185,28 @@ impl Node {
     }
 }
 
-/// The word at a location, if it is a single letter.
-fn letter(source: &Source, location: Location) -> Option<String> {
-    let line = source.text.lines().nth(location.line.checked_sub(1)?)?;
-    let mut characters = line.chars().skip(location.column.checked_sub(1)?);
-    let letter = characters.next().filter(|letter| matches!(letter, 'y' | 'n' | 'Y' | 'N'))?;
-    characters.next().is_none_or(|next| !next.is_alphanumeric()).then(|| letter.to_string())
+/// How files are read.
+/// A number with zeros in front identifies something, and stays a text; so does what JSON has no
+/// number for.
+fn options() -> Options {
+    serde_saphyr::options! {
+        with_snippet: false,
+        leading_zero_numbers_as_strings: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+    }
+}
+
+/// Reads a file's text as a `T`.
+///
+/// # Errors
+/// What is no YAML or no `T`, with its location.
+pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
+    serde_saphyr::from_str_with_options(&source.text, options()).map_err(|error| problem(source, &error))
+}
+
+fn problem(source: &Source, error: &serde_saphyr::Error) -> Diagnostic {
+    let location = error.location().map_or_else(Location::default, |location| location_of(&location));
+    source.error(location, words::message(error))
 }
 
 fn location_of(location: &serde_saphyr::Location) -> Location {
@@ -184,8 +216,15 @@ fn location_of(location: &serde_saphyr::Location) -> Location {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Bare>::deserialize(deserializer)?;
-        Ok(Node { location: location_of(&referenced), kind: value.0 })
+        let Spanned { value, referenced, defined, .. } = Spanned::<Bare>::deserialize(deserializer)?;
+        let number = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
+        let span = number(defined.span().byte_offset()).zip(number(defined.span().byte_len()));
+        Ok(Node {
+            location: location_of(&referenced),
+            kind: value.0,
+            written: String::new(),
+            span: span.unwrap_or_default(),
+        })
     }
 }
 
@@ -303,5 +342,108 @@ mod tests {
             error.unwrap_err().to_string(),
             "a.npc:2:2: error: illegal placement of ':' indicator at line 2, column 2"
         );
+    }
+
+    #[test]
+    fn a_text_is_as_it_is_written() {
+        let check = |written: &str| {
+            let (node, diagnostics) =
+                parse(&format!("\u{feff}é: 'ü'\na: {written} # why\nb: [&n {written}, *n]\n"));
+            let node = node.unwrap();
+            let texts = ["/a", "/b/0", "/b/1"].map(|pointer| node.at(pointer).text());
+            assert_eq!((texts, diagnostics), ([Some(written); 3], Vec::new()));
+        };
+        for written in [
+            "007",
+            "7",
+            "7.0",
+            "1.10",
+            "1e3",
+            "0x10",
+            "0o17",
+            "0b1",
+            "1_000",
+            "-0",
+            "+5",
+            ".5",
+            "12:30",
+            "2026-01-31",
+            "2026-01-31T12:30:00Z",
+            "no",
+            "On",
+            "TRUE",
+            "y",
+            "N",
+            ".nan",
+            "-.inf",
+        ] {
+            check(written);
+        }
+        let text = |text: &str| parse(text).0.unwrap().get("a").and_then(Node::text).map(str::to_owned);
+        assert_eq!(text("a: !!int 7"), Some("7".to_owned()));
+        assert_eq!(text("a: \"7\""), Some("7".to_owned()));
+        assert_eq!(text("a: ~"), None);
+        assert_eq!(text("a: [1]"), None);
+        // What reads numbers has them as before, and identifiers are none.
+        let value = |text: &str| parse(text).0.unwrap().at("/a").value();
+        assert_eq!(value("a: 1_000"), serde_json::json!(1000));
+        assert_eq!(value("a: 0x10"), serde_json::json!(16));
+        assert_eq!(value("a: 0.50"), serde_json::json!(0.5));
+        assert_eq!(value("a: 007"), serde_json::json!("007"));
+        assert_eq!(value("a: .inf"), serde_json::json!(".inf"));
+    }
+
+    #[test]
+    fn problems_are_told_in_words_of_the_file() {
+        #[derive(Debug, serde::Deserialize)]
+        #[serde(deny_unknown_fields)]
+        #[expect(dead_code, reason = "only how it fails matters")]
+        struct Thing {
+            name: String,
+            #[serde(default)]
+            count: Option<std::num::NonZeroU32>,
+            #[serde(default)]
+            size: u64,
+            #[serde(default)]
+            share: f32,
+            #[serde(default)]
+            on: bool,
+            #[serde(default)]
+            list: Vec<String>,
+            #[serde(default)]
+            level: Option<crate::types::Effect>,
+        }
+        let check = |text: &str, expected: &str| {
+            let source = Source { path: "a.yaml".into(), text: text.to_owned() };
+            let message = read::<Thing>(&source).unwrap_err().to_string();
+            assert_eq!(message, format!("a.yaml:{expected}"), "{text}");
+        };
+        check(
+            "name: a\n---\nname: b\n",
+            "2:1: error: a second YAML document begins here, but a file is one: leave out the line `---`, or put it into a file of its own",
+        );
+        check("{}", "1:1: error: the key `name` is missing");
+        check(
+            "name: a\nnmae: b",
+            "2:1: error: unknown key `nmae`, did you mean `name`? (known: name, count, size, share, on, list, level)",
+        );
+        check("name: a\ncount: 0", "2:8: error: this must be a whole number above 0, not `0`");
+        check("name: a\nsize: -1", "2:7: error: this must be a whole number, 0 or more");
+        check("name: a\nsize: x", "2:7: error: this must be a whole number, 0 or more");
+        check("name: a\nshare: much", "2:8: error: this must be a number");
+        check("name: a\non: maybe", "2:5: error: this must be true or false");
+        check("name: a\nlist: 3", "2:7: error: this must be a list");
+        check("name: [a]", "1:7: error: this must be a text");
+        check("name: ~", "1:7: error: this must be a text, not nothing");
+        check("name: a\nname: b", "2:1: error: the key `name` occurs twice: leave one out");
+        check("- a", "1:1: error: this must be a mapping");
+        check(
+            "name: *a",
+            "1:7: error: this alias has no anchor: what `*name` repeats is marked `&name` before it",
+        );
+        let deep = format!("name: {}", "[".repeat(100_000));
+        let source = Source { path: "a.yaml".into(), text: deep };
+        let message = read::<Thing>(&source).unwrap_err().message;
+        assert!(!message.contains("limit") && !message.contains("budget"), "{message}");
     }
 }
