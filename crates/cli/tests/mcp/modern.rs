@@ -50,7 +50,7 @@ fn mcp_client_versions_are_agreed_on() {
 }
 
 #[test]
-fn mcp_client_results_that_are_put_off() {
+fn mcp_client_results_that_are_postponed() {
     assert_eq!(result("later"), r#"{"ok":true,"output":"later: hi"}"#);
     let failed = |odd: &str, error: &str| {
         assert_eq!(result(odd), format!(r#"{{"ok":false,"exit":null,"error":{}}}"#, json!(error)));
@@ -59,7 +59,7 @@ fn mcp_client_results_that_are_put_off() {
         "asks",
         "it asks for more before it goes on, and nobody answers that here: elicitation/create (Your name?)",
     );
-    failed("never", "it has put off its result 8 times");
+    failed("never", "it has postponed its result 8 times");
     failed("strange", "its result is of the unknown type \"task\"");
 }
 

@@ -21,7 +21,7 @@ use crate::types::ToolResult;
 const START: Duration = Duration::from_secs(30);
 /// Most pages of a list.
 const PAGES: usize = 64;
-/// How often a server may put off the result of a call.
+/// How often a server may postpone the result of a call.
 const ROUNDS: usize = 8;
 
 /// A server that was started.
@@ -274,7 +274,7 @@ impl Client {
         handshake(&self.link, None, limit, stopped).map(drop)
     }
 
-    /// The whole result of a request, which a modern server may put off.
+    /// The whole result of a request, which a modern server may postpone.
     fn result(
         &self,
         method: &'static str,
@@ -306,7 +306,7 @@ impl Client {
                 }
             }
         }
-        Err(Failure::Broken(format!("it has put off its result {ROUNDS} times")))
+        Err(Failure::Broken(format!("it has postponed its result {ROUNDS} times")))
     }
 
     /// Says so if that may be why.
