@@ -420,7 +420,7 @@ mod tests {
         };
         check(
             "name: a\n---\nname: b\n",
-            "2:1: error: a second YAML document begins here, but a file is one: leave out the line `---`, or put it into a file of its own",
+            "3:1: error: a second YAML document begins here, but a file is one: leave out the line `---` before it, or put it into a file of its own",
         );
         check("{}", "1:1: error: the key `name` is missing");
         check(
