@@ -83,10 +83,10 @@ impl Node {
         match &mut self.kind {
             Kind::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => {
                 let (first, length) = self.span;
-                let written = source.text.get(first..first.saturating_add(length)).unwrap_or_default().trim();
-                // With a tag or in quotes it is more than its text.
-                let plain = !written.is_empty() && !written.starts_with(['!', '&', '"', '\'']);
-                self.written = if plain { written.to_owned() } else { value.to_string() };
+                let written = source.text.get(first..first.saturating_add(length)).unwrap_or_default();
+                // A tag or an anchor may stand before it, and quotes around what has a tag.
+                let written = written.split_whitespace().last().unwrap_or_default().trim_matches(['"', '\'']);
+                self.written = if written.is_empty() { value.to_string() } else { written.to_owned() };
                 // The parser takes single letters for booleans too, which YAML files in the wild
                 // never mean.
                 if value.is_boolean() && matches!(self.written.as_str(), "y" | "n" | "Y" | "N") {
