@@ -338,10 +338,7 @@ mod tests {
         assert_eq!(node.at("/b/0/a").location, Location { line: 4, column: 8 });
         assert_eq!(node.at("/b/7/a").location, node.at("/b").location);
         let (error, _) = parse("a: [1\nb: 2\n");
-        assert_eq!(
-            error.unwrap_err().to_string(),
-            "a.npc:2:2: error: illegal placement of ':' indicator at line 2, column 2"
-        );
+        assert_eq!(error.unwrap_err().to_string(), "a.npc:2:2: error: illegal placement of ':' indicator");
     }
 
     #[test]
