@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use alara_harness::error::chain;
 use alara_harness::jinx;
-use alara_harness::source::Source;
+use alara_harness::source::{self, Source};
 use alara_harness::{Diagnostic, Jinx, Location, Severity, Team, yaml};
 
 use crate::suite::{find, is_yaml};
@@ -58,7 +58,7 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
     }
     let (mut problems, mut jinxes, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for path in files {
-        let source = match std::fs::read_to_string(&path) {
+        let source = match source::read(&path) {
             Ok(text) => Source { path, text },
             Err(source) => {
                 problems.push(at(&path, Location::default(), &chain(&source)));
@@ -158,8 +158,7 @@ fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic
 /// # Errors
 /// The file can't be read.
 pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let text = source::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let source = Source { path: path.to_owned(), text };
     let mut sweep: Sweep = match yaml::read(&source) {
         Ok(sweep) => sweep,

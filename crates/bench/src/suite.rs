@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use alara_harness::jinx;
-use alara_harness::source::Source;
+use alara_harness::source::{self, Source};
 use alara_harness::{Diagnostic, Jinx, Team, yaml};
 use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
@@ -68,7 +68,7 @@ impl Suite {
         } else {
             return Err(Error::NotASuite { path: path.to_owned() });
         }
-        let sources = files.into_iter().map(|path| match std::fs::read_to_string(&path) {
+        let sources = files.into_iter().map(|path| match source::read(&path) {
             Ok(text) => Ok(Source { path, text }),
             Err(source) => Err(Error::Read { path, source }),
         });

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use alara_harness::calls::Calls;
-use alara_harness::source::Source;
+use alara_harness::source::{self, Source};
 use alara_harness::yaml;
 use serde::Deserialize;
 
@@ -84,8 +84,7 @@ impl Sweep {
     /// # Errors
     /// It can't be read, has unknown keys, names something twice, or a condition without a name.
     pub fn load(path: &Path) -> Result<Self, Error> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let text = source::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let source = Source { path: path.to_owned(), text };
         let mut sweep: Sweep = yaml::read(&source).map_err(|wrong| Error::Yaml(wrong.plain()))?;
         sweep.check().map_err(|wrong| Error::Sweep { path: path.to_owned(), problem: wrong.message })?;

@@ -67,6 +67,11 @@ fn every_problem_with_its_place() {
     let (code, text) = check(team.path(), &["jinxes/own.jinx"]);
     assert_eq!((code, text.as_str()), (0, "no problems\n"));
     assert_eq!(check(team.path(), &["none.jinx"]).0, 2);
+    // Other files of a team are parts of it, and a folder that is no team is told from none.
+    let (code, text) = check(team.path(), &["team.ctx"]);
+    assert_eq!((code, text.lines().count()), (0, 2), "{text}");
+    let (code, text) = check(team.path(), &["jinxes"]);
+    assert!(code == 2 && text.contains("there is no team in jinxes: a team is a directory"), "{text}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A text file, and diagnostics about it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -7,6 +8,22 @@ use crate::types::{Diagnostic, Location, Severity};
 
 /// What editors of Windows write at the head of a text in UTF-8.
 const MARK: char = '\u{feff}';
+
+/// The text of a file.
+///
+/// # Errors
+/// It can't be read, or is no UTF-8.
+pub fn read(path: &Path) -> io::Result<String> {
+    std::fs::read_to_string(path).map_err(no_text)
+}
+
+/// An error of reading a text, in words of the file.
+pub(crate) fn no_text(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::InvalidData => io::Error::new(error.kind(), "it is no UTF-8 text: save it as one"),
+        _ => error,
+    }
+}
 
 /// A text file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,8 +46,7 @@ impl Source {
     /// # Errors
     /// It can't be read, or is no text.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path);
-        let text = text.map_err(|source| Error::Read { path: path.to_owned(), source })?;
+        let text = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         Ok(Source::new(path.to_owned(), text))
     }
 
@@ -48,5 +64,20 @@ impl Source {
     /// Something that can't be used.
     pub fn error(&self, location: Location, message: impl Into<String>) -> Diagnostic {
         Diagnostic { severity: Severity::Error, ..self.warning(location, message) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_encodings_are_told_in_our_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.jinx");
+        std::fs::write(&path, b"caf\xe9").unwrap();
+        let error = Source::from_file(&path).unwrap_err();
+        let told = crate::error::chain(&error);
+        assert!(told.ends_with("a.jinx: it is no UTF-8 text: save it as one"), "{told}");
     }
 }

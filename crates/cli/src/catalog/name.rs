@@ -39,6 +39,7 @@ impl FromStr for HubName {
     fn from_str(text: &str) -> Result<HubName> {
         let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, rest)| (Some(s), rest));
         let rest = if scheme.is_none() { rest.strip_prefix("hf:").unwrap_or(rest) } else { rest };
+        ensure!(!rest.trim().is_empty(), "the name is empty: `alara models list` tells those of the catalog");
         ensure!(matches!(scheme, None | Some("https" | "hf")), "can't download from {text}");
         let hosts = ["huggingface.co/", "hf.co/", "www.huggingface.co/"];
         let stripped = hosts.iter().find_map(|host| rest.strip_prefix(host));

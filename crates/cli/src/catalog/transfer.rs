@@ -313,7 +313,8 @@ impl From<HubError> for Trouble {
 }
 
 fn passing(error: &ureq::Error) -> Trouble {
-    Trouble::Passing { reason: error.to_string(), wait: None }
+    let text = error.to_string();
+    Trouble::Passing { reason: text.strip_prefix("io: ").unwrap_or(&text).to_owned(), wait: None }
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

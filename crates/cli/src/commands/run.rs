@@ -32,8 +32,8 @@ const SCHEMA_HINT: &str =
 /// The answer goes to stdout, progress to stderr.
 /// What comes through standard input, by a pipe or from a file, is a part of the task.
 /// Before anything that lies in the work directory is removed, overwritten or moved, you are asked.
-/// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks
-/// something, 130: interrupted.
+/// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks something, 130:
+/// interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     /// The task, in plain words, in which - stands for standard input; or a .jinx or SKILL.md file

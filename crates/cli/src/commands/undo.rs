@@ -20,8 +20,7 @@ use crate::{state, ui};
 /// Without layers over the work directory (see `doctor`), and with `--yes` or where nothing lay in
 /// it, that holds for directories of at most 20000 files.
 /// Not kept is what MCP servers and jinxes that you start yourself change.
-/// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks
-/// something.
+/// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks something.
 #[derive(clap::Args)]
 pub struct Args {
     /// A session of the list, or how its name begins [default: the latest of which something is

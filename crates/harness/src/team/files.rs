@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::skill;
-use crate::source::Source;
+use crate::source::{Source, no_text};
 use crate::types::{Diagnostic, Location, Severity};
 
 /// Folders of a team in which no sub-team is looked for.
@@ -79,7 +79,7 @@ impl File {
         }
         let mut text = String::new();
         let mut file = std::fs::File::open(&path).map_err(message)?.take(FILE_BYTES + 1);
-        file.read_to_string(&mut text).map_err(message)?;
+        file.read_to_string(&mut text).map_err(no_text).map_err(message)?;
         match text.len() as u64 > FILE_BYTES {
             true => Err(format!("it has more than {FILE_BYTES} bytes")),
             false => Ok(text),

@@ -73,6 +73,10 @@ impl Search {
         if is_built_in {
             return stock(name);
         }
+        // Then the directory was meant, and what it lacks is told.
+        if let Some(path) = self.here(name).into_iter().find(|path| path.is_dir()) {
+            return load(&path);
+        }
         let known = self.names();
         Err(Error::unknown("team", name, known.iter().map(String::as_str)))
     }

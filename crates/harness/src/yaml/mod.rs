@@ -83,10 +83,10 @@ impl Node {
         match &mut self.kind {
             Kind::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => {
                 let (first, length) = self.span;
-                let written = source.text.get(first..first.saturating_add(length)).unwrap_or_default().trim();
-                // With a tag or in quotes it is more than its text.
-                let plain = !written.is_empty() && !written.starts_with(['!', '&', '"', '\'']);
-                self.written = if plain { written.to_owned() } else { value.to_string() };
+                let written = source.text.get(first..first.saturating_add(length)).unwrap_or_default();
+                // A tag or an anchor may stand before it, and quotes around what has a tag.
+                let written = written.split_whitespace().last().unwrap_or_default().trim_matches(['"', '\'']);
+                self.written = if written.is_empty() { value.to_string() } else { written.to_owned() };
                 // The parser takes single letters for booleans too, which YAML files in the wild
                 // never mean.
                 if value.is_boolean() && matches!(self.written.as_str(), "y" | "n" | "Y" | "N") {
@@ -338,10 +338,7 @@ mod tests {
         assert_eq!(node.at("/b/0/a").location, Location { line: 4, column: 8 });
         assert_eq!(node.at("/b/7/a").location, node.at("/b").location);
         let (error, _) = parse("a: [1\nb: 2\n");
-        assert_eq!(
-            error.unwrap_err().to_string(),
-            "a.npc:2:2: error: illegal placement of ':' indicator at line 2, column 2"
-        );
+        assert_eq!(error.unwrap_err().to_string(), "a.npc:2:2: error: illegal placement of ':' indicator");
     }
 
     #[test]
@@ -420,7 +417,7 @@ mod tests {
         };
         check(
             "name: a\n---\nname: b\n",
-            "2:1: error: a second YAML document begins here, but a file is one: leave out the line `---`, or put it into a file of its own",
+            "3:1: error: a second YAML document begins here, but a file is one: leave out the line `---` before it, or put it into a file of its own",
         );
         check("{}", "1:1: error: the key `name` is missing");
         check(

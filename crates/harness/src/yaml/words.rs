@@ -9,7 +9,7 @@ pub(super) fn message(error: &Error) -> String {
     match error.without_snippet() {
         Error::AliasError { error, .. } => message(error),
         Error::MultipleDocuments { .. } => {
-            "a second YAML document begins here, but a file is one: leave out the line `---`, or put it into a file of its own".to_owned()
+            "a second YAML document begins here, but a file is one: leave out the line `---` before it, or put it into a file of its own".to_owned()
         }
         Error::UnknownAnchor { .. } => {
             "this alias has no anchor: what `*name` repeats is marked `&name` before it".to_owned()

@@ -39,8 +39,8 @@ use plan::Job;
 /// After each attempt its verification decides; its output is the feedback for the next attempt.
 /// A sweep (a .bench file, or several --trials) writes one run file for each model, condition and
 /// trial.
-/// Exit code 0: the run came to its end, however much was solved, 2: wrong usage, or the machine lacks
-/// something, 130: interrupted.
+/// Exit code 0: the run came to its end, however much was solved, 2: wrong usage, or the machine
+/// lacks something, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite

@@ -22,8 +22,7 @@ use crate::{agent, traces, ui};
 /// Results of tools are taken from the trace too, but for those in which a conversation was held;
 /// with --run everything runs.
 /// Times are not compared.
-/// Exit code 0: the same, 1: it differs, 2: wrong usage, or the machine lacks
-/// something.
+/// Exit code 0: the same, 1: it differs, 2: wrong usage, or the machine lacks something.
 #[derive(clap::Args)]
 pub struct Args {
     /// An id of `alara trace list`, a part of one, or a file [default: the latest run]

@@ -127,7 +127,8 @@ impl Client {
     /// What a connection that fails means.
     pub(super) fn trouble(&self, error: ureq::Error) -> Trouble {
         let url = self.url();
-        let reason = self.shown(&error.to_string());
+        let text = error.to_string();
+        let reason = self.shown(text.strip_prefix("io: ").unwrap_or(&text));
         match error {
             ureq::Error::Timeout(Timeout::RecvResponse | Timeout::PerRead) => {
                 Trouble::Final(EndpointError::Silent { url, seconds: self.options.first_byte.as_secs() })
