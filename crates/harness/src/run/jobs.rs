@@ -129,7 +129,7 @@ impl Jobs {
         if let Some(error) = job.job.failure(&output) {
             return Err(error);
         }
-        let result = job.result(output, dropped_bytes);
+        let result = job.result(&output, dropped_bytes);
         let Some(ended) = job.job.ended(Duration::ZERO) else {
             let note = format!("it goes on in the background as job {}", job.number);
             return Ok(ToolResult { note, ..result });
@@ -181,7 +181,7 @@ impl Jobs {
         }
         let (output, dropped_bytes) = job.job.read();
         let undone = if job.runs() { job.take(session)? } else { job.close(session)? };
-        let result = job.result(output, dropped_bytes);
+        let result = job.result(&output, dropped_bytes);
         Ok(match undone {
             Some(error) => ToolResult { ok: false, error, exit: None, ..result },
             None => result,
@@ -251,7 +251,7 @@ impl Job {
     }
 
     /// What a caller gets to know of it.
-    fn result(&self, output: String, dropped_bytes: u64) -> ToolResult {
+    fn result(&self, output: &str, dropped_bytes: u64) -> ToolResult {
         let note = format!("job {} {}", self.number, self.state());
         let output = output.trim_end_matches(['\n', '\r']).to_owned();
         ToolResult { note, dropped_bytes, ..ToolResult::succeeded(output) }
