@@ -131,7 +131,10 @@ impl Jobs {
         }
         let result = job.result(&output, dropped_bytes);
         let Some(ended) = job.job.ended(Duration::ZERO) else {
-            let note = format!("it goes on in the background as job {}", job.number);
+            let mut note = format!("it goes on in the background as job {}", job.number);
+            if !session.sandbox.reaches_jobs() {
+                note += "; no other program can speak with it: this machine has no network namespaces";
+            }
             return Ok(ToolResult { note, ..result });
         };
         let undone = job.close(session)?;
