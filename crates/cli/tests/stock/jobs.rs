@@ -140,14 +140,13 @@ fn a_job_that_writes_a_hook_is_stopped_and_nothing_of_it_stays() {
     ]);
     dir.write("work/page", "mine");
     let output = dir.task().output().unwrap();
-    let shown = text(&output.stderr);
-    assert!(
-        shown.contains("ended, and no file was changed: it creates .git/hooks/post-commit, which git obeys"),
-        "{shown}"
-    );
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     assert!(!dir.path("work/.git").exists() && !dir.path("work/fine").exists());
-    let listed = dir.trace().into_iter().rev().find(|record| record["record"] == "tool_result").unwrap();
-    let listed = listed["text"].as_str().unwrap().to_owned();
+    let results = dir.trace().into_iter().filter(|record| record["record"] == "tool_result");
+    let read: Vec<String> = results.map(|record| record["text"].as_str().unwrap().to_owned()).collect();
+    let why = "ended, and no file was changed: it creates .git/hooks/post-commit, which git obeys";
+    assert!(read[0].contains("done") && read[1].contains(why), "{read:?}");
+    let listed = &read[2];
     assert!(listed.contains("1  has ended (ended when asked to): shell mkdir -p .git/hooks"), "{listed}");
 }
 

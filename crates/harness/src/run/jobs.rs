@@ -132,9 +132,12 @@ impl Jobs {
         if let Some(error) = job.job.failure(&output) {
             return Err(error);
         }
-        let result = job.result(output, dropped_bytes);
+        let result = job.result(&output, dropped_bytes);
         let Some(ended) = job.job.ended(Duration::ZERO) else {
-            let note = format!("it goes on in the background as job {}", job.number);
+            let mut note = format!("it goes on in the background as job {}", job.number);
+            if !session.sandbox.reaches_jobs() {
+                note += "; no other program can speak with it: this machine has no network namespaces";
+            }
             return Ok(ToolResult { note, ..result });
         };
         let undone = job.close(session)?;
@@ -184,7 +187,7 @@ impl Jobs {
         }
         let (output, dropped_bytes) = job.job.read();
         let undone = if job.runs() { job.take(session)? } else { job.close(session)? };
-        let result = job.result(output, dropped_bytes);
+        let result = job.result(&output, dropped_bytes);
         Ok(match undone {
             Some(error) => ToolResult { ok: false, error, exit: None, ..result },
             None => result,
@@ -254,7 +257,7 @@ impl Job {
     }
 
     /// What a caller gets to know of it.
-    fn result(&self, output: String, dropped_bytes: u64) -> ToolResult {
+    fn result(&self, output: &str, dropped_bytes: u64) -> ToolResult {
         let note = format!("job {} {}", self.number, self.state());
         let output = output.trim_end_matches(['\n', '\r']).to_owned();
         ToolResult { note, dropped_bytes, ..ToolResult::succeeded(output) }

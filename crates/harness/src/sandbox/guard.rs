@@ -214,6 +214,12 @@ impl Sandbox {
         begin(over, before).map(Some)
     }
 
+    /// Whether programs reach the servers that jobs are.
+    pub fn reaches_jobs(&self) -> bool {
+        // Without isolation they share the machine's own network.
+        !self.launched() || super::enforced().network
+    }
+
     #[cfg(target_os = "linux")]
     fn share_network(&self) -> Result<(), Error> {
         if self.loopback.get().is_none() {

@@ -1,7 +1,8 @@
 //! What isolates a program: namespaces, limits, Landlock.
 //! Called by the launcher's process on itself only.
 
-use std::path::Path;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, LandlockStatus, PathBeneath, PathFd, RestrictionStatus, Ruleset,
@@ -35,10 +36,13 @@ pub fn unshare(plan: &Plan) -> nix::Result<()> {
     flags.set(CloneFlags::CLONE_NEWNS, layers.mounts);
     flags.set(CloneFlags::CLONE_NEWNET, layers.network && !plan.has_sockets());
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
-    if let Some([user, network]) = &plan.loopback {
-        // In this order: the user namespace gives the right to the other.
-        enter(user, CloneFlags::CLONE_NEWUSER)?;
-        enter(network, CloneFlags::CLONE_NEWNET)?;
+    if let Some(paths) = &plan.loopback {
+        let open = |path: &PathBuf| File::open(path).map_err(|error| mounts::number(&error));
+        // Both are opened first: from within the one, the parent that holds the other can't be
+        // seen.
+        let (user, network) = (open(&paths[0])?, open(&paths[1])?);
+        nix::sched::setns(user, CloneFlags::CLONE_NEWUSER)?;
+        nix::sched::setns(network, CloneFlags::CLONE_NEWNET)?;
     }
     // Where nothing can be had, even asking for nothing may be refused.
     if !flags.is_empty() {
@@ -48,10 +52,6 @@ pub fn unshare(plan: &Plan) -> nix::Result<()> {
         map_ids((0, user), (0, group))?;
     }
     Ok(())
-}
-
-fn enter(namespace: &Path, kind: CloneFlags) -> nix::Result<()> {
-    nix::sched::setns(std::fs::File::open(namespace).map_err(|error| mounts::number(&error))?, kind)
 }
 
 /// Enters a user namespace, and in it a network namespace whose only interface is the loopback.

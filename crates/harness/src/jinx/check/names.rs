@@ -216,7 +216,7 @@ pub fn texts(step: &Step) -> Vec<Text<'_>> {
             texts.extend(background.iter().map(|expression| Text::Expression(expression)));
         }
         Action::Jobs { jobs, job } => {
-            [Some(jobs), job.as_ref()].into_iter().flatten().for_each(|value| add(value, &mut texts))
+            std::iter::once(jobs).chain(job).for_each(|value| add(value, &mut texts));
         }
         Action::Python { code } => texts.push(Text::Code(Language::Python, code)),
         Action::Text { text } => add(text, &mut texts),

@@ -84,7 +84,7 @@ impl<'a> Work<'a> {
                 let action = JobAction::named(&name)
                     .ok_or_else(|| format!("`jobs` is `list`, `read` or `end`, not `{name}`"))?;
                 let given = job.as_ref().map(|job| fill(job, scope)).transpose()?;
-                Work::Jobs { action, job: given.map(number).transpose()?.flatten() }
+                Work::Jobs { action, job: given.as_ref().map(number).transpose()?.flatten() }
             }
             _ => return Ok(None),
         }))
@@ -160,8 +160,8 @@ fn model(spec: &ModelSpec, caller: &Caller) -> Option<String> {
 }
 
 /// The number of a job; nothing for the latest.
-fn number(value: Value) -> Result<Option<usize>, String> {
-    let number = match &value {
+fn number(value: &Value) -> Result<Option<usize>, String> {
+    let number = match value {
         Value::Null => return Ok(None),
         Value::String(text) => text.parse().ok(),
         other => other.as_u64().and_then(|number| usize::try_from(number).ok()),
