@@ -159,7 +159,7 @@ fn a_foreign_team_is_told_as_it_runs() {
         let result = tried(&setup, path, &json!({}));
         if name == "shelf" {
             // It passes on why the other can't run.
-            assert!(!result.ok && result.error.contains("woodshop_that_is_nowhere"), "{result:?}");
+            assert!(!result.ok && result.complaint().contains("woodshop_that_is_nowhere"), "{result:?}");
         } else {
             hold(name, verdict, &result);
         }
@@ -248,7 +248,10 @@ fn npcsh_s_team() {
         "edit_file" => json!({"file_path": "notes.txt", "edit_instructions": "shout"}),
         "load_file" => json!({"file_path": "notes.txt"}),
         "benchmark" => json!({"model": "m", "provider": "p"}),
-        "skill" => json!({"sections": "{\"a\": \"b\"}", "section": "a"}),
+        "skill" => {
+            let none = json!("[]");
+            json!({"sections": "{\"a\": \"b\"}", "section": "a", "scripts_json": none, "references_json": none, "assets_json": none})
+        }
         _ => json!({}),
     };
     let mut rows = Vec::new();

@@ -328,7 +328,8 @@ fn read_jinx(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx>
     }
     let folder = Folder::root(source.path.parent().unwrap_or(Path::new(".")).to_owned());
     let files = files::jinxes(&folder, diagnostics);
-    let beside = files.into_iter().find(|file| file.is_skill()).map(|file| file.beside).unwrap_or_default();
+    let beside =
+        files.into_iter().find(files::JinxFile::is_skill).map(|file| file.beside).unwrap_or_default();
     skill::read(source, &folder.name(), beside, diagnostics)
 }
 
