@@ -198,7 +198,8 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
         let replayed = dir.alara(&["trace", "replay", "trace.jsonl"]).output().unwrap();
         assert!(text(&replayed.stdout).contains("the same: "), "{replayed:?}");
     }
-    assert!(!dir.path("state/alara/undo").exists());
+    let undo = dir.alara(&["undo", "--list"]).output().unwrap();
+    assert_eq!(text(&undo.stderr), "no session has changed anything\n");
 }
 
 /// Every file of the work directory with its content.
