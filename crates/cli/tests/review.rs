@@ -191,14 +191,15 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
         for not_made in [0, 1, 4] {
             assert_eq!((&results[not_made]["ok"], &results[not_made]["output"]), (&json!(true), &json!(dry)));
         }
-        assert_eq!(results[2]["output"], "one\ntwo\nthree\n");
+        assert_eq!(results[2]["output"], "one\ntwo\nthree");
         assert_eq!((&results[3]["ok"], &results[3]["output"]), (&json!(false), &json!("one\ntwo\nthree")));
         assert!(results[5]["error"].as_str().unwrap().contains("is not permitted by permissions.yaml:1"));
         assert_eq!(dir.trace()[0]["dry_run"], true);
         let replayed = dir.alara(&["trace", "replay", "trace.jsonl"]).output().unwrap();
         assert!(text(&replayed.stdout).contains("the same: "), "{replayed:?}");
     }
-    assert!(!dir.path("state/alara/undo").exists());
+    let undo = dir.alara(&["undo", "--list"]).output().unwrap();
+    assert_eq!(text(&undo.stderr), "no session has changed anything\n");
 }
 
 /// Every file of the work directory with its content.

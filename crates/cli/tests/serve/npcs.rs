@@ -182,3 +182,22 @@ fn serve_tells_what_an_agent_could_not_do() {
     // A status that no client takes as a reason to have the work done again.
     assert_eq!((status, &body["error"]["code"]), (422, &json!("repetition")), "{body}");
 }
+
+#[test]
+fn context_files_are_read_and_hooks_run_for_npcs_of_a_server() {
+    let read = |arguments: &[&str]| {
+        let dir = TestDir::npc_team(&json!([{"text": "Hello."}]));
+        dir.write("work/AGENTS.md", "Use tabs.\n");
+        dir.write("team/house.ctx", "name: house\nforenpc: corca\nhooks: {start: recall, end: recall}\n");
+        let served = dir.serve(arguments);
+        assert_eq!(message(&served.answer(json!({"model": "sage"})))["content"], "Hello.");
+        let traces = served.dir.traces();
+        let places: Vec<&str> =
+            ["start.recall", "end.recall"].into_iter().filter(|place| traces[0].contains(place)).collect();
+        assert_eq!(places, ["start.recall", "end.recall"]);
+        traces[0].contains("Use tabs.")
+    };
+    assert!(read(&["--context-files"]));
+    // Only where they were asked for.
+    assert!(!read(&[]));
+}

@@ -220,7 +220,7 @@ mod tests {
         let policy = Policy { isolation: Isolation::Off, guard: true, review: true, ..Policy::default() };
         let sandbox = Sandbox::new(work.path(), policy).unwrap();
         let team = Team::stock("alara").unwrap();
-        let replies = calls.iter().map(|(name, arguments)| Reply::call(*name, arguments.clone()));
+        let replies = calls.iter().map(|(name, arguments)| Reply::call(name, arguments.clone()));
         let script = Scripted::new(replies.chain([Reply::text("Done.")]).collect::<Vec<_>>());
         let source = Single(&script);
         let shown = Mutex::new(Vec::new());

@@ -375,7 +375,7 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
             }
             Record::ToolCall { .. } => run.calls += 1,
             Record::End { outcome } if line.entry.is_the_users() => {
-                outcome.tag().clone_into(&mut run.outcome)
+                outcome.tag().clone_into(&mut run.outcome);
             }
             _ => {}
         }
