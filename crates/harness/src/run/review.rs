@@ -48,7 +48,9 @@ pub fn plan(
 ) -> Result<Result<Planned, ToolResult>, Error> {
     let (session, note) = (caller.session, String::new());
     let unwatched = jinx.remote.is_some() || !is_watched(session.sandbox);
-    if !may_change(jinx, unwatched) {
+    // What a server says of its tool is only its word.
+    let trusted = jinx.remote.is_none() || !session.dry_run;
+    if trusted && !may_change(jinx, unwatched) {
         return Ok(Ok(Planned { arguments, note }));
     }
     if session.dry_run {
