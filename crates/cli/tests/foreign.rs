@@ -227,7 +227,7 @@ fn npcsh_s_team() {
     let commit = "git -c user.name=a -c user.email=a@b commit -qm";
     let command = format!(
         "git init -q . && echo one > notes.txt && git add . && {commit} one && echo two > notes.txt && {commit} two -a \
-         && printf 'file_patterns:\\n- pattern: \"*.txt\"\\n' > team.ctx"
+         && echo 'name: bench' > team.ctx"
     );
     let model = Scripted::default();
     let source = Single(&model);
