@@ -313,7 +313,7 @@ mod tests {
             "suit: suite\n",
             &["x.bench:1:1: error: unknown key `suit`, did you mean `suite`? (known: suite, models"],
         );
-        check("trials: 0\n", &["x.bench:1:9: error: this must be a whole number above 0, not `0`"]);
+        check("trials: 0\n", &["x.bench:1:1: error: this must be a whole number above 0, not `0`"]);
         check(
             "suite: suite\ncategories: [a, git]\ntasks:\n- a-1\n- a-2\n",
             &[

@@ -53,16 +53,18 @@ fn a_full_disk_under_home_stops_no_run() {
         {"text": "Done."},
     ]);
     std::fs::write(work.path().join("script.json"), script.to_string()).unwrap();
-    let run = ["run", "-m", "script:script.json", "-t", "alara", "Write a.txt"];
+    // Where something is mounted below it, nothing of a directory is changed unasked.
+    std::fs::create_dir(work.path().join("place")).unwrap();
+    let run = ["run", "-m", "script:script.json", "-t", "alara", "--workdir", "place", "Write a.txt"];
     let Some(output) = alara(work.path(), "true", &run) else { return };
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "Done.\n"), "{output:?}");
-    assert!(work.path().join("a.txt").exists());
+    assert!(work.path().join("place/a.txt").exists());
     let told = text(&output.stderr);
     assert_eq!(told.matches("the trace ends here, but the work goes on").count(), 1, "{told}");
     assert!(told.contains("No space left on device"), "{told}");
 
     // A trace that was asked for is another matter, and no wrong usage.
-    let run = [&run[..5], &["--trace", "full/t.jsonl", "Write a.txt"]].concat();
+    let run = [&run[..7], &["--trace", "full/t.jsonl", "Write a.txt"]].concat();
     let output = alara(work.path(), "true", &run).unwrap();
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{output:?}");

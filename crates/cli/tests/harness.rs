@@ -67,7 +67,7 @@ fn wrong_usage_is_answered_with_help() {
         &["run", "-t", "./none", "x"],
         "there is no team in ./none: a team is a directory with a .ctx file",
     );
-    check(&["run", "-t", "empty", "x"], "there is no team `empty`");
+    check(&["run", "-t", "empty", "x"], "there is no team in empty: a team is a directory");
     check(&["run", "-t", "bad", "x"], "bad/w.npc:2:20: error: unclosed bracket");
     check(
         &["run", "--workdir", "none", "x"],

@@ -139,7 +139,7 @@ fn a_job_that_writes_a_hook_is_stopped_and_nothing_of_it_stays() {
         ("jobs", json!({"action": "list"})),
     ]);
     dir.write("work/page", "mine");
-    let output = dir.task().output().unwrap();
+    let output = dir.task().args(["-n", "coder"]).output().unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     assert!(!dir.path("work/.git").exists() && !dir.path("work/fine").exists());
     let results = dir.trace().into_iter().filter(|record| record["record"] == "tool_result");

@@ -100,6 +100,8 @@ impl Permissions {
     /// Programs of the call run in the directory `work`.
     /// Of the team's own rules the longest counts, and of those of the teams above; of these two
     /// the one that permits less.
+    /// An answer goes before them, but one that permits never before a rule that denies: it may be
+    /// about more than this call, or older than the rule.
     pub fn verdict(
         &self,
         team: &Team,
@@ -107,16 +109,17 @@ impl Permissions {
         arguments: &Map<String, Value>,
         work: &Path,
     ) -> Option<(Verdict, String)> {
-        if let Some(answer) = self.answer(&holder(team), &pattern(jinx, arguments)) {
-            return Some(answer);
-        }
         let own = jinx.permission.map(|verdict| {
             let by = format!("`{}` itself", jinx.name);
             Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
         });
         let rules: Vec<&Rule> = own.iter().chain(&team.rules).collect();
         let first = jinx.inputs.first().and_then(|input| arguments.get(&input.name));
-        held::verdict(&rules, jinx, first, work)
+        let ruled = held::verdict(&rules, jinx, first, work);
+        match self.answer(&holder(team), &pattern(jinx, arguments)) {
+            Some((Verdict::Allow, _)) if matches!(ruled, Some((Verdict::Deny, _))) => ruled,
+            answered => answered.or(ruled),
+        }
     }
 
     /// What a person has answered to `holder` about exactly this, and when.

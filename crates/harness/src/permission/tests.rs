@@ -163,6 +163,19 @@ fn answers_hold_as_long_as_they_say() {
     assert!(error.starts_with("the file of answers "), "{error}");
 }
 
+#[test]
+fn no_answer_permits_what_a_rule_denies() {
+    let rules = vec![rule("shell", Verdict::Ask), rule("shell:secrets/", Verdict::Deny)];
+    let team = Team { rules, ..Team::default() };
+    let reads = Jinx { effect: Effect::Read, ..shell() };
+    let permissions = Permissions::default();
+    // An answer about a jinx that only reads is about all of its calls.
+    assert_eq!(pattern(&reads, &arguments("a")), "shell");
+    permissions.remember(&holder(&team), "shell", Answer::Session).unwrap();
+    let verdict = |path: &str| permissions.verdict(&team, &reads, &arguments(path), nowhere()).unwrap().0;
+    assert_eq!((verdict("a"), verdict("secrets/a")), (Verdict::Allow, Verdict::Deny));
+}
+
 /// Some rules, and verdicts with commands.
 #[derive(serde::Deserialize)]
 struct Group {
