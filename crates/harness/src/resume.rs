@@ -7,10 +7,11 @@
 //! This module must not know how turns are made or tools are run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use alara_engine::ToolCall;
 use jiff::Timestamp;
@@ -144,7 +145,7 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
     let sessions = undo.map_or_else(|| Ok(Vec::new()), |(folder, _)| undo::sessions(folder));
     let own = std::path::absolute(path).map_err(failed)?;
     let unfinished = unfinished(sessions.map_err(failed)?, &own, &lines);
-    let ended = lines.last().and_then(|line| line.time.parse().ok());
+    let ended = lines.last().and_then(|line| line.time.parse::<Timestamp>().ok()).map(SystemTime::from);
     let changed = match ended.filter(|_| start.work == work) {
         Some(ended) => changed_since(work, ended, &unfinished),
         None => Vec::new(),
@@ -309,7 +310,7 @@ fn interrupted(call: &str, taken: &[Taken], lines: &[Line]) -> String {
 /// Paths of a directory that have changed since `ended`, but for what is `unfinished`; those of
 /// folders from which something is gone end with a slash.
 /// What lies below `.git` is git's own.
-fn changed_since(work: &Path, ended: Timestamp, unfinished: &[Recorded]) -> Vec<String> {
+fn changed_since(work: &Path, ended: SystemTime, unfinished: &[Recorded]) -> Vec<String> {
     let entries = unfinished.iter().flat_map(|session| &session.entries).filter(|entry| entry.work == work);
     let own: BTreeSet<&Path> = entries.flat_map(|entry| &entry.changes).map(|change| &*change.path).collect();
     let is_own = |path: &Path| own.contains(path) || own.iter().any(|own| own.parent() == Some(path));
@@ -325,13 +326,12 @@ fn changed_since(work: &Path, ended: Timestamp, unfinished: &[Recorded]) -> Vec<
             let path = folder.join(name);
             if metadata.is_dir() {
                 left.push(path);
-            } else if changed_at(&metadata).is_some_and(|at| at > ended) && !is_own(&path) {
+            } else if undo::changed_at(&metadata).is_some_and(|at| at > ended) && !is_own(&path) {
                 changed.push(path.display().to_string());
             }
         }
         let modified = work.join(&folder).metadata().and_then(|found| found.modified());
-        let modified = modified.ok().and_then(|at| Timestamp::try_from(at).ok());
-        if changed.len() == before && modified.is_some_and(|at| at > ended) && !is_own(&folder) {
+        if changed.len() == before && modified.is_ok_and(|at| at > ended) && !is_own(&folder) {
             changed.push(format!(
                 "{}/",
                 if folder.as_os_str().is_empty() { ".".into() } else { folder.display().to_string() }
@@ -340,17 +340,6 @@ fn changed_since(work: &Path, ended: Timestamp, unfinished: &[Recorded]) -> Vec<
     }
     changed.sort();
     changed
-}
-
-/// When a file was changed last: its content, its name or its permissions.
-fn changed_at(found: &Metadata) -> Option<Timestamp> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt;
-        Timestamp::new(found.ctime(), i32::try_from(found.ctime_nsec()).ok()?).ok()
-    }
-    #[cfg(not(unix))]
-    found.modified().ok().and_then(|at| Timestamp::try_from(at).ok())
 }
 
 /// Some of these, in a line; `None`: there are none.

@@ -163,6 +163,36 @@ fn what_calls_inside_of_one_have_done_stays() {
 }
 
 #[test]
+fn what_somebody_has_changed_since_a_call_was_cut_off_stays() {
+    for whole in [false, true] {
+        let place = Place::new();
+        let trace = Trace::create(&place.path()).unwrap();
+        [start(&place), asked("go"), calls(&["1"]), begun("1")]
+            .into_iter()
+            .for_each(|record| drop(trace.push("", record).unwrap()));
+        if whole {
+            // Nobody says what it changes.
+            let (path, journal) = (place.path(), place.journal("1"));
+            let by = By { text: "coder: shell", trace: Some(&path), scope: "1" };
+            let before = journal.look(&place.work(), by);
+            place.write("new", "half");
+            std::mem::forget(journal);
+            drop(before);
+        } else {
+            place.does("1", "1", true, || place.write("new", "half"));
+        }
+        drop(trace);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        place.write("a", "by me\n");
+        place.write("mine", "mine\n");
+        let resumed = place.resume();
+        assert_eq!(resumed.changed, ["a", "mine"], "{whole}");
+        assert_eq!((place.read("a").as_deref(), place.read("new")), (Some("by me\n"), None), "{whole}");
+        assert_eq!(place.read("mine").as_deref(), Some("mine\n"), "{whole}");
+    }
+}
+
+#[test]
 fn what_somebody_has_changed_since_is_told_and_stays() {
     let place = Place::new();
     place.write("b", "b\n");

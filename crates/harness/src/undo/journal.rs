@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
 use super::{
-    By, Changed, Entry, FILE_BYTES, FILES, JOURNAL, KEPT, KNOWN, SESSION_BYTES, SESSIONS, Seen, State, read,
-    state,
+    BEAT, By, Changed, Entry, FILE_BYTES, FILES, JOURNAL, KEPT, KNOWN, SESSION_BYTES, SESSIONS, Seen, State,
+    read, state,
 };
 
 /// The journal of a session.
@@ -46,6 +49,45 @@ type Stamp = (u64, u64, u32, i128, i128);
 #[derive(Debug)]
 pub struct Before {
     entry: Entry,
+    beat: Beat,
+}
+
+/// Touches a file as long as it lives.
+/// So it is known later until when a session that was killed may have changed something.
+#[derive(Debug)]
+struct Beat {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Beat {
+    /// How often.
+    const PAUSE: Duration = Duration::from_millis(50);
+
+    fn of(path: &Path) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        // Where it can't be made, nothing is taken back.
+        let file = File::options().append(true).create(true).open(path).ok();
+        let seen = over.clone();
+        let beat = move |file: File| {
+            while !seen.load(Ordering::Relaxed) {
+                let _ = file.set_modified(SystemTime::now());
+                std::thread::park_timeout(Beat::PAUSE);
+            }
+        };
+        Beat { over, thread: file.map(|file| std::thread::spawn(move || beat(file))) }
+    }
+}
+
+impl Drop for Beat {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It ends in any case.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What is said of a program that was cut off where nobody tells what it changes.
@@ -72,8 +114,7 @@ impl Journal {
         }
         let same = |(path, before): (PathBuf, State)| Changed { path, after: before.clone(), before };
         let changes: Vec<Changed> = before.into_iter().map(same).collect();
-        let entry = self.begin(&mut inner, work, by, changes, None);
-        Before { entry }
+        self.begin(&mut inner, work, by, changes, None)
     }
 
     /// Writes the line of an entry's beginning, unless nothing will be changed.
@@ -84,7 +125,7 @@ impl Journal {
         by: By,
         changes: Vec<Changed>,
         uncovered: Option<String>,
-    ) -> Entry {
+    ) -> Before {
         inner.begun += 1;
         let entry = Entry {
             time: jiff::Timestamp::now().to_string(),
@@ -100,7 +141,7 @@ impl Journal {
         if !entry.changes.is_empty() || entry.uncovered.is_some() {
             self.note(inner, JOURNAL, &[&entry]);
         }
-        entry
+        Before { entry, beat: Beat::of(&self.folder.join(BEAT)) }
     }
 
     /// Writes the line of its end.
@@ -128,25 +169,26 @@ impl Journal {
 
     /// Writes down what has become of these paths.
     pub fn after(&self, before: Before) {
-        let Before { entry } = before;
+        let Before { entry, beat } = before;
         let changed = |Changed { path, before, .. }: &Changed| {
             let after = state(&entry.work, path).unwrap_or(State::Other);
             (*before != after).then(|| Changed { path: path.clone(), before: before.clone(), after })
         };
         let changes = entry.changes.iter().filter_map(changed).collect();
         self.end(&mut self.inner(), entry, changes, None);
+        drop(beat);
     }
 
     /// Keeps what is in a directory, as far as there is space, before a program runs of which
     /// nobody tells what it changes.
     pub fn look(&self, work: &Path, by: By) -> Before {
         let mut inner = self.inner();
-        let entry = self.begin(&mut inner, work, by, Vec::new(), Some(CUT_OFF.to_owned()));
+        let before = self.begin(&mut inner, work, by, Vec::new(), Some(CUT_OFF.to_owned()));
         let mut known = std::mem::take(&mut inner.known);
         let Ok(mut found) = walk(work, self.folder.parent()) else {
             // What was known before is not what is there.
             let _ = fs::remove_file(self.folder.join(KNOWN));
-            return Before { entry };
+            return before;
         };
         // What people write comes before what is made of it.
         found.sort_by_key(|(_, found)| found.len());
@@ -165,12 +207,12 @@ impl Journal {
         }
         news.extend(known.into_keys().map(|path| Seen { path, state: State::Nothing }));
         self.note(&mut inner, KNOWN, &news);
-        Before { entry }
+        before
     }
 
     /// Writes down what that program changed.
     pub fn looked(&self, before: Before) {
-        let Before { entry } = before;
+        let Before { entry, beat: _beat } = before;
         let work = &entry.work;
         let mut inner = self.inner();
         let found = match walk(work, self.folder.parent()) {
@@ -282,6 +324,7 @@ impl Drop for Journal {
             let _ = fs::remove_file(entry.path());
         }
         let _ = fs::remove_file(self.folder.join(KNOWN));
+        let _ = fs::remove_file(self.folder.join(BEAT));
         if entries.is_empty() {
             let _ = fs::remove_file(self.folder.join(JOURNAL));
         }

@@ -4,6 +4,7 @@
 //! In `journal.jsonl` stands a line for each program that did: what was at each path before and
 //! after.
 //! In `kept` lie former contents, each under its SHA-256.
+//! The time of `beat` is that of the session, as long as something is under way.
 //! In `known.jsonl`, as long as the session goes on, stands what was at each path of a directory
 //! that is compared as a whole.
 //! This module knows files: not which tools there are, nor who may ask for what.
@@ -15,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -35,6 +37,9 @@ pub const SESSIONS: usize = 20;
 const JOURNAL: &str = "journal.jsonl";
 const KEPT: &str = "kept";
 const KNOWN: &str = "known.jsonl";
+const BEAT: &str = "beat";
+/// How long after the last beat of a session something may still be its doing.
+const AFTER: Duration = Duration::from_millis(300);
 /// What journals call it when a session is taken back, before its name.
 const BY: &str = "alara undo ";
 
@@ -154,7 +159,7 @@ pub struct Recorded {
 
 impl Recorded {
     /// Reads the journal of a session.
-    /// Of what was cut off, the change is what is there now.
+    /// Of what was cut off, the change is what is there now, unless that is younger than the session.
     ///
     /// # Errors
     /// It can't be read.
@@ -175,7 +180,10 @@ impl Recorded {
             for change in &mut *changes {
                 change.after = state(work, &change.path).unwrap_or(State::Other);
             }
-            changes.retain(|change| change.before != change.after);
+            let beat = fs::metadata(folder.join(BEAT)).and_then(|beat| beat.modified()).ok();
+            let until = beat.map(|beat| beat + AFTER);
+            let is_its = |change: &Changed| until.is_some_and(|until| !is_younger(work, &change.path, until));
+            changes.retain(|change| change.before != change.after && is_its(change));
         }
         entries.retain(|entry| !entry.changes.is_empty() || entry.uncovered.is_some());
         let id = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -195,6 +203,30 @@ impl Recorded {
             _ => true,
         }
     }
+}
+
+/// Whether somebody has changed a path since.
+fn is_younger(work: &Path, path: &Path, until: SystemTime) -> bool {
+    let whole = work.join(path);
+    let at = match (fs::symlink_metadata(&whole), whole.parent()) {
+        (Ok(found), _) => changed_at(&found),
+        // What is gone was removed from its folder.
+        (Err(_), Some(folder)) => fs::metadata(folder).and_then(|found| found.modified()).ok(),
+        (Err(_), None) => None,
+    };
+    at.is_some_and(|at| at > until)
+}
+
+/// When a file was changed last: its content, its name or its permissions.
+pub(crate) fn changed_at(found: &Metadata) -> Option<SystemTime> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let (seconds, more) = (u64::try_from(found.ctime()).ok()?, u32::try_from(found.ctime_nsec()).ok()?);
+        Some(SystemTime::UNIX_EPOCH + Duration::new(seconds, more))
+    }
+    #[cfg(not(unix))]
+    found.modified().ok()
 }
 
 /// What was at each path of a directory before somebody was cut off, and at those that are there
