@@ -159,7 +159,8 @@ pub struct Recorded {
 
 impl Recorded {
     /// Reads the journal of a session.
-    /// Of what was cut off, the change is what is there now, unless that is younger than the session.
+    /// Of what was cut off, the change is what is there now, unless that is younger than the
+    /// session.
     ///
     /// # Errors
     /// It can't be read.

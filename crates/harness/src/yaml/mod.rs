@@ -424,7 +424,7 @@ mod tests {
             "name: a\nnmae: b",
             "2:1: error: unknown key `nmae`, did you mean `name`? (known: name, count, size, share, on, list, level)",
         );
-        check("name: a\ncount: 0", "2:8: error: this must be a whole number above 0, not `0`");
+        check("name: a\ncount: 0", "2:1: error: this must be a whole number above 0, not `0`");
         check("name: a\nsize: -1", "2:7: error: this must be a whole number, 0 or more");
         check("name: a\nsize: x", "2:7: error: this must be a whole number, 0 or more");
         check("name: a\nshare: much", "2:8: error: this must be a number");

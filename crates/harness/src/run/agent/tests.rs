@@ -39,7 +39,7 @@ fn calls_are_run_and_their_results_shown() {
 
     let requests = model.requests();
     let names: Vec<&str> = requests[0].tools.iter().map(|tool| tool.name.as_str()).collect();
-    assert_eq!(names, ["shell", "jobs", "python", "read_file", "write_file", "edit_file"]);
+    assert_eq!(names, ["shell", "python", "read_file", "write_file", "edit_file"]);
     assert_eq!(requests[0].system.len(), 1);
     assert_eq!(requests[0].messages, [Message::user("do it")]);
     let call = &requests[1].messages[1].tool_calls[0];
@@ -67,7 +67,7 @@ fn examples_of_the_stock_tools_are_valid() {
         assert_eq!(call.name, tool.name);
         team.jinx(&call.name).unwrap().arguments(&call.arguments, &Offer::default()).unwrap();
     }
-    assert_eq!(tools.len(), 6);
+    assert_eq!(tools.len(), 5);
 }
 
 #[test]
@@ -256,10 +256,10 @@ fn arguments_that_can_not_be_read_are_answered_and_nothing_runs() {
         read,
         [
             "{\"ok\":false,\"exit\":null,\"error\":\"not run: the arguments of `shell` are no JSON object: trailing comma at line 1 \
-                column 23; it takes: command, timeout\"}",
+                column 23; it takes: command, timeout, background\"}",
             r#"{"ok":true,"output":""}"#,
             "{\"ok\":false,\"exit\":null,\"error\":\"not run: the arguments of `shell` are no JSON object: they are a list; it takes: \
-                command, timeout\"}",
+                command, timeout, background\"}",
         ]
     );
 }
@@ -268,9 +268,7 @@ fn arguments_that_can_not_be_read_are_answered_and_nothing_runs() {
 fn a_tool_that_is_not_known_is_answered_with_the_nearest_first() {
     let (_, read) = play([Reply::call("readfile", json!({})), Reply::text("end")]);
     assert!(
-        read[0].contains(
-            "`readfile` is not permitted; the tools are: read_file, shell, jobs, python, write_file"
-        ),
+        read[0].contains("`readfile` is not permitted; the tools are: read_file, shell, python, write_file"),
         "{read:?}"
     );
 }

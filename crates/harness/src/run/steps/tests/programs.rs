@@ -247,7 +247,7 @@ fn stock_tools_work() {
     check(
         "shell",
         json!({"cmd": "ls"}),
-        r#"{"ok":false,"exit":null,"error":"`shell` has no argument `cmd`; it takes: command, timeout"}"#,
+        r#"{"ok":false,"exit":null,"error":"`shell` has no argument `cmd`; it takes: command, timeout, background"}"#,
     );
     check(
         "delegate",
