@@ -4,6 +4,7 @@ use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use alara_engine::Usage;
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::journal::{self, Journal};
 use super::{Entry, Record, usage};
 use crate::error::{Error, chain};
+
+/// How long to wait for a trace that somebody else writes.
+const RELEASE: Duration = Duration::from_secs(1);
 
 /// A line of a trace file: an entry and when it was written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,7 +83,14 @@ impl Trace {
     pub fn resume(path: &Path) -> Result<(Self, Vec<Line>), Error> {
         let error = |source| Error::Trace { path: path.to_owned(), source };
         let mut file = File::options().append(true).open(path).map_err(error)?;
-        lock(path, &file)?;
+        // What a killed process was just starting may hold its files a moment longer.
+        let begun = Instant::now();
+        while let Err(error) = lock(path, &file) {
+            if begun.elapsed() > RELEASE {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
         let mut lines = parse::<Line>(path)?;
         let left = journal::left(path, &lines)?;
         let text = std::fs::read(path).map_err(error)?;
