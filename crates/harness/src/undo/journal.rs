@@ -90,6 +90,9 @@ impl Drop for Beat {
     }
 }
 
+/// How long a session is kept that has changed nothing and did not end.
+const UNLISTED: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// What is said of a program that was cut off where nobody tells what it changes.
 const CUT_OFF: &str = "it was cut off, and nobody knows what it had changed";
 
@@ -279,8 +282,16 @@ impl Journal {
         }
         make_directory(&self.folder.join(KEPT))?;
         if let Some(root) = self.folder.parent() {
-            for old in super::sessions(root)?.into_iter().skip(SESSIONS) {
-                let _ = fs::remove_dir_all(old.folder);
+            let sessions = super::sessions(root)?;
+            let (kept, old) = sessions.split_at(sessions.len().min(SESSIONS));
+            old.iter().for_each(|old| drop(fs::remove_dir_all(&old.folder)));
+            // What was killed before it changed something is in no list.
+            for entry in fs::read_dir(root)?.flatten() {
+                let age = entry.metadata().and_then(|found| found.modified()).map(|at| at.elapsed());
+                let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > UNLISTED));
+                if is_old && !kept.iter().any(|kept| kept.folder == entry.path()) {
+                    let _ = fs::remove_dir_all(entry.path());
+                }
             }
         }
         Ok(())

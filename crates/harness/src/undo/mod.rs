@@ -172,9 +172,9 @@ impl Recorded {
         let ended: BTreeSet<usize> =
             entries.iter().filter(|entry| !entry.begun).map(|entry| entry.number).collect();
         entries.retain(|entry| !entry.begun || !ended.contains(&entry.number));
-        for Entry { work, changes, uncovered, .. } in entries.iter_mut().filter(|entry| entry.begun) {
+        for Entry { time, work, changes, uncovered, .. } in entries.iter_mut().filter(|entry| entry.begun) {
             if uncovered.is_some()
-                && let Some(known) = known(folder, work)
+                && let Some(known) = known(folder, work, time)
             {
                 (*changes, *uncovered) = (known, None);
             }
@@ -230,14 +230,19 @@ pub(crate) fn changed_at(found: &Metadata) -> Option<SystemTime> {
     found.modified().ok()
 }
 
-/// What was at each path of a directory before somebody was cut off, and at those that are there
-/// now; `None`: that is not known.
-fn known(folder: &Path, work: &Path) -> Option<Vec<Changed>> {
+/// What was at each path of a directory before somebody was cut off who began at `time`, as far as
+/// it may be another now; `None`: that is not known.
+fn known(folder: &Path, work: &Path, time: &str) -> Option<Vec<Changed>> {
+    // Not all clocks of a machine are equally fine.
+    let begun = SystemTime::from(time.parse::<jiff::Timestamp>().ok()?) - Duration::from_secs(1);
     let text = fs::read_to_string(folder.join(KNOWN)).ok()?;
     let seen = text.lines().filter_map(|line| serde_json::from_str::<Seen>(line).ok());
     let mut states: BTreeMap<PathBuf, State> = seen.map(|seen| (seen.path, seen.state)).collect();
-    for (path, _) in journal::walk(work, folder.parent()).ok()? {
-        states.entry(path).or_insert(State::Nothing);
+    for (path, found) in journal::walk(work, folder.parent()).ok()? {
+        match changed_at(&found) {
+            Some(at) if at < begun => drop(states.remove(&path)),
+            _ => drop(states.entry(path).or_insert(State::Nothing)),
+        }
     }
     let changed = |(path, before): (PathBuf, State)| Changed { path, after: before.clone(), before };
     Some(states.into_iter().map(changed).collect())

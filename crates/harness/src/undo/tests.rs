@@ -237,3 +237,19 @@ fn what_was_cut_off_is_known_by_what_was_there_before() {
     assert_eq!(place.content(), between);
     assert_ne!(place.content(), before);
 }
+
+#[cfg(unix)]
+#[test]
+fn what_was_killed_before_it_changed_something_is_not_kept_for_ever() {
+    let place = Place::new();
+    for name in ["old", "young"] {
+        let journal = place.journal(name);
+        drop(journal.look(&place.work(), CODER));
+        std::mem::forget(journal);
+    }
+    let undo = place.root.path().join("undo");
+    let before = SystemTime::now() - Duration::from_secs(8 * 24 * 3600);
+    fs::File::open(undo.join("old")).unwrap().set_modified(before).unwrap();
+    place.does("1", || place.write("a", "changed\n"));
+    assert!(!undo.join("old").exists() && undo.join("young").exists() && undo.join("1").exists());
+}
