@@ -252,7 +252,7 @@ fn stock_tools_work() {
     check(
         "delegate",
         json!({}),
-        r#"{"ok":false,"exit":null,"error":"`delegate` is not permitted; the tools are: shell, jobs, python, read_file, write_file, edit_file"}"#,
+        r#"{"ok":false,"exit":null,"error":"`delegate` is not permitted; the tools are: shell, python, read_file, write_file, edit_file"}"#,
     );
 }
 
