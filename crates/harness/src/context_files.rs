@@ -8,13 +8,12 @@
 use std::path::{Path, PathBuf};
 
 use alara_engine::Segment;
-use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::source::Source;
 use crate::team::File;
 use crate::trace::{ContextFile, Start};
-use crate::types::Location;
+use crate::types::{Location, sha256};
 
 /// How they are called.
 pub const NAME: &str = "AGENTS.md";
@@ -76,7 +75,7 @@ impl ContextFiles {
             found.files.push(ContextFile {
                 path: shown,
                 bytes: source.text.len(),
-                sha256: hex(source.text.as_bytes()),
+                sha256: sha256(source.text.as_bytes()),
             });
         }
         if texts.len() > 1 {
@@ -105,12 +104,8 @@ impl ContextFiles {
 
     /// What they say, as a hexadecimal SHA-256: another one once any of them has changed.
     pub fn fingerprint(&self) -> String {
-        hex(&serde_json::to_vec(&self.files).unwrap_or_default())
+        sha256(&serde_json::to_vec(&self.files).unwrap_or_default())
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

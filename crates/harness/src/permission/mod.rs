@@ -25,13 +25,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::sandbox::Risk;
 use crate::team::{Rule, Team};
-use crate::types::{Effect, Verdict};
+use crate::types::{Effect, Verdict, sha256};
 
 /// What a person is asked: whether a call may be made, or whether it may have what is the user's.
 #[derive(Clone, Debug)]
@@ -183,8 +182,7 @@ pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
 /// Another one once either has changed.
 pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
     let parts = serde_json::to_vec(&(jinx, &team.values)).unwrap_or_default();
-    let hash: String = Sha256::digest(parts).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("/{} {hash} gets {}", jinx.name, names.join(", "))
+    format!("/{} {} gets {}", jinx.name, sha256(&parts), names.join(", "))
 }
 
 fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {

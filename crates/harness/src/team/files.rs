@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::error::Error;
 use crate::skill;
 use crate::source::{Source, no_text};
-use crate::types::{Diagnostic, Location, Severity};
+use crate::types::{Diagnostic, Location, Severity, hex};
 
 /// Folders of a team in which no sub-team is looked for.
 const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
@@ -440,7 +440,7 @@ impl Watch {
                 hasher.update(part);
             }
         }
-        hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&hasher.finalize())
     }
 }
 

@@ -19,7 +19,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+
+use crate::types::sha256;
 
 pub use back::{Refused, left, net, take_back};
 pub use journal::{Before, Journal};
@@ -300,12 +301,8 @@ fn read(path: &Path, found: &Metadata) -> io::Result<(State, Option<Vec<u8>>)> {
     }
     let bytes = if found.len() > FILE_BYTES { None } else { fs::read(path).ok() };
     let size = bytes.as_ref().map_or(found.len(), |bytes| bytes.len() as u64);
-    let content = bytes.as_ref().map_or_else(|| at(found), |bytes| hex(bytes));
+    let content = bytes.as_ref().map_or_else(|| at(found), |bytes| sha256(bytes));
     Ok((State::File { mode, size, content }, bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// When something was changed last.
