@@ -17,7 +17,7 @@ use alara_engine::ToolCall;
 use jiff::Timestamp;
 
 use crate::error::Error;
-use crate::trace::{Entry, Line, PERSON, Record, Start, Trace};
+use crate::trace::{Entry, Line, PERSON, Record, Start, Trace, inside};
 use crate::types::{Limits, Outcome, ToolResult};
 use crate::undo::{self, Journal, Recorded};
 
@@ -49,9 +49,7 @@ impl Resumed {
         let changed = self.changes()?;
         Some(format!("While this conversation was interrupted, there were changes to {changed}."))
     }
-}
 
-impl Resumed {
     /// Takes out the conversation with an NPC, by its scope; one that is new if there was none.
     pub fn take(&mut self, npc: &str) -> (String, Conversation) {
         let is_with =
@@ -203,11 +201,6 @@ fn persons_call(lines: &[Line]) -> Option<ToolCall> {
         Record::ToolResult { .. } => None,
         _ => open,
     })
-}
-
-/// The scope of what happens in a call of the conversation `scope`.
-fn inside(scope: &str, call: &str) -> String {
-    if scope.is_empty() { call.to_owned() } else { format!("{scope}/{call}") }
 }
 
 fn is_inside(scope: &str, call: &str) -> bool {

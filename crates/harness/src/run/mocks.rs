@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::mcp::Served;
-use crate::trace::{Entry, Record};
+use crate::trace::{Entry, Record, inside};
 use crate::types::ToolResult;
 
 /// The recorded results that the calls of a trace get, so that nothing needs to run.
@@ -35,7 +35,7 @@ impl Mocks {
                 Record::Jinx { place, result, .. } => (place, Some(result)),
                 _ => continue,
             };
-            results.entry(join(&entry.scope, place)).or_default().extend(result.cloned());
+            results.entry(inside(&entry.scope, place)).or_default().extend(result.cloned());
         }
         let mut replayed = BTreeSet::new();
         for entry in entries {
@@ -111,8 +111,4 @@ fn servers(entries: &[Entry]) -> BTreeMap<String, (Served, Vec<Value>)> {
 /// A scope and those that it is inside of.
 fn around(scope: &str) -> impl Iterator<Item = &str> {
     scope.match_indices('/').map(|(at, _)| &scope[..at]).chain([scope])
-}
-
-fn join(scope: &str, place: &str) -> String {
-    if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
 }

@@ -21,7 +21,7 @@ use crate::run::steps::Memo;
 use crate::sandbox::Sandbox;
 use crate::store::Store;
 use crate::team::{Npc, Team};
-use crate::trace::Trace;
+use crate::trace::{self, Trace};
 use crate::types::{Outcome, ToolResult};
 
 /// What happens during a run, for display.
@@ -294,7 +294,7 @@ impl<'a, 's> Caller<'a, 's> {
 
     /// The scope of something named `place` inside of this one.
     pub fn scope_of(&self, place: &str) -> String {
-        if self.scope.is_empty() { place.to_owned() } else { format!("{}/{place}", self.scope) }
+        trace::inside(self.scope, place)
     }
 
     /// Why it must stop now, if it must.

@@ -184,6 +184,11 @@ pub struct Entry {
     pub record: Arc<Record>,
 }
 
+/// The scope of something named `place` inside of another one.
+pub(crate) fn inside(scope: &str, place: &str) -> String {
+    if scope.is_empty() { place.to_owned() } else { format!("{scope}/{place}") }
+}
+
 /// The scope of jinxes that a person runs beside a conversation.
 pub const PERSON: &str = "/";
 
