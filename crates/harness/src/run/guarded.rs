@@ -10,7 +10,7 @@ use crate::jinx::Jinx;
 use crate::jinx::template::Scope;
 use crate::permission::{Answer, Question};
 use crate::run::session::{Caller, Notice, Session};
-use crate::sandbox::{Guarded, Output, Risk, Script, losses, phrases};
+use crate::sandbox::{Guarded, Output, Risk, Sandbox, Script, losses, phrases};
 use crate::trace::{Record, Trace};
 use crate::types::{Effect, Verdict};
 use crate::undo::By;
@@ -80,15 +80,7 @@ impl Guardian {
         // Whoever interrupts is not asked what else may happen.
         let interrupted = sandbox.cancel_flag().load(Ordering::Relaxed);
         let answer = if interrupted { Some(Answer::No) } else { session.ask(&question) };
-        let (verdict, by) = match answer {
-            Some(Answer::Yes) => (Verdict::Allow, "an answer"),
-            Some(Answer::Session | Answer::Always) => {
-                sandbox.permit();
-                (Verdict::Allow, "an answer for the session")
-            }
-            Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer"),
-            None => (Verdict::Deny, "that nobody is there to be asked"),
-        };
+        let (verdict, by) = decided(answer, sandbox);
         let what = what(risk);
         let edited = if let Risk::Writes(proposal) = risk { proposal.edited() } else { Vec::new() };
         let edited = edited.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
@@ -99,9 +91,8 @@ impl Guardian {
         }
         trace.push(&self.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
         if verdict == Verdict::Deny {
-            let nobody = answer.is_none();
-            session.notify(&Notice::Unchanged { what: &what, nobody });
-            let reason = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
+            session.notify(&Notice::Unchanged { what: &what, nobody: answer.is_none() });
+            let reason = refusal(answer);
             self.why = match risk {
                 Risk::Losses(_) | Risk::Writes(_) => format!("it {what}, and {reason}"),
                 Risk::Unknown => reason.to_owned(),
@@ -109,6 +100,24 @@ impl Guardian {
         }
         Ok(verdict == Verdict::Allow)
     }
+}
+
+/// What an answer comes to, and by what; one for the session permits what comes, too.
+pub fn decided(answer: Option<Answer>, sandbox: &Sandbox) -> (Verdict, &'static str) {
+    match answer {
+        Some(Answer::Yes) => (Verdict::Allow, "an answer"),
+        Some(Answer::Session | Answer::Always) => {
+            sandbox.permit();
+            (Verdict::Allow, "an answer for the session")
+        }
+        Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer"),
+        None => (Verdict::Deny, "that nobody is there to be asked"),
+    }
+}
+
+/// Why something is not done, if the answer is no or there is none.
+pub fn refusal(answer: Option<Answer>) -> &'static str {
+    if answer.is_none() { "nobody is there to be asked" } else { "the user does not allow it" }
 }
 
 /// Runs a program of a step of `jinx`.

@@ -53,6 +53,15 @@ struct Job {
     told: AtomicBool,
 }
 
+/// What came of what a job has written.
+#[derive(Default)]
+struct Taken {
+    /// Why nothing of it is left, if so.
+    undone: Option<String>,
+    /// What a person did to it; may be empty.
+    note: String,
+}
+
 /// What can be done about jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobAction {
@@ -140,12 +149,14 @@ impl Jobs {
             }
             return Ok(ToolResult { note, ..result });
         };
-        let undone = job.close(session)?;
+        let Taken { undone, note } = job.close(session)?;
         let failed = undone.or_else(|| (ended.exit != Some(0)).then(|| ended.how.clone()));
-        Ok(match failed {
+        let mut result = match failed {
             Some(error) => ToolResult { ok: false, error, exit: ended.exit, ..result },
             None => result,
-        })
+        };
+        result.add_note(&note);
+        Ok(result)
     }
 
     /// Does something about the jobs of the caller's team.
@@ -186,12 +197,14 @@ impl Jobs {
             _ => job.wait_for_output(caller),
         }
         let (output, dropped_bytes) = job.job.read();
-        let undone = if job.runs() { job.take(session)? } else { job.close(session)? };
+        let Taken { undone, note } = if job.runs() { job.take(session)? } else { job.close(session)? };
         let result = job.result(&output, dropped_bytes);
-        Ok(match undone {
+        let mut result = match undone {
             Some(error) => ToolResult { ok: false, error, exit: None, ..result },
             None => result,
-        })
+        };
+        result.add_note(&note);
+        Ok(result)
     }
 
     /// Brings the work directory up to date before another program runs in it.
@@ -226,8 +239,10 @@ impl Jobs {
                 job.job.end();
             }
             match job.close(session) {
-                Ok(None) => {}
-                Ok(Some(why)) => session.notify(&Notice::Warning(&format!("job {}: {why}", job.number))),
+                Ok(Taken { undone: None, .. }) => {}
+                Ok(Taken { undone: Some(why), .. }) => {
+                    session.notify(&Notice::Warning(&format!("job {}: {why}", job.number)))
+                }
                 Err(error) => session.notify(&Notice::Warning(&format!("job {}: {error}", job.number))),
             }
         }
@@ -270,24 +285,26 @@ impl Job {
         }
     }
 
-    /// Takes over what it has written; the message says why it was not.
-    /// The job is ended then: what it goes on to write would be built on what is not there.
-    fn take(&self, session: &Session) -> Result<Option<String>, Error> {
-        let Some(mut guardian) = self.guardian.clone() else { return Ok(None) };
+    /// Takes over what it has written.
+    /// If that is refused the job is ended: what it goes on to write would be built on what is not
+    /// there.
+    fn take(&self, session: &Session) -> Result<Taken, Error> {
+        let Some(mut guardian) = self.guardian.clone() else { return Ok(Taken::default()) };
         let own = guardian.clone();
         let mut ask = |risk: Risk| guardian.answer(risk, session, &session.trace);
         if session.sandbox.take(&self.job, own.by(session), &mut ask)? {
             guarded::tell_of_journal(session);
-            return Ok(None);
+            return Ok(Taken { undone: None, note: guardian.note });
         }
         self.job.end();
         self.job.discard();
         self.tell(session);
-        Ok(Some(format!("ended, and no file was changed: {}", guardian.why)))
+        let undone = Some(format!("ended, and no file was changed: {}", guardian.why));
+        Ok(Taken { undone, note: String::new() })
     }
 
     /// The same once it has ended.
-    fn close(&self, session: &Session) -> Result<Option<String>, Error> {
+    fn close(&self, session: &Session) -> Result<Taken, Error> {
         self.tell(session);
         self.take(session)
     }

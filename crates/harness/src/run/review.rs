@@ -11,8 +11,9 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::jinx::{Action, Jinx, Offer, Steps};
-use crate::permission::{Answer, Question};
+use crate::permission::Question;
 use crate::run::agent::offer;
+use crate::run::guarded::{decided, refusal};
 use crate::run::session::{Caller, Notice};
 use crate::sandbox::{Guarding, Proposal, ProposedFile, Risk, Sandbox};
 use crate::trace::Record;
@@ -70,24 +71,14 @@ pub fn plan(
     let question =
         Question { npc: &npc.name, jinx, arguments: &arguments, variables: &[], risk, about: String::new() };
     let answer = session.ask(&question);
-    let (verdict, by) = match answer {
-        Some(Answer::Yes) => (Verdict::Allow, "an answer"),
-        Some(Answer::Session | Answer::Always) => {
-            session.sandbox.permit();
-            (Verdict::Allow, "an answer for the session")
-        }
-        Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer"),
-        None => (Verdict::Deny, "that nobody is there to be asked"),
-    };
+    let (verdict, by) = decided(answer, session.sandbox);
     let edited = plan.edited.into_inner().unwrap_or_else(PoisonError::into_inner);
     let changed = if edited.is_some() { ", with other arguments" } else { "" };
     let by = format!("the review of its plan, by {by}{changed}");
     caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
     if verdict == Verdict::Deny {
-        let nobody = answer.is_none();
-        session.notify(&Notice::Unchanged { what: "may change something", nobody });
-        let why = if nobody { "nobody is there to be asked" } else { "the user does not allow it" };
-        return Ok(Err(ToolResult::failed(format!("not run: {why}"))));
+        session.notify(&Notice::Unchanged { what: "may change something", nobody: answer.is_none() });
+        return Ok(Err(ToolResult::failed(format!("not run: {}", refusal(answer)))));
     }
     Ok(Ok(match edited {
         Some(arguments) => {
@@ -202,6 +193,7 @@ mod tests {
 
     use super::*;
     use crate::model::{Reply, Scripted, Single};
+    use crate::permission::Answer;
     use crate::run::agent::Agent;
     use crate::run::session::Session;
     use crate::sandbox::{Isolation, Policy};
