@@ -72,7 +72,8 @@ pub struct Args {
     latest: bool,
     /// Go on with a conversation, also one that was killed: an id of `alara trace list`, a part of
     /// one, or a file.
-    /// What isn't said anew is as it was: team, NPC, model, work directory, sampling
+    /// What isn't said anew is as it was: team, NPC, model, work directory, sampling.
+    /// Of a file that is not among your own traces only team and NPC count
     #[arg(long, value_name = "ID|FILE")]
     resume: Option<String>,
 
@@ -117,8 +118,13 @@ impl Args {
             Some(start.clone())
         });
         let Some(start) = starts.last() else { return Err(Error::NoConversation { path }.into()) };
-        args.workdir.get_or_insert_with(|| start.work.clone());
-        if args.model.model.is_none() {
+        // Somebody else may have written what lies elsewhere: it sends no key to an endpoint that
+        // it names, and lets nobody work where it says.
+        let is_own = state::traces().is_some_and(|traces| path.starts_with(traces));
+        if is_own {
+            args.workdir.get_or_insert_with(|| start.work.clone());
+        }
+        if args.model.model.is_none() && is_own {
             args.model.model.clone_from(&start.asked);
         }
         if args.team.is_none() {
@@ -127,10 +133,11 @@ impl Args {
             let named = named.unwrap_or_else(|| Some(start.team.clone()));
             args.team =
                 Some(named.context("the path of the conversation's team is no text: name it with -t")?);
-            args.found = directory.is_some_and(|directory| directory.starts_with(&start.work));
+            args.found = directory.is_some_and(|directory| !is_own || directory.starts_with(&start.work));
         }
         args.npc.get_or_insert_with(|| start.npc.clone());
-        args.before = Some(start);
+        // Another model has another way.
+        args.before = (self.model.model.is_none() && is_own).then_some(start);
         Ok((args, Some(path)))
     }
 

@@ -11,14 +11,14 @@ fn repository() -> TestDir {
     let dir = TestDir::with(&json!([{"text": "Hello."}]));
     dir.write("repo/.git/HEAD", "ref: refs/heads/main\n");
     dir.write("repo/AGENTS.md", "Use tabs.\n");
-    dir.write("repo/work/AGENTS.md", "\u{feff}Use spaces.\r\n");
+    dir.write("repo/here/AGENTS.md", "\u{feff}Use spaces.\r\n");
     dir.write("team/team.ctx", "context: All know this.\nforenpc: one\n");
     dir.write("team/one.npc", "name: one\nprimary_directive: Go.\njinxes: []\n");
     dir
 }
 
 const FIXED: [&str; 9] =
-    ["run", "-t", "team", "-m", "script:script.json", "--workdir", "repo/work", "--trace", "trace.jsonl"];
+    ["run", "-t", "team", "-m", "script:script.json", "--workdir", "repo/here", "--trace", "trace.jsonl"];
 
 /// What a run begins with, as its trace tells it, and what it tells.
 fn begun(dir: &TestDir, more: &[&str]) -> (Value, String) {
@@ -41,7 +41,7 @@ fn context_files_are_one_static_segment_behind_what_all_share() {
         start["system"][1]["text"],
         "Where these instructions differ, the later ones count.\n\n\
          <instructions file=\"AGENTS.md\">\nUse tabs.\n</instructions>\n\n\
-         <instructions file=\"work/AGENTS.md\">\nUse spaces.\n</instructions>"
+         <instructions file=\"here/AGENTS.md\">\nUse spaces.\n</instructions>"
     );
     assert!(!shown.contains("AGENTS.md"), "{shown}");
     let files = start["context_files"].as_array().unwrap();
@@ -52,7 +52,7 @@ fn context_files_are_one_static_segment_behind_what_all_share() {
     let replayed = dir.alara(&["trace", "replay", "trace.jsonl"]).output().unwrap();
     assert!(code(&replayed) == 0 && text(&replayed.stdout).contains("the same: "), "{replayed:?}");
     let told = dir.alara(&["trace", "show", "trace.jsonl"]).output().unwrap();
-    assert!(text(&told.stdout).contains("  reads work/AGENTS.md, "), "{told:?}");
+    assert!(text(&told.stdout).contains("  reads here/AGENTS.md, "), "{told:?}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn context_files_that_nobody_said_yes_to_are_not_read_and_that_is_told() {
     assert!(is_read(&["--yes"]));
     // That is not kept; an answer that stays is, until a file says something else.
     not_read(&[]);
-    let files = ContextFiles::read(&dir.path("repo/work")).unwrap();
+    let files = ContextFiles::read(&dir.path("repo/here")).unwrap();
     let (holder, about) = (files.root.display().to_string(), format!("/AGENTS.md {}", files.fingerprint()));
     let answers = Permissions::open(&dir.path("state/alara/permissions.json")).unwrap();
     answers.remember(&holder, &about, Answer::Always).unwrap();
@@ -92,7 +92,7 @@ fn context_files_that_nobody_said_yes_to_are_not_read_and_that_is_told() {
 fn context_files_that_can_not_be_read_are_told_or_an_error_where_they_were_asked_for() {
     let dir = repository();
     let check = |text: &[u8], expected: &str| {
-        std::fs::write(dir.path("repo/work/AGENTS.md"), text).unwrap();
+        std::fs::write(dir.path("repo/here/AGENTS.md"), text).unwrap();
         let (start, shown) = begun(&dir, &[]);
         assert_eq!(names(&start), ["context", "directive"]);
         assert!(shown.contains("warning: no AGENTS.md is read: ") && shown.contains(expected), "{shown}");
@@ -101,12 +101,12 @@ fn context_files_that_can_not_be_read_are_told_or_an_error_where_they_were_asked
         let error = crate::dirs::text(&output.stderr);
         assert!(code(&output) == 2 && error.contains(expected), "{error}");
     };
-    check(b"a\xff", "work/AGENTS.md: it can't be read: ");
+    check(b"a\xff", "here/AGENTS.md: it can't be read: ");
     check(&b"x".repeat(40_000), "40010 bytes, at most 32768 are read: shorten it");
-    std::fs::remove_file(dir.path("repo/work/AGENTS.md")).unwrap();
-    std::fs::create_dir(dir.path("repo/work/AGENTS.md")).unwrap();
+    std::fs::remove_file(dir.path("repo/here/AGENTS.md")).unwrap();
+    std::fs::create_dir(dir.path("repo/here/AGENTS.md")).unwrap();
     let (_, shown) = begun(&dir, &[]);
-    assert!(shown.contains("work/AGENTS.md: it can't be read: it is no regular file"), "{shown}");
+    assert!(shown.contains("here/AGENTS.md: it can't be read: it is no regular file"), "{shown}");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn at_a_terminal_a_person_is_asked_about_context_files_until_they_change() {
     };
     let question = "let agents heed what it says?";
     let (read, shown) = asked(&[(question, "n")]);
-    assert!(!read && shown.contains("work/AGENTS.md"), "{shown}");
+    assert!(!read && shown.contains("here/AGENTS.md"), "{shown}");
     assert!(asked(&[(question, "y")]).0);
     assert!(asked(&[(question, "a")]).0);
     let (read, shown) = asked(&[]);
@@ -133,12 +133,12 @@ fn at_a_terminal_a_person_is_asked_about_context_files_until_they_change() {
 fn a_chat_reads_context_files_and_no_jinx_does() {
     let dir = repository();
     let arguments =
-        ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "repo/work", "--context-files"];
+        ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "repo/here", "--context-files"];
     assert_eq!(dir.with_input(&arguments, "hi there\n").status.code(), Some(0));
     let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
     let start: Value = serde_json::from_str(records.lines().next().unwrap()).unwrap();
     assert_eq!(names(&start), ["context", "context_files", "directive"]);
     dir.write("x.jinx", "steps: [{engine: text, text: fine}]\n");
-    let output = dir.alara(&["run", "x.jinx", "--workdir", "repo/work"]).output().unwrap();
+    let output = dir.alara(&["run", "x.jinx", "--workdir", "repo/here"]).output().unwrap();
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("fine\n", ""));
 }

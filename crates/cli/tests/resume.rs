@@ -250,6 +250,8 @@ fn what_can_not_go_on_is_said_so() {
     refused(&["run", "--resume", "nothing"], "more than one trace is called nothing");
     refused(&["run", "--resume", "a", "--continue"], "cannot be used with");
     refused(&["run", "--continue", "--trace", "t", "x"], "cannot be used with");
+    // It would take back what was cut off.
+    refused(&["run", "--continue", "--dry-run", "x"], "cannot be used with");
     refused(&["run", "a.jinx", "--continue"], "a jinx has no conversation");
     dir.write("not.jsonl", "no\n");
     refused(&["run", "--resume", "not.jsonl"], "not.jsonl:1: not a trace record");
@@ -267,4 +269,33 @@ fn what_can_not_go_on_is_said_so() {
     assert!(rows.contains(r#""resumable":false"#), "{rows}");
     first.kill().unwrap();
     first.wait().unwrap();
+}
+
+#[test]
+fn a_trace_from_elsewhere_says_neither_where_nor_with_which_model() {
+    let dir = TestDir::with(&json!([{"text": "First."}]));
+    dir.write("team/team.ctx", "forenpc: one\n");
+    dir.write("team/one.npc", "name: one\nprimary_directive: Help.\njinxes: []\n");
+    let run = |arguments: &[&str]| said(&dir.alara(&[&["run"], arguments].concat()).output().unwrap());
+    let model = ["-m", "script:script.json"];
+    let begun =
+        run(&[&["-t", "team", "--workdir", "work", "--trace", "t.jsonl"], &model[..], &["hi"]].concat());
+    assert_eq!((begun.0, begun.1.as_str()), (0, "First.\n"), "{}", begun.2);
+    dir.write("script.json", &json!([{"text": "Second."}]).to_string());
+    // Its team needs a yes, as one that was found.
+    let (status, _, complaint) = run(&[&["--resume", "t.jsonl"], &model[..], &["again"]].concat());
+    assert!(status == 2 && complaint.contains("nobody said yes"), "{complaint}");
+    let (status, answer, complaint) =
+        run(&[&["--resume", "t.jsonl", "--yes"], &model[..], &["again"]].concat());
+    assert_eq!((status, answer.as_str()), (0, "Second.\n"), "{complaint}");
+    let work: Vec<_> = trace::read(&dir.path("t.jsonl"))
+        .unwrap()
+        .into_iter()
+        .filter_map(|entry| match &*entry.record {
+            Record::Start(start) => Some(start.work.clone()),
+            _ => None,
+        })
+        .collect();
+    let root = dir.root.path().canonicalize().unwrap();
+    assert_eq!(work, [root.join("work"), root]);
 }

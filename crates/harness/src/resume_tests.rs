@@ -147,13 +147,13 @@ fn what_calls_inside_of_one_have_done_stays() {
     let trace = Trace::create(&place.path()).unwrap();
     let push = |scope: &str, record| drop(trace.push(scope, record).unwrap());
     [start(&place), asked("go"), calls(&["1"]), begun("1")].into_iter().for_each(|record| push("", record));
-    let inner = "1/work";
+    let inner = "1/give";
     [start(&place), asked("do"), calls(&["1", "2"]), begun("1")]
         .into_iter()
         .for_each(|record| push(inner, record));
-    place.does("1", "1/work/1", false, || place.write("a", "done\n"));
+    place.does("1", "1/give/1", false, || place.write("a", "done\n"));
     [done("1"), begun("2")].into_iter().for_each(|record| push(inner, record));
-    place.does("cut", "1/work/2", true, || place.write("new", "new\n"));
+    place.does("cut", "1/give/2", true, || place.write("new", "new\n"));
     drop(trace);
     place.resume();
     assert_eq!((place.read("a").as_deref(), place.read("new")), (Some("done\n"), None));

@@ -48,7 +48,7 @@ pub struct Args {
     /// Show the calls of the run without making them: only what reads is done, and the model is
     /// told so.
     /// Nothing can be changed in the work directory
-    #[arg(long, conflicts_with = "ask")]
+    #[arg(long, conflicts_with_all = ["ask", "latest", "resume"])]
     dry_run: bool,
     /// Print the outcome as one JSON object
     #[arg(long, conflicts_with = "ask")]
