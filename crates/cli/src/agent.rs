@@ -120,7 +120,9 @@ impl Args {
         let Some(start) = starts.last() else { return Err(Error::NoConversation { path }.into()) };
         // Somebody else may have written what lies elsewhere: it sends no key to an endpoint that
         // it names, and lets nobody work where it says.
-        let is_own = state::traces().is_some_and(|traces| path.starts_with(traces));
+        let real = |path: &Path| path.canonicalize().ok();
+        let own = state::traces().and_then(|traces| real(&traces));
+        let is_own = own.is_some_and(|own| real(&path).is_some_and(|path| path.starts_with(own)));
         if is_own {
             args.workdir.get_or_insert_with(|| start.work.clone());
         }
