@@ -241,7 +241,7 @@ impl Jobs {
             match job.close(session) {
                 Ok(Taken { undone: None, .. }) => {}
                 Ok(Taken { undone: Some(why), .. }) => {
-                    session.notify(&Notice::Warning(&format!("job {}: {why}", job.number)))
+                    session.notify(&Notice::Warning(&format!("job {}: {why}", job.number)));
                 }
                 Err(error) => session.notify(&Notice::Warning(&format!("job {}: {error}", job.number))),
             }
