@@ -137,6 +137,36 @@ pub enum ToolChoice {
     Required,
     /// A call of this tool.
     Named(String),
+    /// Calls of these tools only, of which one is `required` or not.
+    /// The prompt tells all of the request's tools, so what may be called can change from turn to
+    /// turn while the cached prompt stays.
+    Among {
+        /// Their names.
+        names: Vec<String>,
+        /// Whether there must be a call.
+        required: bool,
+    },
+}
+
+impl ToolChoice {
+    /// Whether a tool of this name may be called.
+    pub fn permits(&self, tool: &str) -> bool {
+        match self {
+            ToolChoice::None => false,
+            ToolChoice::Auto | ToolChoice::Required => true,
+            ToolChoice::Named(name) => name == tool,
+            ToolChoice::Among { names, .. } => names.iter().any(|name| name == tool),
+        }
+    }
+
+    /// Whether there must be a call.
+    pub fn must_call(&self) -> bool {
+        match self {
+            ToolChoice::Auto | ToolChoice::None => false,
+            ToolChoice::Required | ToolChoice::Named(_) => true,
+            ToolChoice::Among { required, .. } => *required,
+        }
+    }
 }
 
 /// One turn to generate.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use alara_engine::{Engine, Event, Format, Request, Sampling, Segment, ToolChoice};
+use alara_engine::{Engine, Event, Format, Request, Sampling, Segment};
 use alara_harness::client::ClientTools;
 use alara_harness::team::Skills;
 use alara_harness::{ChatModel, Events, ModelError, Npc, Team, agent};
@@ -35,12 +35,8 @@ pub fn prepare(asked: &mut InnerRequest, team: &Arc<Team>, npc: &Npc, agreed: bo
     request.tools = tools.offered().to_vec();
     let withheld: Vec<String> =
         tools.withheld().iter().map(|(name, why)| format!("tool {name} ({why})")).collect();
-    let lacking = match &request.tool_choice {
-        ToolChoice::Auto | ToolChoice::None => false,
-        ToolChoice::Required => request.tools.is_empty(),
-        ToolChoice::Named(name) => tools.withheld().iter().any(|(withheld, _)| withheld == name),
-    };
-    if lacking {
+    let choice = &request.tool_choice;
+    if choice.must_call() && !request.tools.iter().any(|tool| choice.permits(&tool.name)) {
         let message = format!("{} may not call what must be called: {}", npc.name, withheld.join("; "));
         return Err(Refusal::invalid("tool_choice", message));
     }

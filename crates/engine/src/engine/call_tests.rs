@@ -227,6 +227,47 @@ fn forced_turns_of_a_random_model_are_never_cut_off() {
     assert_eq!((tally.turns, tally.complete, tally.calls), (100, 100, 100), "{tally:?}");
 }
 
+/// What may be called changes from turn to turn, and the cached prompt does not.
+#[test]
+fn a_choice_among_tools_costs_no_prefix_hit() {
+    let options = Options {
+        context: Some(8192),
+        kv: KvType::F32,
+        threads: 2,
+        tool_format: Some(Format::generic()),
+        ..Options::default()
+    };
+    let engine = Engine::load(&model(), &options).unwrap();
+    let asked = request(Format::generic(), 1, 1);
+    let names: Vec<String> = asked.tools.iter().map(|tool| tool.name.clone()).collect();
+    let usage = |tool_choice: ToolChoice| {
+        let request = Request { tool_choice: tool_choice.clone(), max_tokens: Some(200), ..asked.clone() };
+        let mut done = None;
+        for event in engine.generate(&request).unwrap() {
+            match event.unwrap() {
+                Event::ToolCall(call) => assert!(tool_choice.permits(&call.name), "{call:?}"),
+                Event::Done { usage, .. } => done = Some(usage),
+                _ => {}
+            }
+        }
+        done.unwrap()
+    };
+    let among = |names: &[String], required| ToolChoice::Among { names: names.to_vec(), required };
+    let first = usage(among(&names[..1], true));
+    assert_eq!(first.cached_tokens, 0);
+    let whole = first.prompt_tokens - 1;
+    for choice in [among(&names[1..], true), among(&names[..2], true), ToolChoice::Required] {
+        let usage = usage(choice.clone());
+        assert_eq!((usage.prompt_tokens, usage.cached_tokens), (first.prompt_tokens, whole), "{choice:?}");
+    }
+    // Whether there must be a call is another matter: a format that is described says so.
+    let free = usage(among(&names[..1], false));
+    let other = usage(among(&names[1..], false));
+    assert_eq!((other.prompt_tokens, other.cached_tokens), (free.prompt_tokens, free.prompt_tokens - 1));
+    let none = Request { tool_choice: among(&["nobody".to_owned()], true), ..asked.clone() };
+    assert!(engine.generate(&none).is_err());
+}
+
 fn request(format: &Format, round: usize, seed: u64) -> Request {
     let mut tools = tools(round % 50);
     if format.in_fences() {
@@ -247,7 +288,11 @@ fn request(format: &Format, round: usize, seed: u64) -> Request {
     };
     let tool_choice = match round % 10 {
         0 => ToolChoice::Auto,
-        1..=6 => ToolChoice::Required,
+        1..=5 => ToolChoice::Required,
+        6 => {
+            let names = tools.iter().step_by(2).map(|tool| tool.name.clone()).collect();
+            ToolChoice::Among { names, required: round % 4 < 2 }
+        }
         _ => ToolChoice::Named(tools[round % tools.len()].name.clone()),
     };
     Request {
@@ -262,7 +307,7 @@ fn request(format: &Format, round: usize, seed: u64) -> Request {
 }
 
 fn check(format: &Format, request: &Request, events: Events, tally: &mut Tally) {
-    let must = request.tool_choice != ToolChoice::Auto;
+    let must = request.tool_choice.must_call();
     tally.turns += 1;
     tally.must += usize::from(must);
     let (mut calls, mut begun, mut pieces) = (0, None, String::new());
@@ -280,9 +325,7 @@ fn check(format: &Format, request: &Request, events: Events, tally: &mut Tally) 
                 assert_eq!(streamed, Value::Object(call.arguments.clone()), "{}", format.name);
                 let tool =
                     request.tools.iter().find(|tool| tool.name == call.name).expect("a permitted tool");
-                if let ToolChoice::Named(name) = &request.tool_choice {
-                    assert_eq!(call.name, *name);
-                }
+                assert!(request.tool_choice.permits(&call.name), "{:?}", request.tool_choice);
                 let validator = jsonschema::validator_for(&tool.parameters).unwrap();
                 let arguments = Value::Object(call.arguments);
                 if let Err(error) = validator.validate(&arguments) {

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::tests::{TEMPLATE, collect};
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{Biased, DraftUsage, Event, Message, Sampling, Segment, Tool, Usage};
+use crate::request::{Biased, DraftUsage, Event, Message, Sampling, Segment, Tool, ToolChoice, Usage};
 
 /// Fixtures of every mechanism; the tokenizers are all alike.
 const CASES: [&str; 11] = [

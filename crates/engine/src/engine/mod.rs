@@ -36,7 +36,7 @@ use crate::offload::{Model, Offload, ResolvedDevice};
 use crate::pool::SequenceData;
 use crate::prompt_lookup::PromptLookup;
 use crate::repetition::{CallLog, CycleDetector};
-use crate::request::{Request, Sampling, ToolChoice};
+use crate::request::{Request, Sampling};
 use crate::sampling_overrides::SamplingOverrides;
 use crate::sequence::{Listener, Logprobs, ReasoningBudget, Sequence};
 use crate::stop::StopTexts;
@@ -501,10 +501,10 @@ impl Engine {
             first.answer = answer.into_iter();
         } else if let Some(shaped) = &shaped {
             let answer = sequence(shaped)?;
-            match asked.tool_choice {
-                _ if asked.permitted().next().is_none() => first = answer,
-                ToolChoice::Auto => first.events.otherwise(answer),
-                _ => {}
+            if asked.permitted().next().is_none() {
+                first = answer;
+            } else if !asked.must_call() {
+                first.events.otherwise(answer);
             }
         }
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, Usage};
+use crate::request::{Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};
 
 pub(super) const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\

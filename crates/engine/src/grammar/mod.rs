@@ -163,6 +163,9 @@ impl Grammar {
         let wanted = match &turn.tool_choice {
             ToolChoice::Required if permitted.is_empty() => Some("a call".to_owned()),
             ToolChoice::Named(name) if permitted.is_empty() => Some(format!("tool {name}")),
+            ToolChoice::Among { names, required: true } if permitted.is_empty() => {
+                Some(format!("a call of one of {}", names.join(", ")))
+            }
             _ => None,
         };
         if let Some(wanted) = wanted {

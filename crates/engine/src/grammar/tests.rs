@@ -318,6 +318,8 @@ proptest! {
         kind in prop::sample::select(vec![Kind::Control, Kind::UserDefined, Kind::Text]),
         tool_choice in prop::sample::select(vec![
             ToolChoice::Auto, ToolChoice::None, ToolChoice::Required, ToolChoice::Named("create_event".into()),
+            ToolChoice::Among { names: vec!["create_event".into(), "ping".into()], required: true },
+            ToolChoice::Among { names: vec!["create_event".into(), "ping".into()], required: false },
         ]),
         reasoning in prop::sample::select(vec![Reasoning::Never, Reasoning::Optional, Reasoning::Open]),
         parallel_tool_calls in any::<bool>(),
@@ -328,8 +330,10 @@ proptest! {
         let mut turn = Turn { parallel_tool_calls, reasoning, format, thinking: Some(format.thinking), ..turn(tool_choice.clone()) };
         if format.in_fences() {
             turn.tools = code_tools();
-            if let ToolChoice::Named(name) = &mut turn.tool_choice {
-                *name = "python".into();
+            match &mut turn.tool_choice {
+                ToolChoice::Named(name) => *name = "python".into(),
+                ToolChoice::Among { names, .. } => *names = vec!["python".into()],
+                _ => {}
             }
         }
         let Some(text) = Vocabulary::get(kind).generate(&turn, seed, 20_000) else {
@@ -342,8 +346,7 @@ proptest! {
         }).collect();
         match tool_choice {
             ToolChoice::None => prop_assert!(calls.is_empty()),
-            ToolChoice::Auto => {}
-            ToolChoice::Required | ToolChoice::Named(_) => prop_assert!(!calls.is_empty(), "{}", text),
+            choice => prop_assert!(!choice.must_call() || !calls.is_empty(), "{}", text),
         }
         prop_assert!(parallel_tool_calls || calls.len() <= 1);
         for piece in &parsed {
@@ -412,6 +415,7 @@ fn other_tools_are_unreachable() {
         };
         let ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
         let named = ToolChoice::Named("get_weather".into());
+        let among = |required| ToolChoice::Among { names: vec!["get_weather".into()], required };
         for choice in [&ToolChoice::Auto, &ToolChoice::Required] {
             check(choice, ping, true);
             check(choice, "<tool_call>\n{\"name\": \"rm", false);
@@ -428,6 +432,11 @@ fn other_tools_are_unreachable() {
         check(&ToolChoice::None, "<tool_call>", false);
         check(&named, "<tool_call>\n{\"name\": \"get", true);
         check(&named, "<tool_call>\n{\"name\": \"ping", false);
+        for required in [true, false] {
+            check(&among(required), "<tool_call>\n{\"name\": \"get", true);
+            check(&among(required), "<tool_call>\n{\"name\": \"ping", false);
+            check(&among(required), "Hi", !required);
+        }
     }
 }
 

@@ -113,6 +113,16 @@ fn tools_and_choices() {
     check(json!("none"), ToolChoice::None);
     check(json!("required"), ToolChoice::Required);
     check(json!({"type": "function", "function": {"name": "g"}}), ToolChoice::Named("g".into()));
+    let among = |mode: Value| {
+        let tools = [
+            json!({"type": "function", "function": {"name": "g"}}),
+            json!({"type": "function", "name": "f"}),
+        ];
+        json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
+    };
+    let names = || vec!["g".to_owned(), "f".to_owned()];
+    check(among(json!("required")), ToolChoice::Among { names: names(), required: true });
+    check(among(json!(null)), ToolChoice::Among { names: names(), required: false });
     let one = read(json!({"tools": [tool], "parallel_tool_calls": false})).unwrap();
     assert!(!one.request.parallel_tool_calls);
 }
@@ -343,6 +353,11 @@ fn what_is_refused_is_named() {
         json!({"tools": [tool], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
         "tool_choice",
     );
+    let among = |allowed: Value| json!({"tools": [tool], "tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}});
+    check(among(json!({"mode": "auto", "tools": [{"type": "function", "name": "g"}]})), "tool_choice");
+    check(among(json!({"mode": "required", "tools": []})), "tool_choice");
+    check(among(json!({"mode": "none", "tools": []})), "tool_choice.allowed_tools.mode");
+    check(among(json!({"tools": [{"type": "web"}]})), "tool_choice.allowed_tools.tools[0].type");
     check(json!({"agent": "a", "npc": "b"}), "npc");
 
     let said = |message: Value, param: &str| check(json!({"messages": [message]}), param);

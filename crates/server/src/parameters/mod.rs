@@ -217,18 +217,52 @@ pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> 
         Some(Value::String(choice)) => choice_called(fields, &choice)?,
         Some(value) => {
             let mut choice = fields.within(value, "tool_choice")?;
-            if choice.needed("type")? != "function" {
-                return Err(choice.refuse("type", "must be function"));
-            }
-            let function = choice.take("function").unwrap_or_default();
-            let mut function = choice.within(function, "function")?;
-            let name = function.needed("name")?;
-            function.end();
+            let chosen = match choice.needed("type")?.as_str() {
+                "function" => {
+                    let function = choice.take("function").unwrap_or_default();
+                    let mut function = choice.within(function, "function")?;
+                    let name = function.needed("name")?;
+                    function.end();
+                    ToolChoice::Named(name)
+                }
+                "allowed_tools" => {
+                    let allowed = choice.take("allowed_tools").unwrap_or_default();
+                    among(choice.within(allowed, "allowed_tools")?)?
+                }
+                _ => return Err(choice.refuse("type", "must be function or allowed_tools")),
+            };
             choice.end();
-            ToolChoice::Named(name)
+            chosen
         }
     };
     choose(fields, request, choice)
+}
+
+/// A choice among tools: `{mode: auto | required, tools: [{type: function, …}]}`.
+///
+/// # Errors
+/// Something is missing, or is no function.
+pub fn among(mut allowed: Fields) -> Result<ToolChoice, Refusal> {
+    let mut names = Vec::new();
+    for mut tool in allowed.objects("tools")? {
+        if tool.needed("type")? != "function" {
+            return Err(tool.refuse("type", "must be function"));
+        }
+        // As chat completions and responses write it.
+        names.push(match tool.take("function") {
+            Some(function) => tool.within(function, "function")?.needed("name")?,
+            None => tool.needed("name")?,
+        });
+        tool.end();
+    }
+    let mode = allowed.text("mode")?.unwrap_or_else(|| "auto".to_owned());
+    let required = match mode.as_str() {
+        "auto" => false,
+        "required" => true,
+        _ => return Err(allowed.refuse("mode", "must be auto or required")),
+    };
+    allowed.end();
+    Ok(ToolChoice::Among { names, required })
 }
 
 /// A choice by OpenAI's word for it.
@@ -253,6 +287,10 @@ pub fn choose(fields: &Fields, request: &mut Request, choice: ToolChoice) -> Res
         ToolChoice::Auto | ToolChoice::None => true,
         ToolChoice::Required => !request.tools.is_empty(),
         ToolChoice::Named(name) => request.tools.iter().any(|tool| tool.name == *name),
+        ToolChoice::Among { names, required } => {
+            let is_known = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
+            names.iter().all(is_known) && !(*required && names.is_empty())
+        }
     };
     if !known {
         return Err(fields.refuse("tool_choice", "asks for a tool that is not among `tools`"));

@@ -375,7 +375,7 @@ impl Turn {
 
     /// Whether it has to be a call.
     pub fn must_call(&self) -> bool {
-        !self.has_shape() && matches!(self.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
+        !self.has_shape() && self.tool_choice.must_call()
     }
 
     /// The text that ends the reasoning of this turn; `None` if it has none.
@@ -393,11 +393,7 @@ impl Turn {
 
     /// The tools that the choice permits.
     pub fn permitted(&self) -> impl Iterator<Item = &Tool> {
-        self.tools.iter().filter(|tool| match &self.tool_choice {
-            ToolChoice::None => false,
-            ToolChoice::Auto | ToolChoice::Required => true,
-            ToolChoice::Named(name) => tool.name == *name,
-        })
+        self.tools.iter().filter(|tool| self.tool_choice.permits(&tool.name))
     }
 }
 

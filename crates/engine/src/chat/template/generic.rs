@@ -16,7 +16,7 @@ use super::messages::{Dialect, tool_value};
 use super::signature::signature;
 use super::{TemplateError, example};
 use crate::chat::Format;
-use crate::request::{Request, ToolCall, ToolChoice};
+use crate::request::{Request, ToolCall};
 
 const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
@@ -124,7 +124,7 @@ pub(super) fn with_system_in_first_turn(messages: &mut Vec<Value>) {
 
 /// Whether each answer has to be a call.
 pub(super) fn must(request: &Request) -> bool {
-    matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_))
+    request.tool_choice.must_call()
 }
 
 fn text(message: &Value) -> &str {

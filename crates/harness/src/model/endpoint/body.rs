@@ -40,11 +40,15 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
     });
     if with_tools && dialect.format.is_none() {
         let tool = |tool: &alara_engine::Tool| json!({"type": "function", "function": tool});
-        body["tools"] = request.tools.iter().map(tool).collect();
-        body["tool_choice"] = match &request.tool_choice {
-            ToolChoice::Auto => "auto".into(),
+        // Few servers know a choice among tools, so the others are not told.
+        let choice = &request.tool_choice;
+        let among = matches!(choice, ToolChoice::Among { .. });
+        let told = request.tools.iter().filter(|tool| !among || choice.permits(&tool.name));
+        body["tools"] = told.map(tool).collect();
+        body["tool_choice"] = match choice {
+            ToolChoice::Auto | ToolChoice::Among { required: false, .. } => "auto".into(),
             ToolChoice::None => "none".into(),
-            ToolChoice::Required => "required".into(),
+            ToolChoice::Required | ToolChoice::Among { required: true, .. } => "required".into(),
             ToolChoice::Named(name) => json!({"type": "function", "function": {"name": name}}),
         };
         body["parallel_tool_calls"] = request.parallel_tool_calls.into();
@@ -89,10 +93,7 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
 
 /// The JSON of a call of one of the tools, as [`Format::bare`] writes it.
 fn call_schema(request: &Request) -> Value {
-    let permitted = request.tools.iter().filter(|tool| match &request.tool_choice {
-        ToolChoice::Named(name) => tool.name == *name,
-        _ => true,
-    });
+    let permitted = request.tools.iter().filter(|tool| request.tool_choice.permits(&tool.name));
     let calls = permitted.enumerate().map(|(index, tool)| {
         let mut arguments = tool.parameters.clone();
         rebase(&mut arguments, &format!("/anyOf/{index}/properties/arguments"));
@@ -328,5 +329,13 @@ mod tests {
         choice(ToolChoice::None, false, json!("none"));
         choice(ToolChoice::Required, false, json!("required"));
         choice(ToolChoice::Named("f".into()), false, json!({"type": "function", "function": {"name": "f"}}));
+        let among = |required| ToolChoice::Among { names: vec!["f".into()], required };
+        choice(among(true), false, json!("required"));
+        choice(among(false), true, json!("auto"));
+        // What may not be called is not told.
+        let other = Tool { name: "g".into(), ..tool() };
+        let request = Request { tools: vec![other, tool()], tool_choice: among(false), ..none() };
+        let expected = json!({"tools": tools, "tool_choice": "auto", "parallel_tool_calls": request.parallel_tool_calls});
+        check(request, PLAIN, expected);
     }
 }

@@ -17,7 +17,7 @@ mod turn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use alara_engine::{Format, Request, ToolChoice};
+use alara_engine::{Format, Request};
 
 pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
@@ -136,7 +136,7 @@ impl ChatModel for Endpoint {
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
         let Options { format, thinking, .. } = self.client.options;
-        let must = matches!(request.tool_choice, ToolChoice::Required | ToolChoice::Named(_));
+        let must = request.tool_choice.must_call();
         // A JSON schema can hold an answer to a call that is nothing but JSON.
         let format =
             format.map(|format| if must && format == Format::generic() { Format::bare() } else { format });

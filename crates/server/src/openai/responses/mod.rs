@@ -252,23 +252,12 @@ fn tools(fields: &mut Fields, request: &mut alara_engine::Request) -> Result<(),
             let mut choice = fields.within(value, "tool_choice")?;
             match choice.needed("type")?.as_str() {
                 "function" => ToolChoice::Named(choice.needed("name")?),
-                "allowed_tools" => allowed(&mut choice, request)?,
+                "allowed_tools" => parameters::among(choice)?,
                 _ => return Err(choice.refuse("type", "must be function or allowed_tools")),
             }
         }
     };
     parameters::choose(fields, request, choice)
-}
-
-/// Only some of the tools may be called.
-fn allowed(choice: &mut Fields, request: &mut alara_engine::Request) -> Result<ToolChoice, Refusal> {
-    let mut names = Vec::new();
-    for mut tool in choice.objects("tools")? {
-        names.push(tool.needed("name")?);
-    }
-    request.tools.retain(|tool| names.contains(&tool.name));
-    let mode = choice.text("mode")?.unwrap_or_else(|| "auto".into());
-    parameters::choice_called(choice, &mode)
 }
 
 #[cfg(test)]
