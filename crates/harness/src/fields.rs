@@ -108,7 +108,7 @@ impl<'a, 'd> Fields<'a, 'd> {
             // `date` is a word of its own.
             let slip = |near: &&str| strict.contains(near) && same_start(key, near);
             let Some(near) = near.filter(slip) else { continue };
-            let meant = nearest(key, self.known.iter().copied()).filter(|near| strict.contains(near));
+            let meant = nearest(key, self.known.iter().copied()).filter(|near| same_start(key, near));
             let remedy = match meant.or(Some(near).filter(|near| *near != key)) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "it has no meaning here".to_owned(),

@@ -9,9 +9,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use super::evaluate::short;
 
 /// A path in a ledger, part by part: an ID may have points in it.
 pub type Path = Vec<String>;
@@ -37,6 +40,17 @@ pub enum Change {
         /// What, why and where.
         message: String,
     },
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Change::Known { path, value } => write!(f, "{} is {}", path.join("."), short(value)),
+            Change::Stale { path } if path.is_empty() => f.write_str("everything is stale"),
+            Change::Stale { path } => write!(f, "{} is stale", path.join(".")),
+            Change::Wrong { message } => f.write_str(message),
+        }
+    }
 }
 
 /// What is known.

@@ -36,6 +36,7 @@ mod read;
 mod tests;
 mod text;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -51,7 +52,7 @@ pub use output::Form;
 pub use read::read;
 pub use text::{Place, Text};
 
-use crate::jinx::Kind;
+use crate::jinx::{Jinx, Kind};
 use crate::types::{Blocked, Location};
 
 /// Most calls within each other.
@@ -76,6 +77,8 @@ pub struct Gate {
     pub rules: Vec<Rule>,
     /// What it is tried with.
     pub cases: Vec<Case>,
+    /// The files of the observed tools, by name, as its own team has them.
+    pub files: BTreeMap<String, PathBuf>,
 }
 
 /// What the results of a tool tell.
@@ -229,6 +232,30 @@ impl Gate {
             }
         }
         unknown
+    }
+
+    /// Whether it has a rule about a call, or about one within it.
+    pub fn is_about(&self, tool: &str, arguments: &Map<String, Value>) -> bool {
+        let Ok(calls) = self.calls(tool, arguments) else { return true };
+        calls.iter().any(|(tool, _)| self.rules.iter().any(|rule| rule.tools.fits(tool)))
+    }
+
+    /// Notes which of these are the tools that it observes: a team below may have others of the
+    /// same name.
+    pub fn meet(&mut self, jinxes: &[Jinx]) {
+        let observed = |jinx: &&Jinx| self.observed.iter().any(|observe| observe.tools.fits(&jinx.name));
+        let files = jinxes.iter().filter(observed).map(|jinx| (jinx.name.clone(), jinx.path.clone()));
+        self.files = files.collect();
+    }
+
+    /// Whether a jinx is what its own team calls so.
+    /// One of a server is not known before that runs.
+    pub fn knows(&self, jinx: &Jinx) -> bool {
+        let observed = self.observed.iter().any(|observe| observe.tools.fits(&jinx.name));
+        match self.files.get(&jinx.name) {
+            Some(file) => *file == jinx.path,
+            None => !observed || jinx.remote.is_some(),
+        }
     }
 
     /// A call and those within it, from the outermost on.

@@ -63,11 +63,10 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     each(&mut fields, "rules", &mut |entry, fields| gate.rules.extend(rule(entry, fields)));
     cases(&mut fields, &mut gate);
     fields.unknown();
-    if gate.rules.is_empty() {
-        fields.error(
-            Location::default(),
-            "a gate without `rules` guards nothing: name what must be true before a call",
-        );
+    let rules = fields.entry(&["rules"]).map(|entry| entry.value.entries());
+    if rules.is_none_or(|entries| entries.is_some_and(<[Entry]>::is_empty)) {
+        let message = "a gate without `rules` guards nothing: name what must be true before a call";
+        fields.error(Location::default(), message);
     }
     let shapes = Shapes::of(&gate);
     for rule in &gate.rules {
@@ -87,6 +86,9 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
     };
     for entry in entries {
         let items = entry.value.items().unwrap_or(std::slice::from_ref(&entry.value));
+        if items.is_empty() || Pattern::new(&entry.key).parts().next().is_none() {
+            fields.error(entry.location, format!("`{}` of `{key}` says nothing", entry.key));
+        }
         for item in items {
             let Some(mut inner) = Fields::new(source, item, fields.diagnostics()) else { continue };
             read(entry, &mut inner);
@@ -97,7 +99,11 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
 
 /// Reads the text at a key as something; `None` if it is not there, or with an error.
 fn parsed<T>(fields: &mut Fields, key: &'static str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
-    let location = fields.entry(&[key])?.value.location;
+    let value = &fields.entry(&[key])?.value;
+    let location = value.location;
+    if value.text().is_some_and(|text| text.trim().is_empty()) {
+        fields.error(location, format!("`{key}` is empty: leave it out, or say what is meant"));
+    }
     let text = fields.text(&[key])?;
     parse(&text).map_err(|error| fields.error(location, format!("`{key}`: {error}"))).ok()
 }
@@ -249,6 +255,9 @@ fn wrap(entry: &Entry, fields: &mut Fields) -> Option<Wrap> {
 
 fn rule(entry: &Entry, fields: &mut Fields) -> Option<Rule> {
     let tools = fields.text(&["tools"]).unwrap_or_else(|| entry.key.clone());
+    if Pattern::new(&tools).parts().next().is_none() {
+        fields.error(entry.location, format!("the rule `{}` names no tool", entry.key));
+    }
     let need = needed(fields, entry, "need", "what must be true before the call", Expression::parse);
     let location = fields.location("need");
     let (reason, fetch) = (parsed(fields, "reason", Text::parse), parsed(fields, "fetch", Text::parse));

@@ -121,7 +121,7 @@ fn the_cases_of_a_file_are_tried() {
     );
     check(
         "{ledger: {ordres: {7: 1}}, call: {cancel_order: {id: 7}}, verdict: deny}",
-        "no observation tells `ordres`, which the case says is known",
+        "no observation tells `ordres.7`, which the case says is known",
     );
     check(
         "{ledger: {orders: {7: {total: much}}}, call: {cancel_order: {id: 7}}, verdict: deny}",
@@ -251,9 +251,17 @@ fn mistakes_in_a_file_are_told_with_place_and_remedy() {
         let told: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
         assert_eq!((gate, told), (None, expected.map_owned()), "{text}");
     };
+    let (none, broken) = reading("rules: [");
+    assert!(none.is_none() && broken.len() == 1, "{broken:?}");
     let observe = "observe: {get: {path: 'a.{{ args.id }}', types: {n: number, s: string}}}\n";
     let rule = |rule: &str| format!("{observe}rules:\n  cut: {{{rule}}}\n");
-    check("rules: [", &["shop.gate:1:9: error: unclosed bracket '['"]);
+    check(&rule("need: ''"), &["shop.gate:3:15: error: `need` is empty: leave it out, or say what is meant"]);
+    check(
+        &rule("need: 'true', unknown: ' '"),
+        &["shop.gate:3:32: error: `unknown` is empty: leave it out, or say what is meant"],
+    );
+    check(&rule("need: 'true', tools: '|'"), &["shop.gate:3:3: error: the rule `cut` names no tool"]);
+    check(&format!("{observe}rules: {{cut: []}}"), &["shop.gate:2:9: error: `cut` of `rules` says nothing"]);
     check(
         "observe: {}",
         &["shop.gate: error: a gate without `rules` guards nothing: name what must be true before a call"],

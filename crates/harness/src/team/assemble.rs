@@ -138,7 +138,8 @@ fn assemble(
     };
     let library = base.under(&own, &mut files.diagnostics);
 
-    let mut gates = above.gates.read(&listing.gates, &mut files.diagnostics);
+    let known_jinxes = library.clone().into_jinxes();
+    let mut gates = above.gates.read(&listing.gates, &known_jinxes, &mut files.diagnostics);
     if let (Some(source), Some(node)) = (source, &ctx.gate) {
         gates.all = gates.hold(source, node, &mut files.diagnostics);
     }
@@ -162,7 +163,7 @@ fn assemble(
     let mut npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
     // What a server's tools are called is not known before it runs.
     let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
-    let tools = Tools { jinxes: &library.clone().into_jinxes(), all: known.is_some() };
+    let tools = Tools { jinxes: &known_jinxes, all: known.is_some() };
     gates.check(&tools, &mut npcs, !listing.teams.is_empty(), &mut files.diagnostics);
     let mut rules = above.rules.clone();
     let mut unreadable = file.filter(|_| opened.is_none());

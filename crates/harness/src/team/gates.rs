@@ -14,6 +14,7 @@ use super::Npc;
 use super::ctx::list;
 use super::files::File;
 use crate::gate::{self, Gate, Tools};
+use crate::jinx::Jinx;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::Node;
@@ -45,13 +46,16 @@ pub struct Held {
 }
 
 impl Gates {
-    /// Reads the gates of a team below one with these.
-    pub fn read(&self, files: &[File], diagnostics: &mut Vec<Diagnostic>) -> Self {
+    /// Reads the gates of a team below one with these, which has these jinxes.
+    pub fn read(&self, files: &[File], jinxes: &[Jinx], diagnostics: &mut Vec<Diagnostic>) -> Self {
         let mut gates = self.clone();
         gates.named.values_mut().for_each(|named| named.own = false);
         for file in files {
             let source = file.read(diagnostics);
-            let gate = source.as_ref().and_then(|source| gate::read(source, diagnostics)).map(Arc::new);
+            let gate = source.as_ref().and_then(|source| gate::read(source, diagnostics)).map(|mut gate| {
+                gate.meet(jinxes);
+                Arc::new(gate)
+            });
             // One that can't be read hides what is above it nevertheless: that may permit more.
             let source = source.unwrap_or_else(|| Source { path: file.path.clone(), text: String::new() });
             gates.named.insert(file.stem(), Named { source, gate, own: true });

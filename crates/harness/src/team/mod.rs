@@ -141,6 +141,8 @@ pub struct Npc {
 }
 
 impl Npc {
+    /// Whether all that binds it is known.
+    ///
     /// # Errors
     /// What is to bind it can't be read, so that nobody knows what it may do.
     pub fn may_run(&self) -> Result<(), Error> {
