@@ -1,5 +1,5 @@
-//! What is wrong with a gate before anything runs: facts that nobody observes, values that can't
-//! be compared, and tools that there are not.
+//! What is wrong with a gate before anything runs: facts that nobody observes, values that can't be
+//! compared, and tools that there are not.
 
 use std::collections::BTreeSet;
 

@@ -3,8 +3,8 @@
 //! It is a fold over [`Change`]s, which follow from calls and their results alone.
 //! A read is taken over where its gate says; what a write may have changed is stale until it is
 //! read again.
-//! A path is known at or below where something was taken over: what else there is above, nobody
-//! has read.
+//! A path is known at or below where something was taken over: what else there is above, nobody has
+//! read.
 //! This module must not know rules.
 
 use std::borrow::Cow;

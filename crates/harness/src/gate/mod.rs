@@ -11,8 +11,8 @@
 //! # Three values
 //! A rule's `need` is true, false, or unknown: that is when a fact which it depends on was never
 //! read, or may have changed since (see [`evaluate`]).
-//! Then `unknown: require`, the default, refuses the call and names what to read;
-//! `unknown: allow` lets it pass.
+//! Then `unknown: require`, the default, refuses the call and names what to read; `unknown: allow`
+//! lets it pass.
 //! A rule that can't be evaluated, since it compares a text with a number, refuses it too.
 //!
 //! # Several gates
