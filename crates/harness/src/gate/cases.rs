@@ -118,7 +118,9 @@ fn below(whole: &Value, place: &Place) -> Vec<(Path, Value)> {
         for (path, value) in found {
             let Some(map) = value.as_object() else { continue };
             let fits = map.iter().filter(|(key, _)| part.is_none_or(|part| part == *key));
-            next.extend(fits.map(|(key, value)| ([path.as_slice(), &[key.clone()]].concat(), value)));
+            next.extend(
+                fits.map(|(key, value)| ([path.as_slice(), std::slice::from_ref(key)].concat(), value)),
+            );
         }
         found = next;
     }

@@ -21,10 +21,12 @@ pub struct Tools<'a> {
     pub all: bool,
 }
 
+/// The parts of a path, `None` where one is computed, and the types below it.
+type Shape<'a> = (Vec<Option<&'a str>>, &'a [(Path, Kind)]);
+
 /// Where facts stand, and of which types they are.
 pub struct Shapes<'a> {
-    /// The parts of the path, `None` where one is computed, and the types below it.
-    shapes: Vec<(Vec<Option<&'a str>>, &'a [(Path, Kind)])>,
+    shapes: Vec<Shape<'a>>,
 }
 
 impl<'a> Shapes<'a> {
