@@ -13,6 +13,8 @@ pub struct Fields<'a, 'd> {
     source: &'a Source,
     entries: &'a [Entry],
     known: Vec<&'static str>,
+    /// Where keys stand that were refused.
+    refused: Vec<Location>,
     diagnostics: &'d mut Vec<Diagnostic>,
 }
 
@@ -30,7 +32,7 @@ impl<'a, 'd> Fields<'a, 'd> {
                 return None;
             }
         };
-        Some(Fields { source, entries, known: Vec::new(), diagnostics })
+        Some(Fields { source, entries, known: Vec::new(), refused: Vec::new(), diagnostics })
     }
 
     /// The file.
@@ -94,6 +96,32 @@ impl<'a, 'd> Fields<'a, 'd> {
         None
     }
 
+    /// Refuses keys of `strict`, and those that are `alike`, if nobody knows them here: whoever
+    /// wrote one meant to bind somebody, who must not run without.
+    /// The first of them, told as an error.
+    pub fn refuse(&mut self, strict: &[&'static str], alike: bool) -> Option<Diagnostic> {
+        let mut first = None;
+        for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
+            let key = entry.key.as_str();
+            let known = self.known.iter().chain(strict).copied();
+            let near = if strict.contains(&key) || !alike { Some(key) } else { nearest(key, known) };
+            // `date` is a word of its own.
+            let slip = |near: &&str| strict.contains(near) && same_start(key, near);
+            let Some(near) = near.filter(slip) else { continue };
+            let meant = nearest(key, self.known.iter().copied()).filter(|near| same_start(key, near));
+            let remedy = match meant.or(Some(near).filter(|near| *near != key)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => "it has no meaning here".to_owned(),
+            };
+            let message = format!("unknown key `{key}`, {remedy}: whoever it was to bind does not run");
+            let error = self.source.error(entry.location, message);
+            self.refused.push(entry.location);
+            first.get_or_insert_with(|| error.clone());
+            self.diagnostics.push(error);
+        }
+        first
+    }
+
     /// Keys that files in the wild have, and that would change something: that they don't is said
     /// where they are set.
     pub fn without_effect(&mut self, keys: &[&'static str]) {
@@ -112,7 +140,9 @@ impl<'a, 'd> Fields<'a, 'd> {
 
     /// The keys that were not asked for, with the known one that may have been meant.
     pub fn others(&self) -> Vec<(&'a Entry, Option<&'static str>)> {
+        let told = |entry: &&Entry| self.refused.contains(&entry.location);
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
+        let unknown = unknown.filter(|entry| !told(entry));
         unknown.map(|entry| (entry, nearest(&entry.key, self.known.iter().copied()))).collect()
     }
 
@@ -123,6 +153,10 @@ impl<'a, 'd> Fields<'a, 'd> {
             self.warning(entry.location, format!("unknown key `{}`{hint}", entry.key));
         }
     }
+}
+
+fn same_start(left: &str, right: &str) -> bool {
+    left.chars().next().map(|c| c.to_ascii_lowercase()) == right.chars().next()
 }
 
 /// Whether jinxes and agents may be called so: by words of letters, digits, `_` and `-`.

@@ -139,6 +139,10 @@ fn record(record: &Record) -> Option<(&'static str, String, String)> {
             let text = format!("{verdict:?} by {by}").to_lowercase();
             ("result", format!("rule on {jinx}"), pre(&text))
         }
+        Record::Ledger { gate, changes } => {
+            let lines: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            ("result", format!("known by {gate}"), pre(&lines.join("\n")))
+        }
         Record::Job { job, call, ended } => {
             let what = ended.as_ref().map_or("begins".to_owned(), |how| format!("is over, {how}"));
             ("result", format!("job {job} {what}"), pre(call))

@@ -26,7 +26,7 @@ use crate::ui;
 /// Exit code 0: good, 1: errors, 2: nothing there to check.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A team's directory, the name of a built-in team, or a .jinx or .npc file.
+    /// A team's directory, the name of a built-in team, or a .jinx, .npc or .gate file.
     /// Or a folder of task files, a task's .yaml or .csv file, or a .bench file
     #[arg(value_name = "PATH")]
     path: String,
@@ -106,7 +106,7 @@ impl Target {
         let path = Path::new(name);
         let ending = path.extension().and_then(|ending| ending.to_str());
         // Of a team's other files, those that are told from a task suite's.
-        if matches!(ending, Some("npc" | "ctx"))
+        if matches!(ending, Some("npc" | "ctx" | "gate"))
             || path.file_name().is_some_and(|file| file == "permissions.yaml")
         {
             let team = team_in(path.parent().unwrap_or(path))?;

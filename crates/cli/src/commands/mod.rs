@@ -24,6 +24,7 @@ mod chat;
 mod check;
 mod debug;
 mod doctor;
+mod gate;
 mod init;
 mod models;
 mod report;
@@ -43,6 +44,7 @@ subcommands! {
     Report(report::Args) => report::run,
     Models(models::Args) => models::run,
     Trace(trace::Args) => trace::run,
+    Gate(gate::Args) => gate::run,
     Undo(undo::Args) => undo::run,
     Cache(cache::Args) => cache::run,
     Warm(warm::Args) => warm::run,

@@ -111,7 +111,8 @@ impl Kind {
         }
     }
 
-    fn holds(self, value: &Value) -> bool {
+    /// Whether a value is of the type.
+    pub fn holds(self, value: &Value) -> bool {
         match self {
             Kind::Any => true,
             Kind::Number => value.is_number(),

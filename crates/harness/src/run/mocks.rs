@@ -1,7 +1,7 @@
 //! Mocks of a replay: recorded results that calls get, so that nothing needs to run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -15,7 +15,7 @@ use crate::types::ToolResult;
 #[derive(Debug, Default)]
 pub struct Mocks {
     /// By the scope of the call, in their order.
-    results: BTreeMap<String, Mutex<VecDeque<ToolResult>>>,
+    results: BTreeMap<String, Mutex<VecDeque<Mock>>>,
     /// The MCP servers with what is known of their tools, by
     /// [`Server::start`](crate::mcp::Server::start).
     servers: BTreeMap<String, (Served, Vec<Value>)>,
@@ -24,18 +24,35 @@ pub struct Mocks {
     replayed: Option<BTreeSet<String>>,
 }
 
+/// A recorded result, and what the calls in its call have told the ledgers.
+type Mock = (ToolResult, Vec<Arc<Record>>);
+
 impl Mocks {
     /// Those of the trace that consists of `entries`.
     pub fn new(entries: &[Entry]) -> Self {
-        let mut results: BTreeMap<String, VecDeque<ToolResult>> = BTreeMap::new();
+        let mut results: BTreeMap<String, VecDeque<Mock>> = BTreeMap::new();
+        let mut told: Vec<(&str, Arc<Record>)> = Vec::new();
         for entry in entries {
             let (place, result) = match &*entry.record {
                 Record::ToolCall { call } => (&call.id, None),
                 Record::ToolResult { call, result, .. } => (&call.id, Some(result)),
                 Record::Jinx { place, result, .. } => (place, Some(result)),
+                // Of the conversation that the run began with no call is made in another one.
+                Record::Ledger { .. } if entry.scope.is_empty() => continue,
+                Record::Ledger { .. } => {
+                    told.push((entry.scope.as_str(), entry.record.clone()));
+                    continue;
+                }
                 _ => continue,
             };
-            results.entry(inside(&entry.scope, place)).or_default().extend(result.cloned());
+            let scope = inside(&entry.scope, place);
+            let mocks = results.entry(scope.clone()).or_default();
+            if let Some(result) = result {
+                let within = |other: &str| around(other).any(|other| other == scope);
+                let (own, others): (Vec<_>, Vec<_>) = told.into_iter().partition(|(at, _)| within(at));
+                told = others;
+                mocks.push_back((result.clone(), own.into_iter().map(|(_, record)| record).collect()));
+            }
         }
         let mut replayed = BTreeSet::new();
         for entry in entries {
@@ -57,15 +74,16 @@ impl Mocks {
     }
 
     /// The next result of the call with this scope: a failure, if the trace has none.
+    /// With it what happened to ledgers in the call.
     /// `None` = it is to run.
-    pub fn take(&self, scope: &str) -> Option<ToolResult> {
+    pub fn take(&self, scope: &str) -> Option<Mock> {
         let replayed = self.replayed.as_ref()?;
         if replayed.contains(scope) {
             return None;
         }
         let next =
             |results: &Mutex<VecDeque<_>>| results.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        let none = || ToolResult::failed("not run: the trace has no result of this call");
+        let none = || (ToolResult::failed("not run: the trace has no result of this call"), Vec::new());
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
 

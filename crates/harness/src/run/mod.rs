@@ -6,9 +6,11 @@
 //! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
 //! `guarded` asks about what programs take away, `jobs` holds those that run in the background.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
+//! `gates` holds calls against gates and lets these learn from results.
 //! `review` and `hooks` are what stands around a call: a person who looks at it, a team's jinxes.
 
 pub mod agent;
+pub mod gates;
 mod guarded;
 pub mod hooks;
 pub mod jobs;

@@ -14,6 +14,7 @@ use crate::error::chain;
 use crate::jinx::Jinx;
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
+use crate::run::gates::Observers;
 use crate::run::jobs::Jobs;
 use crate::run::mcp::Servers;
 use crate::run::mocks::Mocks;
@@ -120,6 +121,8 @@ pub struct Session<'a> {
     pub memo: Memo,
     /// The MCP servers that were started for it.
     pub mcp: Servers,
+    /// The gates that learn from what is done.
+    pub gates: Observers,
     /// What runs in the background.
     pub jobs: Jobs,
     /// What has happened.
@@ -147,6 +150,7 @@ impl<'a> Session<'a> {
             store: Store::default(),
             memo: Memo::default(),
             mcp: Servers::default(),
+            gates: Observers::default(),
             jobs: Jobs::default(),
             trace: Trace::in_memory(),
             mocks: Mocks::default(),

@@ -14,7 +14,7 @@ use crate::run::agent::offer;
 use crate::run::review::Planned;
 use crate::run::session::{Caller, Session};
 use crate::run::steps::run;
-use crate::run::{hooks, review};
+use crate::run::{gates, hooks, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
 use crate::types::{Limits, ToolResult, Verdict};
@@ -93,11 +93,27 @@ fn dispatch(
             "the arguments don't fit the schema of `{name}`: {violation}"
         )));
     }
+    if let Some(blocked) = gates::hold(caller, jinx, &arguments)? {
+        return Ok(blocked);
+    }
     if let Some(refused) = refused(caller, jinx, &arguments)? {
         return Ok(refused);
     }
+    let result = made(caller, jinx, arguments.clone(), place)?;
+    gates::observe(caller, jinx, &arguments, &result)?;
+    Ok(result)
+}
+
+/// Makes a call that may be made, unless a hook or a review stops it.
+fn made(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: Map<String, Value>,
+    place: &str,
+) -> Result<ToolResult, Error> {
     let scope = caller.scope_of(place);
-    if let Some(result) = caller.session.mocks.take(&scope) {
+    if let Some((result, told)) = caller.session.mocks.take(&scope) {
+        caller.trace.learn(&told);
         return Ok(result);
     }
     let caller = Caller { scope: &scope, ..*caller };

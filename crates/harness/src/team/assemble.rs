@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 use super::check::unusable;
 use super::ctx::{self, Ctx};
 use super::files::{File, Folder, JinxFile, Listing, Watch, jinxes};
+use super::gates::Gates;
 use super::hooks::{self, Hook};
 use super::library::{Layer, Library};
 use super::model::Provider;
@@ -19,6 +20,7 @@ use super::npc::{self, Shared};
 use super::template::{Rendered, Templates};
 use super::{Npc, Team, rules};
 use crate::error::Error;
+use crate::gate::Tools;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::source::Source;
@@ -45,6 +47,8 @@ pub struct Above {
     pub modules: Vec<PathBuf>,
     /// Those about calls.
     pub hooks: Vec<Hook>,
+    /// Those that can be named, and those that bind everybody.
+    pub gates: Gates,
 }
 
 /// Puts a team together.
@@ -134,7 +138,21 @@ fn assemble(
     };
     let library = base.under(&own, &mut files.diagnostics);
 
+    let known_jinxes = library.clone().into_jinxes();
+    let mut gates = above.gates.read(&listing.gates, &known_jinxes, &mut files.diagnostics);
+    if let (Some(source), Some(node)) = (source, &ctx.gate) {
+        gates.all = gates.hold(source, node, &mut files.diagnostics);
+    }
+    if let Some(refused) = &ctx.refused {
+        gates.all.broken.get_or_insert_with(|| refused.clone());
+    }
+    if let Some(file) = file.filter(|_| opened.is_none() && !gates.is_empty()) {
+        let unread = Source { path: file.path.clone(), text: String::new() };
+        let message = "it can't be used, and may bind everybody by a gate: nobody of the team runs";
+        gates.all.refuse(unread.error(Location::default(), message), &mut files.diagnostics);
+    }
     let shared = Shared {
+        gates: &gates,
         library: &library,
         providers: &ctx.providers,
         model: &ctx.model.clone().or(&above.model),
@@ -142,9 +160,11 @@ fn assemble(
         servers: [&ctx.servers, &above.servers],
         jinxes: source.map(|source| (source, ctx.jinxes.as_slice())),
     };
-    let npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
+    let mut npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
     // What a server's tools are called is not known before it runs.
     let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
+    let tools = Tools { jinxes: &known_jinxes, all: known.is_some() };
+    gates.check(&tools, &mut npcs, !listing.teams.is_empty(), &mut files.diagnostics);
     let mut rules = above.rules.clone();
     let mut unreadable = file.filter(|_| opened.is_none());
     if let (Some(source), Some(node)) = (source, &ctx.permissions) {
@@ -196,6 +216,7 @@ fn assemble(
         limits: ctx.limits,
         rules: rules::strict(&rules),
         modules: above.modules.clone(),
+        gates,
         hooks: hooks.iter().filter(|hook| hook.event.is_about_tools()).cloned().collect(),
     };
     let mut teams: Vec<Team> = Vec::new();

@@ -20,6 +20,8 @@ const LOOKS: [&str; 2] = ["ascii_art", "colors"];
 /// Files that `file_patterns` name are not read when a team is loaded.
 const ONLY_VALUES: [&str; 4] = ["databases", "file_patterns", "preferences", "websites"];
 const WITHOUT_EFFECT: [&str; 1] = ["env"];
+/// Keys that are no values of a team's own: who wrote one meant to bind somebody.
+const POLICIES: [&str; 2] = ["gates", "phases"];
 
 /// What a `.ctx` says.
 #[derive(Default)]
@@ -42,6 +44,10 @@ pub struct Ctx {
     /// Markdown files with agents, in the team's folder or the one that it is in.
     pub agents: Vec<Node>,
     pub permissions: Option<Node>,
+    /// The gates that bind everybody.
+    pub gate: Option<Node>,
+    /// Why nobody knows what is to bind everybody.
+    pub refused: Option<Diagnostic>,
     pub hooks: Option<Node>,
     pub store: BTreeMap<String, Access>,
     /// The NPCs that `store` names, to be checked when they are known.
@@ -77,7 +83,7 @@ pub fn read(
         .unwrap_or_default();
     let mut value = |key| fields.entry(&[key]).map(|entry| entry.value.clone());
     let (forenpc, skills, permissions) = (value("forenpc"), value("SKILLS_DIRECTORY"), value("permissions"));
-    let hooks = value("hooks");
+    let (hooks, gate) = (value("hooks"), value("gate"));
     let mut ctx = Ctx {
         name: fields.text(&["name"]),
         description,
@@ -92,6 +98,8 @@ pub fn read(
         agents: fields.entry(&["agents"]).map(|entry| list(&entry.value)).unwrap_or_default(),
         permissions,
         hooks,
+        gate,
+        refused: None,
         servers,
         store,
         store_npcs,
@@ -103,6 +111,7 @@ pub fn read(
             ctx.values.insert(key.to_owned(), entry.value.value());
         }
     }
+    ctx.refused = fields.refuse(&POLICIES, false);
     for (entry, near) in fields.others() {
         // Any other key is a value of the team's own; only what looks very much like a slip is
         // told.

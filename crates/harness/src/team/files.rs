@@ -277,6 +277,8 @@ pub struct Listing {
     pub ctx: Vec<File>,
     /// `.npc` files.
     pub npc: Vec<File>,
+    /// `.gate` files.
+    pub gates: Vec<File>,
     /// `agents.md` and `agents/*.md`.
     pub agents: Vec<File>,
     /// Below `jinxes` and `jinxs`.
@@ -301,6 +303,7 @@ impl Listing {
         let mut listing = Listing {
             ctx: ending("ctx").collect(),
             npc: ending("npc").collect(),
+            gates: ending("gate").collect(),
             agents: files.iter().filter(|file| file.name() == "agents.md").cloned().collect(),
             jinxes: Vec::new(),
             permissions: files.iter().find(|file| file.name() == "permissions.yaml").cloned(),
@@ -343,7 +346,7 @@ impl Listing {
     }
 
     fn files(&self) -> Vec<&File> {
-        let kinds = [&self.ctx, &self.npc, &self.agents].into_iter().flatten();
+        let kinds = [&self.ctx, &self.npc, &self.gates, &self.agents].into_iter().flatten();
         let jinxes = self.jinxes.iter().map(|jinx| &jinx.file);
         let below = self.teams.iter().flat_map(Listing::files);
         kinds.chain(jinxes).chain(&self.permissions).chain(below).collect()

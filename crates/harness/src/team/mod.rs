@@ -7,6 +7,7 @@ mod assemble;
 mod check;
 mod ctx;
 mod files;
+mod gates;
 mod hooks;
 mod library;
 mod model;
@@ -36,6 +37,7 @@ use assemble::Above;
 pub(crate) use files::File;
 pub use files::Watch;
 use files::{Folder, Listing};
+pub use gates::Held;
 pub use hooks::{Hook, HookEvent};
 use library::{Layer, Library};
 pub(crate) use rules::JOINTS;
@@ -130,12 +132,23 @@ pub struct Npc {
     /// Whether each of its turns is a call; `None` = as its model needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
+    /// The gates that bind it: its own, the team's, and those of the teams above.
+    #[serde(skip)]
+    pub gate: Held,
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,
 }
 
 impl Npc {
+    /// Whether all that binds it is known.
+    ///
+    /// # Errors
+    /// What is to bind it can't be read, so that nobody knows what it may do.
+    pub fn may_run(&self) -> Result<(), Error> {
+        self.gate.broken.clone().map_or(Ok(()), |broken| Err(Error::Invalid(broken)))
+    }
+
     /// Whether a tool of this name, which is run elsewhere, is on its list.
     /// An NPC without a list, and without MCP servers, has no bound.
     pub fn lists(&self, tool: &str) -> bool {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::check::unusable;
 use super::ctx::list;
+use super::gates::Gates;
 use super::library::Library;
 use super::model::Provider;
 use super::{Npc, Skills, model, servers};
@@ -30,6 +31,9 @@ const WITHOUT_EFFECT: [&str; 8] = [
     "env",
 ];
 
+/// Keys that bind an NPC: without what one of them says it does not run.
+const POLICIES: [&str; 2] = ["gate", "phases"];
+
 /// What an NPC gets from its team.
 pub struct Shared<'a> {
     /// The jinxes that it may list.
@@ -39,6 +43,7 @@ pub struct Shared<'a> {
     pub limits: Limits,
     /// The team's MCP servers, and those of the teams above, which may be named too.
     pub servers: [&'a [Server]; 2],
+    pub gates: &'a Gates,
     /// What every NPC lists too, with its location.
     pub jinxes: Option<(&'a Source, &'a [Node])>,
 }
@@ -122,6 +127,9 @@ fn build(
     npc.model = model::spec(fields, shared.providers).or(shared.model);
     npc.limits = model::limits(fields, shared.limits);
     npc.calls = calls(fields);
+    if let Some(entry) = fields.entry(&["gate"]) {
+        npc.gate = shared.gates.hold(source, &entry.value, fields.diagnostics());
+    }
     if let Some(entry) = fields.entry(jinxes) {
         let nodes = list(&entry.value);
         let mut entries: Vec<(Location, &str)> = Vec::new();
@@ -158,6 +166,9 @@ fn build(
             "it can't look up the skills of its catalog without the jinx `skill` on its list",
         );
     }
+    if let Some(refused) = fields.refuse(&POLICIES, true) {
+        npc.gate.broken.get_or_insert(refused);
+    }
     usable.then_some((npc, location))
 }
 
@@ -174,8 +185,8 @@ fn calls(fields: &mut Fields) -> Option<Calls> {
 }
 
 fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {
-    let (model, limits) = (shared.model.clone(), shared.limits);
-    Npc { name: name.to_owned(), directive, model, limits, path: path.to_owned(), ..Npc::default() }
+    let (model, limits, gate) = (shared.model.clone(), shared.limits, shared.gates.all.clone());
+    Npc { gate, name: name.to_owned(), directive, model, limits, path: path.to_owned(), ..Npc::default() }
 }
 
 /// Lists what the team's `.ctx` lists for all.

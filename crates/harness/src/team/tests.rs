@@ -3,6 +3,7 @@ use crate::jinx::Action;
 use crate::run::agent;
 use crate::types::Effect;
 
+mod gates;
 mod hooks;
 mod layers;
 mod told;

@@ -1,5 +1,6 @@
 //! The records of a run as they come, in memory and line by line in a file.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,9 @@ use alara_engine::Usage;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{self, Journal};
-use super::{Entry, Record, usage};
+use super::{Entry, Record, fold, usage};
 use crate::error::{Error, chain};
+use crate::gate::Ledger;
 
 /// How long to wait for a trace that somebody else writes.
 const RELEASE: Duration = Duration::from_secs(1);
@@ -51,6 +53,8 @@ enum Problem {
 struct Inner {
     entries: Vec<Entry>,
     file: Option<File>,
+    /// What the entries say, and those before a branch, of what gates know.
+    ledgers: BTreeMap<String, Ledger>,
 }
 
 impl Trace {
@@ -112,7 +116,8 @@ impl Trace {
     }
 
     fn written_to(path: &Path, file: File, entries: Vec<Entry>) -> Self {
-        let inner = Mutex::new(Inner { entries, file: Some(file) });
+        let ledgers = fold::ledgers(entries.iter().map(|entry| &*entry.record));
+        let inner = Mutex::new(Inner { entries, file: Some(file), ledgers });
         let journal = Some(Arc::new(Journal::new(path)));
         Trace { inner, path: Some(path.to_owned()), journal, ..Trace::default() }
     }
@@ -160,6 +165,7 @@ impl Trace {
             journal: self.journal.clone(),
             at: [self.at.as_slice(), &[self.len()]].concat(),
             problem: self.problem.clone(),
+            ledgers: self.lock().ledgers.clone(),
         }
     }
 
@@ -205,8 +211,24 @@ impl Trace {
                 inner.file = None;
             }
         }
+        fold::take_over(&mut inner.ledgers, &entry.record);
         inner.entries.push(entry);
         Ok(())
+    }
+
+    /// What `ask` says of the ledger of a gate, as far as this trace has led to it.
+    pub fn ledger<T>(&self, gate: &str, ask: impl FnOnce(&Ledger) -> T) -> T {
+        let inner = self.lock();
+        match inner.ledgers.get(gate) {
+            Some(ledger) => ask(ledger),
+            None => ask(&Ledger::default()),
+        }
+    }
+
+    /// Takes over what happened to ledgers in a call that is not made again.
+    pub(crate) fn learn(&self, records: &[Arc<Record>]) {
+        let mut inner = self.lock();
+        records.iter().for_each(|record| fold::take_over(&mut inner.ledgers, record));
     }
 
     /// Everything that has happened so far, oldest first.
@@ -252,6 +274,8 @@ pub struct Series {
     journal: Option<Arc<Journal>>,
     at: Vec<usize>,
     problem: Option<Arc<Mutex<Problem>>>,
+    /// What gates knew when it began.
+    ledgers: BTreeMap<String, Ledger>,
 }
 
 impl Series {
@@ -259,7 +283,8 @@ impl Series {
     pub fn branch(&self, index: usize) -> Trace {
         let at = [self.at.as_slice(), &[index]].concat();
         let (journal, problem) = (self.journal.clone(), self.problem.clone());
-        Trace { journal, at, problem, ..Trace::default() }
+        let inner = Mutex::new(Inner { ledgers: self.ledgers.clone(), ..Inner::default() });
+        Trace { inner, journal, at, problem, ..Trace::default() }
     }
 }
 

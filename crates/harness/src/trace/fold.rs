@@ -1,11 +1,14 @@
 //! What follows from the records: the next request, the costs, and a form in which two runs can be
 //! compared.
 
+use std::collections::BTreeMap;
+
 use alara_engine::{Message, Request, Role, Usage};
 use serde_json::Value;
 
 use super::{Entry, Record};
 use crate::calls::Calls;
+use crate::gate::Ledger;
 
 /// The request for the next turn of a conversation, from its own records.
 pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
@@ -55,6 +58,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             }
             Record::ToolCall { .. }
             | Record::Permission { .. }
+            | Record::Ledger { .. }
             | Record::Jinx { .. }
             | Record::Job { .. }
             | Record::Emit { .. }
@@ -87,6 +91,20 @@ impl Before {
             }
         }
     }
+}
+
+/// What each gate knows, by its file, after these records.
+pub fn ledgers<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<String, Ledger> {
+    let mut ledgers = BTreeMap::new();
+    records.into_iter().for_each(|record| take_over(&mut ledgers, record));
+    ledgers
+}
+
+/// Takes over what a record says of a ledger.
+pub(super) fn take_over(ledgers: &mut BTreeMap<String, Ledger>, record: &Record) {
+    let Record::Ledger { gate, changes } = record else { return };
+    let ledger = ledgers.entry(gate.clone()).or_default();
+    changes.iter().for_each(|change| ledger.apply(change));
 }
 
 /// What turns cost together; the time to the first token is the first turn's.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::calls::Calls;
+use crate::gate::Change;
 use crate::mcp::Served;
 use crate::types::{Limits, Outcome, ToolResult, Verdict};
 
@@ -62,6 +63,13 @@ pub enum Record {
         verdict: Verdict,
         /// By what: a rule and where it stands, the list, or a person's answer.
         by: String,
+    },
+    /// A result changed what is known, by a gate.
+    Ledger {
+        /// The gate's file.
+        gate: String,
+        /// How, in this order.
+        changes: Vec<Change>,
     },
     /// A step ran a jinx.
     Jinx {

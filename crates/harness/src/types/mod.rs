@@ -1,5 +1,6 @@
 //! The values that every other module names: they are data, and know of no module.
 
+mod blocked;
 mod diagnostic;
 mod limits;
 mod outcome;
@@ -8,6 +9,7 @@ mod result;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use blocked::Blocked;
 pub use diagnostic::{Diagnostic, Location, Severity};
 pub use limits::Limits;
 pub use outcome::Outcome;

@@ -5,6 +5,8 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Blocked;
+
 /// What stands where text was cut out.
 const CUT: &str = "\n…\n";
 
@@ -32,6 +34,9 @@ pub struct ToolResult {
     /// Whether it ends the agent's run, with the output as its answer.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
+    /// What stood against it, if a gate did not let it through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<Box<Blocked>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -55,6 +60,17 @@ struct Text<'a> {
     note: &'a str,
 }
 
+/// The form for the model of a call that a gate did not let through.
+#[derive(Serialize)]
+struct Refusal<'a> {
+    ok: bool,
+    blocked: bool,
+    #[serde(flatten)]
+    why: &'a Blocked,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    note: &'a str,
+}
+
 impl ToolResult {
     /// A success.
     pub fn succeeded(output: impl Into<Value>) -> Self {
@@ -64,6 +80,15 @@ impl ToolResult {
     /// A failure without a program.
     pub fn failed(error: impl Into<String>) -> Self {
         ToolResult { error: error.into(), ..ToolResult::default() }
+    }
+
+    /// A call that a gate did not let through.
+    pub fn blocked(blocked: Blocked) -> Self {
+        ToolResult {
+            error: blocked.reason.clone(),
+            blocked: Some(Box::new(blocked)),
+            ..ToolResult::default()
+        }
     }
 
     /// Adds to what else there is to be told of it.
@@ -112,6 +137,10 @@ impl ToolResult {
     /// Escape sequences are left out, and other control characters become U+FFFD: a terminal's
     /// colours are no text, and some tokenizers and templates choke on them.
     pub fn text_with(&self, note: &str, limit: usize) -> String {
+        if let Some(blocked) = &self.blocked {
+            let refusal = Refusal { ok: false, blocked: true, why: blocked, note };
+            return serde_json::to_string(&refusal).unwrap_or_default();
+        }
         let (output, error, missing) = self.within(limit);
         let own = readable(&self.note);
         let notes = [&*own, note].into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");

@@ -111,6 +111,10 @@ fn text(entry: &Entry) -> String {
             };
             format!("  {jinx} is {verdict} by {by}")
         }
+        Record::Ledger { gate, changes } => {
+            let lines = changes.iter().map(|change| format!("  {gate}: {change}"));
+            lines.collect::<Vec<_>>().join("\n")
+        }
         Record::Jinx { jinx, place, result, seconds, .. } => {
             format!("  step {place}: {jinx} {}", verdict(result, *seconds))
         }

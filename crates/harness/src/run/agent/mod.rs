@@ -119,6 +119,8 @@ impl<'a, 's> Agent<'a, 's> {
         given: Given,
         mut records: Vec<Arc<Record>>,
     ) -> Result<Self, Error> {
+        npc.may_run()?;
+        session.gates.add(team);
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
         let offer = offer(team, Some(npc));
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);

@@ -224,7 +224,7 @@ fn result(output: &Output, timeout: Duration) -> ToolResult {
         exit: output.exit,
         dropped_bytes: output.stdout_dropped + output.stderr_dropped,
         note: left(&output.left),
-        last: false,
+        ..ToolResult::default()
     }
 }
 

@@ -1,0 +1,349 @@
+//! What is wrong with a gate before anything runs: facts that nobody observes, values that can't be
+//! compared, and tools that there are not.
+
+use std::collections::BTreeSet;
+
+use alara_engine::nearest;
+
+use super::expression::{Comparison, Expression, Filter, Key, Sign, Test, written};
+use super::ledger::Path;
+use super::{Gate, Pattern, Rule};
+use crate::jinx::{Jinx, Kind};
+use crate::source::Source;
+use crate::types::{Diagnostic, Effect, Location};
+
+/// The tools that a gate is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Tools<'a> {
+    /// Those that are known.
+    pub jinxes: &'a [Jinx],
+    /// Whether there are no others, as servers may have.
+    pub all: bool,
+}
+
+/// The parts of a path, `None` where one is computed, and the types below it.
+type Shape<'a> = (Vec<Option<&'a str>>, &'a [(Path, Kind)]);
+
+/// Where facts stand, and of which types they are.
+pub struct Shapes<'a> {
+    shapes: Vec<Shape<'a>>,
+}
+
+impl<'a> Shapes<'a> {
+    /// Those of a gate.
+    pub fn of(gate: &'a Gate) -> Self {
+        let observed = gate.observed.iter().map(|observe| (&observe.place, observe.types.as_slice()));
+        let written = gate.writes.iter().filter_map(|write| Some((&write.through.as_ref()?.0, &[][..])));
+        let shapes = observed.chain(written).map(|(place, types)| (place.shape().collect(), types));
+        Shapes { shapes: shapes.collect() }
+    }
+
+    /// Tells what can't be right in a rule for calls with arguments of these types.
+    pub fn look(&self, rule: &Rule, argument: &dyn Fn(&str) -> Option<Kind>, wrong: &mut dyn FnMut(String)) {
+        let texts = [("reason", &rule.reason), ("fetch", &rule.fetch)];
+        let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
+        let texts = texts.flat_map(|(key, text)| text.expressions().map(move |expression| (key, expression)));
+        let mut told = BTreeSet::new();
+        for (key, expression) in std::iter::once(("need", &rule.need)).chain(texts) {
+            let mut lost = false;
+            expression.paths(&mut |keys| {
+                if let Some(message) = self.lost(keys) {
+                    lost = true;
+                    told.insert(format!("`{key}`: {message}"));
+                }
+            });
+            if lost {
+                continue;
+            }
+            let kind = self.kind(expression, argument);
+            let kind = if key == "need" { kind.and_then(|kind| condition(expression, kind)) } else { kind };
+            if let Err(message) = kind {
+                told.insert(format!("`{key}`: {message}"));
+            }
+        }
+        told.into_iter().for_each(wrong);
+    }
+
+    /// Why nothing can ever be known at a path.
+    fn lost(&self, keys: &[Key]) -> Option<String> {
+        let Some(Key::Name(root)) = keys.first() else { return None };
+        let path = written(keys);
+        if root == "args" {
+            let message =
+                || "name an argument, as in `args.id`: all of them together are no value".to_owned();
+            return (keys.len() == 1).then(message);
+        }
+        let of_root = || self.shapes.iter().filter(|(shape, _)| shape.first() == Some(&Some(root.as_str())));
+        if of_root().next().is_none() {
+            let roots = self.shapes.iter().filter_map(|(shape, _)| *shape.first()?);
+            let roots: BTreeSet<&str> = roots.chain(["args"]).collect();
+            let near = nearest(root, roots.iter().copied()).map(|near| format!(", did you mean `{near}`?"));
+            let (hint, known) = (near.unwrap_or_default(), roots.into_iter().collect::<Vec<_>>().join(", "));
+            return Some(format!("nobody observes `{root}`{hint} (known: {known})"));
+        }
+        if of_root().any(|(shape, _)| shape.len() <= keys.len() && reaches(shape, keys)) {
+            return None;
+        }
+        if of_root().any(|(shape, _)| shape.len() > keys.len()) {
+            return Some(format!("`{path}` as a whole is never known: nobody has read all of it"));
+        }
+        Some(format!("nobody observes `{path}`"))
+    }
+
+    /// The type of an expression; `Any` if nobody says.
+    fn kind(&self, expression: &Expression, argument: &dyn Fn(&str) -> Option<Kind>) -> Result<Kind, String> {
+        let kind = |expression| self.kind(expression, argument);
+        match expression {
+            Expression::Literal(value) if value.is_null() => Ok(Kind::Any),
+            Expression::Literal(value) => Ok(Kind::of(value)),
+            Expression::List(items) => {
+                items.iter().try_for_each(|item| kind(item).map(drop))?;
+                Ok(Kind::Array)
+            }
+            Expression::Path(keys) => {
+                for key in keys {
+                    if let Key::Of(inner) = key {
+                        let found = kind(inner)?;
+                        if !matches!(found, Kind::String | Kind::Integer | Kind::Number | Kind::Any) {
+                            let path = written(keys);
+                            return Err(format!("{} can't be a key in `{path}`", described(found)));
+                        }
+                    }
+                }
+                Ok(self.path(keys, argument))
+            }
+            Expression::Not(inner) => {
+                condition(inner, kind(inner)?)?;
+                Ok(Kind::Boolean)
+            }
+            Expression::And(left, right) | Expression::Or(left, right) => {
+                condition(left, kind(left)?)?;
+                condition(right, kind(right)?)?;
+                Ok(Kind::Boolean)
+            }
+            Expression::Compare(comparison, left, right) => {
+                let (left_kind, right_kind) = (kind(left)?, kind(right)?);
+                let wrong = || {
+                    Err(format!(
+                        "`{} {comparison} {}` compares {} with {}",
+                        shown(left),
+                        shown(right),
+                        described(left_kind),
+                        described(right_kind)
+                    ))
+                };
+                let fits = match comparison {
+                    Comparison::Equal | Comparison::Unequal => alike(left_kind, right_kind),
+                    Comparison::In | Comparison::NotIn => match right_kind {
+                        Kind::Any => true,
+                        Kind::String | Kind::Object => alike(left_kind, Kind::String),
+                        Kind::Array => match &**right {
+                            Expression::List(items) if !items.is_empty() => {
+                                let mut kinds = items.iter().map(kind);
+                                kinds.any(|item| item.is_ok_and(|item| alike(left_kind, item)))
+                            }
+                            _ => true,
+                        },
+                        _ => false,
+                    },
+                    _ => {
+                        let ordered =
+                            |kind| matches!(kind, Kind::String | Kind::Integer | Kind::Number | Kind::Any);
+                        alike(left_kind, right_kind) && ordered(left_kind) && ordered(right_kind)
+                    }
+                };
+                if fits { Ok(Kind::Boolean) } else { wrong() }
+            }
+            Expression::Test(test, inner) => {
+                let found = kind(inner)?;
+                if matches!(test, Test::StartingWith(_) | Test::EndingWith(_)) && !alike(found, Kind::String)
+                {
+                    return Err(format!("`{}` is {}, and no text", shown(inner), described(found)));
+                }
+                Ok(Kind::Boolean)
+            }
+            Expression::Filter(filter, inner) => {
+                let found = kind(inner)?;
+                let (fits, made) = match filter {
+                    Filter::Length => (
+                        matches!(found, Kind::String | Kind::Array | Kind::Object | Kind::Any),
+                        Kind::Integer,
+                    ),
+                    Filter::Lower => (alike(found, Kind::String), Kind::String),
+                    Filter::Map(_) => (alike(found, Kind::Array), Kind::Array),
+                };
+                let name = match filter {
+                    Filter::Length => "length",
+                    Filter::Lower => "lower",
+                    Filter::Map(_) => "map",
+                };
+                if fits {
+                    Ok(made)
+                } else {
+                    Err(format!("`{}` is {}, for which there is no `{name}`", shown(inner), described(found)))
+                }
+            }
+            Expression::Compute(sign, left, right) => {
+                for side in [left, right] {
+                    let found = kind(side)?;
+                    if !alike(found, Kind::Number) {
+                        let sign = match sign {
+                            Sign::Plus => "+",
+                            Sign::Minus => "-",
+                            Sign::Times => "*",
+                        };
+                        return Err(format!(
+                            "`{}` is {}, and `{sign}` is for numbers",
+                            shown(side),
+                            described(found)
+                        ));
+                    }
+                }
+                Ok(Kind::Number)
+            }
+        }
+    }
+
+    /// The type of what stands at a path, if all who tell it agree.
+    fn path(&self, keys: &[Key], argument: &dyn Fn(&str) -> Option<Kind>) -> Kind {
+        if let [Key::Name(root), Key::Name(name)] = keys
+            && root == "args"
+        {
+            return argument(name).unwrap_or(Kind::Any);
+        }
+        let below = |shape: &[Option<&str>]| -> Option<Path> {
+            let rest = keys.get(shape.len()..)?.iter();
+            rest.map(|key| if let Key::Name(name) = key { Some(name.clone()) } else { None }).collect()
+        };
+        let mut kinds = self.shapes.iter().filter(|(shape, _)| reaches(shape, keys)).map(|(shape, types)| {
+            let below = below(shape)?;
+            types.iter().find(|(path, _)| *path == below).map(|(_, kind)| *kind)
+        });
+        let first = kinds.next().flatten().unwrap_or(Kind::Any);
+        if kinds.all(|kind| kind == Some(first)) { first } else { Kind::Any }
+    }
+}
+
+/// Whether a path may be at or below a place.
+fn reaches(shape: &[Option<&str>], keys: &[Key]) -> bool {
+    shape.len() <= keys.len()
+        && shape.iter().zip(keys).all(|(part, key)| match (part, key) {
+            (Some(part), Key::Name(name)) => part == name,
+            _ => true,
+        })
+}
+
+fn alike(left: Kind, right: Kind) -> bool {
+    let number = |kind| matches!(kind, Kind::Integer | Kind::Number);
+    left == right || left == Kind::Any || right == Kind::Any || (number(left) && number(right))
+}
+
+fn condition(expression: &Expression, kind: Kind) -> Result<Kind, String> {
+    if alike(kind, Kind::Boolean) {
+        return Ok(kind);
+    }
+    let remedy = "compare it, or ask whether it `is defined`";
+    Err(format!("`{}` is {}, and no condition: {remedy}", shown(expression), described(kind)))
+}
+
+fn described(kind: Kind) -> &'static str {
+    match kind {
+        Kind::String => "a text",
+        Kind::Integer | Kind::Number => "a number",
+        Kind::Boolean => "true or false",
+        Kind::Array => "a list",
+        Kind::Object => "a mapping",
+        Kind::Any => "anything",
+    }
+}
+
+/// An expression in a message.
+fn shown(expression: &Expression) -> String {
+    match expression {
+        Expression::Literal(value) => match value.as_str() {
+            Some(text) => format!("'{text}'"),
+            None => value.to_string(),
+        },
+        Expression::Path(keys) => written(keys),
+        Expression::Filter(_, inner) => format!("{} | …", shown(inner)),
+        Expression::List(_) => "[…]".to_owned(),
+        _ => "(…)".to_owned(),
+    }
+}
+
+impl Gate {
+    /// What is wrong with it for these tools.
+    /// All of it is errors: a rule for a tool that there is not guards nothing.
+    pub fn check(&self, source: &Source, tools: &Tools, diagnostics: &mut Vec<Diagnostic>) {
+        let mut wrong =
+            |location: Location, message: String| diagnostics.push(source.error(location, message));
+        let patterns = self.observed.iter().map(|observe| (&observe.tools, observe.location));
+        let patterns = patterns.chain(self.writes.iter().map(|write| (&write.tools, write.location)));
+        let patterns = patterns.chain(self.rules.iter().map(|rule| (&rule.tools, rule.location)));
+        for (pattern, location) in patterns {
+            self.unknown_tools(pattern, tools, &mut |message| wrong(location, message));
+        }
+        for observe in &self.observed {
+            for jinx in tools.jinxes.iter().filter(|jinx| observe.tools.fits(&jinx.name) && !observe.reads) {
+                if jinx.effect == Effect::Write {
+                    let name = &jinx.name;
+                    let message = format!(
+                        "`{name}` may write, so that nothing of it is observed: say `effect: read` here or in its file if it only reads"
+                    );
+                    wrong(observe.location, message);
+                }
+            }
+        }
+        let shapes = Shapes::of(self);
+        for rule in &self.rules {
+            let mut told = BTreeSet::new();
+            for jinx in tools.jinxes.iter().filter(|jinx| rule.tools.fits(&jinx.name)) {
+                let input = |name: &str| jinx.inputs.iter().find(|input| input.name == name);
+                let kind = |name: &str| input(name).map(|input| input.kind);
+                shapes.look(rule, &kind, &mut |message| {
+                    told.insert(message);
+                });
+                // A server's tool may take more than it says.
+                if jinx.remote.is_none() {
+                    for name in rule.arguments().into_iter().filter(|name| input(name).is_none()) {
+                        let near = nearest(name, jinx.inputs.iter().map(|input| input.name.as_str()));
+                        let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+                        told.insert(format!("`{}` has no argument `{name}`{hint}", jinx.name));
+                    }
+                }
+            }
+            told.into_iter().for_each(|message| wrong(rule.location, message));
+        }
+    }
+
+    /// Tells the names that no tool has; those that are only called by another tool are not known.
+    fn unknown_tools(&self, pattern: &Pattern, tools: &Tools, wrong: &mut dyn FnMut(String)) {
+        if !tools.all || !self.wraps.is_empty() {
+            return;
+        }
+        for part in pattern.parts() {
+            let one = Pattern(vec![part.to_owned()]);
+            if tools.jinxes.iter().any(|jinx| one.fits(&jinx.name)) {
+                continue;
+            }
+            let near = nearest(part, tools.jinxes.iter().map(|jinx| jinx.name.as_str()));
+            let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+            wrong(format!("there is no tool `{part}`{hint}"));
+        }
+    }
+}
+
+impl Rule {
+    /// The arguments that its need is about.
+    fn arguments(&self) -> BTreeSet<&str> {
+        let mut found = BTreeSet::new();
+        self.need.paths(&mut |keys| {
+            if let [Key::Name(root), Key::Name(name), ..] = keys
+                && root == "args"
+            {
+                found.insert(name.as_str());
+            }
+        });
+        found
+    }
+}

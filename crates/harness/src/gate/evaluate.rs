@@ -1,0 +1,350 @@
+//! What an expression is worth, when not everything is known.
+//!
+//! The unknown is neither true nor false, as in Kleene's strong logic of three values: `and` with
+//! something false is false and `or` with something true is true, whatever the other side is.
+//! Everything else that is computed from the unknown is unknown; only `is defined` asks for it.
+//! So an answer that is true or false stays the same, whatever the unknown turns out to be.
+//!
+//! Where all is known, an expression is worth what minijinja says, or it is an error: values of
+//! different types are never compared in silence, and only true and false are conditions.
+//! This module must not know how facts came to be known.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, Number, Value};
+
+use super::expression::{Comparison, Expression, Filter, Key, Sign, Test, written};
+pub use super::ledger::Names;
+use super::ledger::{Found, Part};
+
+/// Whether something holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truth {
+    /// It does.
+    True,
+    /// It does not.
+    False,
+    /// That depends on what is not known.
+    Unknown,
+}
+
+impl Truth {
+    fn of(value: bool) -> Self {
+        if value { Truth::True } else { Truth::False }
+    }
+
+    fn not(self) -> Self {
+        match self {
+            Truth::True => Truth::False,
+            Truth::False => Truth::True,
+            Truth::Unknown => Truth::Unknown,
+        }
+    }
+
+    fn value<'a>(self) -> Option<Part<'a>> {
+        match self {
+            Truth::Unknown => None,
+            known => Some(Cow::Owned((known == Truth::True).into())),
+        }
+    }
+}
+
+/// What an evaluation looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// Facts of the ledger, by path.
+    pub facts: Map<String, Value>,
+    /// Paths of which nothing is known.
+    pub unknown: Vec<String>,
+    /// Those among them that were known before a write.
+    pub stale: Vec<String>,
+}
+
+impl Seen {
+    fn miss(&mut self, path: String, stale: bool) {
+        if stale && !self.stale.contains(&path) {
+            self.stale.push(path.clone());
+        }
+        if !self.unknown.contains(&path) {
+            self.unknown.push(path);
+        }
+    }
+}
+
+impl<'a> Names<'a> {
+    /// Whether a condition holds.
+    ///
+    /// # Errors
+    /// It compares or computes what can't be, or is none.
+    pub fn truth(&self, expression: &'a Expression, seen: &mut Seen) -> Result<Truth, String> {
+        match expression {
+            Expression::Not(inner) => Ok(self.truth(inner, seen)?.not()),
+            Expression::And(left, right) => match self.truth(left, seen)? {
+                Truth::False => Ok(Truth::False),
+                Truth::True => self.truth(right, seen),
+                Truth::Unknown => Ok(match self.truth(right, seen)? {
+                    Truth::False => Truth::False,
+                    Truth::True | Truth::Unknown => Truth::Unknown,
+                }),
+            },
+            Expression::Or(left, right) => match self.truth(left, seen)? {
+                Truth::True => Ok(Truth::True),
+                Truth::False => self.truth(right, seen),
+                Truth::Unknown => Ok(match self.truth(right, seen)? {
+                    Truth::True => Truth::True,
+                    Truth::False | Truth::Unknown => Truth::Unknown,
+                }),
+            },
+            Expression::Compare(comparison, left, right) => {
+                let (left, right) = (self.value(left, seen)?, self.value(right, seen)?);
+                let (Some(left), Some(right)) = (left, right) else { return Ok(Truth::Unknown) };
+                compare(*comparison, &left, &right).map(Truth::of)
+            }
+            Expression::Test(Test::Defined, inner) => {
+                let Expression::Path(keys) = &**inner else {
+                    return Err("only of a path it can be asked whether it is defined".to_owned());
+                };
+                // That the answer is no is no lack of a fact; a key that is unknown is one.
+                let Some(path) = self.path(keys, seen)? else { return Ok(Truth::Unknown) };
+                Ok(Truth::of(matches!(self.find(&path).0, Found::Known(_))))
+            }
+            Expression::Test(test, inner) => {
+                let Some(value) = self.value(inner, seen)? else { return Ok(Truth::Unknown) };
+                tested(test, &value).map(Truth::of)
+            }
+            other => match self.value(other, seen)?.as_deref() {
+                None => Ok(Truth::Unknown),
+                Some(Value::Bool(value)) => Ok(Truth::of(*value)),
+                Some(value) => Err(format!(
+                    "`{}` is no condition: compare it, or ask whether it `is defined`",
+                    short(value)
+                )),
+            },
+        }
+    }
+
+    /// The value of an expression; `None` if it is not known.
+    ///
+    /// # Errors
+    /// As [`Names::truth`].
+    pub fn value(&self, expression: &'a Expression, seen: &mut Seen) -> Result<Option<Part<'a>>, String> {
+        match expression {
+            Expression::Literal(value) => Ok(Some(Cow::Borrowed(value))),
+            Expression::List(items) => {
+                let mut values = Some(Vec::new());
+                for item in items {
+                    let value = self.value(item, seen)?;
+                    values = values.zip(value).map(|(mut values, value)| {
+                        values.push(value.into_owned());
+                        values
+                    });
+                }
+                Ok(values.map(|values| Cow::Owned(values.into())))
+            }
+            Expression::Path(keys) => {
+                let Some(path) = self.path(keys, seen)? else { return Ok(None) };
+                let (found, ledger) = self.find(&path);
+                let stale = found == Found::Stale;
+                match found {
+                    Found::Known(value) => {
+                        if ledger {
+                            seen.facts.insert(path.join("."), value.clone());
+                        }
+                        Ok(Some(Cow::Borrowed(value)))
+                    }
+                    Found::Unknown | Found::Stale => {
+                        seen.miss(path.join("."), stale);
+                        Ok(None)
+                    }
+                }
+            }
+            Expression::Filter(filter, inner) => {
+                let Some(value) = self.value(inner, seen)? else { return Ok(None) };
+                filtered(filter, &value).map(|value| Some(Cow::Owned(value)))
+            }
+            Expression::Compute(sign, left, right) => {
+                let (left, right) = (self.value(left, seen)?, self.value(right, seen)?);
+                let (Some(left), Some(right)) = (left, right) else { return Ok(None) };
+                computed(*sign, &left, &right).map(|value| Some(Cow::Owned(value)))
+            }
+            Expression::Not(_)
+            | Expression::And(..)
+            | Expression::Or(..)
+            | Expression::Compare(..)
+            | Expression::Test(..) => Ok(self.truth(expression, seen)?.value()),
+        }
+    }
+
+    /// A path with its keys filled in; `None` if one of them is not known.
+    fn path(&self, keys: &'a [Key], seen: &mut Seen) -> Result<Option<Vec<String>>, String> {
+        let mut path = Vec::with_capacity(keys.len());
+        for key in keys {
+            path.push(match key {
+                Key::Name(name) => name.clone(),
+                Key::Of(expression) => match self.value(expression, seen)?.as_deref() {
+                    Some(Value::String(key)) => key.clone(),
+                    Some(Value::Number(key)) => key.to_string(),
+                    Some(other) => {
+                        return Err(format!("`{}` can't be a key in `{}`", short(other), written(keys)));
+                    }
+                    None => return Ok(None),
+                },
+            });
+        }
+        Ok(Some(path))
+    }
+}
+
+/// A value in a message.
+pub fn short(value: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = value.to_string();
+    let end = text.floor_char_boundary(SHOWN);
+    if end < text.len() { format!("{}…", &text[..end]) } else { text }
+}
+
+/// What a value is, in words.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "a mapping",
+    }
+}
+
+fn compare(comparison: Comparison, left: &Value, right: &Value) -> Result<bool, String> {
+    use std::cmp::Ordering;
+    let wrong = || {
+        Err(format!(
+            "`{} {comparison} {}`: {} and {} can't be compared",
+            short(left),
+            short(right),
+            kind(left),
+            kind(right)
+        ))
+    };
+    match comparison {
+        Comparison::Equal | Comparison::Unequal => match equal(left, right) {
+            Some(equal) => Ok(equal == (comparison == Comparison::Equal)),
+            None => wrong(),
+        },
+        Comparison::In | Comparison::NotIn => {
+            let found = match (left, right) {
+                (Value::String(part), Value::String(whole)) => Some(whole.contains(part.as_str())),
+                (Value::String(key), Value::Object(map)) => Some(map.contains_key(key)),
+                (item, Value::Array(items)) => {
+                    let compared: Vec<bool> = items.iter().filter_map(|other| equal(item, other)).collect();
+                    (!compared.is_empty() || items.is_empty()).then(|| compared.contains(&true))
+                }
+                _ => None,
+            };
+            match found {
+                Some(found) => Ok(found == (comparison == Comparison::In)),
+                None => wrong(),
+            }
+        }
+        Comparison::Less | Comparison::LessOrEqual | Comparison::Greater | Comparison::GreaterOrEqual => {
+            let order = match (left, right) {
+                (Value::Number(left), Value::Number(right)) => order(left, right),
+                (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
+                _ => None,
+            };
+            let Some(order) = order else { return wrong() };
+            Ok(match comparison {
+                Comparison::Less => order == Ordering::Less,
+                Comparison::LessOrEqual => order != Ordering::Greater,
+                Comparison::Greater => order == Ordering::Greater,
+                _ => order != Ordering::Less,
+            })
+        }
+    }
+}
+
+/// Whether two values are equal; `None` if they are of different types.
+/// Null is comparable to everything: it says that there is nothing.
+fn equal(left: &Value, right: &Value) -> Option<bool> {
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) => Some(order(left, right)? == std::cmp::Ordering::Equal),
+        (Value::Null, right) => Some(right.is_null()),
+        (_, Value::Null) => Some(false),
+        (Value::Array(left), Value::Array(right)) => Some(
+            left.len() == right.len()
+                && left.iter().zip(right).all(|(left, right)| equal(left, right) == Some(true)),
+        ),
+        (Value::Object(left), Value::Object(right)) => Some(
+            left.len() == right.len()
+                && left
+                    .iter()
+                    .all(|(key, left)| right.get(key).is_some_and(|right| equal(left, right) == Some(true))),
+        ),
+        (left, right) if std::mem::discriminant(left) == std::mem::discriminant(right) => Some(left == right),
+        _ => None,
+    }
+}
+
+fn order(left: &Number, right: &Number) -> Option<std::cmp::Ordering> {
+    match (whole(left), whole(right)) {
+        (Some(left), Some(right)) => Some(left.cmp(&right)),
+        _ => left.as_f64()?.partial_cmp(&right.as_f64()?),
+    }
+}
+
+fn whole(number: &Number) -> Option<i128> {
+    number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from))
+}
+
+fn tested(test: &Test, value: &Value) -> Result<bool, String> {
+    let text =
+        || value.as_str().ok_or_else(|| format!("`{}` is no text, it is {}", short(value), kind(value)));
+    match test {
+        Test::Defined => Ok(true),
+        Test::None => Ok(value.is_null()),
+        Test::StartingWith(start) => Ok(text()?.starts_with(start.as_str())),
+        Test::EndingWith(end) => Ok(text()?.ends_with(end.as_str())),
+    }
+}
+
+fn filtered(filter: &Filter, value: &Value) -> Result<Value, String> {
+    let wrong = |what: &str| Err(format!("`{}` is {what}, it is {}", short(value), kind(value)));
+    match (filter, value) {
+        (Filter::Length, Value::String(text)) => Ok(text.chars().count().into()),
+        (Filter::Length, Value::Array(items)) => Ok(items.len().into()),
+        (Filter::Length, Value::Object(map)) => Ok(map.len().into()),
+        (Filter::Length, _) => wrong("without a length"),
+        (Filter::Lower, Value::String(text)) => Ok(text.to_lowercase().into()),
+        (Filter::Lower, _) => wrong("no text"),
+        (Filter::Map(key), Value::Array(items)) => {
+            let values = items.iter().map(|item| {
+                let missing = || format!("`{}` has no `{key}`", short(item));
+                item.get(key).cloned().ok_or_else(missing)
+            });
+            values.collect::<Result<Vec<_>, _>>().map(Value::from)
+        }
+        (Filter::Map(_), _) => wrong("no list"),
+    }
+}
+
+fn computed(sign: Sign, left: &Value, right: &Value) -> Result<Value, String> {
+    let (Value::Number(left), Value::Number(right)) = (left, right) else {
+        let wrong = if left.is_number() { right } else { left };
+        return Err(format!("`{}` is no number, it is {}", short(wrong), kind(wrong)));
+    };
+    let exact = left.as_i64().zip(right.as_i64()).and_then(|(left, right)| match sign {
+        Sign::Plus => left.checked_add(right),
+        Sign::Minus => left.checked_sub(right),
+        Sign::Times => left.checked_mul(right),
+    });
+    if let Some(exact) = exact {
+        return Ok(exact.into());
+    }
+    let (left, right) = (left.as_f64().unwrap_or(f64::NAN), right.as_f64().unwrap_or(f64::NAN));
+    let value = match sign {
+        Sign::Plus => left + right,
+        Sign::Minus => left - right,
+        Sign::Times => left * right,
+    };
+    Number::from_f64(value).map(Value::Number).ok_or_else(|| "the number is too large".to_owned())
+}

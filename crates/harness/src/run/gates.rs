@@ -1,0 +1,108 @@
+//! Where calls are held against gates, and where gates learn from results.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Map, Value};
+
+use crate::error::Error;
+use crate::gate::{Change, Done, Gate};
+use crate::jinx::Jinx;
+use crate::run::session::Caller;
+use crate::team::Team;
+use crate::trace::Record;
+use crate::types::{ToolResult, Verdict};
+
+/// The gates that learn from all that is done in a session, by whomever: what one NPC writes,
+/// another one's gate no longer knows.
+#[derive(Debug, Default)]
+pub struct Observers(Mutex<BTreeMap<String, Arc<Gate>>>);
+
+impl Observers {
+    /// Adds those of a team and of the teams below it.
+    pub fn add(&self, team: &Team) {
+        let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        add(&mut gates, team);
+    }
+
+    fn all(&self) -> Vec<(String, Arc<Gate>)> {
+        let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        gates.iter().map(|(name, gate)| (name.clone(), Arc::clone(gate))).collect()
+    }
+}
+
+fn add(gates: &mut BTreeMap<String, Arc<Gate>>, team: &Team) {
+    for gate in team.npcs.iter().flat_map(|npc| &npc.gate.gates) {
+        gates.insert(key(gate), Arc::clone(gate));
+    }
+    team.teams.iter().for_each(|team| add(gates, team));
+}
+
+/// What a trace calls a gate.
+fn key(gate: &Gate) -> String {
+    gate.path.display().to_string()
+}
+
+/// Holds a call against the gates of its NPC; the result says why it may not be made.
+/// Each verdict is recorded of a gate that has a rule about the call.
+/// What a person starts is held against none.
+///
+/// # Errors
+/// The trace can't be written.
+pub fn hold(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+) -> Result<Option<ToolResult>, Error> {
+    let Some(npc) = caller.npc else { return Ok(None) };
+    let mut told = None;
+    for gate in &npc.gate.gates {
+        let key = key(gate);
+        if !gate.is_about(&jinx.name, arguments) {
+            continue;
+        }
+        let blocked = caller.trace.ledger(&key, |ledger| gate.verdict(ledger, &jinx.name, arguments));
+        let (verdict, by) = match &blocked {
+            Some(blocked) => (Verdict::Deny, format!("the rule `{}` of {key}", blocked.rule)),
+            None => (Verdict::Allow, key),
+        };
+        caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
+        // To read something would not cure a rule that is broken.
+        told = match (told.take(), blocked) {
+            (None, blocked) => blocked,
+            (Some(told), Some(blocked)) if !told.unknown.is_empty() && blocked.unknown.is_empty() => {
+                Some(blocked)
+            }
+            (told, _) => told,
+        };
+    }
+    Ok(told.map(ToolResult::blocked))
+}
+
+/// Lets the gates of the session learn from a call that was made, and records what changes.
+///
+/// # Errors
+/// The trace can't be written.
+pub fn observe(
+    caller: &Caller,
+    jinx: &Jinx,
+    arguments: &Map<String, Value>,
+    result: &ToolResult,
+) -> Result<(), Error> {
+    for (key, gate) in caller.session.gates.all() {
+        let done = Done { tool: &jinx.name, effect: jinx.effect, arguments, result };
+        let changes = match gate.knows(jinx) {
+            true => gate.changes(&done),
+            // Another team's jinx of the same name tells nothing, and may have done anything.
+            false => vec![Change::Stale { path: Vec::new() }],
+        };
+        if !changes.is_empty() {
+            caller.trace.push(caller.scope, Record::Ledger { gate: key, changes })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "gates_tests.rs"]
+mod tests;

@@ -1,0 +1,133 @@
+use serde_json::json;
+
+use super::*;
+use crate::model::{Reply, Scripted, Single};
+use crate::replay::{self, Replay};
+use crate::run::{Agent, Mocks, Session};
+use crate::testing::Fixture;
+use crate::trace::{self, Entry};
+
+const GATE: &str = r#"
+observe:
+  get_order: {path: "orders.{{ args.id }}", parse: json, types: {status: string}}
+writes:
+  cancel_order: {stale: "orders.{{ args.id }}"}
+rules:
+  cancel_order:
+    need: "orders[args.id].status == 'pending'"
+    reason: "the order is {{ orders[args.id].status }}; that requires a manager's approval"
+    fetch: "get_order(id={{ args.id }})"
+"#;
+const GET: &str = "description: Read an order.\ninputs: [id]\neffect: read\n\
+    steps: [{engine: bash, code: 'echo \"{\\\"status\\\": \\\"$([ \"$id\" = 1 ] && echo shipped || echo pending)\\\"}\"'}]\n";
+const CANCEL: &str =
+    "description: Cancel an order.\ninputs: [id]\nsteps: [{engine: bash, code: 'echo cancelled'}]\n";
+
+/// A team whose clerk is bound by a gate.
+fn shop() -> (Team, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("jinxes")).unwrap();
+    for (path, text) in [
+        ("team.ctx", "name: shop\nforenpc: clerk\n"),
+        (
+            "clerk.npc",
+            "name: clerk\nprimary_directive: Help.\njinxes: [get_order, cancel_order]\ngate: shop\n",
+        ),
+        ("shop.gate", GATE),
+        ("jinxes/get_order.jinx", GET),
+        ("jinxes/cancel_order.jinx", CANCEL),
+    ] {
+        std::fs::write(dir.path().join(path), text).unwrap();
+    }
+    let team = Team::load(dir.path()).unwrap();
+    assert_eq!(team.diagnostics, []);
+    (team, dir)
+}
+
+fn call(tool: &str, id: &str) -> Reply {
+    Reply::call(tool, json!({"id": id}))
+}
+
+/// What the model read of its calls, and the trace.
+fn played(fixture: &Fixture, replies: Vec<Reply>) -> (Vec<String>, Vec<Entry>) {
+    let model = Scripted::new(replies);
+    let source = Single(&model);
+    let session = Session::new(&source, &fixture.sandbox);
+    let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap();
+    agent.run("cancel it").unwrap();
+    let request = trace::request(agent.records());
+    let read = request.messages.into_iter().filter(|message| message.role == alara_engine::Role::Tool);
+    (read.map(|message| message.content).collect(), session.trace.entries())
+}
+
+#[test]
+fn calls_are_held_against_what_was_read() {
+    let (team, _dir) = shop();
+    let fixture = Fixture::with(team);
+    let (read, entries) = played(
+        &fixture,
+        vec![
+            call("cancel_order", "1"),
+            call("get_order", "1"),
+            call("cancel_order", "1"),
+            call("get_order", "2"),
+            call("cancel_order", "2"),
+            call("cancel_order", "2"),
+            Reply::text("done"),
+        ],
+    );
+    let unread = |id: &str, state: &str| {
+        format!(
+            r#"{{"ok":false,"blocked":true,"rule":"cancel_order","reason":"`orders.{id}.status` {state}: call get_order(id={id}) first","facts":{{}},"unknown":["orders.{id}.status"],"fetch":"get_order(id={id})"}}"#
+        )
+    };
+    let text = read.iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(
+        text,
+        [
+            unread("1", "is not known yet").as_str(),
+            r#"{"ok":true,"output":"{\"status\": \"shipped\"}"}"#,
+            r#"{"ok":false,"blocked":true,"rule":"cancel_order","reason":"the order is shipped; that requires a manager's approval","facts":{"orders.1.status":"shipped"},"unknown":[]}"#,
+            r#"{"ok":true,"output":"{\"status\": \"pending\"}"}"#,
+            r#"{"ok":true,"output":"cancelled"}"#,
+            unread("2", "is not known, it may have changed since it was read").as_str(),
+        ]
+    );
+    let verdicts: Vec<Verdict> = entries
+        .iter()
+        .filter_map(|entry| match &*entry.record {
+            Record::Permission { verdict, .. } => Some(*verdict),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(verdicts, [Verdict::Deny, Verdict::Deny, Verdict::Allow, Verdict::Deny]);
+    // What the records say is what the session knew.
+    let ledgers = trace::ledgers(entries.iter().map(|entry| &*entry.record));
+    let ledger = ledgers.values().next().unwrap().value();
+    let expected = json!({
+        "orders": {"1": {"status": "shipped"}, "2": {"status": "pending"}}, "stale": ["orders.2"],
+    });
+    assert_eq!((ledgers.len(), ledger), (1, expected));
+}
+
+#[test]
+fn a_replay_holds_calls_against_gates_again() {
+    let (team, _dir) = shop();
+    let fixture = Fixture::with(team.clone());
+    let calls = [
+        call("get_order", "1"),
+        call("cancel_order", "1"),
+        call("get_order", "2"),
+        call("cancel_order", "2"),
+    ];
+    let (_, entries) = played(&fixture, calls.into_iter().chain([Reply::text("done")]).collect());
+    for _ in 0..3 {
+        let fixture = Fixture::with(team.clone());
+        let model = Replay::new(&entries);
+        let source = Single(&model);
+        let mut session = Session::new(&source, &fixture.sandbox);
+        session.mocks = Mocks::new(&entries);
+        replay::run(&session, &fixture.team, &entries).unwrap();
+        assert_eq!(replay::difference(&entries, &session.trace.entries()), (entries.len(), None));
+    }
+}

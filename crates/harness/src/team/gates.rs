@@ -1,0 +1,137 @@
+//! The gates of a team: which there are, and who is bound by which.
+//!
+//! A gate is a file `NAME.gate` in the team's folder; `gate: NAME` in its `.ctx` binds all NPCs of
+//! the team and of its sub-teams, and in an `.npc` this one.
+//! Who is to be bound by a gate that can't be read does not run: nobody knows what it may do.
+//! This module must not know what rules mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use alara_engine::nearest;
+
+use super::Npc;
+use super::ctx::list;
+use super::files::File;
+use crate::gate::{self, Gate, Tools};
+use crate::jinx::Jinx;
+use crate::source::Source;
+use crate::types::{Diagnostic, Location, Severity};
+use crate::yaml::Node;
+
+/// The gates that can be named, and those that bind everybody.
+#[derive(Clone, Default)]
+pub struct Gates {
+    named: BTreeMap<String, Named>,
+    /// Those that bind all NPCs.
+    pub all: Held,
+}
+
+#[derive(Clone)]
+struct Named {
+    source: Source,
+    /// `None` = it can't be used.
+    gate: Option<Arc<Gate>>,
+    /// Whether it lies in this team's folder.
+    own: bool,
+}
+
+/// The gates that bind somebody.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Held {
+    /// All of them must let a call through.
+    pub gates: Vec<Arc<Gate>>,
+    /// Why nobody knows them all.
+    pub broken: Option<Diagnostic>,
+}
+
+impl Gates {
+    /// Reads the gates of a team below one with these, which has these jinxes.
+    pub fn read(&self, files: &[File], jinxes: &[Jinx], diagnostics: &mut Vec<Diagnostic>) -> Self {
+        let mut gates = self.clone();
+        gates.named.values_mut().for_each(|named| named.own = false);
+        for file in files {
+            let source = file.read(diagnostics);
+            let gate = source.as_ref().and_then(|source| gate::read(source, diagnostics)).map(|mut gate| {
+                gate.meet(jinxes);
+                Arc::new(gate)
+            });
+            // One that can't be read hides what is above it nevertheless: that may permit more.
+            let source = source.unwrap_or_else(|| Source { path: file.path.clone(), text: String::new() });
+            gates.named.insert(file.stem(), Named { source, gate, own: true });
+        }
+        gates
+    }
+
+    /// Whether there are any that could be named.
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty()
+    }
+
+    /// What binds whoever names the gates of `node`, beside those that bind everybody.
+    pub fn hold(&self, source: &Source, node: &Node, diagnostics: &mut Vec<Diagnostic>) -> Held {
+        let mut held = self.all.clone();
+        for node in list(node) {
+            let name = node.text().unwrap_or_default();
+            let name = name.strip_suffix(".gate").unwrap_or(name);
+            match self.named.get(name) {
+                Some(Named { gate: Some(gate), .. }) => {
+                    if !held.gates.iter().any(|other| other.path == gate.path) {
+                        held.gates.push(Arc::clone(gate));
+                    }
+                }
+                Some(Named { source: file, .. }) => {
+                    let message = format!(
+                        "the gate `{name}` can't be used, see {}: whoever it binds does not run",
+                        file.path.display()
+                    );
+                    held.refuse(source.error(node.location, message), diagnostics);
+                }
+                None => {
+                    let near = nearest(name, self.named.keys().map(String::as_str));
+                    let hint = near.map(|near| format!(", did you mean `{near}`?"));
+                    let message = format!(
+                        "there is no gate {}{}: it is a file {}.gate in the team's folder; whoever it binds does not run",
+                        node.value(),
+                        hint.unwrap_or_default(),
+                        if name.is_empty() { "NAME" } else { name }
+                    );
+                    held.refuse(source.error(node.location, message), diagnostics);
+                }
+            }
+        }
+        held
+    }
+
+    /// Holds the gates of this team against its tools; whoever is bound by one that does not fit
+    /// them does not run.
+    /// What nobody is bound by is told.
+    pub fn check(&self, tools: &Tools, npcs: &mut [Npc], below: bool, diagnostics: &mut Vec<Diagnostic>) {
+        for Named { source, gate, .. } in self.named.values().filter(|named| named.own) {
+            let Some(gate) = gate else { continue };
+            let binds = |npc: &Npc| npc.gate.gates.iter().any(|other| Arc::ptr_eq(other, gate));
+            if !npcs.iter().any(binds) && !below {
+                let name = &gate.name;
+                let message = format!(
+                    "no NPC is bound by this gate: say `gate: {name}` in those that are, or in the .ctx for all"
+                );
+                diagnostics.push(source.warning(Location::default(), message));
+            }
+            let mut found = Vec::new();
+            gate.check(source, tools, &mut found);
+            let wrong = found.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
+            for npc in npcs.iter_mut().filter(|npc| binds(npc)) {
+                npc.gate.broken = npc.gate.broken.take().or_else(|| wrong.cloned());
+            }
+            diagnostics.append(&mut found);
+        }
+    }
+}
+
+impl Held {
+    /// Says why nobody knows what binds whoever holds these.
+    pub fn refuse(&mut self, why: Diagnostic, diagnostics: &mut Vec<Diagnostic>) {
+        self.broken.get_or_insert_with(|| why.clone());
+        diagnostics.push(why);
+    }
+}
