@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
+use crate::phases::Phases;
 use crate::skill;
 use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Severity};
@@ -130,6 +131,9 @@ pub struct Npc {
     /// Whether each of its turns is a call; `None` = as its model needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
+    /// What it may do when; `None` = anything at any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,

@@ -13,6 +13,7 @@ use crate::jinx::Jinx;
 use crate::markdown::{head, sections};
 use crate::mcp::Server;
 use crate::model::ModelSpec;
+use crate::phases::{self, Listed};
 use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
@@ -150,6 +151,32 @@ fn build(
     }
     npc.skills = skills(fields, shared.library);
     add_shared(&mut npc, shared, fields.diagnostics());
+    let bound = fields.entry(&["phases"]);
+    let misspelt: Vec<Location> = fields
+        .others()
+        .into_iter()
+        .filter(|(_, near)| *near == Some("phases"))
+        .map(|(entry, _)| entry.location)
+        .collect();
+    for location in &misspelt {
+        fields.error(
+            *location,
+            "did you mean `phases`? An NPC that should be bound to phases does not run without",
+        );
+    }
+    if let Some(entry) = bound {
+        let entries = npc.entries.clone().unwrap_or_default();
+        let served = !npc.servers.is_empty();
+        let beside = |pattern: &str| {
+            served
+                || entries
+                    .iter()
+                    .any(|entry| phases::fits(pattern, entry.rsplit('/').next().unwrap_or(entry)))
+        };
+        let listed = Listed { tools: &npc.jinxes, beside: &beside, ledger: &[] };
+        npc.phases = phases::read(source, &entry.value, &listed, fields.diagnostics());
+    }
+    let unbound = !misspelt.is_empty() || (bound.is_some() && npc.phases.is_none());
     let looks_up = npc.jinxes.iter().any(|name| name == "skill");
     if !npc.skills.catalog.is_empty() && !looks_up && shared.library.get("skill").is_some() {
         let location = fields.location("skills");
@@ -158,7 +185,7 @@ fn build(
             "it can't look up the skills of its catalog without the jinx `skill` on its list",
         );
     }
-    usable.then_some((npc, location))
+    (usable && !unbound).then_some((npc, location))
 }
 
 /// `calls: free | forced | thought`.

@@ -11,10 +11,11 @@
 
 mod file;
 mod fold;
+mod followed;
 mod journal;
 mod record;
 pub mod sqlite;
 
 pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
-pub use fold::{normalised, request, usage};
+pub use fold::{normalised, phases, request, usage};
 pub use record::{ContextFile, Entry, PERSON, Record, Start};

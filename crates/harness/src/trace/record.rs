@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::calls::Calls;
 use crate::mcp::Served;
+use crate::phases::Phases;
 use crate::types::{Limits, Outcome, ToolResult, Verdict};
 
 /// Something that happened.
@@ -155,6 +156,9 @@ pub struct Start {
     /// The JSON schema of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+    /// What may be done when; `None` = anything at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
 }
 
 /// A file that tells agents how to work in a directory, see
