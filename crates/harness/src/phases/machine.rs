@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use alara_engine::{Tool, ToolChoice};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::condition::{Counter, is_met, scope, values};
@@ -54,6 +55,25 @@ pub struct State {
     pub ledger: Map<String, Value>,
 }
 
+/// Where a conversation stands, as a trace tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The phase.
+    pub phase: String,
+    /// The facts that hold, in alphabetical order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<String>,
+    /// The tasks that are left, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
+    /// The tasks that are done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<String>,
+    /// How often tools have failed in a row.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retries: BTreeMap<String, u64>,
+}
+
 /// How the calls of a tool ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -93,6 +113,13 @@ impl<'p> Machine<'p> {
     /// Where it stands.
     pub fn state(&self) -> &State {
         &self.state
+    }
+
+    /// Where it stands, as a trace tells it.
+    pub fn standing(&self) -> Standing {
+        let State { phase, facts, pending, done, retries, .. } = self.state.clone();
+        let facts = facts.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name).collect();
+        Standing { phase, facts, pending, done, retries }
     }
 
     /// The phase that it is in.

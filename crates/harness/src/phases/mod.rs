@@ -27,7 +27,7 @@ mod read;
 use serde::{Deserialize, Serialize};
 
 pub use condition::Counter;
-pub use machine::{Count, Event, Machine, State};
+pub use machine::{Count, Event, Machine, Standing, State};
 pub use order::{Order, order};
 pub use queue::{PLAN, Queue};
 pub use read::{Listed, read};

@@ -8,7 +8,7 @@ use super::order::{Order, order};
 use crate::types::ToolResult;
 
 /// The tool that makes the list.
-pub const PLAN: &str = "plan";
+pub const PLAN: &str = "plan_tasks";
 /// Its argument.
 const TASKS: &str = "tasks";
 /// Most tasks, and most characters of each.

@@ -119,7 +119,11 @@ fn what_a_turn_may_be_follows_from_the_phase() {
         assert_eq!(machine.choice(&tools, Some("finish")), forced, "{phase}");
     };
     check("verify", among(&["log_verification"], false), among(&["log_verification", "finish"], true));
-    check("planning", among(&["kb_search", "plan"], false), among(&["kb_search", "plan", "finish"], true));
+    check(
+        "planning",
+        among(&["kb_search", "plan_tasks"], false),
+        among(&["kb_search", "plan_tasks", "finish"], true),
+    );
     check("confirm", ToolChoice::None, among(&["finish"], true));
     check("escalate", among(&["transfer"], true), among(&["transfer"], true));
     // Where none of its tools is there, it can't be made to call one.
@@ -211,7 +215,7 @@ impl Model {
         match self.phase {
             "triage" => tool.starts_with("get_user") || tool == "kb_search",
             "verify" => tool == "log_verification",
-            "planning" => tool == "kb_search" || tool == "plan",
+            "planning" => tool == "kb_search" || tool == "plan_tasks",
             "execute" => tool == "call_tool" || tool == "kb_search",
             "escalate" => tool == "transfer",
             _ => false,
@@ -238,7 +242,7 @@ impl Model {
                     self.left.remove(0);
                 }
             }
-            ("plan", true) => {
+            ("plan_tasks", true) => {
                 self.left = tasks.to_vec();
                 if let [close, transfer, ..] = self.left.as_mut_slice() {
                     std::mem::swap(close, transfer);
@@ -285,7 +289,7 @@ impl Model {
 #[test]
 fn random_conversations_go_as_an_independent_model_says() {
     let phases = bank();
-    let all = [TOOLS.as_slice(), &["plan", "shell"]].concat();
+    let all = [TOOLS.as_slice(), &["plan_tasks", "shell"]].concat();
     let tasks: [&'static str; 3] = ["close it", "transfer 5", "ask"];
     let mut seed = 1u64;
     let mut random = move |below: usize| {
@@ -426,8 +430,8 @@ fn mistakes_are_told_with_place_and_remedy() {
     );
     check(
         "[kb_search], next: [[execute",
-        "[kb_search, plan], next: [[execute",
-        &["14: `plan` is there in the phase that the queue is made in, `from`: leave it out here"],
+        "[kb_search, plan_tasks], next: [[execute",
+        &["14: `plan_tasks` is there in the phase that the queue is made in, `from`: leave it out here"],
     );
 }
 

@@ -62,6 +62,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             | Record::Jinx { .. }
             | Record::Job { .. }
             | Record::Emit { .. }
+            | Record::Phase(_)
             | Record::End { .. } => {}
         }
         followed.tell(&mut request.messages);

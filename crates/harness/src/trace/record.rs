@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::calls::Calls;
 use crate::mcp::Served;
-use crate::phases::Phases;
+use crate::phases::{Phases, Standing};
 use crate::types::{Limits, Outcome, ToolResult, Verdict};
 
 /// Something that happened.
@@ -100,6 +100,9 @@ pub enum Record {
         /// How many messages stay as they are.
         kept: usize,
     },
+    /// The conversation stands elsewhere among its phases than before, or knows more.
+    /// What follows from the other records, for whoever reads the trace.
+    Phase(Standing),
     /// The last message of the user and all that followed no longer count.
     Retract,
     /// The run that the last user message began is over.

@@ -228,7 +228,24 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     fn push(&mut self, record: Record) -> Result<(), Error> {
+        let moves =
+            matches!(record, Record::User { .. } | Record::Assistant { .. } | Record::ToolResult { .. });
         self.records.push(self.trace.push(&self.scope, record)?);
+        if moves { self.note_phase() } else { Ok(()) }
+    }
+
+    /// Records where the conversation stands among its phases, if that has changed.
+    fn note_phase(&mut self) -> Result<(), Error> {
+        let Some(standing) = trace::phases(self.records()).map(|machine| machine.standing()) else {
+            return Ok(());
+        };
+        let last = self.records.iter().rev().find_map(|record| match &**record {
+            Record::Phase(standing) => Some(standing),
+            _ => None,
+        });
+        if last != Some(&standing) {
+            self.records.push(self.trace.push(&self.scope, Record::Phase(standing))?);
+        }
         Ok(())
     }
 

@@ -55,7 +55,7 @@ fn write(path: &str) -> Reply {
 }
 
 fn plan(tasks: &[&str]) -> Reply {
-    Reply::call("plan", json!({"tasks": tasks}))
+    Reply::call("plan_tasks", json!({"tasks": tasks}))
 }
 
 fn run(replies: impl IntoIterator<Item = Reply>) -> (Fixture, Outcome, Vec<Request>) {
@@ -86,7 +86,10 @@ fn each_turn_may_be_what_its_phase_says() {
     let among = |name: &str, required| ToolChoice::Among { names: vec![name.to_owned()], required };
     let choices: Vec<ToolChoice> = requests.iter().map(|request| request.tool_choice.clone()).collect();
     let write = || among("write_file", true);
-    assert_eq!(choices, [among("read_file", false), among("plan", true), write(), write(), ToolChoice::None]);
+    assert_eq!(
+        choices,
+        [among("read_file", false), among("plan_tasks", true), write(), write(), ToolChoice::None]
+    );
     let last =
         |index: usize| requests[index].messages.last().map(|message| message.content.as_str()).unwrap();
     assert!(last(0).starts_with("do it\n\n<phase>\nname: look\n"), "{}", last(0));
