@@ -488,3 +488,49 @@ fn names_fit_patterns() {
         assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
     }
 }
+
+/// The machine of the study as published, and a corrected one.
+#[test]
+fn the_stock_phases_are_read_without_a_remark_and_are_short() {
+    let team = crate::Team::stock("bank").unwrap();
+    assert_eq!(team.check(), []);
+    for name in ["clerk", "paper"] {
+        let npc = team.npc(Some(name)).unwrap();
+        let phases = npc.phases.as_ref().unwrap();
+        assert!(phases.phases.len() >= 7, "{name}");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../teams/bank")
+            .join(format!("{name}.npc"));
+        let lines = std::fs::read_to_string(path).unwrap().lines().count();
+        assert!(lines < 60, "{name} has {lines} lines");
+    }
+    let verify = |npc: &str, phase: &str| {
+        let phases = team.npc(Some(npc)).unwrap().phases.as_ref().unwrap();
+        phases.phase(phase).unwrap().expect
+    };
+    assert_eq!((verify("paper", "verification"), verify("clerk", "verify")), (Expect::Call, Expect::Either));
+}
+
+/// Whom the published machine has identified without what it needs to verify them, it can't ask.
+#[test]
+fn the_published_machine_can_not_ask_and_the_corrected_one_can() {
+    let team = crate::Team::stock("bank").unwrap();
+    let tools: Vec<Tool> = crate::agent::tools(&team, team.npc(Some("paper")).unwrap());
+    let identified = |npc: &str| {
+        let phases = team.npc(Some(npc)).unwrap().phases.as_ref().unwrap();
+        let mut machine = Machine::new(phases);
+        machine.apply(Event::User);
+        if npc == "paper" {
+            machine.apply(Event::Turn { calls: false });
+            machine.apply(Event::User);
+        }
+        result(&mut machine, "get_user_by_name", true);
+        machine.choice(&tools, None)
+    };
+    assert_eq!(
+        identified("paper"),
+        ToolChoice::Among { names: vec!["log_verification".into()], required: true }
+    );
+    assert!(!identified("clerk").must_call());
+    assert!(identified("clerk").permits("log_verification") && !identified("clerk").permits("call_tool"));
+}
