@@ -275,6 +275,7 @@ impl<'p> Machine<'p> {
         if let Some(budget) = self.used_up() {
             self.state.retries.retain(|tool, _| !fits(&budget.tool, tool));
             self.enter(&budget.phase);
+            self.look();
             return;
         }
         let mut visited = vec![self.state.phase.clone()];
@@ -292,11 +293,11 @@ impl<'p> Machine<'p> {
                 kept
             };
             self.enter(to);
+            scope = self.look();
             if visited.iter().any(|phase| phase == to) {
                 break;
             }
             visited.push(to.to_owned());
-            scope = self.look();
         }
     }
 
@@ -326,7 +327,6 @@ impl<'p> Machine<'p> {
     fn enter(&mut self, phase: &str) {
         phase.clone_into(&mut self.state.phase);
         (self.state.turns, self.state.answers) = (0, 0);
-        self.look();
     }
 }
 

@@ -10,6 +10,12 @@
 //!   execute: {tools: [call_tool], gate: verified, expect: call, next: [[confirm, queue.empty]]}
 //! ```
 //!
+//! A condition is an expression of the one language, over
+//! - `ok('get_*')` and `failed('get_*')`: how many calls of such tools succeeded and failed,
+//! - `queue.empty`, `queue.pending` and `queue.done`: the tasks,
+//! - `turns` and `answers`: the model's turns in this phase, and those that called nothing,
+//! - the facts.
+//!
 //! Where a conversation stands is folded from what happened in it ([`Machine`]).
 //! The decoder gets what may come next as a choice among the tools; the executor asks too.
 //! The prompt stays the same in all phases: what changed is appended to the last message.
@@ -56,7 +62,7 @@ pub struct Phases {
 pub struct Fact {
     /// The name.
     pub name: String,
-    /// When it holds: an expression, see [`Machine`].
+    /// When it holds.
     pub when: String,
 }
 
