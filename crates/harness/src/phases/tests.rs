@@ -534,3 +534,30 @@ fn the_published_machine_can_not_ask_and_the_corrected_one_can() {
     assert!(!identified("clerk").must_call());
     assert!(identified("clerk").permits("log_verification") && !identified("clerk").permits("call_tool"));
 }
+
+/// Whoever should be bound to phases does not run without them.
+#[test]
+fn an_npc_whose_phases_can_not_be_read_is_left_out() {
+    let check = |phases: &str, expected: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        write("free.npc", "name: free\nprimary_directive: x\n");
+        write("bound.npc", &format!("name: bound\nprimary_directive: x\njinxes: [shell]\n{phases}\n"));
+        let team = crate::Team::load(folder.path()).unwrap();
+        let names: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
+        let told: Vec<String> = team.diagnostics.iter().map(|problem| problem.message.clone()).collect();
+        if expected.is_empty() {
+            assert_eq!((names, told), (vec!["bound", "free"], vec![]), "{phases}");
+        } else {
+            assert_eq!(names, ["free"], "{phases}: {told:?}");
+            assert!(told.iter().any(|message| message.contains(expected)), "{phases}: {told:?}");
+        }
+    };
+    check("phases: {start: work, work: {tools: [shell]}}", "");
+    check("phases: {start: wrok, work: {tools: [shell]}}", "did you mean `work`?");
+    check("phases: {start: work, work: {tools: [python]}}", "list it under `jinxes`");
+    check("phases: []", "this must be a mapping");
+    check("phases: {}", "there is no phase");
+    check("phases:", "`phases` says nothing");
+    check("phase: {start: work, work: {tools: [shell]}}", "did you mean `phases`?");
+}

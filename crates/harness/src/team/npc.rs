@@ -152,6 +152,11 @@ fn build(
     npc.skills = skills(fields, shared.library);
     add_shared(&mut npc, shared, fields.diagnostics());
     let bound = fields.entry(&["phases"]);
+    let place = fields.location("phases");
+    let empty = bound.is_none() && place != Location::default();
+    if empty {
+        fields.error(place, "`phases` says nothing: name phases, or leave it out");
+    }
     let misspelt: Vec<Location> = fields
         .others()
         .into_iter()
@@ -176,7 +181,7 @@ fn build(
         let listed = Listed { tools: &npc.jinxes, beside: &beside, ledger: &[] };
         npc.phases = phases::read(source, &entry.value, &listed, fields.diagnostics());
     }
-    let unbound = !misspelt.is_empty() || (bound.is_some() && npc.phases.is_none());
+    let unbound = empty || !misspelt.is_empty() || (bound.is_some() && npc.phases.is_none());
     let looks_up = npc.jinxes.iter().any(|name| name == "skill");
     if !npc.skills.catalog.is_empty() && !looks_up && shared.library.get("skill").is_some() {
         let location = fields.location("skills");
