@@ -255,7 +255,7 @@ impl<'s> Talk<'s> {
             "phase" => {
                 let stands = trace::phases(conversation.records.iter().map(|record| &**record));
                 match stands {
-                    Some(machine) => show(&machine.block()),
+                    Some(machine) => ui::line(&machine.block()),
                     None => bail!("{} has no phases, or nothing has been said yet", self.npc),
                 }
             }
