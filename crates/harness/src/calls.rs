@@ -74,6 +74,11 @@ impl Calls {
         request.parallel_tool_calls = false;
     }
 
+    /// The tool that answers where each turn is a call, of an NPC with `tools`.
+    pub fn finish(self, tools: &[Tool]) -> Option<String> {
+        (self != Calls::Free && !tools.is_empty()).then(|| finish_name(tools))
+    }
+
     /// Takes the thought out of a call, so that it is as its tool wants it.
     /// `tools`: those of the NPC, as they are.
     pub fn take_thought(self, call: &mut ToolCall, tools: &[Tool]) -> Option<String> {
@@ -199,8 +204,7 @@ pub struct TurnReader {
 impl TurnReader {
     /// For an NPC with `tools`, whose answers are JSON by a schema, or not.
     pub fn new(calls: Calls, tools: &[Tool], json: bool) -> Self {
-        let forced = calls != Calls::Free && !tools.is_empty();
-        TurnReader { finish: forced.then(|| finish_name(tools)), json, ..TurnReader::default() }
+        TurnReader { finish: calls.finish(tools), json, ..TurnReader::default() }
     }
 
     /// The event as whoever watches the NPC sees it; `None` = there is nothing to see.

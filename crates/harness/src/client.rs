@@ -36,9 +36,18 @@ impl ClientTools {
     /// `agreed`: a person has said yes beforehand wherever a rule says to ask.
     pub fn new(team: &Team, npc: &Npc, tools: Vec<Tool>, agreed: bool) -> Self {
         let mut sorted = ClientTools { offered: Vec::new(), withheld: Vec::new(), agreed };
+        // Whether a call succeeded is not known of what others run, and phases follow from that.
+        let bound = npc
+            .phases
+            .is_some()
+            .then(|| format!("the phases of {} can't be kept over tools that others run", npc.name));
         for tool in tools {
             let unlisted = (!npc.lists(&tool.name)).then(|| format!("it is not on the list of {}", npc.name));
-            match unlisted.or_else(|| sorted.forbids(team, &named(team, &tool.name, None), &Map::new())) {
+            match bound
+                .clone()
+                .or(unlisted)
+                .or_else(|| sorted.forbids(team, &named(team, &tool.name, None), &Map::new()))
+            {
                 Some(why) => sorted.withheld.push((tool.name, why)),
                 None => sorted.offered.push(tool),
             }
@@ -129,6 +138,15 @@ mod tests {
 
     fn offered(tools: &ClientTools) -> Vec<&str> {
         tools.offered().iter().map(|tool| tool.name.as_str()).collect()
+    }
+
+    #[test]
+    fn an_npc_with_phases_gets_none_of_them() {
+        let phases = Some(crate::phases::Phases::default());
+        let npc = Npc { name: "clerk".into(), phases, ..Npc::default() };
+        let tools = tools(&Team::default(), &npc, &["read"], true);
+        assert_eq!(offered(&tools), Vec::<&str>::new());
+        assert_eq!(tools.withheld()[0].1, "the phases of clerk can't be kept over tools that others run");
     }
 
     #[test]

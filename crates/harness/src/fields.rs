@@ -96,11 +96,20 @@ impl<'a, 'd> Fields<'a, 'd> {
         None
     }
 
-    /// Refuses keys of `strict`, and those that are `alike`, if nobody knows them here: whoever
-    /// wrote one meant to bind somebody, who must not run without.
+    /// Refuses keys of `strict` that say nothing, and those of them, and that are `alike`, of which
+    /// nobody knows here: whoever wrote one meant to bind somebody, who must not run without.
     /// The first of them, told as an error.
     pub fn refuse(&mut self, strict: &[&'static str], alike: bool) -> Option<Diagnostic> {
         let mut first = None;
+        for entry in self.entries.iter().filter(|entry| entry.value.is_null()) {
+            if let Some(key) = strict.iter().find(|key| **key == entry.key) {
+                let message = format!("`{key}` says nothing: whoever it was to bind does not run");
+                let error = self.source.error(entry.location, message);
+                first.get_or_insert_with(|| error.clone());
+                self.refused.push(entry.location);
+                self.diagnostics.push(error);
+            }
+        }
         for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
             let key = entry.key.as_str();
             let known = self.known.iter().chain(strict).copied();

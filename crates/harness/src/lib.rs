@@ -12,7 +12,7 @@
 //! 3. `source`, `yaml`, `markdown`, `fields`: text files, read with their locations.
 //! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
 //! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
-//!    `gate`: rules about calls over what results have told.
+//!    `gate`: rules about calls over what results have told; `phases`: what an NPC may do when.
 //! 6. `team`: what the files of a directory make together.
 //! 7. `permission`, `client`, `store`, `trace`: what is decided, shared and recorded during a run.
 //! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
@@ -66,6 +66,7 @@ mod markdown;
 pub mod mcp;
 pub mod model;
 pub mod permission;
+pub mod phases;
 pub mod replay;
 pub mod resume;
 pub mod run;

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::model::arguments;
 use crate::permission::{self, Answer, Question};
+use crate::phases::Machine;
 use crate::run::agent::offer;
 use crate::run::review::Planned;
 use crate::run::session::{Caller, Session};
@@ -45,6 +46,20 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
         return Ok(ToolResult::failed(error));
     }
     dispatch(caller, jinx, &call.arguments, &call.id)
+}
+
+/// Answers a call that may not be made in the phase of its conversation.
+///
+/// # Errors
+/// The trace can't be written.
+pub fn out_of_phase(caller: &Caller, call: &ToolCall, machine: &Machine) -> Result<ToolResult, Error> {
+    let phase = &machine.state().phase;
+    audit(caller, &call.name, Verdict::Deny, &format!("the phase `{phase}`"))?;
+    let now = match machine.open().as_slice() {
+        [] => "nothing may be called now: answer with a text".to_owned(),
+        open => format!("what may be called now: {}", open.join(", ")),
+    };
+    Ok(ToolResult::failed(format!("`{}` is not permitted in the phase `{phase}`; {now}", call.name)))
 }
 
 /// Runs a jinx for a step or a person.

@@ -30,6 +30,7 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
+use crate::phases::Phases;
 use crate::skill;
 use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Severity};
@@ -132,6 +133,9 @@ pub struct Npc {
     /// Whether each of its turns is a call; `None` = as its model needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
+    /// What it may do when; `None` = anything at any time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
     /// The gates that bind it: its own, the team's, and those of the teams above.
     #[serde(skip)]
     pub gate: Held,

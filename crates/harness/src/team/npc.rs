@@ -14,6 +14,7 @@ use crate::jinx::Jinx;
 use crate::markdown::{head, sections};
 use crate::mcp::Server;
 use crate::model::ModelSpec;
+use crate::phases::{self, Listed};
 use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
@@ -158,6 +159,21 @@ fn build(
     }
     npc.skills = skills(fields, shared.library);
     add_shared(&mut npc, shared, fields.diagnostics());
+    if let Some(entry) = fields.entry(&["phases"]) {
+        let entries = npc.entries.clone().unwrap_or_default();
+        let served = !npc.servers.is_empty();
+        let beside = |pattern: &str| {
+            served
+                || entries
+                    .iter()
+                    .any(|entry| phases::fits(pattern, entry.rsplit('/').next().unwrap_or(entry)))
+        };
+        let listed = Listed { tools: &npc.jinxes, beside: &beside, ledger: &[] };
+        match phases::read(source, &entry.value, &listed, fields.diagnostics()) {
+            Ok(phases) => npc.phases = Some(phases),
+            Err(wrong) => drop(npc.gate.broken.get_or_insert(wrong)),
+        }
+    }
     let looks_up = npc.jinxes.iter().any(|name| name == "skill");
     if !npc.skills.catalog.is_empty() && !looks_up && shared.library.get("skill").is_some() {
         let location = fields.location("skills");

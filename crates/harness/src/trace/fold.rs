@@ -6,16 +6,20 @@ use std::collections::BTreeMap;
 use alara_engine::{Message, Request, Role, Usage};
 use serde_json::Value;
 
+use super::followed::Followed;
 use super::{Entry, Record};
 use crate::calls::Calls;
 use crate::gate::Ledger;
+use crate::phases::Machine;
 
 /// The request for the next turn of a conversation, from its own records.
 pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     let mut request = Request::default();
     let mut before = None;
     let mut calls = Calls::Free;
+    let mut followed = Followed::default();
     for record in records {
+        followed.follow(record);
         match record {
             Record::Start(start) => {
                 request.system.clone_from(&start.system);
@@ -62,11 +66,27 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             | Record::Jinx { .. }
             | Record::Job { .. }
             | Record::Emit { .. }
+            | Record::Phase(_)
             | Record::End { .. } => {}
         }
+        followed.tell(&mut request.messages);
     }
+    let choice = followed.machine().map(|machine| {
+        let finish = calls.finish(&request.tools);
+        machine.choice(&request.tools, finish.as_deref())
+    });
     calls.ask(&mut request);
+    if let Some(choice) = choice {
+        request.tool_choice = choice;
+    }
     request
+}
+
+/// Where a conversation stands among its phases, from its own records; `None` = it has none.
+pub fn phases<'a>(records: impl IntoIterator<Item = &'a Record>) -> Option<Machine<'a>> {
+    let mut followed = Followed::default();
+    records.into_iter().for_each(|record| followed.follow(record));
+    followed.machine().cloned()
 }
 
 /// The messages before the last one of the user.

@@ -11,11 +11,12 @@
 
 mod file;
 mod fold;
+mod followed;
 mod journal;
 mod record;
 pub mod sqlite;
 
 pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
-pub use fold::{ledgers, normalised, request, usage};
+pub use fold::{ledgers, normalised, phases, request, usage};
 pub(crate) use record::inside;
 pub use record::{ContextFile, Entry, PERSON, Record, Start};

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use crate::calls::Calls;
 use crate::gate::Change;
 use crate::mcp::Served;
+use crate::phases::{Phases, Standing};
 use crate::types::{Limits, Outcome, ToolResult, Verdict};
 
 /// Something that happened.
@@ -107,6 +108,9 @@ pub enum Record {
         /// How many messages stay as they are.
         kept: usize,
     },
+    /// The conversation stands elsewhere among its phases than before, or knows more.
+    /// What follows from the other records, for whoever reads the trace.
+    Phase(Standing),
     /// The last message of the user and all that followed no longer count.
     Retract,
     /// The run that the last user message began is over.
@@ -163,6 +167,9 @@ pub struct Start {
     /// The JSON schema of the answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+    /// What may be done when; `None` = anything at any time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phases: Option<Phases>,
 }
 
 /// A file that tells agents how to work in a directory, see

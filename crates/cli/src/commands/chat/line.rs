@@ -14,6 +14,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("team", "[TEAM]", "tell or change the team; a new conversation begins"),
     ("history", "[N]", "the last messages of the conversation"),
     ("stats", "", "what the conversation has cost so far"),
+    ("phase", "", "where the conversation stands, if the NPC has phases"),
     ("retry", "", "say the last message again, as if it had not been answered"),
     ("clear", "", "begin a new conversation"),
     ("save", "FILE", "write the conversation to a file"),

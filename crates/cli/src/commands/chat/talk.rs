@@ -6,7 +6,7 @@ use alara_engine::ToolCall;
 use alara_harness::agent::offer;
 use alara_harness::resume::{Conversation as Earlier, Resumed};
 use alara_harness::run::hooks;
-use alara_harness::trace::Record;
+use alara_harness::trace::{self, Record};
 use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
 use anyhow::{Context, bail};
 
@@ -250,6 +250,13 @@ impl<'s> Talk<'s> {
                 ui::line(&format!("{}, {}; {status}", count(turns, "turn"), count(calls, "tool call")));
                 if let Some(path) = self.session.trace.path() {
                     ui::line(&format!("trace {}", path.display()));
+                }
+            }
+            "phase" => {
+                let stands = trace::phases(conversation.records.iter().map(|record| &**record));
+                match stands {
+                    Some(machine) => ui::line(&machine.block()),
+                    None => bail!("{} has no phases, or nothing has been said yet", self.npc),
                 }
             }
             "retry" => {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use alara_engine::Usage;
+use alara_harness::phases::Standing;
 use alara_harness::trace::{self, Entry, PERSON, Record};
 use alara_harness::{Outcome, Verdict};
 
@@ -122,6 +123,19 @@ fn text(entry: &Entry) -> String {
         Record::Emit { response } => format!("* {response}"),
         Record::Compaction { summary, kept } => {
             format!("- all but {} summed up: {summary}", count(*kept, "message"))
+        }
+        Record::Phase(Standing { phase, facts, pending, done, retries }) => {
+            let mut text = format!("- phase {phase}");
+            for (what, names) in [("facts", facts), ("done", done), ("left", pending)] {
+                if !names.is_empty() {
+                    text += &format!("; {what}: {}", names.join(", "));
+                }
+            }
+            if !retries.is_empty() {
+                let failed = retries.iter().map(|(tool, count)| format!("{tool} {count}"));
+                text += &format!("; failed in a row: {}", failed.collect::<Vec<_>>().join(", "));
+            }
+            text
         }
         Record::Retract => "- the last message of the user is taken back".to_owned(),
         Record::End { outcome: Outcome::Answer { .. } } => String::new(),

@@ -19,6 +19,7 @@ use crate::calls::{Calls, TurnReader};
 use crate::error::{Error, chain};
 use crate::jinx::{Choices, Jinx, Offer, Tools};
 use crate::model::ChatModel;
+use crate::phases::{PLAN, Queue};
 use crate::run::mcp::Offered;
 use crate::run::session::{Caller, Notice, Session};
 use crate::run::tool;
@@ -126,6 +127,10 @@ impl<'a, 's> Agent<'a, 's> {
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);
         let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
         let named = named.filter(|jinx| given.tools.permits(&jinx.name));
+        // Who may call nothing is bound anyway.
+        let phases = npc.phases.clone().filter(|_| given.tools != Tools::None);
+        let queue = phases.as_ref().and_then(|phases| phases.queue.as_ref());
+        let named = named.filter(|jinx| queue.is_none() || jinx.name != PLAN);
         let format = model.format();
         let mut listed = Vec::new();
         for jinx in named {
@@ -154,11 +159,12 @@ impl<'a, 's> Agent<'a, 's> {
             system: given.system,
             context_files: if with_files { files.files.clone() } else { Vec::new() },
             dry_run: session.dry_run,
-            tools: listed.iter().map(|jinx| jinx.tool(&offer)).collect(),
+            tools: listed.iter().map(|jinx| jinx.tool(&offer)).chain(queue.map(Queue::tool)).collect(),
             mcp: served,
             sampling: session.sampling.over(&model.sampling()),
             calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
             schema: given.schema,
+            phases,
         };
         let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
         if last_start(&records).is_none_or(|last| *last != start) {
@@ -224,7 +230,24 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     fn push(&mut self, record: Record) -> Result<(), Error> {
+        let moves =
+            matches!(record, Record::User { .. } | Record::Assistant { .. } | Record::ToolResult { .. });
         self.records.push(self.trace.push(&self.scope, record)?);
+        if moves { self.note_phase() } else { Ok(()) }
+    }
+
+    /// Records where the conversation stands among its phases, if that has changed.
+    fn note_phase(&mut self) -> Result<(), Error> {
+        let Some(standing) = trace::phases(self.records()).map(|machine| machine.standing()) else {
+            return Ok(());
+        };
+        let last = self.records.iter().rev().find_map(|record| match &**record {
+            Record::Phase(standing) => Some(standing),
+            _ => None,
+        });
+        if last != Some(&standing) {
+            self.records.push(self.trace.push(&self.scope, Record::Phase(standing))?);
+        }
         Ok(())
     }
 
@@ -415,7 +438,7 @@ impl<'a, 's> Agent<'a, 's> {
         let depth = self.depth;
         self.session.notify(&Notice::Call { depth, call });
         let (begun, before) = (Instant::now(), self.trace.len());
-        let result = match tool::execute(&self.caller(deadline), &self.tools, call) {
+        let result = match self.result(call, deadline) {
             Ok(result) => result,
             Err(error) => {
                 self.answer(call, ToolResult::failed(chain(&error)), "", begun.elapsed())?;
@@ -430,6 +453,20 @@ impl<'a, 's> Agent<'a, 's> {
             self.shorten(0, deadline)?;
         }
         Ok((result, times))
+    }
+
+    /// What a call does.
+    /// Outside of its phase it does nothing, whoever let it be written.
+    fn result(&self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
+        let caller = self.caller(deadline);
+        let machine = trace::phases(self.records());
+        if let Some(machine) = machine.as_ref().filter(|machine| !machine.permits(&call.name)) {
+            return tool::out_of_phase(&caller, call, machine);
+        }
+        match machine.and_then(|machine| machine.phases().queue.as_ref()) {
+            Some(queue) if call.name == PLAN => Ok(queue.plan(&call.arguments)),
+            _ => tool::execute(&caller, &self.tools, call),
+        }
     }
 
     /// Records a call's result, with a note to the model if there is something to say beside it.
@@ -539,5 +576,7 @@ pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
 }
 
+#[cfg(test)]
+mod phases_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,342 @@
+//! Where a conversation stands among its phases: folded from what happened in it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use alara_engine::{Tool, ToolChoice};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::condition::{Counter, is_met, scope, values};
+use super::{Budget, Expect, PLAN, Phase, Phases, fits};
+use crate::jinx::template::Scope;
+
+/// Something that happened in a conversation.
+#[derive(Clone, Copy, Debug)]
+pub enum Event<'e> {
+    /// The user said something.
+    User,
+    /// The model took a turn.
+    Turn {
+        /// Whether it calls anything.
+        calls: bool,
+    },
+    /// A call came back that was made, and not only refused because it came too late.
+    Result {
+        /// The tool.
+        tool: &'e str,
+        /// Its arguments.
+        arguments: &'e Map<String, Value>,
+        /// Whether it succeeded.
+        ok: bool,
+    },
+}
+
+/// Where a conversation stands.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct State {
+    /// The phase.
+    pub phase: String,
+    /// The facts, and whether they hold.
+    pub facts: BTreeMap<String, bool>,
+    /// The tasks that are left, in their order.
+    pub pending: Vec<String>,
+    /// The tasks that are done.
+    pub done: Vec<String>,
+    /// How often each tool has failed since it last succeeded, or was last given up.
+    pub retries: BTreeMap<String, u64>,
+    /// The model's turns in this phase.
+    pub turns: u64,
+    /// Those of them that called nothing.
+    pub answers: u64,
+    /// How calls ended, by tool.
+    pub counts: Arc<BTreeMap<String, Count>>,
+    /// What conditions know of elsewhere: a ledger.
+    pub ledger: Map<String, Value>,
+}
+
+/// Where a conversation stands, as a trace tells it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// The phase.
+    pub phase: String,
+    /// The facts that hold, in alphabetical order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub facts: Vec<String>,
+    /// The tasks that are left, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
+    /// The tasks that are done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<String>,
+    /// How often tools have failed in a row.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub retries: BTreeMap<String, u64>,
+}
+
+/// How the calls of a tool ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Those that succeeded.
+    pub ok: u64,
+    /// Those that did not.
+    pub failed: u64,
+}
+
+/// Phases, and where a conversation stands among them.
+///
+/// After each message the way on is looked for: a budget that is used up comes before all, then the
+/// gate of the phase, then its ways in their order.
+/// This is repeated until nothing leads on; no phase is entered twice meanwhile, and one whose gate
+/// is closed leads to the gate's phase.
+/// Calls of one turn are looked at one by one: what the first leads to holds for the second.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine<'p> {
+    phases: &'p Phases,
+    state: State,
+}
+
+impl<'p> Machine<'p> {
+    /// The beginning of a conversation.
+    pub fn new(phases: &'p Phases) -> Self {
+        let mut machine =
+            Machine { phases, state: State { phase: phases.start.clone(), ..State::default() } };
+        machine.look();
+        machine
+    }
+
+    /// The phases.
+    pub fn phases(&self) -> &'p Phases {
+        self.phases
+    }
+
+    /// Where it stands.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Where it stands, as a trace tells it.
+    pub fn standing(&self) -> Standing {
+        let State { phase, facts, pending, done, retries, .. } = self.state.clone();
+        let facts = facts.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name).collect();
+        Standing { phase, facts, pending, done, retries }
+    }
+
+    /// The phase that it is in.
+    pub fn phase(&self) -> Option<&'p Phase> {
+        self.phases.phase(&self.state.phase)
+    }
+
+    /// Gives conditions the values of a ledger; they count from the next event on.
+    pub fn know(&mut self, ledger: Map<String, Value>) {
+        self.state.ledger = ledger;
+    }
+
+    /// Takes up what happened.
+    pub fn apply(&mut self, event: Event) {
+        match event {
+            Event::User => {}
+            Event::Turn { calls } => {
+                self.state.turns += 1;
+                // Its calls were written in this phase; they lead on when they are back.
+                if calls {
+                    return;
+                }
+                self.state.answers += 1;
+            }
+            Event::Result { tool, arguments, ok } => {
+                // It was refused: it never ran.
+                if !self.permits(tool) {
+                    return;
+                }
+                self.count(tool, arguments, ok);
+            }
+        }
+        self.settle();
+    }
+
+    /// Whether a tool may be called now.
+    pub fn permits(&self, tool: &str) -> bool {
+        self.phase().is_some_and(|phase| permits(self.phases, phase, tool))
+    }
+
+    /// The patterns of the tools that may be called now.
+    pub fn open(&self) -> Vec<&'p str> {
+        let Some(phase) = self.phase().filter(|phase| phase.expect != Expect::Text) else {
+            return Vec::new();
+        };
+        let queue = self.phases.queue.as_ref().filter(|queue| queue.from == phase.name);
+        phase.tools.iter().map(String::as_str).chain(queue.map(|_| PLAN)).collect()
+    }
+
+    /// What the next turn may be, of an NPC with these tools.
+    /// `finish`: the tool with which it answers, if each turn is a call.
+    pub fn choice(&self, tools: &[Tool], finish: Option<&str>) -> ToolChoice {
+        let permitted = tools.iter().filter(|tool| self.permits(&tool.name));
+        let mut names: Vec<String> = permitted.map(|tool| tool.name.clone()).collect();
+        // What can't be called must not be asked for: tools may be fewer than the file says.
+        let expect = match self.phase().map_or(Expect::Text, |phase| phase.expect) {
+            _ if names.is_empty() => Expect::Text,
+            expect => expect,
+        };
+        match finish {
+            None if expect == Expect::Text => ToolChoice::None,
+            None => ToolChoice::Among { names, required: expect == Expect::Call },
+            Some(finish) => {
+                if expect != Expect::Call {
+                    names.push(finish.to_owned());
+                }
+                ToolChoice::Among { names, required: true }
+            }
+        }
+    }
+
+    /// What the model is told of where it stands; the same as long as nothing of it changes.
+    pub fn block(&self) -> String {
+        let Some(phase) = self.phase() else { return String::new() };
+        let mut lines = vec!["<phase>".to_owned(), format!("name: {}", phase.name)];
+        if !phase.goal.is_empty() {
+            lines.push(format!("goal: {}", phase.goal));
+        }
+        let open = self.open().join(", ");
+        lines.push(match phase.expect {
+            _ if open.is_empty() => "turn: answer with a text".to_owned(),
+            Expect::Call => format!("turn: call one of {open}"),
+            _ => format!("turn: answer with a text, or call one of {open}"),
+        });
+        let holding: Vec<&str> =
+            self.state.facts.iter().filter(|(_, holds)| **holds).map(|(name, _)| name.as_str()).collect();
+        if !self.phases.facts.is_empty() {
+            let holding = if holding.is_empty() { "none yet".to_owned() } else { holding.join(", ") };
+            lines.push(format!("facts: {holding}"));
+        }
+        for (what, tasks) in [("done", &self.state.done), ("left", &self.state.pending)] {
+            if !tasks.is_empty() {
+                lines.push(format!("{what}: {}", tasks.join("; ")));
+            }
+        }
+        lines.push("</phase>".to_owned());
+        lines.join("\n")
+    }
+
+    fn count(&mut self, tool: &str, arguments: &Map<String, Value>, ok: bool) {
+        let count = Arc::make_mut(&mut self.state.counts).entry(tool.to_owned()).or_default();
+        if ok {
+            count.ok += 1;
+            self.state.retries.remove(tool);
+        } else {
+            count.failed += 1;
+            *self.state.retries.entry(tool.to_owned()).or_default() += 1;
+        }
+        let Some(queue) = &self.phases.queue else { return };
+        if tool == PLAN {
+            if ok {
+                self.state.pending = queue.order(arguments).tasks;
+            }
+        } else if !self.state.pending.is_empty() && is_met(&queue.done, &self.last(tool, ok)) {
+            let task = self.state.pending.remove(0);
+            self.state.done.push(task);
+        }
+    }
+
+    /// What a condition over the last call alone sees.
+    fn last(&self, tool: &str, ok: bool) -> Scope {
+        let tool = tool.to_owned();
+        let count =
+            move |counter, pattern: &str| u64::from(fits(pattern, &tool) && ok == (counter == Counter::Ok));
+        scope(count, &self.values())
+    }
+
+    fn values(&self) -> Map<String, Value> {
+        let State { pending, done, turns, answers, ledger, .. } = &self.state;
+        let mut names = ledger.clone();
+        names.extend(values(pending, done, *turns, *answers));
+        names
+    }
+
+    /// Computes the facts; what they were computed over, with them.
+    fn look(&mut self) -> Scope {
+        let counts = self.state.counts.clone();
+        let count = move |counter, pattern: &str| {
+            let fitting = counts.iter().filter(|(tool, _)| fits(pattern, tool));
+            fitting.map(|(_, count)| if counter == Counter::Ok { count.ok } else { count.failed }).sum()
+        };
+        let mut scope = scope(count, &self.values());
+        for fact in &self.phases.facts {
+            let holds = is_met(&fact.when, &scope);
+            scope.know(&fact.name, &holds.into());
+            self.state.facts.insert(fact.name.clone(), holds);
+        }
+        scope
+    }
+
+    fn settle(&mut self) {
+        let mut scope = self.look();
+        if let Some(budget) = self.used_up() {
+            self.state.retries.retain(|tool, _| !fits(&budget.tool, tool));
+            self.enter(&budget.phase);
+            self.look();
+            return;
+        }
+        let mut visited = vec![self.state.phase.clone()];
+        while let Some(phase) = self.phase() {
+            let kept = self.admitted(&phase.name, &scope);
+            let to = if kept == phase.name {
+                let Some(next) = phase.next.iter().find(|next| is_met(&next.when, &scope)) else { break };
+                let to = self.admitted(&next.phase, &scope);
+                if visited.iter().any(|phase| phase == to) {
+                    break;
+                }
+                to
+            } else {
+                // Nobody stays behind a closed gate.
+                kept
+            };
+            self.enter(to);
+            scope = self.look();
+            if visited.iter().any(|phase| phase == to) {
+                break;
+            }
+            visited.push(to.to_owned());
+        }
+    }
+
+    /// The first budget that is used up and leads elsewhere.
+    fn used_up(&self) -> Option<&'p Budget> {
+        let used = |budget: &&Budget| {
+            let mut failing = self.state.retries.iter().filter(|(tool, _)| fits(&budget.tool, tool));
+            budget.phase != self.state.phase && failing.any(|(_, failures)| *failures >= budget.failures)
+        };
+        self.phases.retries.iter().find(used)
+    }
+
+    /// Where one is who wants to be in a phase: there, or where the gates on the way lead.
+    fn admitted(&self, phase: &'p str, scope: &Scope) -> &'p str {
+        let mut at = phase;
+        for _ in 0..=self.phases.phases.len() {
+            let gate = self.phases.phase(at).and_then(|phase| phase.gate.as_ref());
+            match gate.filter(|gate| !is_met(&gate.when, scope)) {
+                Some(gate) => at = &gate.phase,
+                None => return at,
+            }
+        }
+        // Gates in a circle, which no file that was read has.
+        &self.phases.start
+    }
+
+    fn enter(&mut self, phase: &str) {
+        phase.clone_into(&mut self.state.phase);
+        (self.state.turns, self.state.answers) = (0, 0);
+    }
+}
+
+/// Whether a tool may be called in a phase.
+pub fn permits(phases: &Phases, phase: &Phase, tool: &str) -> bool {
+    if phase.expect == Expect::Text {
+        return false;
+    }
+    match &phases.queue {
+        Some(queue) if tool == PLAN => queue.from == phase.name,
+        _ => phase.tools.iter().any(|pattern| fits(pattern, tool)),
+    }
+}
