@@ -8,25 +8,11 @@ pub(crate) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Stri
 pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let limit = name.chars().count().div_ceil(3);
     known
-        .map(|other| (distance(name, other), other))
+        // Two letters in the wrong order are one slip.
+        .map(|other| (strsim::osa_distance(name, other), other))
         .filter(|(far, other)| *far <= limit && *far < name.chars().count().max(other.chars().count()))
         .min()
         .map(|(_, other)| other)
-}
-
-/// Levenshtein's distance: inserted, deleted and changed characters.
-fn distance(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (index, from) in left.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
-        for (column, to) in right.iter().enumerate() {
-            let changed = diagonal + usize::from(from != *to);
-            diagonal = row[column + 1];
-            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[right.len()]
 }
 
 #[cfg(test)]
@@ -41,6 +27,7 @@ mod tests {
         check("worker", Some("worker"));
         check("wroker", Some("worker"));
         check("shel", Some("shell"));
+        check("shlel", Some("shell"));
         check("banana", None);
         check("", None);
         assert_eq!(nearest("b", ["a"].into_iter()), None);

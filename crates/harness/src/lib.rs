@@ -11,6 +11,7 @@
 //! 2. `model`: the way to a model; `error`: what can go wrong.
 //! 3. `source`, `yaml`, `markdown`, `fields`: text files, read with their locations.
 //! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
+//!    `ledger`: what is known of the world; `expression`: what follows from that.
 //! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
 //!    `gate`: rules about calls over what results have told; `phases`: what an NPC may do when.
 //! 6. `team`: what the files of a directory make together.
@@ -58,10 +59,12 @@ pub mod calls;
 pub mod client;
 pub mod context_files;
 pub mod error;
+pub mod expression;
 mod fields;
 pub mod gate;
 mod git;
 pub mod jinx;
+pub mod ledger;
 mod markdown;
 pub mod mcp;
 pub mod model;

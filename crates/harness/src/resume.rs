@@ -184,11 +184,22 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
 fn conversations(lines: &[Line]) -> (BTreeMap<String, Conversation>, String) {
     let mut conversations: BTreeMap<String, Conversation> = BTreeMap::new();
     let mut last = String::new();
-    for Line { entry, .. } in lines.iter().filter(|line| line.entry.is_the_users()) {
+    // What gates have learnt, by whomever, is known in each of them.
+    let mut learnt = Vec::new();
+    for Line { entry, .. } in lines {
+        if let Record::Ledger { .. } = *entry.record {
+            learnt.push(entry.record.clone());
+            conversations.values_mut().for_each(|one| one.records.push(entry.record.clone()));
+            continue;
+        }
+        if !entry.is_the_users() {
+            continue;
+        }
         if matches!(&*entry.record, Record::User { .. }) {
             last.clone_from(&entry.scope);
         }
-        conversations.entry(entry.scope.clone()).or_default().records.push(entry.record.clone());
+        let begun = || Conversation { records: learnt.clone(), ..Conversation::default() };
+        conversations.entry(entry.scope.clone()).or_insert_with(begun).records.push(entry.record.clone());
     }
     (conversations, last)
 }

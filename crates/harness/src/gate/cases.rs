@@ -3,8 +3,8 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::ledger::{Change, Ledger, Path};
 use super::{Gate, Place};
+use crate::ledger::{Change, Ledger, Path};
 use crate::types::Location;
 
 /// A case.

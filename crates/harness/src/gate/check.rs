@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use alara_engine::nearest;
 
-use super::expression::{Comparison, Expression, Filter, Key, Sign, Test, written};
-use super::ledger::Path;
 use super::{Gate, Pattern, Rule};
+use crate::expression::{Comparison, Expression, Filter, Key, Sign, Test, written};
 use crate::jinx::{Jinx, Kind};
+use crate::ledger::Path;
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect, Location};
 
@@ -65,7 +65,7 @@ impl<'a> Shapes<'a> {
     }
 
     /// Why nothing can ever be known at a path.
-    fn lost(&self, keys: &[Key]) -> Option<String> {
+    pub fn lost(&self, keys: &[Key]) -> Option<String> {
         let Some(Key::Name(root)) = keys.first() else { return None };
         let path = written(keys);
         if root == "args" {
@@ -96,6 +96,10 @@ impl<'a> Shapes<'a> {
         match expression {
             Expression::Literal(value) if value.is_null() => Ok(Kind::Any),
             Expression::Literal(value) => Ok(Kind::of(value)),
+            Expression::Count(counter, _) => Err(format!(
+                "a rule can't count calls by `{}`: let `observe` put what was done into the ledger",
+                counter.name()
+            )),
             Expression::List(items) => {
                 items.iter().try_for_each(|item| kind(item).map(drop))?;
                 Ok(Kind::Array)

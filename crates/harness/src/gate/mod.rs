@@ -10,7 +10,7 @@
 //!
 //! # Three values
 //! A rule's `need` is true, false, or unknown: that is when a fact which it depends on was never
-//! read, or may have changed since (see [`evaluate`]).
+//! read, or may have changed since (see [`Names::truth`]).
 //! Then `unknown: require`, the default, refuses the call and names what to read; `unknown: allow`
 //! lets it pass.
 //! A rule that can't be evaluated, since it compares a text with a number, refuses it too.
@@ -26,9 +26,6 @@
 
 mod cases;
 mod check;
-mod evaluate;
-mod expression;
-mod ledger;
 mod observe;
 mod output;
 mod read;
@@ -36,23 +33,23 @@ mod read;
 mod tests;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 pub use cases::{Case, Tried};
+use check::Shapes;
 pub use check::Tools;
-pub use evaluate::{Seen, Truth};
-pub use expression::Expression;
-pub use ledger::{Change, Found, Ledger, Names, Path};
 pub use observe::Done;
 pub use output::Form;
 pub use read::read;
 pub use text::{Place, Text};
 
+use crate::expression::{Expression, Key, Names, Seen, Truth, fits};
 use crate::jinx::{Jinx, Kind};
+use crate::ledger::{Ledger, Path};
 use crate::types::{Blocked, Location};
 
 /// Most calls within each other.
@@ -178,19 +175,6 @@ impl Pattern {
     }
 }
 
-/// Whether a pattern with `*` in it is about a name.
-fn fits(pattern: &str, name: &str) -> bool {
-    let Some((start, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut name) = name.strip_prefix(start) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let end = parts.pop().unwrap_or_default();
-    for part in parts {
-        let Some(at) = name.find(part) else { return false };
-        name = &name[at + part.len()..];
-    }
-    name.ends_with(end)
-}
-
 /// A tool and its arguments.
 type Call = (String, Map<String, Value>);
 
@@ -214,9 +198,10 @@ impl Gate {
             Err(reason) => return Some(Blocked { rule: "wraps".to_owned(), reason, ..Blocked::default() }),
         };
         let mut unknown = None;
+        let ledgers = [ledger];
         for (tool, arguments) in &calls {
             for rule in self.rules.iter().filter(|rule| rule.tools.fits(tool)) {
-                let names = Names::of(arguments).with_ledger(ledger);
+                let names = Names::of(arguments).with_ledgers(&ledgers);
                 match rule.holds(&names) {
                     Verdict::Kept => {}
                     Verdict::Unknown(seen) if unknown.is_none() => {
@@ -246,6 +231,22 @@ impl Gate {
         let observed = |jinx: &&Jinx| self.observed.iter().any(|observe| observe.tools.fits(&jinx.name));
         let files = jinxes.iter().filter(observed).map(|jinx| (jinx.name.clone(), jinx.path.clone()));
         self.files = files.collect();
+    }
+
+    /// The names that begin the paths of its facts.
+    pub fn roots(&self) -> BTreeSet<&str> {
+        self.places().filter_map(Place::root).collect()
+    }
+
+    /// Why nothing can ever be known at a path.
+    pub fn lost(&self, path: &[Key]) -> Option<String> {
+        Shapes::of(self).lost(path)
+    }
+
+    /// Where its facts stand.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        let written = self.writes.iter().filter_map(|write| Some(&write.through.as_ref()?.0));
+        self.observed.iter().map(|observe| &observe.place).chain(written)
     }
 
     /// Whether a jinx is what its own team calls so.

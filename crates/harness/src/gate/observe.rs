@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::evaluate::short;
-use super::ledger::{Change, Names, Path, look_up};
 use super::output::typed;
-use super::{Gate, Observe, Seen, Truth, Write};
+use super::{Gate, Observe, Write};
+use crate::expression::{Names, Seen, Truth};
+use crate::ledger::{Change, Path, look_up, short};
 use crate::types::{Effect, ToolResult};
 
 /// A call that was made.

@@ -23,13 +23,13 @@ use serde_json::{Map, Value};
 
 use super::cases::Case;
 use super::check::Shapes;
-use super::expression::Expression;
-use super::ledger::Path;
 use super::output::Form;
 use super::text::{Place, Text};
 use super::{Gate, Observe, Pattern, Rule, Unknown, Wrap, Write};
+use crate::expression::{Expression, Key, written};
 use crate::fields::Fields;
 use crate::jinx::Kind;
+use crate::ledger::Path;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::{Entry, Node};
@@ -138,9 +138,11 @@ fn place(text: &str) -> Result<Place, String> {
 }
 
 fn only_call<'a>(expressions: impl Iterator<Item = &'a Expression>) -> Result<(), String> {
-    use super::expression::{Key, written};
     let mut wrong = None;
     for expression in expressions {
+        if let Some((counter, _)) = expression.counts().first() {
+            return Err(format!("calls are not counted here: there is no `{}`", counter.name()));
+        }
         expression.paths(&mut |keys| {
             if !matches!(keys.first(), Some(Key::Name(root)) if root == "args" || root == "result") {
                 wrong.get_or_insert_with(|| written(keys));

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::ledger::Change;
 use crate::jinx::template::{self, Scope};
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect, ToolResult};
@@ -384,14 +385,14 @@ fn tools_that_there_are_not_are_told() {
 
 #[test]
 fn three_values() {
-    let known = Ledger::fold(&[
+    let known = [&Ledger::fold(&[
         Change::Known { path: vec!["t".into()], value: json!(true) },
         Change::Known { path: vec!["f".into()], value: json!(false) },
         Change::Known { path: vec!["n".into()], value: json!(3) },
         Change::Known { path: vec!["s".into()], value: json!("x") },
-    ]);
+    ])];
     let nothing = Map::new();
-    let names = Names::of(&nothing).with_ledger(&known);
+    let names = Names::of(&nothing).with_ledgers(&known);
     let check = |text: &str, expected: Result<Truth, &str>| {
         let expression = Expression::parse(text).unwrap();
         let found = names.truth(&expression, &mut Seen::default());
@@ -489,7 +490,7 @@ proptest! {
         }
         let expression = Expression::parse(&text).unwrap();
         let nothing = Map::new();
-        let truth = Names::of(&nothing).with_ledger(&ledger).truth(&expression, &mut Seen::default()).unwrap();
+        let truth = Names::of(&nothing).with_ledgers(&[&ledger]).truth(&expression, &mut Seen::default()).unwrap();
         if hidden.is_empty() {
             prop_assert_ne!(truth, Truth::Unknown, "{}", &text);
         }

@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::evaluate::{Names, Seen};
-use super::expression::Expression;
+use crate::expression::{Expression, Names, Seen};
 
 /// What stands for a fact in a text that is not known.
 const UNKNOWN: &str = "unknown";

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use alara_engine::nearest;
 use serde_json::{Map, Value};
 
-use super::condition::{self, Counter, Uses, scope, uses, values};
+use super::condition::{Uses, uses, values};
 use super::machine::permits;
-use super::{Expect, Gate, Listed, PLAN, Phase, Phases, fits};
-use crate::jinx::template::holds;
+use super::{Condition, Expect, Gate, Listed, PLAN, Phase, Phases};
+use crate::expression::{Counter, Names, Truth, fits};
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 use crate::yaml::Node;
@@ -187,14 +187,14 @@ impl Check<'_> {
         known
     }
 
-    fn condition(&mut self, path: &str, condition: &str, phases: &Phases, facts: &[&str], known: &mut Known) {
-        let uses = uses(condition, phases, facts, self.listed.ledger).and_then(|uses| {
+    fn condition(&mut self, path: &str, condition: &Condition, phases: &Phases, facts: &[&str], known: &mut Known) {
+        let uses = uses(condition, phases, facts, self.listed).and_then(|uses| {
             let all: BTreeSet<String> = facts.iter().map(|fact| (*fact).to_owned()).collect();
             // What it is compared with may be of another type than it.
             met(condition, &uses, &all, &|_| true).map(|_| uses)
         });
         match uses {
-            Ok(uses) => drop(known.insert(condition.to_owned(), uses)),
+            Ok(uses) => drop(known.insert(condition.to_string(), uses)),
             Err(reason) => self.error(path, reason),
         }
     }
@@ -269,7 +269,7 @@ impl Check<'_> {
     /// What can never come to pass.
     fn outcomes(&mut self, phases: &Phases, known: &Known) {
         let possible = self.possible(phases, known);
-        let can = |condition: &str| self.can(condition, phases, known, &possible);
+        let can = |condition: &Condition| self.can(condition, phases, known, &possible);
         let mut remarks = Vec::new();
         for phase in phases.phases.iter().filter(|phase| !possible.phases.contains(&phase.name)) {
             let message = format!(
@@ -286,7 +286,7 @@ impl Check<'_> {
             remarks.push((format!("facts/{}", fact.name), message));
         }
         if let Some(queue) = &phases.queue {
-            let uses = known.get(&queue.done).cloned().unwrap_or_default();
+            let uses = known.get(&queue.done.to_string()).cloned().unwrap_or_default();
             let popped = reached(phases, &possible).any(|phase| {
                 let tools = |pattern: &str| self.can_call(phases, phase, pattern);
                 met(&queue.done, &uses, &BTreeSet::new(), &tools).unwrap_or(true)
@@ -316,7 +316,7 @@ impl Check<'_> {
     }
 
     /// Whether the model may answer in this phase or in one that follows.
-    fn can_answer(&self, phases: &Phases, phase: &Phase, can: &dyn Fn(&str) -> bool) -> bool {
+    fn can_answer(&self, phases: &Phases, phase: &Phase, can: &dyn Fn(&Condition) -> bool) -> bool {
         let mut seen: Vec<&str> = vec![&phase.name];
         let mut at = 0;
         while let Some(phase) = seen.get(at).and_then(|name| phases.phase(name)) {
@@ -369,11 +369,8 @@ impl Check<'_> {
         }
     }
 
-    fn can(&self, condition: &str, phases: &Phases, known: &Known, possible: &Possible) -> bool {
-        let Some(uses) = known.get(condition) else { return true };
-        if uses.names.iter().any(|name| self.listed.ledger.contains(name)) {
-            return true;
-        }
+    fn can(&self, condition: &Condition, phases: &Phases, known: &Known, possible: &Possible) -> bool {
+        let Some(uses) = known.get(&condition.to_string()) else { return true };
         let tools =
             |pattern: &str| reached(phases, possible).any(|phase| self.can_call(phases, phase, pattern));
         met(condition, uses, &possible.facts, &tools).unwrap_or(true)
@@ -401,16 +398,16 @@ fn reached<'p>(phases: &'p Phases, possible: &'p Possible) -> impl Iterator<Item
 
 /// What a condition and the facts in it count and name.
 fn all_uses(
-    condition: &str,
+    condition: &Condition,
     phases: &Phases,
     known: &Known,
 ) -> (BTreeSet<(Counter, String)>, BTreeSet<String>) {
-    let uses = known.get(condition).cloned().unwrap_or_default();
+    let uses = known.get(&condition.to_string()).cloned().unwrap_or_default();
     let (mut counted, mut names) = (uses.counted, uses.names);
     // A fact names only facts before it, so from the last on all are seen once.
     for fact in phases.facts.iter().rev() {
         if names.contains(&fact.name)
-            && let Some(uses) = known.get(&fact.when)
+            && let Some(uses) = known.get(&fact.when.to_string())
         {
             counted.extend(uses.counted.iter().cloned());
             names.extend(uses.names.iter().cloned());
@@ -425,7 +422,7 @@ fn all_uses(
 /// # Errors
 /// It can be computed for none.
 fn met(
-    condition: &str,
+    condition: &Condition,
     uses: &Uses,
     facts: &BTreeSet<String>,
     tools: &dyn Fn(&str) -> bool,
@@ -448,7 +445,7 @@ fn met(
             "turns" | "answers" => numbers.clone(),
             "queue" => queues(&uses.numbers),
             fact if facts.contains(fact) => vec![true.into(), false.into()],
-            // One that can't hold; or a ledger's, of which nothing is known.
+            // One that can't hold.
             _ => vec![false.into()],
         };
         named.push((name.clone(), samples));
@@ -478,24 +475,20 @@ fn met(
             .collect();
         let names: Map<String, Value> =
             named.iter().map(|(name, samples)| (name.clone(), pick(samples))).collect();
-        let count = move |counter: Counter, pattern: &str| {
+        let count = |counter: Counter, pattern: &str| {
             counts.get(&(counter, pattern.to_owned())).copied().unwrap_or_default()
         };
-        match holds(condition, &scope(count, &names)) {
-            Ok(true) => return Ok(true),
-            Ok(false) => computed = true,
+        match condition.truth(&Names::default().with_values(&names).with_counts(&count)) {
+            Ok(Truth::True) => return Ok(true),
+            Ok(_) => computed = true,
             Err(error) => wrong = Some(error),
         }
     }
     match wrong {
-        Some(error) if !computed && uses.names.iter().all(|name| is_ours(name, facts)) => Err(error),
-        Some(_) if !computed => Ok(true),
-        _ => Ok(false),
+        Some(error) if !computed => Err(error),
+        // What a ledger may come to know decides.
+        _ => Ok(uses.ledger),
     }
-}
-
-fn is_ours(name: &str, facts: &BTreeSet<String>) -> bool {
-    condition::NAMES.contains(&name) || facts.contains(name)
 }
 
 /// Queues of the lengths that a condition may ask for.

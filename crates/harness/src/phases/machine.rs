@@ -7,9 +7,10 @@ use alara_engine::{Tool, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::condition::{Counter, is_met, scope, values};
-use super::{Budget, Expect, PLAN, Phase, Phases, fits};
-use crate::jinx::template::Scope;
+use super::condition::values;
+use super::{Budget, Condition, Expect, PLAN, Phase, Phases};
+use crate::expression::{Counter, Names, Truth, fits};
+use crate::ledger::Ledger;
 
 /// Something that happened in a conversation.
 #[derive(Clone, Copy, Debug)]
@@ -51,8 +52,6 @@ pub struct State {
     pub answers: u64,
     /// How calls ended, by tool.
     pub counts: Arc<BTreeMap<String, Count>>,
-    /// What conditions know of elsewhere: a ledger.
-    pub ledger: Map<String, Value>,
 }
 
 /// Where a conversation stands, as a trace tells it.
@@ -97,11 +96,11 @@ pub struct Machine<'p> {
 }
 
 impl<'p> Machine<'p> {
-    /// The beginning of a conversation.
-    pub fn new(phases: &'p Phases) -> Self {
+    /// The beginning of a conversation, with what ledgers know.
+    pub fn new(phases: &'p Phases, ledgers: &[&Ledger]) -> Self {
         let mut machine =
             Machine { phases, state: State { phase: phases.start.clone(), ..State::default() } };
-        machine.look();
+        machine.look(ledgers);
         machine
     }
 
@@ -127,13 +126,8 @@ impl<'p> Machine<'p> {
         self.phases.phase(&self.state.phase)
     }
 
-    /// Gives conditions the values of a ledger; they count from the next event on.
-    pub fn know(&mut self, ledger: Map<String, Value>) {
-        self.state.ledger = ledger;
-    }
-
-    /// Takes up what happened.
-    pub fn apply(&mut self, event: Event) {
+    /// Takes up what happened, with what ledgers know since.
+    pub fn apply(&mut self, event: Event, ledgers: &[&Ledger]) {
         match event {
             Event::User => {}
             Event::Turn { calls } => {
@@ -149,10 +143,10 @@ impl<'p> Machine<'p> {
                 if !self.permits(tool) {
                     return;
                 }
-                self.count(tool, arguments, ok);
+                self.count(tool, arguments, ok, ledgers);
             }
         }
-        self.settle();
+        self.settle(ledgers);
     }
 
     /// Whether a tool may be called now.
@@ -219,7 +213,7 @@ impl<'p> Machine<'p> {
         lines.join("\n")
     }
 
-    fn count(&mut self, tool: &str, arguments: &Map<String, Value>, ok: bool) {
+    fn count(&mut self, tool: &str, arguments: &Map<String, Value>, ok: bool, ledgers: &[&Ledger]) {
         let count = Arc::make_mut(&mut self.state.counts).entry(tool.to_owned()).or_default();
         if ok {
             count.ok += 1;
@@ -233,57 +227,64 @@ impl<'p> Machine<'p> {
             if ok {
                 self.state.pending = queue.order(arguments).tasks;
             }
-        } else if !self.state.pending.is_empty() && is_met(&queue.done, &self.last(tool, ok)) {
-            let task = self.state.pending.remove(0);
-            self.state.done.push(task);
+        } else if !self.state.pending.is_empty() {
+            // The condition is over this call alone.
+            let last = |counter, pattern: &str| {
+                u64::from(fits(pattern, tool) && ok == (counter == Counter::Ok))
+            };
+            let values = self.values();
+            let names = Names::default().with_values(&values).with_counts(&last).with_ledgers(ledgers);
+            if queue.done.is_met(&names) {
+                let task = self.state.pending.remove(0);
+                self.state.done.push(task);
+            }
         }
-    }
-
-    /// What a condition over the last call alone sees.
-    fn last(&self, tool: &str, ok: bool) -> Scope {
-        let tool = tool.to_owned();
-        let count =
-            move |counter, pattern: &str| u64::from(fits(pattern, &tool) && ok == (counter == Counter::Ok));
-        scope(count, &self.values())
     }
 
     fn values(&self) -> Map<String, Value> {
-        let State { pending, done, turns, answers, ledger, .. } = &self.state;
-        let mut names = ledger.clone();
-        names.extend(values(pending, done, *turns, *answers));
-        names
+        let State { pending, done, turns, answers, .. } = &self.state;
+        values(pending, done, *turns, *answers)
     }
 
-    /// Computes the facts; what they were computed over, with them.
-    fn look(&mut self) -> Scope {
-        let counts = self.state.counts.clone();
-        let count = move |counter, pattern: &str| {
-            let fitting = counts.iter().filter(|(tool, _)| fits(pattern, tool));
+    /// Computes the facts; what conditions see with them.
+    /// A fact that depends on what is not known is not known either.
+    fn look(&mut self, ledgers: &[&Ledger]) -> Map<String, Value> {
+        let mut values = self.values();
+        for fact in &self.phases.facts {
+            let truth = self.truth(&fact.when, &values, ledgers);
+            if truth != Truth::Unknown {
+                values.insert(fact.name.clone(), (truth == Truth::True).into());
+            }
+            self.state.facts.insert(fact.name.clone(), truth == Truth::True);
+        }
+        values
+    }
+
+    /// What can't be computed is not known.
+    fn truth(&self, condition: &Condition, values: &Map<String, Value>, ledgers: &[&Ledger]) -> Truth {
+        let count = |counter, pattern: &str| {
+            let fitting = self.state.counts.iter().filter(|(tool, _)| fits(pattern, tool));
             fitting.map(|(_, count)| if counter == Counter::Ok { count.ok } else { count.failed }).sum()
         };
-        let mut scope = scope(count, &self.values());
-        for fact in &self.phases.facts {
-            let holds = is_met(&fact.when, &scope);
-            scope.know(&fact.name, &holds.into());
-            self.state.facts.insert(fact.name.clone(), holds);
-        }
-        scope
+        let names = Names::default().with_values(values).with_counts(&count).with_ledgers(ledgers);
+        condition.truth(&names).unwrap_or(Truth::Unknown)
     }
 
-    fn settle(&mut self) {
-        let mut scope = self.look();
+    fn settle(&mut self, ledgers: &[&Ledger]) {
+        let mut values = self.look(ledgers);
         if let Some(budget) = self.used_up() {
             self.state.retries.retain(|tool, _| !fits(&budget.tool, tool));
             self.enter(&budget.phase);
-            self.look();
+            self.look(ledgers);
             return;
         }
         let mut visited = vec![self.state.phase.clone()];
         while let Some(phase) = self.phase() {
-            let kept = self.admitted(&phase.name, &scope);
+            let is_met = |condition: &Condition| self.truth(condition, &values, ledgers) == Truth::True;
+            let kept = self.admitted(&phase.name, &is_met);
             let to = if kept == phase.name {
-                let Some(next) = phase.next.iter().find(|next| is_met(&next.when, &scope)) else { break };
-                let to = self.admitted(&next.phase, &scope);
+                let Some(next) = phase.next.iter().find(|next| is_met(&next.when)) else { break };
+                let to = self.admitted(&next.phase, &is_met);
                 if visited.iter().any(|phase| phase == to) {
                     break;
                 }
@@ -293,7 +294,7 @@ impl<'p> Machine<'p> {
                 kept
             };
             self.enter(to);
-            scope = self.look();
+            values = self.look(ledgers);
             if visited.iter().any(|phase| phase == to) {
                 break;
             }
@@ -311,11 +312,11 @@ impl<'p> Machine<'p> {
     }
 
     /// Where one is who wants to be in a phase: there, or where the gates on the way lead.
-    fn admitted(&self, phase: &'p str, scope: &Scope) -> &'p str {
+    fn admitted(&self, phase: &'p str, is_met: &dyn Fn(&Condition) -> bool) -> &'p str {
         let mut at = phase;
         for _ in 0..=self.phases.phases.len() {
             let gate = self.phases.phase(at).and_then(|phase| phase.gate.as_ref());
-            match gate.filter(|gate| !is_met(&gate.when, scope)) {
+            match gate.filter(|gate| !is_met(&gate.when)) {
                 Some(gate) => at = &gate.phase,
                 None => return at,
             }

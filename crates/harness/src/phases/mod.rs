@@ -10,18 +10,18 @@
 //!   execute: {tools: [call_tool], gate: verified, expect: call, next: [[confirm, queue.empty]]}
 //! ```
 //!
-//! A condition is an expression of the one language, over
+//! A condition is an [expression](crate::expression) over
 //! - `ok('get_*')` and `failed('get_*')`: how many calls of such tools succeeded and failed,
 //! - `queue.empty`, `queue.pending` and `queue.done`: the tasks,
 //! - `turns` and `answers`: the model's turns in this phase, and those that called nothing,
-//! - the facts.
+//! - the facts,
+//! - what the ledgers of the NPC's gates know; what they don't know meets no condition.
 //!
 //! Where a conversation stands is folded from what happened in it ([`Machine`]).
 //! The decoder gets what may come next as a choice among the tools; the executor asks too.
 //! The prompt stays the same in all phases: what changed is appended to the last message.
 //!
-//! This module must not know how a conversation is recorded, and where ledgers come from: their
-//! values are names that conditions see.
+//! This module must not know how a conversation is recorded, and where ledgers come from.
 
 mod check;
 mod condition;
@@ -32,7 +32,7 @@ mod read;
 
 use serde::{Deserialize, Serialize};
 
-pub use condition::Counter;
+pub use condition::Condition;
 pub use machine::{Count, Event, Machine, Standing, State};
 pub use order::{Order, order};
 pub use queue::{PLAN, Queue};
@@ -58,12 +58,12 @@ pub struct Phases {
 }
 
 /// A name for a condition.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// The name.
     pub name: String,
     /// When it holds.
-    pub when: String,
+    pub when: Condition,
 }
 
 /// How often a tool may fail in a row.
@@ -127,21 +127,21 @@ impl Expect {
 }
 
 /// What must hold to be in a phase, and where one is otherwise.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
     /// The condition.
-    pub when: String,
+    pub when: Condition,
     /// The phase that can make it hold.
     pub phase: String,
 }
 
 /// A way out of a phase.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Next {
     /// The phase that follows.
     pub phase: String,
     /// When.
-    pub when: String,
+    pub when: Condition,
 }
 
 impl Phases {
@@ -149,20 +149,6 @@ impl Phases {
     pub fn phase(&self, name: &str) -> Option<&Phase> {
         self.phases.iter().find(|phase| phase.name == name)
     }
-}
-
-/// Whether a name fits a pattern, in which `*` stands for any characters or none.
-pub fn fits(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut name) = name.strip_prefix(head) else { return false };
-    let mut parts: Vec<&str> = rest.split('*').collect();
-    let last = parts.pop().unwrap_or_default();
-    for part in parts {
-        // The first place leaves most to the parts behind it.
-        let Some(at) = name.find(part) else { return false };
-        name = &name[at + part.len()..];
-    }
-    name.ends_with(last)
 }
 
 #[cfg(test)]

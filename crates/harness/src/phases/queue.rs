@@ -4,6 +4,7 @@ use alara_engine::{Tool, violation};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::Condition;
 use super::order::{Order, order};
 use crate::types::ToolResult;
 
@@ -16,7 +17,7 @@ const MOST_TASKS: usize = 20;
 const TASK_LENGTH: usize = 200;
 
 /// A list of tasks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// The phase in which it is made, by a call of [`PLAN`].
     pub from: String,
@@ -24,7 +25,7 @@ pub struct Queue {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<(String, String)>,
     /// When the first task that is left is done: a condition over the last call alone.
-    pub done: String,
+    pub done: Condition,
 }
 
 impl Queue {

@@ -2,10 +2,13 @@
 //! What can't be understood is an error, also a key that nobody knows: an agent that should be
 //! bound must not run unbound.
 
+use std::collections::BTreeSet;
+
 use alara_engine::nearest;
 
 use super::check::check;
-use super::{Budget, Expect, Fact, Gate, Next, Phase, Phases, Queue};
+use super::{Budget, Condition, Expect, Fact, Gate, Next, Phase, Phases, Queue};
+use crate::expression::Key;
 use crate::fields::{Fields, is_name};
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
@@ -23,8 +26,10 @@ pub struct Listed<'a> {
     /// Whether there may be a tool with such a name or pattern beside these: one of a server, or
     /// one whose file can't be used, which is told there.
     pub beside: &'a dyn Fn(&str) -> bool,
-    /// The first parts of what a ledger holds.
-    pub ledger: &'a [String],
+    /// The first parts of the paths of what ledgers know.
+    pub ledger: &'a BTreeSet<String>,
+    /// Why nothing can ever be known at a path of a ledger.
+    pub lost: &'a dyn Fn(&[Key]) -> Option<String>,
 }
 
 /// Reads the phases at a node.
@@ -277,14 +282,20 @@ fn pairs<'n>(fields: &mut Fields, node: &'n Node, key: &str, example: &str) -> &
 }
 
 /// A condition as text; `true` is one.
-fn condition(fields: &mut Fields, node: &Node, key: &str) -> Option<String> {
+fn condition(fields: &mut Fields, node: &Node, key: &str) -> Option<Condition> {
     match text(node) {
         Some(text) if text.starts_with("{{") => {
             let inner = text.trim_start_matches("{{").trim_end_matches("}}").trim();
             fields.error(node.location, format!("a condition has no braces around it: \"{inner}\""));
             None
         }
-        Some(text) => Some(text),
+        Some(text) => match Condition::parse(&text) {
+            Ok(condition) => Some(condition),
+            Err(reason) => {
+                fields.error(node.location, reason);
+                None
+            }
+        },
         None => {
             fields.error(
                 node.location,

@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::gate::{Change, Done, Gate};
+use crate::gate::{Done, Gate};
 use crate::jinx::Jinx;
+use crate::ledger::Change;
+use crate::run::review;
 use crate::run::session::Caller;
 use crate::team::Team;
 use crate::trace::Record;
@@ -39,7 +41,7 @@ fn add(gates: &mut BTreeMap<String, Arc<Gate>>, team: &Team) {
 }
 
 /// What a trace calls a gate.
-fn key(gate: &Gate) -> String {
+pub fn key(gate: &Gate) -> String {
     gate.path.display().to_string()
 }
 
@@ -80,6 +82,7 @@ pub fn hold(
 }
 
 /// Lets the gates of the session learn from a call that was made, and records what changes.
+/// From one that a dry run did not make nothing is learnt.
 ///
 /// # Errors
 /// The trace can't be written.
@@ -89,6 +92,11 @@ pub fn observe(
     arguments: &Map<String, Value>,
     result: &ToolResult,
 ) -> Result<(), Error> {
+    if *result == review::not_made() {
+        return Ok(());
+    }
+    // A person may have changed them.
+    let arguments = result.edited.as_ref().unwrap_or(arguments);
     for (key, gate) in caller.session.gates.all() {
         let done = Done { tool: &jinx.name, effect: jinx.effect, arguments, result };
         let changes = match gate.knows(jinx) {

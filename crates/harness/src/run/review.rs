@@ -28,6 +28,8 @@ const BYTES: u64 = 1 << 20;
 pub struct Planned {
     /// Its arguments, perhaps as a person edited them.
     pub arguments: Map<String, Value>,
+    /// Whether a person did.
+    pub edited: bool,
     /// What the model is told of that.
     pub note: String,
 }
@@ -52,13 +54,13 @@ pub fn plan(
     // What a server says of its tool is only its word.
     let trusted = jinx.remote.is_none() || !session.dry_run;
     if trusted && !may_change(jinx, unwatched) {
-        return Ok(Ok(Planned { arguments, note }));
+        return Ok(Ok(Planned { arguments, edited: false, note }));
     }
     if session.dry_run {
         return Ok(Err(not_made()));
     }
     let Some(npc) = caller.npc.filter(|_| unwatched && session.sandbox.reviews()) else {
-        return Ok(Ok(Planned { arguments, note }));
+        return Ok(Ok(Planned { arguments, edited: false, note }));
     };
     let plan = CallPlan {
         jinx,
@@ -86,9 +88,9 @@ pub fn plan(
                 "the user changed the arguments before the call was made: {}",
                 Value::Object(arguments.clone())
             );
-            Planned { arguments, note }
+            Planned { arguments, edited: true, note }
         }
-        None => Planned { arguments, note },
+        None => Planned { arguments, edited: false, note },
     }))
 }
 

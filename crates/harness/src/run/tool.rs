@@ -135,10 +135,14 @@ fn made(
     if let Some(refused) = hooks::before(&caller, jinx, &arguments)? {
         return Ok(refused);
     }
-    let Planned { arguments, note } = match review::plan(&caller, jinx, arguments)? {
+    let Planned { arguments, edited, note } = match review::plan(&caller, jinx, arguments)? {
         Ok(planned) => planned,
         Err(not_made) => return Ok(not_made),
     };
+    // What a person made of it is held against the same rules.
+    if edited && let Some(blocked) = gates::hold(&caller, jinx, &arguments)? {
+        return Ok(blocked);
+    }
     if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
         return Ok(withheld);
     }
@@ -147,6 +151,7 @@ fn made(
         None => run(jinx, arguments.clone(), &caller)?,
     };
     result.add_note(&note);
+    result.edited = edited.then(|| arguments.clone());
     hooks::after(&caller, jinx, &arguments, &mut result)?;
     Ok(result)
 }

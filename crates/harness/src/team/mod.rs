@@ -133,6 +133,9 @@ pub struct Npc {
     /// Whether each of its turns is a call; `None` = as its model needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
+    /// Whether its model is not told what the gates know.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ledger_hidden: bool,
     /// What it may do when; `None` = anything at any time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,

@@ -10,6 +10,7 @@ use super::model::Provider;
 use super::{Npc, Skills, model, servers};
 use crate::calls::Calls;
 use crate::fields::{Fields, is_name};
+use crate::expression::{Key, fits};
 use crate::jinx::Jinx;
 use crate::markdown::{head, sections};
 use crate::mcp::Server;
@@ -131,6 +132,7 @@ fn build(
     if let Some(entry) = fields.entry(&["gate"]) {
         npc.gate = shared.gates.hold(source, &entry.value, fields.diagnostics());
     }
+    npc.ledger_hidden = fields.flag(&["show_ledger"]) == Some(false);
     if let Some(entry) = fields.entry(jinxes) {
         let nodes = list(&entry.value);
         let mut entries: Vec<(Location, &str)> = Vec::new();
@@ -166,9 +168,16 @@ fn build(
             served
                 || entries
                     .iter()
-                    .any(|entry| phases::fits(pattern, entry.rsplit('/').next().unwrap_or(entry)))
+                    .any(|entry| fits(pattern, entry.rsplit('/').next().unwrap_or(entry)))
         };
-        let listed = Listed { tools: &npc.jinxes, beside: &beside, ledger: &[] };
+        let gates = &npc.gate.gates;
+        let ledger = gates.iter().flat_map(|gate| gate.roots()).map(str::to_owned).collect();
+        // What one gate may come to know is known.
+        let lost = |path: &[Key]| {
+            let lost: Option<Vec<String>> = gates.iter().map(|gate| gate.lost(path)).collect();
+            lost?.pop()
+        };
+        let listed = Listed { tools: &npc.jinxes, beside: &beside, ledger: &ledger, lost: &lost };
         match phases::read(source, &entry.value, &listed, fields.diagnostics()) {
             Ok(phases) => npc.phases = Some(phases),
             Err(wrong) => drop(npc.gate.broken.get_or_insert(wrong)),

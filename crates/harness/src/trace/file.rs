@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::journal::{self, Journal};
 use super::{Entry, Record, fold, usage};
 use crate::error::{Error, chain};
-use crate::gate::Ledger;
+use crate::ledger::Ledger;
 
 /// How long to wait for a trace that somebody else writes.
 const RELEASE: Duration = Duration::from_secs(1);
@@ -54,7 +54,23 @@ struct Inner {
     entries: Vec<Entry>,
     file: Option<File>,
     /// What the entries say, and those before a branch, of what gates know.
+    learnt: Learnt,
+}
+
+/// What happened to the ledgers of a session, and what they know since.
+#[derive(Clone, Debug, Default)]
+struct Learnt {
+    records: Vec<Arc<Record>>,
     ledgers: BTreeMap<String, Ledger>,
+}
+
+impl Learnt {
+    fn take_over(&mut self, record: &Arc<Record>) {
+        if let Record::Ledger { .. } = **record {
+            self.records.push(Arc::clone(record));
+            fold::take_over(&mut self.ledgers, record);
+        }
+    }
 }
 
 impl Trace {
@@ -116,8 +132,9 @@ impl Trace {
     }
 
     fn written_to(path: &Path, file: File, entries: Vec<Entry>) -> Self {
-        let ledgers = fold::ledgers(entries.iter().map(|entry| &*entry.record));
-        let inner = Mutex::new(Inner { entries, file: Some(file), ledgers });
+        let mut learnt = Learnt::default();
+        entries.iter().for_each(|entry| learnt.take_over(&entry.record));
+        let inner = Mutex::new(Inner { entries, file: Some(file), learnt });
         let journal = Some(Arc::new(Journal::new(path)));
         Trace { inner, path: Some(path.to_owned()), journal, ..Trace::default() }
     }
@@ -165,7 +182,7 @@ impl Trace {
             journal: self.journal.clone(),
             at: [self.at.as_slice(), &[self.len()]].concat(),
             problem: self.problem.clone(),
-            ledgers: self.lock().ledgers.clone(),
+            learnt: self.lock().learnt.clone(),
         }
     }
 
@@ -211,7 +228,7 @@ impl Trace {
                 inner.file = None;
             }
         }
-        fold::take_over(&mut inner.ledgers, &entry.record);
+        inner.learnt.take_over(&entry.record);
         inner.entries.push(entry);
         Ok(())
     }
@@ -219,7 +236,7 @@ impl Trace {
     /// What `ask` says of the ledger of a gate, as far as this trace has led to it.
     pub fn ledger<T>(&self, gate: &str, ask: impl FnOnce(&Ledger) -> T) -> T {
         let inner = self.lock();
-        match inner.ledgers.get(gate) {
+        match inner.learnt.ledgers.get(gate) {
             Some(ledger) => ask(ledger),
             None => ask(&Ledger::default()),
         }
@@ -228,7 +245,12 @@ impl Trace {
     /// Takes over what happened to ledgers in a call that is not made again.
     pub(crate) fn learn(&self, records: &[Arc<Record>]) {
         let mut inner = self.lock();
-        records.iter().for_each(|record| fold::take_over(&mut inner.ledgers, record));
+        records.iter().for_each(|record| inner.learnt.take_over(record));
+    }
+
+    /// What happened to ledgers, by whomever, without the first `known` of it.
+    pub fn learnt(&self, known: usize) -> Vec<Arc<Record>> {
+        self.lock().learnt.records.get(known..).unwrap_or_default().to_vec()
     }
 
     /// Everything that has happened so far, oldest first.
@@ -275,7 +297,7 @@ pub struct Series {
     at: Vec<usize>,
     problem: Option<Arc<Mutex<Problem>>>,
     /// What gates knew when it began.
-    ledgers: BTreeMap<String, Ledger>,
+    learnt: Learnt,
 }
 
 impl Series {
@@ -283,7 +305,7 @@ impl Series {
     pub fn branch(&self, index: usize) -> Trace {
         let at = [self.at.as_slice(), &[index]].concat();
         let (journal, problem) = (self.journal.clone(), self.problem.clone());
-        let inner = Mutex::new(Inner { ledgers: self.ledgers.clone(), ..Inner::default() });
+        let inner = Mutex::new(Inner { learnt: self.learnt.clone(), ..Inner::default() });
         Trace { inner, journal, at, problem, ..Trace::default() }
     }
 }

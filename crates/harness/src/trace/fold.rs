@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::followed::Followed;
 use super::{Entry, Record};
 use crate::calls::Calls;
-use crate::gate::Ledger;
+use crate::ledger::Ledger;
 use crate::phases::Machine;
 
 /// The request for the next turn of a conversation, from its own records.
@@ -69,7 +69,14 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             | Record::Phase(_)
             | Record::End { .. } => {}
         }
-        followed.tell(&mut request.messages);
+        // What is told stands behind a message of the user or a result, once that is complete.
+        if let Record::User { .. }
+        | Record::Hint { .. }
+        | Record::ToolResult { .. }
+        | Record::Compaction { .. } = record
+        {
+            followed.tell(&mut request.messages);
+        }
     }
     let choice = followed.machine().map(|machine| {
         let finish = calls.finish(&request.tools);
@@ -87,6 +94,14 @@ pub fn phases<'a>(records: impl IntoIterator<Item = &'a Record>) -> Option<Machi
     let mut followed = Followed::default();
     records.into_iter().for_each(|record| followed.follow(record));
     followed.machine().cloned()
+}
+
+/// What the gates of a conversation's NPC know, from its own records: each fact with its path, as
+/// its model is told of it.
+pub fn facts<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<String, String> {
+    let mut followed = Followed::default();
+    records.into_iter().for_each(|record| followed.follow(record));
+    followed.facts()
 }
 
 /// The messages before the last one of the user.

@@ -1,11 +1,15 @@
-//! The phases of a conversation, followed record by record, and what the model is told of them.
+//! The phases of a conversation and what its gates know, followed record by record, and what the
+//! model is told of them.
 //!
 //! What is told is a block behind the message that changed it; no message before is touched, so the
 //! cached prompt stays.
 
+use std::collections::BTreeMap;
+
 use alara_engine::{Message, Role};
 
-use super::Record;
+use super::{Record, fold};
+use crate::ledger::Ledger;
 use crate::phases::{Event, Machine};
 
 /// Where a conversation stands, and what of that its model was told.
@@ -14,6 +18,12 @@ pub struct Followed<'a> {
     now: Now<'a>,
     /// What the last message of the user began with; it may be taken back.
     before: Option<Now<'a>>,
+    /// What each gate of the session knows, by its file: what was done is not taken back.
+    ledgers: BTreeMap<String, Ledger>,
+    /// The gates that bind the NPC.
+    gates: &'a [String],
+    /// Whether the model is told what they know.
+    shown: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -23,8 +33,10 @@ struct Now<'a> {
     seen: Vec<&'a Record>,
     /// The call that is being run.
     running: Option<&'a str>,
-    /// The last block that the model was told.
-    told: String,
+    /// The last block on phases that the model was told.
+    phase: String,
+    /// What the model was told of facts, by their paths.
+    facts: BTreeMap<String, String>,
 }
 
 impl<'a> Followed<'a> {
@@ -33,10 +45,21 @@ impl<'a> Followed<'a> {
         self.now.machine.as_ref()
     }
 
+    /// Each fact that the gates know, with its path.
+    pub fn facts(&self) -> BTreeMap<String, String> {
+        let known = known(&self.ledgers, self.gates).into_iter().rev();
+        known.flat_map(Ledger::told).collect()
+    }
+
     /// Takes up what happened next.
     pub fn follow(&mut self, record: &'a Record) {
         match record {
-            Record::Start(start) => self.now.begin(start.phases.as_ref().map(Machine::new)),
+            Record::Start(start) => {
+                (self.gates, self.shown) = (&start.gates, !start.ledger_hidden);
+                let ledgers = known(&self.ledgers, self.gates);
+                let machine = start.phases.as_ref().map(|phases| Machine::new(phases, &ledgers));
+                self.now.begin(machine, &ledgers);
+            }
             Record::User { .. } => self.before = Some(self.now.clone()),
             Record::Retract => {
                 if let Some(before) = self.before.take() {
@@ -44,43 +67,60 @@ impl<'a> Followed<'a> {
                 }
             }
             // The messages that told it are gone.
-            Record::Compaction { .. } => self.now.told.clear(),
+            Record::Compaction { .. } => {
+                self.now.phase.clear();
+                self.now.facts.clear();
+            }
+            Record::Ledger { .. } => fold::take_over(&mut self.ledgers, record),
             _ => {}
         }
-        self.now.take_up(record);
+        self.now.take_up(record, &known(&self.ledgers, self.gates));
     }
 
-    /// Tells the model behind the last message where it stands, if that has changed and it is its
-    /// turn.
+    /// Tells the model behind the last message where it stands and what is known, as far as that
+    /// has changed and it is its turn.
     pub fn tell(&mut self, messages: &mut [Message]) {
-        let Some(machine) = &self.now.machine else { return };
         let Some(last) = messages.last_mut().filter(|last| matches!(last.role, Role::User | Role::Tool))
         else {
             return;
         };
-        let block = machine.block();
-        if block == self.now.told {
-            return;
+        if self.shown {
+            let facts = self.facts();
+            let new = facts.iter().filter(|(path, fact)| self.now.facts.get(*path) != Some(*fact));
+            let new: Vec<String> = new.map(|(path, fact)| format!("{path}: {fact}")).collect();
+            if !new.is_empty() {
+                last.content += &format!("\n\n<ledger>\n{}\n</ledger>", new.join("\n"));
+            }
+            self.now.facts = facts;
         }
-        last.content += &format!("\n\n{block}");
-        self.now.told = block;
+        let Some(machine) = &self.now.machine else { return };
+        let block = machine.block();
+        if block != self.now.phase {
+            last.content += &format!("\n\n{block}");
+            self.now.phase = block;
+        }
     }
+}
+
+/// What these gates know.
+fn known<'l>(ledgers: &'l BTreeMap<String, Ledger>, gates: &[String]) -> Vec<&'l Ledger> {
+    gates.iter().filter_map(|gate| ledgers.get(gate)).collect()
 }
 
 impl<'a> Now<'a> {
     /// Other phases begin; what has happened counts for them too.
-    fn begin(&mut self, machine: Option<Machine<'a>>) {
+    fn begin(&mut self, machine: Option<Machine<'a>>, ledgers: &[&Ledger]) {
         if self.machine.as_ref().map(Machine::phases) == machine.as_ref().map(Machine::phases) {
             return;
         }
         self.machine = machine;
         self.running = None;
         for record in std::mem::take(&mut self.seen) {
-            self.take_up(record);
+            self.take_up(record, ledgers);
         }
     }
 
-    fn take_up(&mut self, record: &'a Record) {
+    fn take_up(&mut self, record: &'a Record, ledgers: &[&Ledger]) {
         let running = self.running.take();
         let event = match record {
             Record::User { .. } => Event::User,
@@ -101,7 +141,7 @@ impl<'a> Now<'a> {
         };
         self.seen.push(record);
         if let Some(machine) = &mut self.machine {
-            machine.apply(event);
+            machine.apply(event, ledgers);
         }
     }
 }

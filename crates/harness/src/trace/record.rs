@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::calls::Calls;
-use crate::gate::Change;
+use crate::ledger::Change;
 use crate::mcp::Served;
 use crate::phases::{Phases, Standing};
 use crate::types::{Limits, Outcome, ToolResult, Verdict};
@@ -170,6 +170,12 @@ pub struct Start {
     /// What may be done when; `None` = anything at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
+    /// The files of the gates that bind it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
+    /// Whether the model is not told what the gates know.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ledger_hidden: bool,
 }
 
 /// A file that tells agents how to work in a directory, see

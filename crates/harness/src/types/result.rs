@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::Blocked;
 
@@ -37,6 +37,9 @@ pub struct ToolResult {
     /// What stood against it, if a gate did not let it through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Box<Blocked>>,
+    /// The arguments with which it was made, if a person changed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub edited: Option<Map<String, Value>>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -87,23 +87,6 @@ pub fn holds(expression: &str, scope: &Scope) -> Result<bool, String> {
     compute(expression, scope).map(|value| value.is_true())
 }
 
-/// The names that an expression uses, with what is looked up in them (`order.items`), functions
-/// among them, in alphabetical order.
-///
-/// # Errors
-/// It is no expression.
-pub fn names(expression: &str) -> Result<Vec<String>, String> {
-    let wrong = |error: Error| explain(&error, expression, &HashSet::new(), &Scope::default());
-    let rewritten = bounded_expression(expression).map_err(wrong)?;
-    let compiled = ENVIRONMENT.compile_expression(&rewritten).map_err(wrong)?;
-    let globals: HashSet<&str> = ENVIRONMENT.globals().map(|(name, _)| name).collect();
-    let names = compiled.undeclared_variables(true).into_iter();
-    let mut names: Vec<String> =
-        names.filter(|name| !globals.contains(name.split('.').next().unwrap_or_default())).collect();
-    names.sort_unstable();
-    Ok(names)
-}
-
 /// A template with its texts filled in: a text that is one `{{ expression }}` becomes its value,
 /// any other becomes text.
 ///

@@ -43,12 +43,6 @@ impl Scope {
         Arc::make_mut(&mut self.frames[0]).insert(name.to_owned(), dynamic(value));
     }
 
-    /// Makes a function known everywhere that gives a number for a text.
-    pub fn count(&mut self, name: &str, count: impl Fn(&str) -> u64 + Send + Sync + 'static) {
-        let function = Dynamic::from_function(move |text: String| count(&text));
-        Arc::make_mut(&mut self.frames[0]).insert(name.to_owned(), function);
-    }
-
     /// Binds a name in the innermost block.
     pub fn bind(&mut self, name: &str, value: &Value) {
         let innermost = self.frames.len() - 1;

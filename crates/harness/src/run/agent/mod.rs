@@ -22,7 +22,7 @@ use crate::model::ChatModel;
 use crate::phases::{PLAN, Queue};
 use crate::run::mcp::Offered;
 use crate::run::session::{Caller, Notice, Session};
-use crate::run::tool;
+use crate::run::{gates, tool};
 use crate::team::{Npc, Team};
 use crate::trace::{self, Record, Start, Trace};
 use crate::types::{Outcome, ToolResult};
@@ -165,8 +165,11 @@ impl<'a, 's> Agent<'a, 's> {
             calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
             schema: given.schema,
             phases,
+            gates: npc.gate.gates.iter().map(|gate| gates::key(gate)).collect(),
+            ledger_hidden: npc.ledger_hidden,
         };
         let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
+        learn(trace, &mut records);
         if last_start(&records).is_none_or(|last| *last != start) {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
@@ -445,6 +448,7 @@ impl<'a, 's> Agent<'a, 's> {
                 return Err(error);
             }
         };
+        learn(self.trace, &mut self.records);
         let took = begun.elapsed();
         self.session.notify(&Notice::Result { depth, call, result: &result, took });
         let times = repeated.note(call, &result);
@@ -574,6 +578,12 @@ pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     let all =
         || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
     Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
+}
+
+/// Adds to the records of a conversation what happened to ledgers since, by whomever.
+fn learn(trace: &Trace, records: &mut Vec<Arc<Record>>) {
+    let known = records.iter().filter(|record| matches!(***record, Record::Ledger { .. })).count();
+    records.extend(trace.learnt(known));
 }
 
 #[cfg(test)]

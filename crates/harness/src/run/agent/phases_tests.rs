@@ -5,12 +5,16 @@ use serde_json::json;
 
 use super::*;
 use crate::model::{Reply, Scripted, Single};
-use crate::phases::{Budget, Expect, Fact, Gate, Next, Phase, Phases};
+use crate::phases::{Budget, Condition, Expect, Fact, Gate, Next, Phase, Phases};
 use crate::testing::Fixture;
+
+fn condition(text: &str) -> Condition {
+    Condition::parse(text).unwrap()
+}
 
 /// A file must be read before another may be written; who fails at it is to give up.
 fn phases() -> Phases {
-    let next = |phase: &str, when: &str| Next { phase: phase.into(), when: when.into() };
+    let next = |phase: &str, when: &str| Next { phase: phase.into(), when: condition(when) };
     let phase = |name: &str, tools: &[&str], expect, next: Vec<Next>| Phase {
         name: name.into(),
         tools: tools.iter().map(|tool| (*tool).to_owned()).collect(),
@@ -18,15 +22,15 @@ fn phases() -> Phases {
         next,
         ..Phase::default()
     };
-    let gate = Some(Gate { when: "read".into(), phase: "look".into() });
+    let gate = Some(Gate { when: condition("read"), phase: "look".into() });
     let write = phase("write", &["write_*"], Expect::Call, vec![next("tell", "queue.empty")]);
     Phases {
         start: "look".into(),
-        facts: vec![Fact { name: "read".into(), when: "ok('read_file')".into() }],
+        facts: vec![Fact { name: "read".into(), when: condition("ok('read_file')") }],
         queue: Some(Queue {
             from: "plan_it".into(),
             before: vec![("first".into(), "second".into())],
-            done: "ok('write_file')".into(),
+            done: condition("ok('write_file')"),
         }),
         retries: vec![Budget { tool: "read_file".into(), failures: 2, phase: "tell".into() }],
         phases: vec![
@@ -198,7 +202,7 @@ fn other_phases_know_what_has_happened() {
     };
     let worker = fixture.team.npcs.iter_mut().find(|npc| npc.name == "worker").unwrap();
     let mut other = phases();
-    other.phases[2].next = vec![Next { phase: "tell".into(), when: "read".into() }];
+    other.phases[2].next = vec![Next { phase: "tell".into(), when: condition("read") }];
     worker.phases = Some(other);
     let session = Session::new(&source, &fixture.sandbox);
     let agent = Agent::resume(&session, &fixture.team, fixture.team.npc(None).unwrap(), "", records).unwrap();

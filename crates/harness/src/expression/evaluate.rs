@@ -13,9 +13,24 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
 
-use super::expression::{Comparison, Expression, Filter, Key, Sign, Test, written};
-pub use super::ledger::Names;
-use super::ledger::{Found, Part};
+use super::{Comparison, Counter, Expression, Filter, Key, Sign, Test, written};
+use crate::ledger::{Found, Ledger, look_up, short};
+
+/// What expressions see.
+#[derive(Clone, Copy, Default)]
+pub struct Names<'a> {
+    arguments: Option<&'a Map<String, Value>>,
+    result: Option<&'a Value>,
+    values: Option<&'a Map<String, Value>>,
+    counts: Option<&'a Counts<'a>>,
+    ledgers: &'a [&'a Ledger],
+}
+
+/// How many calls of tools that fit a pattern ended so.
+pub type Counts<'a> = dyn Fn(Counter, &str) -> u64 + 'a;
+
+/// A value that may be a part of another one.
+type Part<'a> = Cow<'a, Value>;
 
 /// Whether something holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +87,66 @@ impl Seen {
 }
 
 impl<'a> Names<'a> {
+    /// A call's arguments, as `args`.
+    pub fn of(arguments: &'a Map<String, Value>) -> Self {
+        Names { arguments: Some(arguments), ..Names::default() }
+    }
+
+    /// With the call's result, as `result`.
+    #[must_use]
+    pub fn with_result(self, result: &'a Value) -> Self {
+        Names { result: Some(result), ..self }
+    }
+
+    /// With these names; they come before those of a ledger.
+    #[must_use]
+    pub fn with_values(self, values: &'a Map<String, Value>) -> Self {
+        Names { values: Some(values), ..self }
+    }
+
+    /// With the calls that were made.
+    #[must_use]
+    pub fn with_counts(self, counts: &'a Counts<'a>) -> Self {
+        Names { counts: Some(counts), ..self }
+    }
+
+    /// With ledgers, whose roots are names.
+    /// What one of them knows is known.
+    #[must_use]
+    pub fn with_ledgers(self, ledgers: &'a [&'a Ledger]) -> Self {
+        Names { ledgers, ..self }
+    }
+
+    /// What there is at a path, and whether that is a ledger's to know.
+    fn find(&self, path: &[String]) -> (Found<'a>, bool) {
+        let known = |value: Option<&'a Value>| value.map_or(Found::Unknown, Found::Known);
+        let Some((root, rest)) = path.split_first() else { return (Found::Unknown, false) };
+        if let Some(arguments) = self.arguments.filter(|_| root == "args") {
+            let value = rest.split_first().and_then(|(name, rest)| look_up(arguments.get(name)?, rest));
+            return (known(value), false);
+        }
+        if let Some(result) = self.result.filter(|_| root == "result") {
+            return (known(look_up(result, rest)), false);
+        }
+        if let Some(value) = self.values.and_then(|values| values.get(root)) {
+            return (known(look_up(value, rest)), false);
+        }
+        let mut found = Found::Unknown;
+        for ledger in self.ledgers {
+            match ledger.find(path) {
+                known @ Found::Known(_) => return (known, true),
+                Found::Stale => found = Found::Stale,
+                Found::Unknown => {}
+            }
+        }
+        (found, true)
+    }
+
+    fn count(&self, counter: Counter, pattern: &str) -> Result<u64, String> {
+        let counts = self.counts.ok_or("calls are only counted in conditions of phases")?;
+        Ok(counts(counter, pattern))
+    }
+
     /// Whether a condition holds.
     ///
     /// # Errors
@@ -112,6 +187,7 @@ impl<'a> Names<'a> {
                 let Some(value) = self.value(inner, seen)? else { return Ok(Truth::Unknown) };
                 tested(test, &value).map(Truth::of)
             }
+            Expression::Count(counter, pattern) => Ok(Truth::of(self.count(*counter, pattern)? > 0)),
             other => match self.value(other, seen)?.as_deref() {
                 None => Ok(Truth::Unknown),
                 Some(Value::Bool(value)) => Ok(Truth::of(*value)),
@@ -167,6 +243,9 @@ impl<'a> Names<'a> {
                 let (Some(left), Some(right)) = (left, right) else { return Ok(None) };
                 computed(*sign, &left, &right).map(|value| Some(Cow::Owned(value)))
             }
+            Expression::Count(counter, pattern) => {
+                Ok(Some(Cow::Owned(self.count(*counter, pattern)?.into())))
+            }
             Expression::Not(_)
             | Expression::And(..)
             | Expression::Or(..)
@@ -193,14 +272,6 @@ impl<'a> Names<'a> {
         }
         Ok(Some(path))
     }
-}
-
-/// A value in a message.
-pub fn short(value: &Value) -> String {
-    const SHOWN: usize = 60;
-    let text = value.to_string();
-    let end = text.floor_char_boundary(SHOWN);
-    if end < text.len() { format!("{}…", &text[..end]) } else { text }
 }
 
 /// What a value is, in words.

@@ -5,16 +5,13 @@
 //! read again.
 //! A path is known at or below where something was taken over: what else there is above, nobody has
 //! read.
-//! This module must not know rules.
+//! This module must not know rules and conditions.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use super::evaluate::short;
 
 /// A path in a ledger, part by part: an ID may have points in it.
 pub type Path = Vec<String>;
@@ -53,6 +50,9 @@ impl fmt::Display for Change {
     }
 }
 
+/// Most bytes of a fact that a model is told.
+const TOLD: usize = 400;
+
 /// What is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
@@ -79,6 +79,21 @@ impl Fact {
     fn mark(&mut self, path: &[String], mark: Mark) {
         self.marks.retain(|(other, _)| !other.starts_with(path));
         self.marks.push((path.to_vec(), mark));
+    }
+
+    /// Its value, and what of that may be another one by now.
+    fn told(&self) -> String {
+        const STALE: &str = "may have changed since it was read";
+        let stale = |(_, mark): &&(Path, Mark)| *mark == Mark::Stale;
+        let stale: Vec<String> = self.marks.iter().filter(stale).map(|(path, _)| path.join(".")).collect();
+        let text = self.value.to_string();
+        let end = text.floor_char_boundary(TOLD);
+        let text = if end < text.len() { format!("{}…", &text[..end]) } else { text };
+        match stale.as_slice() {
+            [] => text,
+            parts if parts.iter().any(String::is_empty) => STALE.to_owned(),
+            parts => format!("{text}; {STALE}: {}", parts.join(", ")),
+        }
     }
 
     /// Whether a part, or a part of it, may be another one by now.
@@ -131,6 +146,11 @@ impl Ledger {
             return Found::Stale;
         }
         look_up(&fact.value, rest).map_or(Found::Unknown, Found::Known)
+    }
+
+    /// Each fact with its path, as a model is told of it.
+    pub fn told(&self) -> impl Iterator<Item = (String, String)> {
+        self.facts.iter().map(|(path, fact)| (path.join("."), fact.told()))
     }
 
     /// All that is known, as one mapping, with `{"stale": [path, …]}` beside it if anything is.
@@ -215,50 +235,13 @@ fn put_below(whole: &mut Value, path: &[String], value: &Value) -> bool {
     }
 }
 
-/// What is known of a call: its arguments, its result if it has one, and the ledger.
-#[derive(Clone, Copy)]
-pub struct Names<'a> {
-    arguments: &'a Map<String, Value>,
-    result: Option<&'a Value>,
-    ledger: Option<&'a Ledger>,
+/// A value in a message.
+pub fn short(value: &Value) -> String {
+    const SHOWN: usize = 60;
+    let text = value.to_string();
+    let end = text.floor_char_boundary(SHOWN);
+    if end < text.len() { format!("{}…", &text[..end]) } else { text }
 }
-
-impl<'a> Names<'a> {
-    /// Those of a call.
-    pub fn of(arguments: &'a Map<String, Value>) -> Self {
-        Names { arguments, result: None, ledger: None }
-    }
-
-    /// With the call's result, as `result`.
-    #[must_use]
-    pub fn with_result(self, result: &'a Value) -> Self {
-        Names { result: Some(result), ..self }
-    }
-
-    /// With a ledger, whose roots are names.
-    #[must_use]
-    pub fn with_ledger(self, ledger: &'a Ledger) -> Self {
-        Names { ledger: Some(ledger), ..self }
-    }
-
-    /// What there is at a path, and whether that is the ledger's to know.
-    pub(super) fn find(&self, path: &[String]) -> (Found<'a>, bool) {
-        let known = |value: Option<&'a Value>| value.map_or(Found::Unknown, Found::Known);
-        match path.split_first() {
-            Some((root, [])) if root == "args" => (Found::Unknown, false),
-            Some((root, [name, rest @ ..])) if root == "args" => {
-                (known(self.arguments.get(name).and_then(|value| look_up(value, rest))), false)
-            }
-            Some((root, rest)) if root == "result" && self.result.is_some() => {
-                (known(self.result.and_then(|result| look_up(result, rest))), false)
-            }
-            _ => (self.ledger.map_or(Found::Unknown, |ledger| ledger.find(path)), true),
-        }
-    }
-}
-
-/// A value that may be a part of another one.
-pub(super) type Part<'a> = Cow<'a, Value>;
 
 #[cfg(test)]
 mod tests {

@@ -1,23 +1,10 @@
-//! The language of rules: what an expression consists of, and how it is read.
-//!
-//! It is a part of the language of jinxes (minijinja's), with the same words and precedence:
-//!
-//! | | |
-//! |---|---|
-//! | literals | `'text'`, `"text"`, `3`, `-1.5`, `true`, `false`, `none`, `[a, b]` |
-//! | paths | `orders[args.id].status`, `args.items[0].name` |
-//! | comparisons | `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `not in` |
-//! | logic | `and`, `or`, `not`, `( )` |
-//! | tests | `is defined`, `is undefined`, `is none`, `is startingwith('a')`, `is endingwith('a')`, each with `is not` |
-//! | filters | `length`, `lower`, `map(attribute='name')` |
-//! | arithmetic | `+`, `-`, `*` |
-//!
-//! There are no loops and no functions, so that its size bounds its work.
-//! This module must not know what an expression is worth.
+//! How an expression is read.
 
 use std::fmt;
 
 use serde_json::{Number, Value};
+
+use super::{Comparison, Counter, Expression, Filter, Key, Sign, Test};
 
 /// Most bytes of an expression.
 const BYTES: usize = 4096;
@@ -25,111 +12,6 @@ const BYTES: usize = 4096;
 const DEPTH: usize = 32;
 /// Words that are no names.
 const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
-
-/// An expression.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Expression {
-    /// A value.
-    Literal(Value),
-    /// A list of values.
-    List(Vec<Expression>),
-    /// What is known by this path.
-    Path(Vec<Key>),
-    /// The opposite.
-    Not(Box<Expression>),
-    /// Both.
-    And(Box<Expression>, Box<Expression>),
-    /// One or both.
-    Or(Box<Expression>, Box<Expression>),
-    /// How two values stand to each other.
-    Compare(Comparison, Box<Expression>, Box<Expression>),
-    /// Whether something is true of a value.
-    Test(Test, Box<Expression>),
-    /// What is made of a value.
-    Filter(Filter, Box<Expression>),
-    /// What is computed from two numbers.
-    Compute(Sign, Box<Expression>, Box<Expression>),
-}
-
-/// A step of a path.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Key {
-    /// `.name`, or the name that a path begins with.
-    Name(String),
-    /// `[expression]`.
-    Of(Expression),
-}
-
-/// How two values are compared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
-    /// `==`
-    Equal,
-    /// `!=`
-    Unequal,
-    /// `<`
-    Less,
-    /// `<=`
-    LessOrEqual,
-    /// `>`
-    Greater,
-    /// `>=`
-    GreaterOrEqual,
-    /// `in`
-    In,
-    /// `not in`
-    NotIn,
-}
-
-impl fmt::Display for Comparison {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(match self {
-            Comparison::Equal => "==",
-            Comparison::Unequal => "!=",
-            Comparison::Less => "<",
-            Comparison::LessOrEqual => "<=",
-            Comparison::Greater => ">",
-            Comparison::GreaterOrEqual => ">=",
-            Comparison::In => "in",
-            Comparison::NotIn => "not in",
-        })
-    }
-}
-
-/// What is asked about one value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Test {
-    /// Whether it is known; the only question that the unknown answers.
-    Defined,
-    /// Whether it is null.
-    None,
-    /// Whether the text begins so.
-    StartingWith(String),
-    /// Whether the text ends so.
-    EndingWith(String),
-}
-
-/// What can be made of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Filter {
-    /// How many characters, items or keys it has.
-    Length,
-    /// The text in small letters.
-    Lower,
-    /// Of each item of a list the value of this key.
-    Map(String),
-}
-
-/// What is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
-    /// `+`
-    Plus,
-    /// `-`
-    Minus,
-    /// `*`
-    Times,
-}
 
 impl Expression {
     /// Reads an expression.
@@ -146,33 +28,6 @@ impl Expression {
             None => Ok(expression),
             Some(token) => {
                 Err(format!("`{token}` is not expected here: and, or and comparisons join values"))
-            }
-        }
-    }
-
-    /// Calls `look` with every path in it, also with those inside of paths.
-    /// The flag says whether it is only asked whether something is known.
-    pub fn paths<'a>(&'a self, look: &mut dyn FnMut(&'a [Key])) {
-        match self {
-            Expression::Literal(_) => {}
-            Expression::List(items) => items.iter().for_each(|item| item.paths(look)),
-            Expression::Path(keys) => {
-                look(keys);
-                for key in keys {
-                    if let Key::Of(inner) = key {
-                        inner.paths(look);
-                    }
-                }
-            }
-            Expression::Not(inner) | Expression::Test(_, inner) | Expression::Filter(_, inner) => {
-                inner.paths(look);
-            }
-            Expression::And(left, right)
-            | Expression::Or(left, right)
-            | Expression::Compare(_, left, right)
-            | Expression::Compute(_, left, right) => {
-                left.paths(look);
-                right.paths(look);
             }
         }
     }
@@ -515,8 +370,17 @@ impl Parser {
     }
 
     fn path(&mut self, root: String) -> Result<Expression, String> {
-        if self.peek() == Some(&Token::Sign("(")) {
-            return Err(format!("there are no functions such as `{root}` in a rule"));
+        if self.sign("(") {
+            let counter = Counter::ALL.into_iter().find(|counter| counter.name() == root);
+            let counter = counter.ok_or_else(|| {
+                format!("there is no function `{root}`, only ok('…') and failed('…')")
+            })?;
+            let Some(Token::Text(pattern)) = self.peek().cloned() else {
+                return Err(format!("`{root}` takes the name of a tool in quotes: {root}('get_*')"));
+            };
+            self.next += 1;
+            self.expect(")")?;
+            return Ok(Expression::Count(counter, pattern));
         }
         let mut keys = vec![Key::Name(root)];
         loop {
@@ -538,21 +402,6 @@ impl Parser {
     }
 }
 
-/// A path as it is written.
-pub fn written(keys: &[Key]) -> String {
-    let mut text = String::new();
-    for key in keys {
-        match key {
-            Key::Name(name) if text.is_empty() => text += name,
-            Key::Name(name) => text += &format!(".{name}"),
-            Key::Of(Expression::Path(inner)) => text += &format!("[{}]", written(inner)),
-            Key::Of(Expression::Literal(value)) => text += &format!("[{value}]"),
-            Key::Of(_) => text += "[…]",
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -568,7 +417,8 @@ mod tests {
         check("1 < a < 3", "comparisons are no chain: join two of them by `and`");
         check("(a == 1", "`)` is missing at the end");
         check("a == 'x", "the text 'x has no end: a ' is missing");
-        check("now() > 1", "there are no functions such as `now` in a rule");
+        check("now() > 1", "there is no function `now`, only ok('…') and failed('…')");
+        check("ok(get) > 1", "`ok` takes the name of a tool in quotes: ok('get_*')");
         check(
             "a is even",
             "there is no test `even` (known: defined, undefined, none, startingwith, endingwith)",
@@ -582,13 +432,5 @@ mod tests {
         check(&"[".repeat(100), "it nests deeper than 32");
         check(&"a[".repeat(100), "it nests deeper than 32");
         assert!(Expression::parse(&"a".repeat(5000)).is_err());
-    }
-
-    #[test]
-    fn paths_are_found_inside_of_paths() {
-        let expression = Expression::parse("orders[args.id].status == 'x' and b.0 is not defined").unwrap();
-        let mut found = Vec::new();
-        expression.paths(&mut |keys| found.push(written(keys)));
-        assert_eq!(found, ["orders[args.id].status", "args.id", "b.0"]);
     }
 }

@@ -1,0 +1,268 @@
+//! Expressions over what is known: the language of gates' rules and of phases' conditions.
+//!
+//! It is a part of the language of jinxes (minijinja's), with the same words and precedence:
+//!
+//! | | |
+//! |---|---|
+//! | literals | `'text'`, `"text"`, `3`, `-1.5`, `true`, `false`, `none`, `[a, b]` |
+//! | paths | `orders[args.id].status`, `args.items[0].name` |
+//! | comparisons | `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, `not in` |
+//! | logic | `and`, `or`, `not`, `( )` |
+//! | tests | `is defined`, `is undefined`, `is none`, `is startingwith('a')`, `is endingwith('a')`, each with `is not` |
+//! | filters | `length`, `lower`, `map(attribute='name')` |
+//! | arithmetic | `+`, `-`, `*` |
+//! | calls that were made, in conditions of phases only | `ok('get_*')`, `failed('get_*')` |
+//!
+//! There are no loops, so that its size bounds its work.
+//! What is not known is neither true nor false, see [`Names::truth`].
+//! This module must not know who asks: a rule or a condition.
+
+mod evaluate;
+mod parse;
+
+use std::fmt;
+
+use serde_json::Value;
+
+pub use evaluate::{Names, Seen, Truth};
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// A value.
+    Literal(Value),
+    /// A list of values.
+    List(Vec<Expression>),
+    /// What is known by this path.
+    Path(Vec<Key>),
+    /// The opposite.
+    Not(Box<Expression>),
+    /// Both.
+    And(Box<Expression>, Box<Expression>),
+    /// One or both.
+    Or(Box<Expression>, Box<Expression>),
+    /// How two values stand to each other.
+    Compare(Comparison, Box<Expression>, Box<Expression>),
+    /// Whether something is true of a value.
+    Test(Test, Box<Expression>),
+    /// What is made of a value.
+    Filter(Filter, Box<Expression>),
+    /// What is computed from two numbers.
+    Compute(Sign, Box<Expression>, Box<Expression>),
+    /// How many calls of tools that fit a pattern ended so; as a condition: whether there was one.
+    Count(Counter, String),
+}
+
+/// How calls ended that are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counter {
+    /// `ok('pattern')`: they succeeded.
+    Ok,
+    /// `failed('pattern')`: they did not.
+    Failed,
+}
+
+impl Counter {
+    /// All of them.
+    pub const ALL: [Counter; 2] = [Counter::Ok, Counter::Failed];
+
+    /// The function's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Counter::Ok => "ok",
+            Counter::Failed => "failed",
+        }
+    }
+}
+
+/// A step of a path.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Key {
+    /// `.name`, or the name that a path begins with.
+    Name(String),
+    /// `[expression]`.
+    Of(Expression),
+}
+
+/// How two values are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Comparison {
+    /// `==`
+    Equal,
+    /// `!=`
+    Unequal,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+    /// `in`
+    In,
+    /// `not in`
+    NotIn,
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Comparison::Equal => "==",
+            Comparison::Unequal => "!=",
+            Comparison::Less => "<",
+            Comparison::LessOrEqual => "<=",
+            Comparison::Greater => ">",
+            Comparison::GreaterOrEqual => ">=",
+            Comparison::In => "in",
+            Comparison::NotIn => "not in",
+        })
+    }
+}
+
+/// What is asked about one value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// Whether it is known; the only question that the unknown answers.
+    Defined,
+    /// Whether it is null.
+    None,
+    /// Whether the text begins so.
+    StartingWith(String),
+    /// Whether the text ends so.
+    EndingWith(String),
+}
+
+/// What can be made of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// How many characters, items or keys it has.
+    Length,
+    /// The text in small letters.
+    Lower,
+    /// Of each item of a list the value of this key.
+    Map(String),
+}
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// `+`
+    Plus,
+    /// `-`
+    Minus,
+    /// `*`
+    Times,
+}
+
+impl Expression {
+    /// Calls `look` with this and every expression in it, also with those inside of paths.
+    pub fn walk<'a>(&'a self, look: &mut dyn FnMut(&'a Expression)) {
+        look(self);
+        match self {
+            Expression::Literal(_) | Expression::Count(..) => {}
+            Expression::List(items) => items.iter().for_each(|item| item.walk(look)),
+            Expression::Path(keys) => {
+                for key in keys {
+                    if let Key::Of(inner) = key {
+                        inner.walk(look);
+                    }
+                }
+            }
+            Expression::Not(inner) | Expression::Test(_, inner) | Expression::Filter(_, inner) => {
+                inner.walk(look);
+            }
+            Expression::And(left, right)
+            | Expression::Or(left, right)
+            | Expression::Compare(_, left, right)
+            | Expression::Compute(_, left, right) => {
+                left.walk(look);
+                right.walk(look);
+            }
+        }
+    }
+
+    /// Calls `look` with every path in it, also with those inside of paths.
+    pub fn paths<'a>(&'a self, look: &mut dyn FnMut(&'a [Key])) {
+        self.walk(&mut |expression| {
+            if let Expression::Path(keys) = expression {
+                look(keys);
+            }
+        });
+    }
+
+    /// What it counts, if it counts calls.
+    pub fn counts(&self) -> Vec<(Counter, &str)> {
+        let mut found = Vec::new();
+        self.walk(&mut |expression| {
+            if let Expression::Count(counter, pattern) = expression {
+                found.push((*counter, pattern.as_str()));
+            }
+        });
+        found
+    }
+}
+
+/// A path as it is written.
+pub fn written(keys: &[Key]) -> String {
+    let mut text = String::new();
+    for key in keys {
+        match key {
+            Key::Name(name) if text.is_empty() => text += name,
+            Key::Name(name) => text += &format!(".{name}"),
+            Key::Of(Expression::Path(inner)) => text += &format!("[{}]", written(inner)),
+            Key::Of(Expression::Literal(value)) => text += &format!("[{value}]"),
+            Key::Of(_) => text += "[…]",
+        }
+    }
+    text
+}
+
+
+/// Whether a tool's name fits a pattern, in which `*` stands for any characters or none.
+pub fn fits(pattern: &str, name: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
+    let Some(mut name) = name.strip_prefix(head) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let last = parts.pop().unwrap_or_default();
+    for part in parts {
+        // The first place leaves most to the parts behind it.
+        let Some(at) = name.find(part) else { return false };
+        name = &name[at + part.len()..];
+    }
+    name.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_found_inside_of_paths() {
+        let expression = Expression::parse("orders[args.id].status == 'x' and b.0 is not defined").unwrap();
+        let mut found = Vec::new();
+        expression.paths(&mut |keys| found.push(written(keys)));
+        assert_eq!(found, ["orders[args.id].status", "args.id", "b.0"]);
+        let counted = Expression::parse("ok('get_*') > 1 and not failed(\"b\")").unwrap();
+        assert_eq!(counted.counts(), [(Counter::Ok, "get_*"), (Counter::Failed, "b")]);
+    }
+
+    #[test]
+    fn names_fit_patterns() {
+        for (pattern, name, expected) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a*", "a", true),
+            ("a*", "abc", true),
+            ("*", "", true),
+            ("*b", "ab", true),
+            ("*b", "ba", false),
+            ("a*c*e", "abcde", true),
+            ("a*c*c", "abc", false),
+            ("get_*_by_*", "get_user_by_id", true),
+            ("get_*_by_*", "get_by_id", false),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}
