@@ -158,10 +158,13 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
         let mut records = Vec::new();
         for (call, begun) in conversation.unanswered() {
             cut_off += usize::from(begun);
-            let result = ToolResult::failed(match begun {
-                true => interrupted(&inside(scope, &call.id), &taken, &lines),
-                false => "not run: cancelled".to_owned(),
-            });
+            let result = match begun {
+                true => ToolResult {
+                    cut_off: true,
+                    ..ToolResult::failed(interrupted(&inside(scope, &call.id), &taken, &lines))
+                },
+                false => ToolResult::failed("not run: cancelled"),
+            };
             let text = result.text(limits.tool_output_bytes);
             records.push(Record::ToolResult { call, result, text, seconds: 0.0 });
         }

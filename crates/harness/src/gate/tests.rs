@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::ledger::Change;
 use crate::jinx::template::{self, Scope};
+use crate::ledger::Change;
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect, ToolResult};
 

@@ -25,14 +25,19 @@ const CANCEL: &str =
 
 /// A team whose clerk is bound by a gate.
 fn shop() -> (Team, tempfile::TempDir) {
+    shop_with("")
+}
+
+/// The same, and more in the clerk's file.
+fn shop_with(more: &str) -> (Team, tempfile::TempDir) {
+    let clerk = format!(
+        "name: clerk\nprimary_directive: Help.\njinxes: [get_order, cancel_order]\ngate: shop\n{more}"
+    );
     let dir = tempfile::tempdir().unwrap();
     std::fs::create_dir(dir.path().join("jinxes")).unwrap();
     for (path, text) in [
         ("team.ctx", "name: shop\nforenpc: clerk\n"),
-        (
-            "clerk.npc",
-            "name: clerk\nprimary_directive: Help.\njinxes: [get_order, cancel_order]\ngate: shop\n",
-        ),
+        ("clerk.npc", &clerk),
         ("shop.gate", GATE),
         ("jinxes/get_order.jinx", GET),
         ("jinxes/cancel_order.jinx", CANCEL),
@@ -86,10 +91,19 @@ fn calls_are_held_against_what_was_read() {
         text,
         [
             unread("1", "is not known yet").as_str(),
-            r#"{"ok":true,"output":"{\"status\": \"shipped\"}"}"#,
+            concat!(
+                r#"{"ok":true,"output":"{\"status\": \"shipped\"}"}"#,
+                "\n\n<ledger>\norders.1: {\"status\":\"shipped\"}\n</ledger>"
+            ),
             r#"{"ok":false,"blocked":true,"rule":"cancel_order","reason":"the order is shipped; that requires a manager's approval","facts":{"orders.1.status":"shipped"},"unknown":[]}"#,
-            r#"{"ok":true,"output":"{\"status\": \"pending\"}"}"#,
-            r#"{"ok":true,"output":"cancelled"}"#,
+            concat!(
+                r#"{"ok":true,"output":"{\"status\": \"pending\"}"}"#,
+                "\n\n<ledger>\norders.2: {\"status\":\"pending\"}\n</ledger>"
+            ),
+            concat!(
+                r#"{"ok":true,"output":"cancelled"}"#,
+                "\n\n<ledger>\norders.2: may have changed since it was read\n</ledger>"
+            ),
             unread("2", "is not known, it may have changed since it was read").as_str(),
         ]
     );
@@ -130,4 +144,85 @@ fn a_replay_holds_calls_against_gates_again() {
         replay::run(&session, &fixture.team, &entries).unwrap();
         assert_eq!(replay::difference(&entries, &session.trace.entries()), (entries.len(), None));
     }
+}
+
+#[test]
+fn a_ledger_is_hidden_where_the_npc_says_so() {
+    let (team, _dir) = shop_with("show_ledger: false\n");
+    let fixture = Fixture::with(team);
+    let (read, _) = played(&fixture, vec![call("get_order", "1"), Reply::text("done")]);
+    assert_eq!(read, [r#"{"ok":true,"output":"{\"status\": \"shipped\"}"}"#]);
+}
+
+const PHASES: &str = r#"
+phases:
+  start: look
+  facts: {open: "orders.2.status == 'pending'"}
+  look: {tools: [get_order], next: [[cancel, open]]}
+  cancel: {tools: [cancel_order], expect: call, gate: [look, open], next: [[look, "ok('cancel_order')"]]}
+"#;
+
+#[test]
+fn phases_follow_what_the_gates_know() {
+    let (team, _dir) = shop_with(PHASES);
+    let fixture = Fixture::with(team.clone());
+    let calls = [
+        call("cancel_order", "2"),
+        call("get_order", "1"),
+        call("get_order", "2"),
+        call("cancel_order", "2"),
+        call("cancel_order", "2"),
+        Reply::text("done"),
+    ];
+    let (read, entries) = played(&fixture, calls.into());
+    let phases = |entries: &[Entry]| -> Vec<String> {
+        let standing = entries.iter().filter_map(|entry| match &*entry.record {
+            Record::Phase(standing) => Some(format!("{} {:?}", standing.phase, standing.facts)),
+            _ => None,
+        });
+        standing.collect()
+    };
+    assert_eq!(phases(&entries), ["look []", "cancel [\"open\"]", "look []"], "{read:#?}");
+    for (at, refused) in [(0, true), (1, false), (2, false), (3, false), (4, true)] {
+        assert_eq!(read[at].contains("is not permitted in the phase `look`"), refused, "{at}: {}", read[at]);
+    }
+}
+
+/// A conversation that ended in the middle of a call goes on with what it knew, but for what that
+/// call may have changed.
+#[test]
+fn a_session_that_was_killed_knows_what_it_knew() {
+    let (team, dir) = shop_with("");
+    let fixture = Fixture::with(team);
+    let calls = [call("get_order", "1"), call("get_order", "2"), call("cancel_order", "2"), Reply::text("x")];
+    let (_, entries) = played(&fixture, calls.into());
+    let path = dir.path().join("trace.jsonl");
+    let written = trace::Trace::create(&path).unwrap();
+    let cancel = entries.iter().position(|entry| match &*entry.record {
+        Record::ToolCall { call } => call.name == "cancel_order",
+        _ => false,
+    });
+    for entry in &entries[..=cancel.unwrap()] {
+        written.push(&entry.scope, (*entry.record).clone()).unwrap();
+    }
+    drop(written);
+    let mut resumed = crate::resume::resume(&path, fixture.work(), None).unwrap();
+    let (scope, conversation) = resumed.take("clerk");
+    let model = Scripted::new([call("cancel_order", "2"), call("cancel_order", "1"), Reply::text("x")]);
+    let source = Single(&model);
+    let mut session = Session::new(&source, &fixture.sandbox);
+    session.trace = resumed.trace;
+    let npc = fixture.team.npc(None).unwrap();
+    let mut agent = Agent::resume(&session, &fixture.team, npc, &scope, conversation.records).unwrap();
+    agent.run("go on").unwrap();
+    let blocked: Vec<String> = agent
+        .records()
+        .filter_map(|record| match record {
+            Record::ToolResult { result, .. } => result.blocked.as_ref().map(|why| why.reason.clone()),
+            _ => None,
+        })
+        .collect();
+    let stale =
+        "`orders.2.status` is not known, it may have changed since it was read: call get_order(id=2) first";
+    assert_eq!(blocked, [stale, "the order is shipped; that requires a manager's approval"]);
 }

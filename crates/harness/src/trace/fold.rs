@@ -85,6 +85,8 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     calls.ask(&mut request);
     if let Some(choice) = choice {
         request.tool_choice = choice;
+        // A call may lead to a phase in which the next one is not permitted.
+        request.parallel_tool_calls = false;
     }
     request
 }

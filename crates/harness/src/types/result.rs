@@ -37,6 +37,9 @@ pub struct ToolResult {
     /// What stood against it, if a gate did not let it through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Box<Blocked>>,
+    /// Whether it was ended before it was done.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     /// The arguments with which it was made, if a person changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<Map<String, Value>>,

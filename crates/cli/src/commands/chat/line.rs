@@ -15,6 +15,7 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("history", "[N]", "the last messages of the conversation"),
     ("stats", "", "what the conversation has cost so far"),
     ("phase", "", "where the conversation stands, if the NPC has phases"),
+    ("ledger", "", "what the NPC's gates know"),
     ("retry", "", "say the last message again, as if it had not been answered"),
     ("clear", "", "begin a new conversation"),
     ("save", "FILE", "write the conversation to a file"),

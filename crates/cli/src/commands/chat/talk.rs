@@ -255,9 +255,16 @@ impl<'s> Talk<'s> {
             "phase" => {
                 let stands = trace::phases(conversation.records.iter().map(|record| &**record));
                 match stands {
-                    Some(machine) => ui::line(&machine.block()),
+                    Some(machine) => machine.block().lines().for_each(|line| ui::line(&printable(line))),
                     None => bail!("{} has no phases, or nothing has been said yet", self.npc),
                 }
+            }
+            "ledger" => {
+                let facts = trace::facts(conversation.records.iter().map(|record| &**record));
+                if facts.is_empty() {
+                    bail!("the gates of {} know nothing yet, or it has none", self.npc);
+                }
+                facts.iter().for_each(|(path, fact)| ui::line(&printable(&format!("{path}: {fact}"))));
             }
             "retry" => {
                 let text = conversation.last_question().context("nothing has been said yet")?.to_owned();

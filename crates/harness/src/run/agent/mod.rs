@@ -109,7 +109,26 @@ impl<'a, 's> Agent<'a, 's> {
         let scope = scope.to_owned();
         let system = prompt(session, team, npc);
         let given = Given { tools: Tools::All, system, scope, schema, ..Given::default() };
-        Agent::start(session, &session.trace, team, npc, given, records)
+        let mut agent = Agent::start(session, &session.trace, team, npc, given, records)?;
+        agent.learn_of_cut_off()?;
+        Ok(agent)
+    }
+
+    /// Lets gates learn of calls that were cut off: they may have done half of what they do.
+    fn learn_of_cut_off(&mut self) -> Result<(), Error> {
+        let last = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
+        let cut_off: Vec<Arc<Record>> = last.cloned().collect();
+        let caller = self.caller(None);
+        for record in cut_off.iter().rev() {
+            if let Record::ToolResult { call, result, .. } = &**record
+                && result.cut_off
+                && let Some(jinx) = caller.jinx(&call.name)
+            {
+                gates::observe(&caller, jinx, &call.arguments, result)?;
+            }
+        }
+        learn(self.trace, &mut self.records);
+        Ok(())
     }
 
     fn start(
@@ -127,8 +146,10 @@ impl<'a, 's> Agent<'a, 's> {
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);
         let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
         let named = named.filter(|jinx| given.tools.permits(&jinx.name));
-        // Who may call nothing is bound anyway.
-        let phases = npc.phases.clone().filter(|_| given.tools != Tools::None);
+        // Who may call nothing is bound anyway, and needs to know nothing.
+        let bound = given.tools != Tools::None;
+        let phases = npc.phases.clone().filter(|_| bound);
+        let gates = npc.gate.gates.iter().filter(|_| bound).map(|gate| gates::key(gate)).collect();
         let queue = phases.as_ref().and_then(|phases| phases.queue.as_ref());
         let named = named.filter(|jinx| queue.is_none() || jinx.name != PLAN);
         let format = model.format();
@@ -165,7 +186,7 @@ impl<'a, 's> Agent<'a, 's> {
             calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
             schema: given.schema,
             phases,
-            gates: npc.gate.gates.iter().map(|gate| gates::key(gate)).collect(),
+            gates,
             ledger_hidden: npc.ledger_hidden,
         };
         let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
