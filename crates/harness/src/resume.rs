@@ -201,7 +201,7 @@ fn conversations(lines: &[Line]) -> (BTreeMap<String, Conversation>, String) {
         if matches!(&*entry.record, Record::User { .. }) {
             last.clone_from(&entry.scope);
         }
-        let begun = || Conversation { records: learnt.clone(), ..Conversation::default() };
+        let begun = || Conversation { records: learnt.clone() };
         conversations.entry(entry.scope.clone()).or_insert_with(begun).records.push(entry.record.clone());
     }
     (conversations, last)

@@ -132,7 +132,8 @@ impl Check<'_> {
         }
         for budget in &phases.retries {
             let path = format!("retries/{}", budget.tool);
-            if !is_there(&budget.tool) && !(phases.queue.is_some() && fits(&budget.tool, PLAN)) {
+            let plans = phases.queue.is_some() && fits(&budget.tool, PLAN);
+            if !plans && !is_there(&budget.tool) {
                 self.error(
                     &path,
                     format!("no tool of the NPC is called `{}`{}", budget.tool, self.hint(&budget.tool)),
