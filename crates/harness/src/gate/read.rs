@@ -34,6 +34,17 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::{Entry, Node};
 
+/// What other policies call a key of a rule.
+const ELSEWHERE: [(&str, &str); 7] = [
+    ("when", "need"),
+    ("if", "need"),
+    ("require", "need"),
+    ("condition", "need"),
+    ("on", "tools"),
+    ("message", "reason"),
+    ("else", "reason"),
+];
+
 /// Reads a gate; `None` if anything in it is odd, with an error for each.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let mut found = Vec::new();
@@ -69,6 +80,9 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
         fields.error(Location::default(), message);
     }
     let shapes = Shapes::of(&gate);
+    for write in &gate.writes {
+        shapes.look_at_stale(write, &mut |message| diagnostics.push(source.error(write.location, message)));
+    }
     for rule in &gate.rules {
         shapes.look(rule, &|_| None, &mut |message| diagnostics.push(source.error(rule.location, message)));
     }
@@ -81,7 +95,9 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
     let source = fields.source();
     let Some(entries) = entry.value.entries() else {
         let found = entry.value.describe();
-        fields.error(entry.value.location, format!("`{key}` must be a mapping of names, not {found}"));
+        let example = if key == "rules" { ", such as {cancel_order: {need: …}}" } else { "" };
+        let message = format!("`{key}` must be a mapping of names, not {found}{example}");
+        fields.error(entry.value.location, message);
         return;
     };
     for entry in entries {
@@ -92,6 +108,9 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
         for item in items {
             let Some(mut inner) = Fields::new(source, item, fields.diagnostics()) else { continue };
             read(entry, &mut inner);
+            if key == "rules" {
+                inner.meant(&ELSEWHERE);
+            }
             inner.unknown();
         }
     }
@@ -101,7 +120,11 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
 fn parsed<T>(fields: &mut Fields, key: &'static str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
     let value = &fields.entry(&[key])?.value;
     let location = value.location;
-    if value.text().is_some_and(|text| text.trim().is_empty()) {
+    let Some(text) = value.text() else {
+        fields.error(location, format!("`{key}` is one text in quotes, not {}", value.describe()));
+        return None;
+    };
+    if text.trim().is_empty() {
         fields.error(location, format!("`{key}` is empty: leave it out, or say what is meant"));
     }
     let text = fields.text(&[key])?;
@@ -123,9 +146,24 @@ fn needed<T>(
     parsed(fields, key, parse)
 }
 
+/// An expression; what other languages write is told by what it is here.
+fn expression(text: &str) -> Result<Expression, String> {
+    if let Some(inner) = text.strip_prefix("{{") {
+        let inner = inner.trim_end_matches("}}").trim();
+        return Err(format!("an expression has no braces around it: \"{inner}\""));
+    }
+    Expression::parse(text).map_err(|error| {
+        let signs = text.replace("!=", "");
+        let words = [("&&", "and"), ("||", "or"), ("!", "not")];
+        let meant = words.into_iter().find(|(sign, _)| signs.contains(sign));
+        let hint = meant.map(|(sign, word)| format!("; for `{sign}` write `{word}`"));
+        error + &hint.unwrap_or_default()
+    })
+}
+
 /// An expression that knows nothing but a call.
 fn of_call(text: &str) -> Result<Expression, String> {
-    let expression = Expression::parse(text)?;
+    let expression = expression(text)?;
     only_call(std::iter::once(&expression))?;
     Ok(expression)
 }
@@ -256,11 +294,11 @@ fn wrap(entry: &Entry, fields: &mut Fields) -> Option<Wrap> {
 }
 
 fn rule(entry: &Entry, fields: &mut Fields) -> Option<Rule> {
-    let tools = fields.text(&["tools"]).unwrap_or_else(|| entry.key.clone());
+    let tools = texts(fields, "tools").map_or_else(|| entry.key.clone(), |tools| tools.join("|"));
     if Pattern::new(&tools).parts().next().is_none() {
         fields.error(entry.location, format!("the rule `{}` names no tool", entry.key));
     }
-    let need = needed(fields, entry, "need", "what must be true before the call", Expression::parse);
+    let need = needed(fields, entry, "need", "what must be true before the call", expression);
     let location = fields.location("need");
     let (reason, fetch) = (parsed(fields, "reason", Text::parse), parsed(fields, "fetch", Text::parse));
     let unknown = match fields.entry(&["unknown"]) {

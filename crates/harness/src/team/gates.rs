@@ -87,6 +87,13 @@ impl Gates {
                     );
                     held.refuse(source.error(node.location, message), diagnostics);
                 }
+                None if name.contains('/') => {
+                    let message = format!(
+                        "a gate is named without a folder, not as {}: it is a file NAME.gate in the team's folder; whoever it binds does not run",
+                        node.value()
+                    );
+                    held.refuse(source.error(node.location, message), diagnostics);
+                }
                 None => {
                     let near = nearest(name, self.named.keys().map(String::as_str));
                     let hint = near.map(|near| format!(", did you mean `{near}`?"));
