@@ -218,7 +218,6 @@ pub fn written(keys: &[Key]) -> String {
     text
 }
 
-
 /// Whether a tool's name fits a pattern, in which `*` stands for any characters or none.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };

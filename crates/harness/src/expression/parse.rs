@@ -372,9 +372,8 @@ impl Parser {
     fn path(&mut self, root: String) -> Result<Expression, String> {
         if self.sign("(") {
             let counter = Counter::ALL.into_iter().find(|counter| counter.name() == root);
-            let counter = counter.ok_or_else(|| {
-                format!("there is no function `{root}`, only ok('…') and failed('…')")
-            })?;
+            let counter = counter
+                .ok_or_else(|| format!("there is no function `{root}`, only ok('…') and failed('…')"))?;
             let Some(Token::Text(pattern)) = self.peek().cloned() else {
                 return Err(format!("`{root}` takes the name of a tool in quotes: {root}('get_*')"));
             };

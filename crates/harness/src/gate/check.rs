@@ -86,7 +86,10 @@ impl<'a> Shapes<'a> {
         let roots: BTreeSet<&str> = roots.chain(beside.iter().copied()).collect();
         let near = nearest(root, roots.iter().copied()).filter(|near| *near != root);
         let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
-        format!("{hint} (known: {})", roots.into_iter().collect::<Vec<_>>().join(", "))
+        match roots.is_empty() {
+            true => ", nor anything else".to_owned(),
+            false => format!("{hint} (known: {})", roots.into_iter().collect::<Vec<_>>().join(", ")),
+        }
     }
 
     /// Why nothing can ever be known at a path.

@@ -61,7 +61,8 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> 
 fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let node = match Node::parse(source, diagnostics) {
         Ok(node) => node,
-        Err(error) => {
+        Err(mut error) => {
+            error.message += no_yaml(source, &error).unwrap_or_default();
             diagnostics.push(error);
             return None;
         }
@@ -69,6 +70,7 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let mut fields = Fields::new(source, &node, diagnostics)?;
     let mut gate = Gate { name: source.stem(), path: source.path.clone(), ..Gate::default() };
     each(&mut fields, "observe", &mut |entry, fields| gate.observed.extend(observe(entry, fields)));
+    let observed = fields.diagnostics().is_empty();
     each(&mut fields, "writes", &mut |entry, fields| gate.writes.extend(write(entry, fields)));
     each(&mut fields, "wraps", &mut |entry, fields| gate.wraps.extend(wrap(entry, fields)));
     each(&mut fields, "rules", &mut |entry, fields| gate.rules.extend(rule(entry, fields)));
@@ -79,6 +81,10 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
         let message = "a gate without `rules` guards nothing: name what must be true before a call";
         fields.error(Location::default(), message);
     }
+    // What can't be read may be what the others name.
+    if !observed {
+        return None;
+    }
     let shapes = Shapes::of(&gate);
     for write in &gate.writes {
         shapes.look_at_stale(write, &mut |message| diagnostics.push(source.error(write.location, message)));
@@ -87,6 +93,19 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
         shapes.look(rule, &|_| None, &mut |message| diagnostics.push(source.error(rule.location, message)));
     }
     Some(gate)
+}
+
+/// What is mostly meant where a gate is no YAML.
+fn no_yaml(source: &Source, error: &Diagnostic) -> Option<&'static str> {
+    let line = source.text.lines().nth(error.location.line.checked_sub(1)?)?;
+    if line.trim_start_matches(' ').starts_with('\t') {
+        return Some(": indent with spaces");
+    }
+    let before = line.split_once("{{").map(|(before, _)| before);
+    if before.is_some_and(|before| before.matches(['"', '\'']).count() % 2 == 0) {
+        return Some(": put a text with `{{ … }}` in quotes");
+    }
+    error.message.contains("block mapping").then_some(": keys of one mapping begin in the same column")
 }
 
 /// Reads each mapping in the mapping at a key; an entry may be a list of several.

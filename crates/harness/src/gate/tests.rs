@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::ledger::Change;
 use crate::jinx::template::{self, Scope};
+use crate::ledger::Change;
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect, ToolResult};
 
@@ -307,10 +307,7 @@ fn mistakes_in_a_file_are_told_with_place_and_remedy() {
     );
     check(
         "observe: {get: {path: a, parse: xml}}\nrules: {cut: {need: \"a == 1\"}}\n",
-        &[
-            "shop.gate:1:26: error: a text can't be read as `xml` (known: json, records, regex)",
-            "shop.gate:2:15: error: `need`: nobody observes `a` (known: args)",
-        ],
+        &["shop.gate:1:26: error: a text can't be read as `xml` (known: json, records, regex)"],
     );
     check(
         "observe: {get: {path: a, types: nmber}}\nrules: {cut: {need: \"a == 1\"}}\n",
@@ -326,7 +323,103 @@ fn mistakes_in_a_file_are_told_with_place_and_remedy() {
         "observe: {get: {path: 'a.{{ b.id }}'}}\nrules: {cut: {need: \"a[1] == 1\"}}\n",
         &[
             "shop.gate:1:23: error: `path`: `b.id` is not known here: a result is read by itself, of `args` and `result`",
-            "shop.gate:2:15: error: `need`: nobody observes `a` (known: args)",
+        ],
+    );
+}
+
+/// What somebody writes who has not read the manual, and what they are told.
+#[test]
+fn mistakes_of_newcomers_are_told_with_place_and_remedy() {
+    let good = "\
+observe:
+  get: {path: \"a.{{ args.id }}\", types: {n: number, s: string}}
+writes:
+  cut: {stale: \"a.{{ args.id }}\"}
+rules:
+  cut:
+    need: \"a[args.id].n > 3\"
+    reason: too few
+";
+    assert_eq!(reading(good).1, []);
+    let check = |from: &str, to: &str, expected: &[&str]| {
+        assert!(good.contains(from), "{from}");
+        let (gate, diagnostics) = reading(&good.replace(from, to));
+        let told: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
+        assert_eq!((gate, told), (None, expected.map_owned()), "{to}");
+    };
+    check(
+        "    reason",
+        "   reason",
+        &[
+            "shop.gate:8:4: error: while parsing a block mapping, did not find expected key: keys of one mapping begin in the same column",
+        ],
+    );
+    check(
+        "    reason",
+        "\treason",
+        &[
+            "shop.gate:8:2: error: tabs disallowed within this context (block indentation): indent with spaces",
+        ],
+    );
+    check(
+        "{path: \"a.{{ args.id }}\", ",
+        "{path: a.{{ args.id }}, ",
+        &[
+            "shop.gate:2:18: error: while parsing a flow mapping, did not find expected ',' or '}': put a text with `{{ … }}` in quotes",
+        ],
+    );
+    check(
+        "need: \"a[args.id].n > 3\"",
+        "when: \"a[args.id].n > 3\"",
+        &[
+            "shop.gate:6:3: error: `cut` needs the key `need`: what must be true before the call",
+            "shop.gate:7:5: error: unknown key `when`, did you mean `need`?",
+        ],
+    );
+    check(
+        "\"a[args.id].n > 3\"",
+        "{a.n: 3}",
+        &["shop.gate:7:11: error: `need` is one text in quotes, not a mapping"],
+    );
+    check(
+        "\"a[args.id].n > 3\"",
+        "\"{{ a[args.id].n > 3 }}\"",
+        &["shop.gate:7:11: error: `need`: an expression has no braces around it: \"a[args.id].n > 3\""],
+    );
+    check(
+        "n > 3",
+        "n > 3 && args.sum != 2",
+        &["shop.gate:7:11: error: `need`: `&` is no sign of a rule; for `&&` write `and`"],
+    );
+    check(
+        "a[args.id].n > 3",
+        "a[id].n > 3",
+        &[
+            "shop.gate:7:5: error: `need`: nobody observes `id` (known: a, args); an argument is written args.id",
+        ],
+    );
+    check(
+        "a[args.id].n > 3",
+        "result.n > 3",
+        &["shop.gate:7:5: error: `need`: there is no `result` yet: a rule is asked before the call"],
+    );
+    check(
+        "path: \"a.{{ args.id }}\"",
+        "path: \"a[args.id]\"",
+        &[
+            "shop.gate:2:15: error: `path`: `a[args.id]`: a path has points, and braces around values: orders.{{ args.id }}",
+        ],
+    );
+    check(
+        "stale: \"a.",
+        "stale: \"aa.",
+        &["shop.gate:4:3: error: `stale`: nobody observes `aa.…` (known: a)"],
+    );
+    check(
+        "  cut:\n    need: \"a[args.id].n > 3\"\n    reason: too few\n",
+        "  - cut: {need: \"a[args.id].n > 3\"}\n",
+        &[
+            "shop.gate:6:3: error: `rules` must be a mapping of names, not a list, such as {cancel_order: {need: …}}",
         ],
     );
 }
@@ -373,6 +466,24 @@ fn tools_that_there_are_not_are_told() {
     check(
         &format!("{good}rules: {{cut: {{need: \"a[args.id].n >= args.sun\"}}}}"),
         &["`cut` has no argument `sun`, did you mean `sum`?"],
+    );
+    check(
+        "observe: {get: {path: 'a.{{ args.ids }}'}}\nrules: {cut: {need: \"a[args.id] == 1\"}}",
+        &["`get` has no argument `ids`, did you mean `id`?"],
+    );
+    check(
+        &format!(
+            "{good}writes: {{cut: {{stale: 'a.{{{{ args.key }}}}'}}}}\nrules: {{cut: {{need: \"a.x.n == 1\"}}}}"
+        ),
+        &["`cut` has no argument `key`"],
+    );
+    check(
+        &format!("{good}rules: {{cut: {{need: \"a[args.id].n > 1\", fetch: 'gte(id={{{{ args.id }}}})'}}}}"),
+        &["`fetch`: there is no tool `gte`, did you mean `get`?"],
+    );
+    check(
+        &format!("{good}rules: {{both: {{tools: [cut, gte], need: \"a[args.id].n > 1\"}}}}"),
+        &["there is no tool `gte`, did you mean `get`?"],
     );
     check(
         "observe: {put: {path: a}}\nrules: {cut: {need: \"a == 1\"}}",

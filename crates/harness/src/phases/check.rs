@@ -187,7 +187,14 @@ impl Check<'_> {
         known
     }
 
-    fn condition(&mut self, path: &str, condition: &Condition, phases: &Phases, facts: &[&str], known: &mut Known) {
+    fn condition(
+        &mut self,
+        path: &str,
+        condition: &Condition,
+        phases: &Phases,
+        facts: &[&str],
+        known: &mut Known,
+    ) {
         let uses = uses(condition, phases, facts, self.listed).and_then(|uses| {
             let all: BTreeSet<String> = facts.iter().map(|fact| (*fact).to_owned()).collect();
             // What it is compared with may be of another type than it.

@@ -229,9 +229,8 @@ impl<'p> Machine<'p> {
             }
         } else if !self.state.pending.is_empty() {
             // The condition is over this call alone.
-            let last = |counter, pattern: &str| {
-                u64::from(fits(pattern, tool) && ok == (counter == Counter::Ok))
-            };
+            let last =
+                |counter, pattern: &str| u64::from(fits(pattern, tool) && ok == (counter == Counter::Ok));
             let values = self.values();
             let names = Names::default().with_values(&values).with_counts(&last).with_ledgers(ledgers);
             if queue.done.is_met(&names) {

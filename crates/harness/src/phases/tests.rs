@@ -310,7 +310,8 @@ fn random_conversations_go_as_an_independent_model_says() {
     };
     let mut reached = std::collections::BTreeSet::new();
     for sequence in 0..10_000 {
-        let (mut machine, mut model) = (Machine::new(&phases, &[]), Model { phase: "triage", ..Model::default() });
+        let (mut machine, mut model) =
+            (Machine::new(&phases, &[]), Model { phase: "triage", ..Model::default() });
         for _ in 0..30 {
             let permitted: Vec<&str> = all.iter().copied().filter(|tool| machine.permits(tool)).collect();
             let expected: Vec<&str> = all.iter().copied().filter(|tool| model.permits(tool)).collect();

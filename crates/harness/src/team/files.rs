@@ -363,7 +363,8 @@ fn misplaced(folder: &Folder, diagnostics: &mut Vec<Diagnostic>) {
     for file in files.iter().filter(|file| file.has_ending("gate")) {
         let message = "no gate is looked for in this folder, so it binds nobody: \
                        move it beside the team's .npc files";
-        diagnostics.push(Diagnostic { severity: Severity::Warning, ..problem(&file.path, message.to_owned()) });
+        diagnostics
+            .push(Diagnostic { severity: Severity::Warning, ..problem(&file.path, message.to_owned()) });
     }
 }
 

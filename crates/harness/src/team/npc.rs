@@ -9,8 +9,8 @@ use super::library::Library;
 use super::model::Provider;
 use super::{Npc, Skills, model, servers};
 use crate::calls::Calls;
-use crate::fields::{Fields, is_name};
 use crate::expression::{Key, fits};
+use crate::fields::{Fields, is_name};
 use crate::jinx::Jinx;
 use crate::markdown::{head, sections};
 use crate::mcp::Server;
@@ -165,10 +165,7 @@ fn build(
         let entries = npc.entries.clone().unwrap_or_default();
         let served = !npc.servers.is_empty();
         let beside = |pattern: &str| {
-            served
-                || entries
-                    .iter()
-                    .any(|entry| fits(pattern, entry.rsplit('/').next().unwrap_or(entry)))
+            served || entries.iter().any(|entry| fits(pattern, entry.rsplit('/').next().unwrap_or(entry)))
         };
         let gates = &npc.gate.gates;
         let ledger = gates.iter().flat_map(|gate| gate.roots()).map(str::to_owned).collect();
