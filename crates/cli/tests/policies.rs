@@ -181,8 +181,7 @@ fn the_stock_teams_with_policies_are_in_order() {
 #[test]
 fn whoever_is_bound_by_a_gate_that_can_not_be_used_does_not_run() {
     let dir = shop(&[]);
-    for entry in walk(&crate::root().join("teams/shop")) {
-        let (name, content) = entry;
+    for (name, content) in walk(&crate::root().join("teams/shop")) {
         dir.write(&format!("mine/{name}"), &content);
     }
     assert_eq!(printed(&dir, &["check", "mine", "--strict"]), (0, "no problems\n".to_owned()));
