@@ -426,3 +426,7 @@ fn texts(fields: &mut Fields, key: &'static str) -> Option<Vec<String>> {
     }
     Some(texts)
 }
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;
