@@ -42,7 +42,7 @@ rules:
         "{path: \"a.{{ args.id }}\", ",
         "{path: a.{{ args.id }}, ",
         &[
-            "shop.gate:2:18: error: while parsing a flow mapping, did not find expected ',' or '}': put a text with `{{ … }}` in quotes",
+            "shop.gate:2:17: error: while parsing a flow mapping, did not find expected ',' or '}': put a text with `{{ … }}` in quotes",
         ],
     );
     check(
@@ -89,8 +89,8 @@ rules:
     );
     check(
         "stale: \"a.",
-        "stale: \"aa.",
-        &["shop.gate:4:3: error: `stale`: nobody observes `aa.…` (known: a)"],
+        "stale: \"zebra.",
+        &["shop.gate:4:3: error: `stale`: nobody observes `zebra.…` (known: a)"],
     );
     check(
         "  cut:\n    need: \"a[args.id].n > 3\"\n    reason: too few\n",
