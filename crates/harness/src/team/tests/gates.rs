@@ -92,8 +92,8 @@ fn a_gate_that_is_named_or_placed_wrongly_is_told() {
         "name: t\ngate: shop.yaml\n",
         "shop.gate",
         &[
-            unbound,
             "team.ctx:2:7: error: there is no gate \"shop.yaml\", did you mean `shop`?; whoever it binds does not run",
+            unbound,
         ],
     );
 }
