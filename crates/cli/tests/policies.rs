@@ -191,8 +191,10 @@ fn whoever_is_bound_by_a_gate_that_can_not_be_used_does_not_run() {
         let (code, shown) = printed(&dir, &["check", "mine"]);
         assert!(code == 1 && shown.contains(expected), "{expected}: {shown}");
         let (code, shown) = run(&dir, "./mine", &[]);
-        assert!(code == 2 && shown.contains("shop"), "{shown}");
-        assert!(!dir.path("trace.jsonl").exists());
+        let (_, message) = expected.split_once(": error: ").unwrap();
+        assert!(code == 2 && shown.contains(message), "{message}: {shown}");
+        assert_eq!(std::fs::read_to_string(dir.path("trace.jsonl")).unwrap_or_default(), "");
+        let _ = std::fs::remove_file(dir.path("trace.jsonl"));
     };
     check(
         "status == 'pending'",
