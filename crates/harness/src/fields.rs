@@ -155,6 +155,15 @@ impl<'a, 'd> Fields<'a, 'd> {
         unknown.map(|entry| (entry, nearest(&entry.key, self.known.iter().copied()))).collect()
     }
 
+    /// Tells of keys that others have for what is called otherwise here: `[theirs, ours]`.
+    pub fn meant(&mut self, words: &[(&str, &str)]) {
+        for (entry, _) in self.others() {
+            let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == entry.key) else { continue };
+            self.refused.push(entry.location);
+            self.warning(entry.location, format!("unknown key `{}`, did you mean `{ours}`?", entry.key));
+        }
+    }
+
     /// Reports the keys that were not asked for.
     pub fn unknown(&mut self) {
         for (entry, near) in self.others() {

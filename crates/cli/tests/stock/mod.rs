@@ -62,13 +62,16 @@ impl TeamDir {
     }
 }
 
+/// The built-in teams.
+const STOCK: [&str; 4] = ["alara", "bank", "review", "shop"];
+
 fn failed(complaint: &str) -> Value {
     json!({"failed": complaint})
 }
 
 #[test]
 fn every_team_is_whole() {
-    for name in ["alara", "review"] {
+    for name in STOCK {
         let team = Team::stock(name).unwrap();
         assert_eq!(team.diagnostics, [], "{name}");
         for team in std::iter::once(&team).chain(&team.teams) {
@@ -118,7 +121,7 @@ fn compiled(team: &Team) -> Value {
 #[test]
 fn nothing_is_odd_about_the_stock_jinxes() {
     let text_of = |path: &Path| std::fs::read_to_string(crate::root().join(path)).ok();
-    for name in ["alara", "review"] {
+    for name in STOCK {
         assert_eq!(check(&Team::stock(name).unwrap().jinxes, &|_| false, &|_| &[], &text_of), [], "{name}");
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use alara_engine::nearest;
 
-use super::{Gate, Pattern, Rule};
+use super::text::{Place, Text};
+use super::{Gate, Observe, Pattern, Rule, Write};
 use crate::expression::{Comparison, Expression, Filter, Key, Sign, Test, written};
 use crate::jinx::{Jinx, Kind};
 use crate::ledger::Path;
@@ -64,6 +65,33 @@ impl<'a> Shapes<'a> {
         told.into_iter().for_each(wrong);
     }
 
+    /// Tells paths that a write makes stale in vain: nobody ever reads what stands there.
+    pub fn look_at_stale(&self, write: &Write, wrong: &mut dyn FnMut(String)) {
+        for place in &write.stale {
+            let overlaps = |(shape, _): &Shape| {
+                let mut parts = shape.iter().zip(place.shape());
+                parts.all(|(one, other)| one.is_none_or(|one| other.is_none_or(|other| one == other)))
+            };
+            if !self.shapes.iter().any(overlaps) {
+                let shown = place.shape().map(|part| part.unwrap_or("…")).collect::<Vec<_>>().join(".");
+                let root = place.root().unwrap_or_default();
+                wrong(format!("`stale`: nobody observes `{shown}`{}", self.known(root, &[])));
+            }
+        }
+    }
+
+    /// The roots that there are, with the one that may be meant.
+    fn known(&self, root: &str, beside: &[&'a str]) -> String {
+        let roots = self.shapes.iter().filter_map(|(shape, _)| *shape.first()?);
+        let roots: BTreeSet<&str> = roots.chain(beside.iter().copied()).collect();
+        let near = nearest(root, roots.iter().copied()).filter(|near| *near != root);
+        let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+        match roots.is_empty() {
+            true => ", nor anything else".to_owned(),
+            false => format!("{hint} (known: {})", roots.into_iter().collect::<Vec<_>>().join(", ")),
+        }
+    }
+
     /// Why nothing can ever be known at a path.
     pub fn lost(&self, keys: &[Key]) -> Option<String> {
         let Some(Key::Name(root)) = keys.first() else { return None };
@@ -75,11 +103,15 @@ impl<'a> Shapes<'a> {
         }
         let of_root = || self.shapes.iter().filter(|(shape, _)| shape.first() == Some(&Some(root.as_str())));
         if of_root().next().is_none() {
-            let roots = self.shapes.iter().filter_map(|(shape, _)| *shape.first()?);
-            let roots: BTreeSet<&str> = roots.chain(["args"]).collect();
-            let near = nearest(root, roots.iter().copied()).map(|near| format!(", did you mean `{near}`?"));
-            let (hint, known) = (near.unwrap_or_default(), roots.into_iter().collect::<Vec<_>>().join(", "));
-            return Some(format!("nobody observes `{root}`{hint} (known: {known})"));
+            if root == "result" {
+                return Some("there is no `result` yet: a rule is asked before the call".to_owned());
+            }
+            // What stands alone is mostly an argument.
+            let argument = match keys.len() {
+                1 => format!("; an argument is written args.{root}"),
+                _ => String::new(),
+            };
+            return Some(format!("nobody observes `{root}`{}{argument}", self.known(root, &["args"])));
         }
         if of_root().any(|(shape, _)| shape.len() <= keys.len() && reaches(shape, keys)) {
             return None;
@@ -298,23 +330,28 @@ impl Gate {
                 }
             }
         }
+        let observed = self.observed.iter().map(|it| (&it.tools, it.arguments(), it.location));
+        let written = self.writes.iter().map(|it| (&it.tools, it.arguments(), it.location));
+        for (pattern, arguments, location) in observed.chain(written) {
+            unknown_arguments(pattern, &arguments, tools, &mut |message| wrong(location, message));
+        }
         let shapes = Shapes::of(self);
         for rule in &self.rules {
             let mut told = BTreeSet::new();
+            unknown_arguments(&rule.tools, &rule.arguments(), tools, &mut |message| {
+                told.insert(message);
+            });
+            if let Some(tool) = rule.fetched() {
+                self.unknown_tools(&Pattern(vec![tool.to_owned()]), tools, &mut |message| {
+                    told.insert(format!("`fetch`: {message}"));
+                });
+            }
             for jinx in tools.jinxes.iter().filter(|jinx| rule.tools.fits(&jinx.name)) {
                 let input = |name: &str| jinx.inputs.iter().find(|input| input.name == name);
                 let kind = |name: &str| input(name).map(|input| input.kind);
                 shapes.look(rule, &kind, &mut |message| {
                     told.insert(message);
                 });
-                // A server's tool may take more than it says.
-                if jinx.remote.is_none() {
-                    for name in rule.arguments().into_iter().filter(|name| input(name).is_none()) {
-                        let near = nearest(name, jinx.inputs.iter().map(|input| input.name.as_str()));
-                        let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
-                        told.insert(format!("`{}` has no argument `{name}`{hint}", jinx.name));
-                    }
-                }
             }
             told.into_iter().for_each(|message| wrong(rule.location, message));
         }
@@ -337,17 +374,59 @@ impl Gate {
     }
 }
 
-impl Rule {
-    /// The arguments that its need is about.
-    fn arguments(&self) -> BTreeSet<&str> {
-        let mut found = BTreeSet::new();
-        self.need.paths(&mut |keys| {
+/// Tells arguments that a tool has not; those of a server may take more than they say.
+fn unknown_arguments(
+    pattern: &Pattern,
+    arguments: &BTreeSet<&str>,
+    tools: &Tools,
+    wrong: &mut dyn FnMut(String),
+) {
+    for jinx in tools.jinxes.iter().filter(|jinx| pattern.fits(&jinx.name) && jinx.remote.is_none()) {
+        let inputs = || jinx.inputs.iter().map(|input| input.name.as_str());
+        for name in arguments.iter().filter(|name| !inputs().any(|input| input == **name)) {
+            let near = nearest(name, inputs()).map(|near| format!(", did you mean `{near}`?"));
+            wrong(format!("`{}` has no argument `{name}`{}", jinx.name, near.unwrap_or_default()));
+        }
+    }
+}
+
+/// The arguments that expressions are about.
+fn arguments<'a>(expressions: impl Iterator<Item = &'a Expression>) -> BTreeSet<&'a str> {
+    let mut found = BTreeSet::new();
+    for expression in expressions {
+        expression.paths(&mut |keys| {
             if let [Key::Name(root), Key::Name(name), ..] = keys
                 && root == "args"
             {
                 found.insert(name.as_str());
             }
         });
-        found
+    }
+    found
+}
+
+impl Observe {
+    fn arguments(&self) -> BTreeSet<&str> {
+        arguments(self.place.expressions().chain([&self.value]).chain(&self.ok))
+    }
+}
+
+impl Write {
+    fn arguments(&self) -> BTreeSet<&str> {
+        let through = self.through.iter().flat_map(|(place, value)| place.expressions().chain([value]));
+        arguments(self.stale.iter().flat_map(Place::expressions).chain(through))
+    }
+}
+
+impl Rule {
+    fn arguments(&self) -> BTreeSet<&str> {
+        let texts = self.reason.iter().chain(&self.fetch).flat_map(Text::expressions);
+        arguments(std::iter::once(&self.need).chain(texts))
+    }
+
+    /// The tool that makes known what it needs.
+    fn fetched(&self) -> Option<&str> {
+        let (tool, _) = self.fetch.as_ref()?.beginning().split_once('(')?;
+        Some(tool.trim()).filter(|tool| !tool.is_empty())
     }
 }

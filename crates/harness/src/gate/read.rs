@@ -34,6 +34,17 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::{Entry, Node};
 
+/// What other policies call a key of a rule.
+const ELSEWHERE: [(&str, &str); 7] = [
+    ("when", "need"),
+    ("if", "need"),
+    ("require", "need"),
+    ("condition", "need"),
+    ("on", "tools"),
+    ("message", "reason"),
+    ("else", "reason"),
+];
+
 /// Reads a gate; `None` if anything in it is odd, with an error for each.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let mut found = Vec::new();
@@ -50,7 +61,8 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> 
 fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let node = match Node::parse(source, diagnostics) {
         Ok(node) => node,
-        Err(error) => {
+        Err(mut error) => {
+            error.message += no_yaml(source, &error).unwrap_or_default();
             diagnostics.push(error);
             return None;
         }
@@ -58,6 +70,7 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let mut fields = Fields::new(source, &node, diagnostics)?;
     let mut gate = Gate { name: source.stem(), path: source.path.clone(), ..Gate::default() };
     each(&mut fields, "observe", &mut |entry, fields| gate.observed.extend(observe(entry, fields)));
+    let observed = fields.diagnostics().is_empty();
     each(&mut fields, "writes", &mut |entry, fields| gate.writes.extend(write(entry, fields)));
     each(&mut fields, "wraps", &mut |entry, fields| gate.wraps.extend(wrap(entry, fields)));
     each(&mut fields, "rules", &mut |entry, fields| gate.rules.extend(rule(entry, fields)));
@@ -68,11 +81,31 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
         let message = "a gate without `rules` guards nothing: name what must be true before a call";
         fields.error(Location::default(), message);
     }
+    // What can't be read may be what the others name.
+    if !observed {
+        return None;
+    }
     let shapes = Shapes::of(&gate);
+    for write in &gate.writes {
+        shapes.look_at_stale(write, &mut |message| diagnostics.push(source.error(write.location, message)));
+    }
     for rule in &gate.rules {
         shapes.look(rule, &|_| None, &mut |message| diagnostics.push(source.error(rule.location, message)));
     }
     Some(gate)
+}
+
+/// What is mostly meant where a gate is no YAML.
+fn no_yaml(source: &Source, error: &Diagnostic) -> Option<&'static str> {
+    let line = source.text.lines().nth(error.location.line.checked_sub(1)?)?;
+    if line.trim_start_matches(' ').starts_with('\t') {
+        return Some(": indent with spaces");
+    }
+    let before = line.split_once("{{").map(|(before, _)| before);
+    if before.is_some_and(|before| before.matches(['"', '\'']).count() % 2 == 0) {
+        return Some(": put a text with `{{ … }}` in quotes");
+    }
+    error.message.contains("block mapping").then_some(": keys of one mapping begin in the same column")
 }
 
 /// Reads each mapping in the mapping at a key; an entry may be a list of several.
@@ -81,7 +114,9 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
     let source = fields.source();
     let Some(entries) = entry.value.entries() else {
         let found = entry.value.describe();
-        fields.error(entry.value.location, format!("`{key}` must be a mapping of names, not {found}"));
+        let example = if key == "rules" { ", such as {cancel_order: {need: …}}" } else { "" };
+        let message = format!("`{key}` must be a mapping of names, not {found}{example}");
+        fields.error(entry.value.location, message);
         return;
     };
     for entry in entries {
@@ -92,6 +127,9 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
         for item in items {
             let Some(mut inner) = Fields::new(source, item, fields.diagnostics()) else { continue };
             read(entry, &mut inner);
+            if key == "rules" {
+                inner.meant(&ELSEWHERE);
+            }
             inner.unknown();
         }
     }
@@ -101,7 +139,11 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
 fn parsed<T>(fields: &mut Fields, key: &'static str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
     let value = &fields.entry(&[key])?.value;
     let location = value.location;
-    if value.text().is_some_and(|text| text.trim().is_empty()) {
+    let Some(text) = value.text() else {
+        fields.error(location, format!("`{key}` is one text in quotes, not {}", value.describe()));
+        return None;
+    };
+    if text.trim().is_empty() {
         fields.error(location, format!("`{key}` is empty: leave it out, or say what is meant"));
     }
     let text = fields.text(&[key])?;
@@ -123,9 +165,24 @@ fn needed<T>(
     parsed(fields, key, parse)
 }
 
+/// An expression; what other languages write is told by what it is here.
+fn expression(text: &str) -> Result<Expression, String> {
+    if let Some(inner) = text.strip_prefix("{{") {
+        let inner = inner.trim_end_matches("}}").trim();
+        return Err(format!("an expression has no braces around it: \"{inner}\""));
+    }
+    Expression::parse(text).map_err(|error| {
+        let signs = text.replace("!=", "");
+        let words = [("&&", "and"), ("||", "or"), ("!", "not")];
+        let meant = words.into_iter().find(|(sign, _)| signs.contains(sign));
+        let hint = meant.map(|(sign, word)| format!("; for `{sign}` write `{word}`"));
+        error + &hint.unwrap_or_default()
+    })
+}
+
 /// An expression that knows nothing but a call.
 fn of_call(text: &str) -> Result<Expression, String> {
-    let expression = Expression::parse(text)?;
+    let expression = expression(text)?;
     only_call(std::iter::once(&expression))?;
     Ok(expression)
 }
@@ -256,11 +313,11 @@ fn wrap(entry: &Entry, fields: &mut Fields) -> Option<Wrap> {
 }
 
 fn rule(entry: &Entry, fields: &mut Fields) -> Option<Rule> {
-    let tools = fields.text(&["tools"]).unwrap_or_else(|| entry.key.clone());
+    let tools = texts(fields, "tools").map_or_else(|| entry.key.clone(), |tools| tools.join("|"));
     if Pattern::new(&tools).parts().next().is_none() {
         fields.error(entry.location, format!("the rule `{}` names no tool", entry.key));
     }
-    let need = needed(fields, entry, "need", "what must be true before the call", Expression::parse);
+    let need = needed(fields, entry, "need", "what must be true before the call", expression);
     let location = fields.location("need");
     let (reason, fetch) = (parsed(fields, "reason", Text::parse), parsed(fields, "fetch", Text::parse));
     let unknown = match fields.entry(&["unknown"]) {
@@ -369,3 +426,7 @@ fn texts(fields: &mut Fields, key: &'static str) -> Option<Vec<String>> {
     }
     Some(texts)
 }
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;

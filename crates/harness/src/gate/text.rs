@@ -58,6 +58,14 @@ impl Text {
         text
     }
 
+    /// What it begins with, before any value.
+    pub fn beginning(&self) -> &str {
+        match self.0.first() {
+            Some(Piece::Plain(plain)) => plain,
+            _ => "",
+        }
+    }
+
     /// The expressions in it.
     pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
         self.0.iter().filter_map(|piece| match piece {
@@ -81,6 +89,10 @@ impl Place {
     /// # Errors
     /// A part is empty, an expression is wrong, or it begins with no name.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if text.contains('[') && !text.contains("{{") {
+            let example = "orders.{{ args.id }}";
+            return Err(format!("`{text}`: a path has points, and braces around values: {example}"));
+        }
         let mut parts = vec![Text::default()];
         for piece in Text::parse(text.trim())?.0 {
             // A value is one part, whatever is in it.

@@ -65,6 +65,54 @@ fn played(fixture: &Fixture, replies: Vec<Reply>) -> (Vec<String>, Vec<Entry>) {
     (read.map(|message| message.content).collect(), session.trace.entries())
 }
 
+/// The example of the manual: an order that was shipped is read, not cancelled, and handed over.
+#[test]
+fn the_stock_shop_cancels_nothing_that_was_shipped() {
+    let fixture = Fixture::with(Team::stock("shop").unwrap());
+    let orders = r#"{"7": {"status": "shipped", "total": 59.9}}"#;
+    std::fs::write(fixture.work().join("orders.json"), orders).unwrap();
+    let (read, entries) = played(
+        &fixture,
+        vec![
+            call("get_order", "8"),
+            call("get_order", "7"),
+            Reply::call("cancel_order", json!({"id": "7", "refund": 59.9})),
+            Reply::call("escalate", json!({"id": "7", "summary": "wants to cancel"})),
+            Reply::text("It was shipped; a manager looks at it."),
+        ],
+    );
+    let text = read.iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(
+        text,
+        [
+            r#"{"ok":false,"exit":1,"error":"there is no order 8: ask for the right number"}"#,
+            "{\"ok\":true,\"output\":\"{\\\"status\\\":\\\"shipped\\\",\\\"total\\\":59.9}\"}\n\n\
+             <ledger>\norders.7: {\"status\":\"shipped\",\"total\":59.9}\n</ledger>",
+            r#"{"ok":false,"blocked":true,"rule":"cancel_order","reason":"the order is shipped; that requires a manager's approval","facts":{"orders.7.status":"shipped"},"unknown":[]}"#,
+            r#"{"ok":true,"output":"handed over"}"#,
+        ]
+    );
+    let told: Vec<serde_json::Value> = entries
+        .iter()
+        .filter(|entry| matches!(*entry.record, Record::Permission { .. } | Record::Ledger { .. }))
+        .map(|entry| serde_json::to_value(&*entry.record).unwrap())
+        .collect();
+    let gate = "teams/shop/shop.gate";
+    let verdict = |jinx: &str, verdict: &str, by: &str| json!({"record": "permission", "jinx": jinx, "verdict": verdict, "by": by});
+    let value = json!({"status": "shipped", "total": 59.9});
+    assert_eq!(
+        told,
+        [
+            json!({"record": "ledger", "gate": gate, "changes": [{"change": "known", "path": ["orders", "7"], "value": value}]}),
+            verdict("cancel_order", "deny", &format!("the rule `cancel_order` of {gate}")),
+            verdict("escalate", "allow", gate),
+        ]
+    );
+    assert_eq!(std::fs::read_to_string(fixture.work().join("orders.json")).unwrap(), orders);
+    let escalations = std::fs::read_to_string(fixture.work().join("escalations.jsonl")).unwrap();
+    assert_eq!(escalations, "{\"id\": \"7\", \"summary\": \"wants to cancel\"}\n");
+}
+
 #[test]
 fn calls_are_held_against_what_was_read() {
     let (team, _dir) = shop();

@@ -319,12 +319,16 @@ impl Listing {
                         folder.contents(diagnostics);
                     }
                 }
-                "jinxes" | "jinxs" => listing.jinxes.extend(jinxes(&folder, diagnostics)),
+                "jinxes" | "jinxs" => {
+                    misplaced(&folder, diagnostics);
+                    listing.jinxes.extend(jinxes(&folder, diagnostics));
+                }
                 "agents" => {
+                    misplaced(&folder, diagnostics);
                     let (_, files) = folder.contents(diagnostics);
                     listing.agents.extend(files.into_iter().filter(|file| file.has_ending("md")));
                 }
-                name if OWN_FOLDERS.contains(&name) || !is_team(&folder) => {}
+                name if OWN_FOLDERS.contains(&name) || !is_team(&folder) => misplaced(&folder, diagnostics),
                 _ if real(&folder).is_some_and(|path| above.contains(&path)) => {
                     diagnostics.push(problem(
                         &folder.path(),
@@ -350,6 +354,17 @@ impl Listing {
         let jinxes = self.jinxes.iter().map(|jinx| &jinx.file);
         let below = self.teams.iter().flat_map(Listing::files);
         kinds.chain(jinxes).chain(&self.permissions).chain(below).collect()
+    }
+}
+
+/// Tells of gates where nobody looks for them: whoever put one there believes to be guarded.
+fn misplaced(folder: &Folder, diagnostics: &mut Vec<Diagnostic>) {
+    let (_, files) = folder.contents(&mut Vec::new());
+    for file in files.iter().filter(|file| file.has_ending("gate")) {
+        let message = "no gate is looked for in this folder, so it binds nobody: \
+                       move it beside the team's .npc files";
+        diagnostics
+            .push(Diagnostic { severity: Severity::Warning, ..problem(&file.path, message.to_owned()) });
     }
 }
 

@@ -88,14 +88,16 @@ impl Gates {
                     held.refuse(source.error(node.location, message), diagnostics);
                 }
                 None => {
-                    let near = nearest(name, self.named.keys().map(String::as_str));
-                    let hint = near.map(|near| format!(", did you mean `{near}`?"));
-                    let message = format!(
-                        "there is no gate {}{}: it is a file {}.gate in the team's folder; whoever it binds does not run",
-                        node.value(),
-                        hint.unwrap_or_default(),
-                        if name.is_empty() { "NAME" } else { name }
-                    );
+                    // A name has neither folder nor another ending.
+                    let stem = name.rsplit('/').next().and_then(|name| name.split('.').next());
+                    let stem = stem.unwrap_or_default();
+                    let remedy = match nearest(stem, self.named.keys().map(String::as_str)) {
+                        Some(near) => format!(", did you mean `{near}`?"),
+                        None if stem.is_empty() => ": it is a file NAME.gate in the team's folder".to_owned(),
+                        None => format!(": it is a file {stem}.gate in the team's folder"),
+                    };
+                    let message =
+                        format!("there is no gate {}{remedy}; whoever it binds does not run", node.value());
                     held.refuse(source.error(node.location, message), diagnostics);
                 }
             }

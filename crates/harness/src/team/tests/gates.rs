@@ -65,6 +65,40 @@ fn who_names_a_gate_that_cannot_be_read_does_not_run() {
 }
 
 #[test]
+fn a_gate_that_is_named_or_placed_wrongly_is_told() {
+    let check = |ctx: &str, path: &str, expected: &[&str]| {
+        let files = [
+            ("team.ctx", ctx),
+            ("w.npc", NPC),
+            (path, GATE),
+            ("jinxes/get.jinx", GET),
+            ("jinxes/cut.jinx", CUT),
+        ];
+        assert_eq!(load(&files).1, expected, "{ctx} {path}");
+    };
+    let elsewhere = "warning: no gate is looked for in this folder, so it binds nobody: move it beside the team's .npc files";
+    check("name: t\n", "gates/shop.gate", &[&format!("gates/shop.gate: {elsewhere}")]);
+    check("name: t\n", "jinxes/shop.gate", &[&format!("jinxes/shop.gate: {elsewhere}")]);
+    check(
+        "name: t\ngate: gates/shop\n",
+        "gates/shop.gate",
+        &[
+            &format!("gates/shop.gate: {elsewhere}"),
+            "team.ctx:2:7: error: there is no gate \"gates/shop\": it is a file shop.gate in the team's folder; whoever it binds does not run",
+        ],
+    );
+    let unbound = "shop.gate: warning: no NPC is bound by this gate: say `gate: shop` in those that are, or in the .ctx for all";
+    check(
+        "name: t\ngate: shop.yaml\n",
+        "shop.gate",
+        &[
+            "team.ctx:2:7: error: there is no gate \"shop.yaml\", did you mean `shop`?; whoever it binds does not run",
+            unbound,
+        ],
+    );
+}
+
+#[test]
 fn other_keys_stay_warnings() {
     let (team, diagnostics) =
         team("gate: shop\ndate: 2026-01-31\ngatherings: 3\n", "games: [a]\nphase: 3\n", GATE);

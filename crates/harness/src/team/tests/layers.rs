@@ -245,7 +245,9 @@ fn where_teams_are_looked_for() {
     check(Some("alara"), None);
     let error = search.team(Some("mien")).unwrap_err().to_string();
     assert!(
-        error.starts_with("there is no team `mien`, did you mean `mine`? (known: alara, mine, "),
+        error.starts_with(
+            "there is no team `mien`, did you mean `mine`? (known: alara, bank, mine, review, shop, "
+        ),
         "{error}"
     );
     let nowhere = Search { work: dir.path("home"), ..Search::default() };
