@@ -103,3 +103,115 @@ impl<'a> Known<'a> {
         arguments
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::source::Source;
+
+    const GATE: &str = r#"
+observe:
+  get: {path: "a.{{ args.id }}", parse: json, effect: read}
+  look: {path: "a.{{ args.id }}", parse: json}
+writes:
+  set: {stale: "a.{{ args.id }}"}
+  say: {stale: []}
+rules:
+  cut: {need: "a[args.id].n == 1"}
+"#;
+
+    fn call(id: &str, tool: &str, of: &str) -> ToolCall {
+        let arguments = json!({"id": of}).as_object().cloned().unwrap();
+        ToolCall { id: id.into(), name: tool.into(), arguments }
+    }
+
+    /// What stands against `cut(id=1)` after turns: calls as `tool(id)=result`, without `=` where none came.
+    fn verdict(turns: &[&[&str]], tool: &Tool) -> String {
+        let gate = crate::gate::read(&Source::new("g.gate".into(), GATE.into()), &mut Vec::new()).unwrap();
+        let mut messages = vec![Message::user("begin")];
+        for turn in turns {
+            let calls = turn.iter().enumerate().map(|(at, text)| {
+                let (name, rest) = text.split_once('(').unwrap();
+                let (of, rest) = rest.split_once(')').unwrap();
+                (call(&format!("c{at}"), name, of), rest.strip_prefix('='))
+            });
+            let calls: Vec<_> = calls.collect();
+            messages.push(Message::assistant("", calls.iter().map(|(call, _)| call.clone()).collect()));
+            let results =
+                calls.iter().filter_map(|(call, result)| Some(Message::tool_result(call, (*result)?)));
+            messages.extend(results);
+        }
+        let gates = [Arc::new(gate)];
+        let held = Known::of(&gates, std::slice::from_ref(tool), &messages).hold(&[call("x", "cut", "1")]);
+        match &held[0] {
+            None => "made".to_owned(),
+            Some(blocked) if blocked.unknown.is_empty() => "broken".to_owned(),
+            Some(blocked) if blocked.reason.contains("may have changed") => "stale".to_owned(),
+            Some(_) => "unknown".to_owned(),
+        }
+    }
+
+    fn tool(parameters: Value) -> Tool {
+        Tool { name: "get".into(), description: String::new(), parameters, strict: false }
+    }
+
+    #[test]
+    fn a_ledger_is_a_fold_over_messages() {
+        let check = |turns: &[&[&str]], expected: &str| {
+            assert_eq!(verdict(turns, &tool(json!({}))), expected, "{turns:?}");
+        };
+        let one = r#"get(1)={"n": 1}"#;
+        check(&[], "unknown");
+        check(&[&[one]], "made");
+        check(&[&[r#"get(1)={"n": 2}"#]], "broken");
+        check(&[&[r#"get(2)={"n": 1}"#]], "unknown");
+        check(&[&["get(1)=no json"]], "unknown");
+        // Only what the gate calls a read is one.
+        check(&[&[r#"look(1)={"n": 1}"#]], "unknown");
+        check(&[&[one], &[r#"look(1)={"n": 1}"#]], "stale");
+        check(&[&[one], &["other(1)=done"]], "stale");
+        check(&[&[one], &["say(1)=done"]], "made");
+        check(&[&[one], &["set(2)=done"]], "made");
+        check(&[&[one], &["set(1)=done"]], "stale");
+        check(&[&[one], &["set(1)=done"], &[one]], "made");
+        // Half of it may be done.
+        check(&[&[one], &["set(1)"]], "stale");
+        check(&[&[one], &["set(1)"], &[one]], "made");
+        check(&[&["get(1)"]], "unknown");
+        // At the same time: nobody knows which came first.
+        check(&[&["set(1)=done", one]], "stale");
+        check(&[&["say(1)=done", one]], "made");
+    }
+
+    #[test]
+    fn calls_of_a_turn_are_held_together() {
+        let gate = crate::gate::read(&Source::new("g.gate".into(), GATE.into()), &mut Vec::new()).unwrap();
+        let (gates, get) = ([Arc::new(gate)], call("a", "get", "1"));
+        let mut messages =
+            vec![Message::assistant("", vec![get.clone()]), Message::tool_result(&get, r#"{"n": 1}"#)];
+        let held = |messages: &[Message], calls: &[ToolCall]| -> Vec<bool> {
+            Known::of(&gates, &[], messages).hold(calls).iter().map(Option::is_some).collect()
+        };
+        let cut = || call("b", "cut", "1");
+        assert_eq!(held(&messages, &[cut(), cut()]), [false, true]);
+        assert_eq!(held(&messages, &[call("b", "set", "1"), cut()]), [false, true]);
+        assert_eq!(held(&messages, &[call("b", "say", "1"), cut()]), [false, false]);
+        // A result of nobody's call: nobody knows what was done.
+        messages.push(Message::tool_result(&call("z", "set", "2"), "done"));
+        assert_eq!(held(&messages, &[cut()]), [true]);
+    }
+
+    #[test]
+    fn what_a_schema_has_as_default_counts() {
+        let gate = crate::gate::read(&Source::new("g.gate".into(), GATE.into()), &mut Vec::new()).unwrap();
+        let (gates, mut get) = ([Arc::new(gate)], call("a", "get", "1"));
+        get.arguments.clear();
+        let messages = [Message::assistant("", vec![get.clone()]), Message::tool_result(&get, r#"{"n": 1}"#)];
+        let tools = [tool(json!({"properties": {"id": {"default": "1"}}}))];
+        let may =
+            |tools: &[Tool]| Known::of(&gates, tools, &messages).hold(&[call("x", "cut", "1")])[0].is_none();
+        assert_eq!((may(&tools), may(&[])), (true, false));
+    }
+}
