@@ -1,6 +1,7 @@
 //! One task from its setup to its end: attempts, each followed by the verification, and what lies
 //! between them.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -10,6 +11,7 @@ use alara_engine::{Format, Request};
 use alara_harness::Outcome;
 use alara_harness::agent::Agent;
 use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
+use alara_harness::run::refusals;
 use alara_harness::session::Session;
 use alara_harness::team::Npc;
 use alara_harness::trace::{Entry, Record, Trace};
@@ -32,6 +34,8 @@ struct AttemptLog {
     /// What stopped it before it thought itself ready; empty if nothing did.
     note: String,
     messages: Vec<TurnRecord>,
+    /// What refused its calls, and how often.
+    refusals: BTreeMap<String, u64>,
     /// Whether a further attempt would be the same in vain.
     give_up: bool,
 }
@@ -154,6 +158,7 @@ pub fn run(
                 ttft: log.messages.first().map(|message| message.ttft),
                 tokens_per_second: cost.tokens_per_second(),
                 trace: relative(&trace),
+                refusals: log.refusals,
                 messages: log.messages,
             })?;
             let stuck = log.give_up && rule.retry != Retry::Fresh;
@@ -289,8 +294,9 @@ fn worker<'a, 's: 'a>(
     }))
 }
 
-/// The turns of models in an attempt, which begins after `before` of the entries.
-/// Each with its NPC, its cost and the model that its conversation had then.
+/// The turns of models in an attempt, which begins after `before` of the entries, and what refused
+/// its calls.
+/// Each turn with its NPC, its cost and the model that its conversation had then.
 fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
     let mut messages = Vec::new();
     for (index, entry) in entries.iter().enumerate().skip(before) {
@@ -314,7 +320,8 @@ fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
             tokens_accepted: usage.drafts.accepted as u64,
         });
     }
-    AttemptLog { messages, ..AttemptLog::default() }
+    let refusals = refusals(entries[before..].iter().map(|entry| &*entry.record));
+    AttemptLog { messages, refusals, ..AttemptLog::default() }
 }
 
 /// A model that samples with the seed and temperature of the attempt under way.

@@ -269,6 +269,9 @@ pub struct Attempt {
     /// The trace, relative to the run file; empty if there is none.
     /// Attempts that are one conversation share it.
     pub trace: String,
+    /// How often each rule of a gate and each phase refused a call: `rule NAME`, `phase NAME`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refusals: BTreeMap<String, u64>,
     /// The turns of models, in order: the agent's, and those of whom it gave work to.
     #[serde(default)]
     pub messages: Vec<TurnRecord>,

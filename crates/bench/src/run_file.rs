@@ -278,6 +278,7 @@ pub(crate) mod tests {
             ttft: Some(0.25),
             tokens_per_second: 60.0,
             trace: String::new(),
+            refusals: Default::default(),
             messages: Vec::new(),
         }
     }

@@ -1,5 +1,5 @@
-//! Runs as a database, for analysis: `runs`, `tasks`, `attempts` and `messages`, with the fields of
-//! their records as columns.
+//! Runs as a database, for analysis: `runs`, `tasks`, `attempts`, `messages` and `refusals`, with
+//! the fields of their records as columns.
 //!
 //! The run files are the truth; the database is made anew from them each time.
 
@@ -38,6 +38,10 @@ const TABLES: &str = "
         npc TEXT NOT NULL, model TEXT NOT NULL, model_hash TEXT NOT NULL, tool_calls INTEGER NOT NULL,
         tokens_in INTEGER NOT NULL, tokens_cached INTEGER NOT NULL, tokens_out INTEGER NOT NULL, ttft REAL NOT NULL,
         decode_seconds REAL NOT NULL, PRIMARY KEY (run, task, attempt, number)
+    );
+    CREATE TABLE refusals (
+        run INTEGER NOT NULL REFERENCES runs, task TEXT NOT NULL, attempt INTEGER NOT NULL, refused_by TEXT NOT NULL,
+        calls INTEGER NOT NULL, PRIMARY KEY (run, task, attempt, refused_by)
     );
 ";
 
@@ -113,6 +117,10 @@ fn add(write: &Transaction, number: i64, file: &Path, run: &RunRecords) -> rusql
     let ended: std::collections::BTreeSet<&str> = run.finished.iter().map(|end| end.task.as_str()).collect();
     for one in run.attempts.iter().filter(|one| ended.contains(one.task.as_str())) {
         attempt(write, number, one)?;
+        let mut refusal = write.prepare_cached("INSERT INTO refusals VALUES (?1,?2,?3,?4,?5)")?;
+        for (refused_by, calls) in &one.refusals {
+            refusal.execute(params![number, one.task, one.attempt, refused_by, calls.cast_signed()])?;
+        }
         for (at, message) in one.messages.iter().enumerate() {
             turn(write, number, one, at, message)?;
         }
@@ -195,6 +203,7 @@ mod tests {
             tokens_drafted: 0,
             tokens_accepted: 0,
         }];
+        first.refusals = [("rule own".to_owned(), 3)].into();
         let attempts = vec![first, attempt("a-1", 2, Verdict::Solved), attempt("a-2", 1, Verdict::Failed)];
         let run =
             RunRecords { header: header(), attempts, finished: vec![finished("a-1", 2, Verdict::Solved)] };
@@ -216,6 +225,7 @@ mod tests {
         assert_eq!(ask("SELECT count(*) || ' ' || min(file) FROM runs"), "2 one.jsonl");
         assert_eq!(ask("SELECT group_concat(verdict) FROM attempts WHERE run = 2"), "failed,solved");
         assert_eq!(ask("SELECT reason FROM attempts WHERE attempt = 1 AND run = 1"), "it's; \"no\" <b>");
+        assert_eq!(ask("SELECT refused_by || calls || attempt FROM refusals WHERE run = 2"), "rule own31");
         assert_eq!(ask("SELECT model_hash || sum(tokens_in) FROM messages"), "5c200");
         assert_eq!(ask("SELECT json_extract(header, '$.policy.retry') FROM runs LIMIT 1"), "feedback");
     }

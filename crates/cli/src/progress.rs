@@ -161,6 +161,10 @@ pub fn generated(usage: &Usage) -> String {
 pub fn verdict(result: &ToolResult, seconds: f64) -> String {
     let verdict = match (result.ok, result.exit) {
         (true, _) => "ok".to_owned(),
+        (false, None) if result.blocked.is_some() => {
+            let rule = result.blocked.as_ref().map_or("", |blocked| &blocked.rule);
+            format!("blocked by the rule `{rule}`")
+        }
         (false, Some(code)) => format!("failed with exit status {code}"),
         (false, None) => "failed".to_owned(),
     };

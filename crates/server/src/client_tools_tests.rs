@@ -88,10 +88,14 @@ impl Drop for Served {
 
 impl Served {
     fn new(agreed: bool, replies: Vec<Reply>) -> Self {
+        Served::of(team(), agreed, replies)
+    }
+
+    fn of(team: Team, agreed: bool, replies: Vec<Reply>) -> Self {
         let place = Arc::new(Place { script: Scripted::new(replies), agreed });
         let options =
             Options { address: SocketAddr::from(([127, 0, 0, 1], 0)), any_model: true, ..Options::default() };
-        let server = Server::new(place.clone(), team(), ModelSpec::default(), &options).unwrap();
+        let server = Server::new(place.clone(), team, ModelSpec::default(), &options).unwrap();
         let (address, stop) = (server.address(), server.stop());
         std::thread::spawn(move || server.run().unwrap());
         Served { address, place, stop }
@@ -259,4 +263,170 @@ fn one_gate_is_for_one_request() {
     let call = ToolCall { id: "1".into(), name: "get_time".into(), arguments: serde_json::Map::new() };
     // What this request's client does not have, it can't run.
     assert!(gate.tools.permit(&team, &call).is_err());
+}
+
+const SHOP: &str = r#"
+observe:
+  get_order: {path: "orders.{{ args.id }}", parse: json, effect: read, types: {status: string}}
+writes:
+  cancel_order: {stale: "orders.{{ args.id }}"}
+rules:
+  cancel_order:
+    need: "orders[args.id].status == 'pending'"
+    reason: "the order is {{ orders[args.id].status }}"
+    fetch: "get_order(id={{ args.id }})"
+"#;
+
+/// A team whose clerk is bound by this gate over tools that a client has.
+fn shop(gate: &str) -> Team {
+    let folder = tempfile::tempdir().unwrap();
+    let clerk =
+        "name: clerk\nprimary_directive: Help.\njinxes: [get_order, cancel_order, shell]\ngate: shop\n";
+    for (file, text) in [("team.ctx", "name: t\nforenpc: clerk\n"), ("clerk.npc", clerk), ("shop.gate", gate)]
+    {
+        std::fs::write(folder.path().join(file), text).unwrap();
+    }
+    Team::load(folder.path()).unwrap()
+}
+
+/// What a client sends of a call and its result.
+fn made(id: &str, tool: &str, order: &str, result: &str) -> [Value; 2] {
+    let arguments = json!({"id": order}).to_string();
+    let call = json!({"id": id, "type": "function", "function": {"name": tool, "arguments": arguments}});
+    [
+        json!({"role": "assistant", "content": "", "tool_calls": [call]}),
+        json!({"role": "tool", "tool_call_id": id, "content": result}),
+    ]
+}
+
+fn shop_tools() -> Value {
+    let tool = |name: &str| {
+        let parameters = json!({"type": "object", "properties": {"id": {"type": "string"}}});
+        json!({"type": "function", "function": {"name": name, "parameters": parameters}})
+    };
+    ["get_order", "cancel_order", "shell"].map(tool).into_iter().collect()
+}
+
+fn cancel() -> Reply {
+    Reply::call("cancel_order", json!({"id": "7"}))
+}
+
+#[test]
+fn a_call_that_a_gate_stands_against_never_leaves_and_the_model_is_told() {
+    let check = |history: &[[Value; 2]], told: &str| {
+        let refused = Reply { text: "I cancel it.".into(), ..cancel() };
+        let replies = || vec![refused.clone(), Reply::text("I may not.")];
+        let served = Served::of(shop(SHOP), false, replies().into_iter().chain(replies()).collect());
+        let mut messages = vec![json!({"role": "user", "content": "Cancel order 7."})];
+        messages.extend(history.iter().flatten().cloned());
+        let mut body = json!({"model": "clerk", "tools": shop_tools(), "messages": messages});
+        let answer = served.answer(&body);
+        let (message, finish) = (&answer["choices"][0]["message"], &answer["choices"][0]["finish_reason"]);
+        assert_eq!(
+            (message["content"].as_str(), finish.as_str()),
+            (Some("I cancel it.\n\nI may not."), Some("stop"))
+        );
+        assert!(message.get("tool_calls").is_none_or(Value::is_null), "{message}");
+        body["stream"] = true.into();
+        let (status, _, streamed) = served.post("/v1/chat/completions", &body);
+        assert!(
+            status == 200 && !streamed.contains("tool_calls") && streamed.contains("may not."),
+            "{streamed}"
+        );
+        let requests = served.place.script.requests();
+        let [.., called, result] = requests[1].messages.as_slice() else { panic!("{requests:?}") };
+        assert_eq!(
+            (called.content.as_str(), called.tool_calls[0].name.as_str()),
+            ("I cancel it.", "cancel_order")
+        );
+        assert_eq!(result.content, told);
+        // What went before stays as it was, for the prefix cache.
+        assert_eq!(requests[1].messages[..requests[0].messages.len()], requests[0].messages);
+        assert_eq!((&requests[1].system, &requests[1].tools), (&requests[0].system, &requests[0].tools));
+    };
+    let unread = |state: &str| {
+        format!(
+            r#"{{"ok":false,"blocked":true,"rule":"cancel_order","reason":"`orders.7.status` {state}: call get_order(id=7) first","facts":{{}},"unknown":["orders.7.status"],"fetch":"get_order(id=7)"}}"#
+        )
+    };
+    let read = |status: &str| made("a", "get_order", "7", &format!(r#"{{"status": "{status}"}}"#));
+    check(&[], &unread("is not known yet"));
+    check(
+        &[read("shipped")],
+        r#"{"ok":false,"blocked":true,"rule":"cancel_order","reason":"the order is shipped","facts":{"orders.7.status":"shipped"},"unknown":[]}"#,
+    );
+    let stale = unread("is not known, it may have changed since it was read");
+    check(&[read("pending"), made("b", "cancel_order", "7", "cancelled")], &stale);
+    // What the gate says nothing of may have done anything.
+    check(&[read("pending"), made("b", "shell", "ls", "")], &stale);
+}
+
+#[test]
+fn a_call_that_gates_let_through_reaches_the_client() {
+    let served =
+        Served::of(shop(SHOP), false, vec![cancel(), cancel(), Reply::call("get_order", json!({"id": "7"}))]);
+    let user = json!({"role": "user", "content": "Cancel order 7."});
+    let [called, result] = made("a", "get_order", "7", r#"{"status": "pending"}"#);
+    let body = json!({"model": "clerk", "tools": shop_tools(), "messages": [user, called, result]});
+    let called =
+        |answer: &Value| answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"].clone();
+    assert_eq!(called(&served.answer(&body)), "cancel_order");
+    // The model reads first, as it is told.
+    let body = json!({"model": "clerk", "tools": shop_tools(), "messages": [user]});
+    assert_eq!(called(&served.answer(&body)), "get_order");
+    assert_eq!(served.place.script.requests().len(), 3);
+}
+
+#[test]
+fn a_model_that_insists_comes_to_its_end() {
+    let ask = |choice: &str, replies: Vec<Reply>| {
+        let served = Served::of(shop(SHOP), false, replies);
+        let body = json!({"model": "clerk", "tools": shop_tools(), "tool_choice": choice,
+            "messages": [{"role": "user", "content": "Cancel order 7."}]});
+        let (status, _, answer) = served.post("/v1/chat/completions", &body);
+        let choices: Vec<ToolChoice> =
+            served.place.script.requests().into_iter().map(|request| request.tool_choice).collect();
+        (status, answer, choices)
+    };
+    use ToolChoice::{Auto, None, Required};
+    let (status, answer, choices) =
+        ask("auto", vec![cancel(), cancel(), cancel(), Reply::text("I may not.")]);
+    assert!(status == 200 && answer.contains("I may not."), "{answer}");
+    assert_eq!(choices, [Auto, Auto, Auto, None]);
+    let why = "the rule `cancel_order` stands against it: `orders.7.status` is not known yet";
+    // A model elsewhere may call nevertheless.
+    let (status, answer, choices) = ask("auto", vec![cancel(); 4]);
+    assert!(status == 422 && answer.contains("\"denied\"") && answer.contains(why), "{answer}");
+    assert_eq!(choices.len(), 4);
+    let (status, answer, choices) = ask("required", vec![cancel(); 4]);
+    assert!(status == 422 && answer.contains(why), "{answer}");
+    assert_eq!(choices, [Required, Required, Required]);
+}
+
+#[test]
+fn an_npc_whose_gate_cannot_be_read_is_refused_in_every_format() {
+    let served = Served::of(shop("rule: {}"), false, Vec::new());
+    let said = json!([{"role": "user", "content": "hi"}]);
+    let parameters = json!({"type": "object", "properties": {"id": {"type": "string"}}});
+    let function = function("get_order");
+    for (path, body) in [
+        ("/v1/chat/completions", json!({"model": "clerk", "messages": said, "tools": [function]})),
+        (
+            "/v1/messages",
+            json!({"model": "clerk", "max_tokens": 9, "messages": said, "tools": [{"name": "get_order", "input_schema": parameters}]}),
+        ),
+        (
+            "/v1/responses",
+            json!({"model": "clerk", "input": said, "tools": [{"type": "function", "name": "get_order", "parameters": parameters}]}),
+        ),
+        ("/api/chat", json!({"model": "clerk", "stream": false, "messages": said, "tools": [function]})),
+        // With its own tools neither.
+        ("/v1/chat/completions", json!({"model": "clerk", "messages": said})),
+    ] {
+        let (status, _, answer) = served.post(path, &body);
+        let why =
+            "clerk.npc:4:7: the gate `shop` can't be used, see shop.gate: whoever it binds does not run";
+        assert!(status == 500 && answer.contains(why), "{path}: {status} {answer}");
+    }
+    assert_eq!(served.place.script.requests().len(), 0);
 }

@@ -162,6 +162,16 @@ impl From<&Error> for Refusal {
     fn from(error: &Error) -> Self {
         match error {
             Error::Model(error) => Refusal::from(error),
+            // The directory of a file is nobody else's business.
+            Error::Invalid(wrong) => {
+                let directory = wrong.path.parent().map(|directory| format!("{}/", directory.display()));
+                let directory = directory.filter(|directory| directory != "/").unwrap_or_default();
+                let message = match directory.is_empty() {
+                    true => wrong.plain(),
+                    false => wrong.plain().replace(&directory, ""),
+                };
+                Refusal::new(500, "server_error", message).coded("invalid_agent")
+            }
             error => Refusal::new(500, "server_error", chain(error)),
         }
     }

@@ -63,6 +63,42 @@ fn the_whole_report() {
 }
 
 #[test]
+fn what_refused_calls_is_counted_where_there_is_any() {
+    let mut sources = [
+        run("small", "default", 1, &[("a-1", 1), ("a-2", 0)]),
+        run("big", "default", 1, &[("a-1", 1), ("a-2", 2)]),
+    ];
+    let refusals = |report: &Report| report.sections.iter().find(|section| section.id == "refusals").cloned();
+    assert!(refusals(&report(&sources, facts).unwrap()).is_none());
+    let refuse = |source: &mut RunSource, attempt: usize, by: &str, count: u64| {
+        source.run.attempts[attempt].refusals.insert(by.to_owned(), count);
+    };
+    refuse(&mut sources[0], 0, "rule own", 2);
+    // The two attempts at `a-2` are one case.
+    refuse(&mut sources[0], 1, "rule own", 1);
+    refuse(&mut sources[0], 2, "rule own", u64::MAX);
+    refuse(&mut sources[1], 2, "phase verify", 4);
+    let section = refusals(&report(&sources, facts).unwrap()).unwrap();
+    let rows = |table: &Table| -> Vec<String> {
+        let cells = |row: &Vec<Cell>| row.iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join(" ");
+        table.rows.iter().map(cells).collect()
+    };
+    let [by_model, by_task] = section.tables.as_slice() else { panic!("{section:?}") };
+    let all = format!("{:.0}", u64::MAX as f64);
+    assert_eq!(rows(by_model), [format!("small rule own {all} 2 1"), "big phase verify 4 1 1".to_owned()]);
+    assert_eq!(
+        rows(by_task),
+        [
+            "a-1 rule own 2 1 1".to_owned(),
+            "a-2 phase verify 4 1 1".to_owned(),
+            format!("a-2 rule own {all} 1 0")
+        ]
+    );
+    let text = markdown(&report(&sources, facts).unwrap());
+    assert!(text.contains("| big | phase verify | 4 | 1 | 1 |"), "{text}");
+}
+
+#[test]
 fn trials_and_shards_are_put_together() {
     let sources = [
         run("small", "default", 1, &[("a-1", 1)]),

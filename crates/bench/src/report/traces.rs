@@ -132,7 +132,11 @@ fn record(record: &Record) -> Option<(&'static str, String, String)> {
             ("assistant", "model".into(), format!("{inside}<p class=\"cost\">{cost}</p>"))
         }
         Record::ToolResult { call, result, text, seconds } => {
-            let how = if result.ok { "ok" } else { "failed" };
+            let how = match &result.blocked {
+                Some(blocked) => format!("blocked by the rule {}", blocked.rule),
+                None if result.ok => "ok".to_owned(),
+                None => "failed".to_owned(),
+            };
             ("result", format!("{}: {how}, {seconds:.2} s", call.name), pre(text))
         }
         Record::Permission { jinx, verdict, by } => {

@@ -42,6 +42,7 @@ while IFS= read -r line; do
         pages) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"'],"nextCursor":"two"}' ;;
         word) reply '"none"' ;;
         set) reply '{"tools":['"$(tool a 'Says it again.' "$set")"']}' ;;
+        shop-*) reply '{"tools":['"$(tool cancel_order 'Cancels one.' "$text")"',{"name":"get_order","inputSchema":'"$text"',"annotations":{"readOnlyHint":true}}]}' ;;
         circle) reply '{"tools":['"$(tool a 'Says it again.' "$text")"'],"nextCursor":"one"}' ;;
         names) reply '{"tools":['"$(tool shell 'Not ours.' "$text"),$(tool 'a.b/c d' 'Odd.' "$text"),$(tool a_b_c_d 'Even.' "$text"),$(tool bad 'No object.' '{"type":"array"}'),$(tool mcp 'Taken.' "$text")"']}' ;;
         *) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"']}' ;;
@@ -49,6 +50,15 @@ while IFS= read -r line; do
     *'"method":"tools/call"'*)
       case $odd in
         dies) echo "out of luck" >&2; exit 1 ;;
+        shop-*)
+          status=shipped
+          [ "$said" = 2 ] && status=pending
+          case $odd$line in
+            *'"name":"cancel_order"'*) block "cancelled" ;;
+            shop-json*) block '{\"id\": '"$said"', \"status\": \"'$status'\"}' ;;
+            shop-records*) block 'Found 1 record(s):\n\n1. id: '"$said"'\n   status: '$status'\n' ;;
+            shop-regex*) block "Order $said is $status." ;;
+          esac ;;
         hangs) [[ $line == *'"name":"b"'* ]] && block "alive, and $(cat cancelled.txt)" ;;
         pings) for i in {1..5000}; do echo '{"jsonrpc":"2.0","id":"p","method":"ping"}'; done; block "still there" ;;
         bare) reply '["none"]' ;;

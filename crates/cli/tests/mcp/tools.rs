@@ -158,6 +158,34 @@ fn mcp_client_changed_lists_are_noted() {
 }
 
 #[test]
+fn mcp_client_gates_know_what_tools_say() {
+    let check = |form: &str, parse: &str, value: &str| {
+        let gate = format!(
+            "observe:\n  get_order: {{path: 'orders.{{{{ args.text }}}}', {parse}, value: {value}, types: {{status: string}}}}\n\
+             writes: {{cancel_order: {{stale: 'orders.{{{{ args.text }}}}'}}}}\n\
+             rules: {{cancel_order: {{need: \"orders[args.text].status == 'pending'\", reason: 'it is {{{{ orders[args.text].status }}}}'}}}}\n"
+        );
+        let servers = format!("[{{name: e, path: echo.sh, args: [shop-{form}]}}]\ngate: shop");
+        let setup = McpTeam::with(&[("w.npc", &npc("w", "[]", &servers)), ("shop.gate", &gate)]);
+        // What the server's tools are is not known before it runs.
+        assert_eq!(setup.diagnostics(), Vec::<String>::new(), "{form}");
+        let of = |tool: &str, order: &str| Reply::call(tool, json!({"text": order}));
+        let (get, cancel) = (|order| of("get_order", order), |order| of("cancel_order", order));
+        let calls = [cancel("2"), get("1"), cancel("1"), get("2"), cancel("2"), cancel("2"), done()];
+        let results = setup.run(calls.into()).results();
+        let shown = |at: usize, text: &str| assert!(results[at].contains(text), "{form} {at}: {results:?}");
+        shown(0, "`orders.2.status` is not known yet");
+        shown(2, r#""rule":"cancel_order","reason":"it is shipped""#);
+        assert_eq!(results[4], r#"{"ok":true,"output":"cancelled"}"#, "{form}");
+        // A write is one that says nothing of itself.
+        shown(5, "`orders.2.status` is not known, it may have changed since it was read");
+    };
+    check("json", "parse: json", "result");
+    check("records", "parse: records", "'result[0]'");
+    check("regex", r"parse: regex, regex: 'is (?<status>\w+)'", "result");
+}
+
+#[test]
 fn mcp_client_rules_hold_for_tools() {
     let run = |rules: &str| {
         let ctx = format!("name: t\npermissions: {rules}\nmcp_servers: [{{name: e, path: echo.sh}}]\n");

@@ -18,7 +18,9 @@ use crate::types::{Diagnostic, Effect, Location};
 pub struct Tools<'a> {
     /// Those that are known.
     pub jinxes: &'a [Jinx],
-    /// Whether there are no others, as servers may have.
+    /// The names of others: of teams below, and of tools that clients may have.
+    pub others: &'a BTreeSet<String>,
+    /// Whether that is all, and no server may have more.
     pub all: bool,
 }
 
@@ -364,10 +366,12 @@ impl Gate {
         }
         for part in pattern.parts() {
             let one = Pattern(vec![part.to_owned()]);
-            if tools.jinxes.iter().any(|jinx| one.fits(&jinx.name)) {
+            let mut names = tools.jinxes.iter().map(|jinx| &jinx.name).chain(tools.others);
+            if names.any(|name| one.fits(name)) {
                 continue;
             }
-            let near = nearest(part, tools.jinxes.iter().map(|jinx| jinx.name.as_str()));
+            let names = tools.jinxes.iter().map(|jinx| &jinx.name).chain(tools.others);
+            let near = nearest(part, names.map(String::as_str));
             let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
             wrong(format!("there is no tool `{part}`{hint}"));
         }

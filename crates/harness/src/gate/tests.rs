@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -352,7 +352,11 @@ fn tools_that_there_are_not_are_told() {
     let check = |text: &str, expected: &[&str]| {
         let source = Source::new("shop.gate".into(), text.to_owned());
         let mut diagnostics = Vec::new();
-        gate(text).check(&source, &Tools { jinxes: &jinxes, all: true }, &mut diagnostics);
+        gate(text).check(
+            &source,
+            &Tools { jinxes: &jinxes, others: &BTreeSet::new(), all: true },
+            &mut diagnostics,
+        );
         let told: Vec<String> = diagnostics.iter().map(|diagnostic| diagnostic.message.clone()).collect();
         assert_eq!(told, expected.map_owned(), "{text}");
     };

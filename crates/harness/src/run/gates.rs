@@ -13,7 +13,7 @@ use crate::run::review;
 use crate::run::session::Caller;
 use crate::team::Team;
 use crate::trace::Record;
-use crate::types::{ToolResult, Verdict};
+use crate::types::{Blocked, ToolResult, Verdict};
 
 /// The gates that learn from all that is done in a session, by whomever: what one NPC writes,
 /// another one's gate no longer knows.
@@ -69,14 +69,7 @@ pub fn hold(
             None => (Verdict::Allow, key),
         };
         caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
-        // To read something would not cure a rule that is broken.
-        told = match (told.take(), blocked) {
-            (None, blocked) => blocked,
-            (Some(told), Some(blocked)) if !told.unknown.is_empty() && blocked.unknown.is_empty() => {
-                Some(blocked)
-            }
-            (told, _) => told,
-        };
+        told = Blocked::told(told, blocked);
     }
     Ok(told.map(ToolResult::blocked))
 }

@@ -6,7 +6,8 @@
 //! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
 //! `guarded` asks about what programs take away, `jobs` holds those that run in the background.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
-//! `gates` holds calls against gates and lets these learn from results.
+//! `gates` holds calls against gates and lets these learn from results; `refusals` counts what was
+//! refused.
 //! `review` and `hooks` are what stands around a call: a person who looks at it, a team's jinxes.
 
 pub mod agent;
@@ -16,6 +17,7 @@ pub mod hooks;
 pub mod jobs;
 pub mod mcp;
 pub mod mocks;
+mod refusals;
 mod review;
 pub mod session;
 pub mod steps;
@@ -24,5 +26,6 @@ pub mod tool;
 pub use agent::Agent;
 pub use jobs::{JobAction, Jobs};
 pub use mocks::Mocks;
+pub use refusals::refusals;
 pub use session::{Caller, Notice, Session};
 pub use steps::{Memo, Responses};

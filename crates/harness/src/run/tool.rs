@@ -15,7 +15,7 @@ use crate::run::agent::offer;
 use crate::run::review::Planned;
 use crate::run::session::{Caller, Session};
 use crate::run::steps::run;
-use crate::run::{gates, hooks, review};
+use crate::run::{gates, hooks, refusals, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
 use crate::types::{Limits, ToolResult, Verdict};
@@ -54,7 +54,7 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
 /// The trace can't be written.
 pub fn out_of_phase(caller: &Caller, call: &ToolCall, machine: &Machine) -> Result<ToolResult, Error> {
     let phase = &machine.state().phase;
-    audit(caller, &call.name, Verdict::Deny, &format!("the phase `{phase}`"))?;
+    audit(caller, &call.name, Verdict::Deny, &refusals::by_phase(phase))?;
     let now = match machine.open().as_slice() {
         [] => "nothing may be called now: answer with a text".to_owned(),
         open => format!("what may be called now: {}", open.join(", ")),

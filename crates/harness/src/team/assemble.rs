@@ -20,7 +20,6 @@ use super::npc::{self, Shared};
 use super::template::{Rendered, Templates};
 use super::{Npc, Team, rules};
 use crate::error::Error;
-use crate::gate::Tools;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::source::Source;
@@ -163,8 +162,6 @@ fn assemble(
     let mut npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
     // What a server's tools are called is not known before it runs.
     let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
-    let tools = Tools { jinxes: &known_jinxes, all: known.is_some() };
-    gates.check(&tools, &mut npcs, !listing.teams.is_empty(), &mut files.diagnostics);
     let mut rules = above.rules.clone();
     let mut unreadable = file.filter(|_| opened.is_none());
     if let (Some(source), Some(node)) = (source, &ctx.permissions) {
@@ -231,6 +228,7 @@ fn assemble(
             }
         }
     }
+    handed_down.gates.check(&known_jinxes, &mut npcs, &mut teams, &mut files.diagnostics);
     Ok(Team {
         name: ctx.name.unwrap_or(folder),
         description: ctx.description,

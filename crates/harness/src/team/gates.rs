@@ -5,14 +5,14 @@
 //! Who is to be bound by a gate that can't be read does not run: nobody knows what it may do.
 //! This module must not know what rules mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use alara_engine::nearest;
 
-use super::Npc;
 use super::ctx::list;
 use super::files::File;
+use super::{Npc, Team};
 use crate::gate::{self, Gate, Tools};
 use crate::jinx::Jinx;
 use crate::source::Source;
@@ -105,28 +105,59 @@ impl Gates {
         held
     }
 
-    /// Holds the gates of this team against its tools; whoever is bound by one that does not fit
-    /// them does not run.
+    /// Holds the gates of this team against its `jinxes`; whoever is bound by one that does not fit
+    /// them does not run, in the teams below neither.
     /// What nobody is bound by is told.
-    pub fn check(&self, tools: &Tools, npcs: &mut [Npc], below: bool, diagnostics: &mut Vec<Diagnostic>) {
+    pub fn check(
+        &self,
+        jinxes: &[Jinx],
+        npcs: &mut [Npc],
+        below: &mut [Team],
+        diagnostics: &mut Vec<Diagnostic>,
+    ) {
+        let mut names = BTreeSet::new();
+        let mut npcs: Vec<&mut Npc> = npcs.iter_mut().collect();
+        let own = npcs.len();
+        gather(below, &mut npcs, &mut names);
+        // What a server's tools are called is not known before it runs.
+        let served = npcs.iter().any(|npc| !npc.servers.is_empty());
         for Named { source, gate, .. } in self.named.values().filter(|named| named.own) {
             let Some(gate) = gate else { continue };
             let binds = |npc: &Npc| npc.gate.gates.iter().any(|other| Arc::ptr_eq(other, gate));
-            if !npcs.iter().any(binds) && !below {
+            let bound: Vec<&Npc> = npcs.iter().map(|npc| &**npc).filter(|npc| binds(npc)).collect();
+            if bound.is_empty() && npcs.len() == own {
                 let name = &gate.name;
                 let message = format!(
                     "no NPC is bound by this gate: say `gate: {name}` in those that are, or in the .ctx for all"
                 );
                 diagnostics.push(source.warning(Location::default(), message));
             }
+            // Who lists nothing has no tools here, and may have any of a client's.
+            let lists = |npc: &&Npc| npc.entries.is_some() || !npc.jinxes.is_empty();
+            let all = !served && (bound.is_empty() || bound.iter().any(lists));
+            let listed = bound.iter().flat_map(|npc| npc.entries.iter().flatten());
+            // An entry that means several names none of a client's.
+            let listed =
+                listed.filter_map(|entry| entry.rsplit('/').next().filter(|name| !name.contains('*')));
+            let others = names.iter().cloned().chain(listed.map(str::to_owned)).collect();
             let mut found = Vec::new();
-            gate.check(source, tools, &mut found);
-            let wrong = found.iter().find(|diagnostic| diagnostic.severity == Severity::Error);
-            for npc in npcs.iter_mut().filter(|npc| binds(npc)) {
-                npc.gate.broken = npc.gate.broken.take().or_else(|| wrong.cloned());
+            gate.check(source, &Tools { jinxes, others: &others, all }, &mut found);
+            if let Some(wrong) = found.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
+                for npc in npcs.iter_mut().filter(|npc| binds(npc)) {
+                    npc.gate.broken.get_or_insert_with(|| wrong.clone());
+                }
             }
             diagnostics.append(&mut found);
         }
+    }
+}
+
+/// The NPCs of teams and of those below them, and the names of their jinxes.
+fn gather<'t>(teams: &'t mut [Team], npcs: &mut Vec<&'t mut Npc>, names: &mut BTreeSet<String>) {
+    for team in teams {
+        names.extend(team.jinxes.iter().map(|jinx| jinx.name.clone()));
+        npcs.extend(&mut team.npcs);
+        gather(&mut team.teams, npcs, names);
     }
 }
 

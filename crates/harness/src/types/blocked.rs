@@ -20,3 +20,16 @@ pub struct Blocked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fetch: Option<String>,
 }
+
+impl Blocked {
+    /// What is told of what two gates say of a call: the first that stands against it, but for one
+    /// that only wants something to be read, which would not cure the other.
+    pub fn told(first: Option<Self>, second: Option<Self>) -> Option<Self> {
+        match (first, second) {
+            (Some(first), Some(second)) if !first.unknown.is_empty() && second.unknown.is_empty() => {
+                Some(second)
+            }
+            (first, second) => first.or(second),
+        }
+    }
+}

@@ -1,11 +1,14 @@
 //! A trace for people: who said and called what, conversations inside of others indented.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::ExitCode;
 
 use alara_engine::Usage;
 use alara_harness::phases::Standing;
 use alara_harness::trace::{self, Entry, PERSON, Record};
-use alara_harness::{Outcome, Verdict};
+use alara_harness::{Outcome, ToolResult, Verdict};
 
 use crate::progress::{call_line, count, generated, job_line, printable, prompt, verdict};
 use crate::{traces, ui};
@@ -96,6 +99,7 @@ fn text(entry: &Entry) -> String {
         }
         Record::ToolCall { call } if entry.scope == PERSON => format!("user runs {}", call_line(call)),
         Record::ToolCall { call } => format!("> {}", call_line(call)),
+        Record::ToolResult { result, .. } if result.blocked.is_some() => format!("  {}", blocked(result)),
         Record::ToolResult { result, seconds, .. } => {
             let mut text = format!("  {}\n", verdict(result, *seconds));
             let (output, complaint) = (result.output_text(), result.complaint());
@@ -110,11 +114,14 @@ fn text(entry: &Entry) -> String {
                 Verdict::Ask => "to be asked for",
                 Verdict::Deny => "denied",
             };
-            format!("  {jinx} is {verdict} by {by}")
+            format!("  {jinx} is {verdict} by {}", without_directory(by))
         }
         Record::Ledger { gate, changes } => {
-            let lines = changes.iter().map(|change| format!("  {gate}: {change}"));
-            lines.collect::<Vec<_>>().join("\n")
+            let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
+            format!("  {}: {}", without_directory(gate), one_line(&changes.join("; ")))
+        }
+        Record::Jinx { jinx, place, result, .. } if result.blocked.is_some() => {
+            format!("  step {place}: {jinx} {}", blocked(result))
         }
         Record::Jinx { jinx, place, result, seconds, .. } => {
             format!("  step {place}: {jinx} {}", verdict(result, *seconds))
@@ -143,9 +150,89 @@ fn text(entry: &Entry) -> String {
     }
 }
 
+/// Which rule of a gate did not let a call through, and why.
+fn blocked(result: &ToolResult) -> String {
+    let Some(blocked) = &result.blocked else { return String::new() };
+    format!("blocked by the rule `{}`: {}", blocked.rule, one_line(&blocked.reason))
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What names a gate, by its file's name.
+fn without_directory(by: &str) -> Cow<'_, str> {
+    let (rule, path) = match by.starts_with("the rule `") {
+        true => by.rsplit_once(" of ").unwrap_or(("", by)),
+        false => ("", by),
+    };
+    let path = Path::new(path);
+    let file = path.file_name().filter(|_| path.extension().is_some_and(|extension| extension == "gate"));
+    match file.map(OsStr::to_string_lossy) {
+        None => Cow::Borrowed(by),
+        Some(file) if rule.is_empty() => file,
+        Some(file) => Cow::Owned(format!("{rule} of {file}")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use alara_engine::ToolCall;
+    use alara_harness::gate::Change;
+    use alara_harness::types::Blocked;
+    use serde_json::{Map, json};
+
     use super::*;
+
+    #[test]
+    fn what_gates_and_phases_do_is_told_in_a_line_each() {
+        let check = |record: Record, expected: &str| {
+            assert_eq!(text(&Entry { scope: String::new(), record: Arc::new(record) }), expected);
+        };
+        let permission =
+            |verdict, by: &str| Record::Permission { jinx: "cancel".into(), verdict, by: by.into() };
+        check(permission(Verdict::Allow, "/a b/shop.gate"), "  cancel is allowed by shop.gate");
+        check(
+            permission(Verdict::Deny, "the rule `own` of /a of b/shop.gate"),
+            "  cancel is denied by the rule `own` of shop.gate",
+        );
+        check(permission(Verdict::Deny, "/a/team.ctx:3"), "  cancel is denied by /a/team.ctx:3");
+        check(permission(Verdict::Deny, "the phase `verify`"), "  cancel is denied by the phase `verify`");
+        let why = Blocked { rule: "own".into(), reason: "it is\nanother's".into(), ..Blocked::default() };
+        let result = ToolResult::blocked(why);
+        let call = ToolCall { id: "1".into(), name: "cancel".into(), arguments: Map::new() };
+        let (jinx, place, arguments) = ("cancel".to_owned(), "work".to_owned(), Map::new());
+        check(
+            Record::Jinx { jinx, place, arguments, result: result.clone(), seconds: 0.0 },
+            "  step work: cancel blocked by the rule `own`: it is another's",
+        );
+        check(
+            Record::ToolResult { call, result, text: String::new(), seconds: 0.0 },
+            "  blocked by the rule `own`: it is another's",
+        );
+        let path = |text: &str| text.split('.').map(str::to_owned).collect();
+        let changes = vec![
+            Change::Known { path: path("orders.7.status"), value: json!("sent") },
+            Change::Stale { path: path("users") },
+        ];
+        check(
+            Record::Ledger { gate: "/a/shop.gate".into(), changes },
+            "  shop.gate: orders.7.status is \"sent\"; users is stale",
+        );
+        let standing = Standing {
+            phase: "verify".into(),
+            facts: vec!["known".into()],
+            pending: vec!["close it".into()],
+            done: Vec::new(),
+            retries: [("ask".to_owned(), 2)].into(),
+        };
+        check(
+            Record::Phase(standing),
+            "- phase verify; facts: known; left: close it; failed in a row: ask 2",
+        );
+    }
 
     #[test]
     fn conversations_are_indented_by_what_they_are_inside_of() {

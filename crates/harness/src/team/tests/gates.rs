@@ -99,6 +99,41 @@ fn a_gate_that_is_named_or_placed_wrongly_is_told() {
 }
 
 #[test]
+fn a_gate_may_be_about_tools_of_clients_and_of_teams_below() {
+    let gate = "observe: {fetch_it: {path: 'a.{{ args.id }}', effect: read}}\nrules: {cut: {need: 'a[args.id] == 1'}}\n";
+    let check = |npc_says: &str, wrong: Option<&str>| {
+        let text = format!("name: w\nprimary_directive: Work.\n{npc_says}gate: shop\n");
+        let (team, diagnostics) = load(&[("w.npc", &text), ("shop.gate", gate), ("jinxes/cut.jinx", CUT)]);
+        let found = npc(&team, "w").may_run().err().map(|error| error.to_string());
+        assert_eq!(found.is_some(), wrong.is_some(), "{npc_says}: {found:?} {diagnostics:?}");
+        assert!(found.unwrap_or_default().contains(wrong.unwrap_or_default()));
+    };
+    check("jinxes: [cut]\n", Some("there is no tool `fetch_it`"));
+    check("jinxes: [cut, '*']\n", Some("there is no tool `fetch_it`"));
+    // Listed by name, or where nothing is listed: a client may have it.
+    check("jinxes: [cut, fetch_it]\n", None);
+    check("", None);
+    let below = |npc_says: &str, jinx: &str| {
+        let dir = TeamDir::new(&[
+            ("team.ctx", "name: t\ngate: shop\n"),
+            ("w.npc", NPC),
+            ("shop.gate", gate),
+            ("jinxes/cut.jinx", CUT),
+            ("sub/team.ctx", "name: sub\ndescription: Below.\n"),
+            ("sub/v.npc", &format!("name: v\nprimary_directive: Work.\n{npc_says}")),
+            (&format!("sub/jinxes/{jinx}.jinx"), GET),
+        ]);
+        let team = Team::load(dir.0.path()).unwrap();
+        [npc(&team, "w").may_run().is_ok(), npc(&team.teams[0], "v").may_run().is_ok()]
+    };
+    assert_eq!(below("jinxes: [cut]\n", "fetch_it"), [true, true]);
+    // What does not fit binds nobody rightly, below neither.
+    assert_eq!(below("jinxes: [cut]\n", "get"), [false, false]);
+    // A server's tools are not known before it runs.
+    assert_eq!(below("mcp_servers: [{name: e, path: echo.sh}]\n", "get"), [true, true]);
+}
+
+#[test]
 fn other_keys_stay_warnings() {
     let (team, diagnostics) =
         team("gate: shop\ndate: 2026-01-31\ngatherings: 3\n", "games: [a]\nphase: 3\n", GATE);

@@ -1,17 +1,23 @@
 //! Tools of whoever asks an NPC, who also runs them: which of them it may call, and with what.
 //!
-//! They are held against the NPC's list and the team's rules by their names, as jinxes are.
+//! They are held against the NPC's list, the team's rules and the NPC's gates by their names, as
+//! jinxes are.
 //! Nothing is run here, and nobody is there to be asked.
 
-use std::path::Path;
+mod known;
 
-use alara_engine::{Tool, ToolCall};
+use std::path::Path;
+use std::sync::Arc;
+
+use alara_engine::{Message, Tool, ToolCall};
 use serde_json::{Map, Value};
 
+use crate::gate::Gate;
 use crate::jinx::{Choices, Input, Jinx, Kind};
 use crate::permission::Permissions;
 use crate::team::{Npc, Team};
-use crate::types::Verdict;
+use crate::types::{Limits, ToolResult, Verdict};
+use known::Known;
 
 /// A call that an NPC made and may not make.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,11 +29,21 @@ pub struct Denied {
     pub why: String,
 }
 
+/// A turn of which gates did not let all calls through, so that none is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// What the model is told of each of its calls, in their order.
+    pub results: Vec<String>,
+    /// The first of the calls that may not be made.
+    pub denied: Denied,
+}
+
 /// What of a client's tools an NPC may call.
 #[derive(Clone, Debug)]
 pub struct ClientTools {
     offered: Vec<Tool>,
     withheld: Vec<(String, String)>,
+    gates: Vec<Arc<Gate>>,
     agreed: bool,
 }
 
@@ -35,7 +51,8 @@ impl ClientTools {
     /// Sorts `tools` by whether `npc` of `team` may call them.
     /// `agreed`: a person has said yes beforehand wherever a rule says to ask.
     pub fn new(team: &Team, npc: &Npc, tools: Vec<Tool>, agreed: bool) -> Self {
-        let mut sorted = ClientTools { offered: Vec::new(), withheld: Vec::new(), agreed };
+        let gates = npc.gate.gates.clone();
+        let mut sorted = ClientTools { offered: Vec::new(), withheld: Vec::new(), gates, agreed };
         // Whether a call succeeded is not known of what others run, and phases follow from that.
         let bound = npc
             .phases
@@ -82,6 +99,31 @@ impl ClientTools {
         let forbids =
             |first: &String| self.forbids(team, &named(team, &call.name, Some(first)), &call.arguments);
         call.arguments.keys().find_map(forbids).map_or(Ok(()), |why| Err(denied(why)))
+    }
+
+    /// Whether calls are held against what is known of the conversation.
+    pub fn is_gated(&self) -> bool {
+        !self.gates.is_empty()
+    }
+
+    /// Holds the calls of a turn behind `messages` against the gates.
+    /// `None` = all of them may be made.
+    /// Else none is: the model learns why, and what it called beside that may have lost its sense.
+    pub fn hold(&self, messages: &[Message], calls: &[ToolCall]) -> Option<Refused> {
+        let held = Known::of(&self.gates, &self.offered, messages).hold(calls);
+        let denied = calls.iter().zip(&held).find_map(|(call, blocked)| {
+            let blocked = blocked.as_ref()?;
+            let why = format!("the rule `{}` stands against it: {}", blocked.rule, blocked.reason);
+            Some(Denied { tool: call.name.clone(), why })
+        })?;
+        let results = held.into_iter().map(|blocked| {
+            let result = match blocked {
+                Some(blocked) => ToolResult::blocked(blocked),
+                None => ToolResult::failed("not run: another call of this turn may not be made"),
+            };
+            result.text(Limits::default().tool_output_bytes)
+        });
+        Some(Refused { results: results.collect(), denied })
     }
 
     /// Which rule forbids a call, if one does.
