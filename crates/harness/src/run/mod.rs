@@ -16,6 +16,8 @@ pub mod hooks;
 pub mod jobs;
 pub mod mcp;
 pub mod mocks;
+#[cfg(test)]
+mod policy_tests;
 mod review;
 pub mod session;
 pub mod steps;
