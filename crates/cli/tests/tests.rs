@@ -23,6 +23,7 @@ mod init;
 mod launch;
 mod mcp;
 mod models;
+mod policies;
 mod real_models;
 mod resume;
 mod review;
