@@ -17,6 +17,7 @@ use alara_engine::ToolCall;
 use jiff::Timestamp;
 
 use crate::error::Error;
+use crate::ledger::Change;
 use crate::trace::{Entry, Line, PERSON, Record, Start, Trace, inside};
 use crate::types::{Limits, Outcome, ToolResult};
 use crate::undo::{self, Journal, Recorded};
@@ -158,13 +159,14 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
         let mut records = Vec::new();
         for (call, begun) in conversation.unanswered() {
             cut_off += usize::from(begun);
-            let result = match begun {
-                true => ToolResult {
-                    cut_off: true,
-                    ..ToolResult::failed(interrupted(&inside(scope, &call.id), &taken, &lines))
-                },
-                false => ToolResult::failed("not run: cancelled"),
-            };
+            let result = ToolResult::failed(match begun {
+                true => interrupted(&inside(scope, &call.id), &taken, &lines),
+                false => "not run: cancelled".to_owned(),
+            });
+            let result = ToolResult { interrupted: begun, ..result };
+            if begun {
+                records.extend(unlearnt(scope, &call, &lines));
+            }
             let text = result.text(limits.tool_output_bytes);
             records.push(Record::ToolResult { call, result, text, seconds: 0.0 });
         }
@@ -312,6 +314,28 @@ fn interrupted(call: &str, taken: &[Taken], lines: &[Line]) -> String {
         count => text += &format!("; {count} calls inside of it were done, and stay"),
     }
     text
+}
+
+/// What a call that was cut off had told the ledgers is no longer known: it may be taken back.
+fn unlearnt(scope: &str, call: &ToolCall, lines: &[Line]) -> Vec<Record> {
+    let begins = |line: &Line| match &*line.entry.record {
+        Record::ToolCall { call: other } => line.entry.scope == scope && other.id == call.id,
+        _ => false,
+    };
+    // Nothing else is done in the conversation until a call is over.
+    let within = lines.iter().rposition(begins).map(|at| &lines[at + 1..]).unwrap_or_default();
+    let told = within.iter().filter_map(|line| match &*line.entry.record {
+        Record::Ledger { gate, changes } => Some((gate, changes)),
+        _ => None,
+    });
+    let stale = |change: &Change| match change {
+        Change::Known { path, .. } => Some(Change::Stale { path: path.clone() }),
+        Change::Stale { .. } | Change::Wrong { .. } => None,
+    };
+    told.map(|(gate, changes)| (gate.clone(), changes.iter().filter_map(stale).collect::<Vec<_>>()))
+        .filter(|(_, changes)| !changes.is_empty())
+        .map(|(gate, changes)| Record::Ledger { gate, changes })
+        .collect()
 }
 
 /// Paths of a directory that have changed since `ended`, but for what is `unfinished`; those of

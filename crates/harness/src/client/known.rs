@@ -10,7 +10,8 @@ use std::sync::Arc;
 use alara_engine::{Message, Role, Tool, ToolCall};
 use serde_json::{Map, Value};
 
-use crate::gate::{Change, Done, Gate, Ledger};
+use crate::gate::{Done, Gate};
+use crate::ledger::{Change, Ledger};
 use crate::types::{Blocked, Effect, ToolResult};
 
 /// Gates, and what each of them knows.

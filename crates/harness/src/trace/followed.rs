@@ -130,8 +130,11 @@ impl<'a> Now<'a> {
                 self.seen.push(record);
                 return;
             }
-            // Others were answered without being made: the run was cancelled before.
-            Record::ToolResult { call, result, .. } if running == Some(call.id.as_str()) => {
+            // Others were answered without being made, or were taken back: the run was cancelled or
+            // killed.
+            Record::ToolResult { call, result, .. }
+                if running == Some(call.id.as_str()) && !result.interrupted =>
+            {
                 Event::Result { tool: &call.name, arguments: &call.arguments, ok: result.ok }
             }
             _ => {

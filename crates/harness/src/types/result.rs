@@ -34,12 +34,12 @@ pub struct ToolResult {
     /// Whether it ends the agent's run, with the output as its answer.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
+    /// Whether alara was ended while it ran: it neither succeeded nor failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interrupted: bool,
     /// What stood against it, if a gate did not let it through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Box<Blocked>>,
-    /// Whether it was ended before it was done.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub cut_off: bool,
     /// The arguments with which it was made, if a person changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<Map<String, Value>>,

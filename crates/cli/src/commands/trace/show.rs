@@ -180,7 +180,7 @@ mod tests {
     use std::sync::Arc;
 
     use alara_engine::ToolCall;
-    use alara_harness::gate::Change;
+    use alara_harness::ledger::Change;
     use alara_harness::types::Blocked;
     use serde_json::{Map, json};
 

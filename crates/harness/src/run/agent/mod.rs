@@ -110,18 +110,18 @@ impl<'a, 's> Agent<'a, 's> {
         let system = prompt(session, team, npc);
         let given = Given { tools: Tools::All, system, scope, schema, ..Given::default() };
         let mut agent = Agent::start(session, &session.trace, team, npc, given, records)?;
-        agent.learn_of_cut_off()?;
+        agent.learn_of_interrupted()?;
         Ok(agent)
     }
 
     /// Lets gates learn of calls that were cut off: they may have done half of what they do.
-    fn learn_of_cut_off(&mut self) -> Result<(), Error> {
+    fn learn_of_interrupted(&mut self) -> Result<(), Error> {
         let last = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
-        let cut_off: Vec<Arc<Record>> = last.cloned().collect();
+        let since: Vec<Arc<Record>> = last.cloned().collect();
         let caller = self.caller(None);
-        for record in cut_off.iter().rev() {
+        for record in since.iter().rev() {
             if let Record::ToolResult { call, result, .. } = &**record
-                && result.cut_off
+                && result.interrupted
                 && let Some(jinx) = caller.jinx(&call.name)
             {
                 gates::observe(&caller, jinx, &call.arguments, result)?;
