@@ -202,9 +202,9 @@ fn whoever_is_bound_by_a_gate_that_can_not_be_used_does_not_run() {
         "mine/shop.gate:9:11: error: `need`: `=` compares nothing: it is `==`",
     );
     check(
-        "  cancel_order:\n    need",
-        "  cancel_ordre:\n    need",
-        "mine/shop.gate:9:5: error: there is no tool `cancel_ordre`, did you mean `cancel_order`?",
+        "tools: cancel_order",
+        "tools: cancel_ordre",
+        "mine/shop.gate:15:5: error: there is no tool `cancel_ordre`, did you mean `cancel_order`?",
     );
     check(
         "<= orders[args.id].total",
