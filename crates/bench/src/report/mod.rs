@@ -10,6 +10,7 @@ mod group;
 mod html;
 mod markdown;
 pub(crate) mod math;
+mod refusals;
 mod sections;
 mod svg;
 mod traces;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::data::{Case, Data, Study};
 use super::group::{Group, calls};
 use super::math::{mean, pass_hat, pearson};
-use super::{Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations};
+use super::{Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations, refusals};
 
 /// All sections that these runs have something to say in.
 pub fn all(data: &Data, study: &Study) -> Vec<Section> {
@@ -20,7 +20,7 @@ pub fn all(data: &Data, study: &Study) -> Vec<Section> {
         correlations::section(data, &subjects),
         speed(data, &subjects),
     ];
-    sections.extend(refusals(data, &subjects));
+    sections.extend(refusals::section(data, &subjects));
     sections.extend(trials(data, &subjects));
     sections.extend(ab::section(data));
     sections.push(runs(data));
@@ -201,7 +201,8 @@ fn sizes(data: &Data, subjects: &Subjects, study: &Study) -> Section {
     }
 }
 
-fn names<'a>(data: &'a Data, of: impl Fn(&'a Case<'a>) -> String) -> Vec<String> {
+/// The names that `of` gives, each once, in alphabetical order.
+pub fn names<'a>(data: &'a Data, of: impl Fn(&'a Case<'a>) -> String) -> Vec<String> {
     let names: BTreeSet<String> = data.cases.iter().map(of).collect();
     names.into_iter().collect()
 }
@@ -423,60 +424,6 @@ fn speed(data: &Data, subjects: &Subjects) -> Section {
         figure: None,
         tables: vec![table],
     }
-}
-
-/// Which rules and phases refused calls; nothing where none did.
-fn refusals(data: &Data, subjects: &Subjects) -> Option<Section> {
-    /// The calls that something refused, and the cases in which it did.
-    #[derive(Clone, Copy, Default)]
-    struct Count {
-        calls: u64,
-        cases: u64,
-        solved: u64,
-    }
-    fn counts(cases: &[&Case]) -> BTreeMap<String, Count> {
-        let mut counts: BTreeMap<String, Count> = BTreeMap::new();
-        for case in cases {
-            let mut calls: BTreeMap<&str, u64> = BTreeMap::new();
-            for (by, count) in case.attempts.iter().flat_map(|attempt| &attempt.refusals) {
-                let calls = calls.entry(by).or_default();
-                *calls = calls.saturating_add(*count);
-            }
-            for (by, calls) in calls {
-                let count = counts.entry(by.to_owned()).or_default();
-                count.calls = count.calls.saturating_add(calls);
-                count.cases += 1;
-                count.solved += u64::from(case.solved());
-            }
-        }
-        counts
-    }
-    fn fill(table: &mut Table, name: &str, cases: &[&Case]) {
-        for (by, Count { calls, cases, solved }) in counts(cases) {
-            let numbers = [calls, cases, solved].map(|number| Cell::number(Some(number as f64), 0));
-            let names = [Cell::text(name), Cell::text(by)];
-            table.rows.push(names.into_iter().chain(numbers).collect());
-        }
-    }
-    let columns = |first| [first, "refused by", "calls", "cases", "of these solved"];
-    let mut by_model = Table::new("By model", &columns("model"));
-    for (name, _, group) in subjects.groups(data) {
-        fill(&mut by_model, &name, &group.cases);
-    }
-    let mut by_task = Table::new("By task, of all models", &columns("task"));
-    for task in names(data, |case| case.end.task.clone()) {
-        let cases: Vec<&Case> = data.cases.iter().filter(|case| case.end.task == task).collect();
-        fill(&mut by_task, &task, &cases);
-    }
-    (!by_model.rows.is_empty()).then(|| Section {
-        id: "refusals",
-        title: "Calls that rules and phases refused",
-        text: "Calls that a rule of a gate or the phase of a conversation did not let through, whoever of the team made them, in all \
-               attempts; the cases in which that happened, and how many of these ended solved."
-            .into(),
-        figure: None,
-        tables: vec![by_model, by_task],
-    })
 }
 
 /// How steady the agents are; nothing with a single trial.

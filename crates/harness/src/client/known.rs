@@ -128,7 +128,8 @@ rules:
         ToolCall { id: id.into(), name: tool.into(), arguments }
     }
 
-    /// What stands against `cut(id=1)` after turns: calls as `tool(id)=result`, without `=` where none came.
+    /// What stands against `cut(id=1)` after turns: calls as `tool(id)=result`, without `=` where
+    /// none came.
     fn verdict(turns: &[&[&str]], tool: &Tool) -> String {
         let gate = crate::gate::read(&Source::new("g.gate".into(), GATE.into()), &mut Vec::new()).unwrap();
         let mut messages = vec![Message::user("begin")];
