@@ -27,10 +27,12 @@ impl<'a> Known<'a> {
         let mut known = Known { tools, gates };
         // The calls of one turn, and their results.
         let mut turn: Vec<(&ToolCall, Option<ToolResult>)> = Vec::new();
+        // Whether there is a result of another call among them.
+        let mut is_odd = false;
         for message in messages {
             match message.role {
                 Role::Assistant => {
-                    known.take(&std::mem::take(&mut turn));
+                    known.take(&std::mem::take(&mut turn), std::mem::take(&mut is_odd));
                     turn = message.tool_calls.iter().map(|call| (call, None)).collect();
                 }
                 Role::Tool => {
@@ -38,14 +40,13 @@ impl<'a> Known<'a> {
                     let open = turn.iter_mut().find(|(call, result)| call.id == id && result.is_none());
                     match open {
                         Some((_, result)) => *result = Some(ToolResult::succeeded(message.content.as_str())),
-                        // Nobody knows what was done.
-                        None => known.spoil(),
+                        None => is_odd = true,
                     }
                 }
                 Role::User | Role::System => {}
             }
         }
-        known.take(&turn);
+        known.take(&turn, is_odd);
         known
     }
 
@@ -57,7 +58,7 @@ impl<'a> Known<'a> {
                 self.gates.iter().map(|(gate, ledger)| gate.verdict(ledger, &call.name, &arguments));
             let blocked = verdicts.fold(None, Blocked::told);
             // It may run at the same time as the next one.
-            self.take(&[(call, None)]);
+            self.take(&[(call, None)], false);
             blocked
         });
         held.collect()
@@ -66,7 +67,8 @@ impl<'a> Known<'a> {
     /// Takes up the calls of one turn; one without a result may have done half of its work.
     /// A client may run them at the same time: what one of them read, another may have changed
     /// since.
-    fn take(&mut self, turn: &[(&ToolCall, Option<ToolResult>)]) {
+    /// `is_odd`: something else was done as well, and nobody knows what.
+    fn take(&mut self, turn: &[(&ToolCall, Option<ToolResult>)], is_odd: bool) {
         let failed = ToolResult::failed("there is no result");
         let calls: Vec<_> = turn
             .iter()
@@ -81,13 +83,8 @@ impl<'a> Known<'a> {
             let mut changes: Vec<Vec<Change>> = calls.iter().map(of_call).collect();
             changes
                 .sort_by_key(|changes| changes.iter().any(|change| matches!(change, Change::Stale { .. })));
-            changes.iter().flatten().for_each(|change| ledger.apply(change));
-        }
-    }
-
-    fn spoil(&mut self) {
-        for (_, ledger) in &mut self.gates {
-            ledger.apply(&Change::Stale { path: Vec::new() });
+            let everything = is_odd.then(|| Change::Stale { path: Vec::new() });
+            changes.iter().flatten().chain(&everything).for_each(|change| ledger.apply(change));
         }
     }
 

@@ -122,6 +122,7 @@ fn a_gate_may_be_about_tools_of_clients_and_of_teams_below() {
             ("sub/team.ctx", "name: sub\ndescription: Below.\n"),
             ("sub/v.npc", &format!("name: v\nprimary_directive: Work.\n{npc_says}")),
             (&format!("sub/jinxes/{jinx}.jinx"), GET),
+            ("sub/echo.sh", ""),
         ]);
         let team = Team::load(dir.0.path()).unwrap();
         [npc(&team, "w").may_run().is_ok(), npc(&team.teams[0], "v").may_run().is_ok()]
