@@ -38,9 +38,10 @@ fn add(gates: &mut BTreeMap<String, Arc<Gate>>, team: &Team) {
     team.teams.iter().for_each(|team| add(gates, team));
 }
 
-/// What a trace calls a gate.
+/// What a trace calls a gate: its file, from wherever the conversation goes on.
 fn key(gate: &Gate) -> String {
-    gate.path.display().to_string()
+    let path = std::path::absolute(&gate.path);
+    path.as_deref().unwrap_or(&gate.path).display().to_string()
 }
 
 /// Holds a call against the gates of its NPC; the result says why it may not be made.
