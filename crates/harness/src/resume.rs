@@ -19,7 +19,7 @@ use jiff::Timestamp;
 use crate::error::Error;
 use crate::ledger::Change;
 use crate::trace::{Entry, Line, PERSON, Record, Start, Trace, inside};
-use crate::types::{Limits, Outcome, ToolResult};
+use crate::types::{Interrupted, Limits, Outcome, ToolResult};
 use crate::undo::{self, Journal, Recorded};
 
 /// Most paths that are named.
@@ -159,11 +159,15 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
         let mut records = Vec::new();
         for (call, begun) in conversation.unanswered() {
             cut_off += usize::from(begun);
+            let own = inside(scope, &call.id);
+            let is_taken_back =
+                undo.is_some() && taken.iter().all(|taken| taken.back || !is_inside(&taken.scope, &own));
             let result = ToolResult::failed(match begun {
-                true => interrupted(&inside(scope, &call.id), &taken, &lines),
+                true => interrupted(&own, &taken, &lines),
                 false => "not run: cancelled".to_owned(),
             });
-            let result = ToolResult { interrupted: begun, ..result };
+            let left = || if is_taken_back { Interrupted::TakenBack } else { Interrupted::Left };
+            let result = ToolResult { interrupted: begun.then(left), ..result };
             if begun {
                 records.extend(unlearnt(scope, &call, &lines));
             }
@@ -249,6 +253,8 @@ fn unfinished(sessions: Vec<Recorded>, path: &Path, lines: &[Line]) -> Vec<Recor
 struct Taken {
     /// The call, as the scope of what happens in it.
     scope: String,
+    /// Whether all of it was taken back.
+    back: bool,
     /// In words.
     what: String,
 }
@@ -271,6 +277,7 @@ fn take_back(session: &Recorded, journal: &Journal) -> io::Result<Vec<Taken>> {
             let paths: Vec<String> =
                 entry.changes.iter().map(|change| change.path.display().to_string()).collect();
             let paths = named(&paths).unwrap_or_default();
+            let back = what.is_none() && entry.uncovered.is_none();
             let what = match (&what, &entry.uncovered) {
                 (_, Some(reason)) => format!("what it changed is not known: {reason}"),
                 (None, None) => format!("what it had changed was taken back ({paths})"),
@@ -278,7 +285,7 @@ fn take_back(session: &Recorded, journal: &Journal) -> io::Result<Vec<Taken>> {
                     "what it had changed stays ({paths}), since {why} can't be had back or was changed since"
                 ),
             };
-            taken.push(Taken { scope: entry.scope.clone(), what });
+            taken.push(Taken { scope: entry.scope.clone(), back, what });
         }
     }
     Ok(taken)

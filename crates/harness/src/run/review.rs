@@ -101,7 +101,7 @@ fn is_watched(sandbox: &Sandbox) -> bool {
 
 /// Whether a call may change something by itself, and not by calls of other jinxes.
 /// Where what it does is not seen, only a trusted jinx is believed that it changes nothing.
-fn may_change(jinx: &Jinx, unwatched: bool) -> bool {
+pub fn may_change(jinx: &Jinx, unwatched: bool) -> bool {
     if jinx.remote.is_some() {
         return jinx.effect == Effect::Write;
     }

@@ -37,6 +37,12 @@ impl File {
         File { path, root, built_in: None }
     }
 
+    /// Its path, from wherever one is.
+    pub fn absolute(&self) -> PathBuf {
+        let absolute = self.built_in.is_none().then(|| std::path::absolute(&self.path).ok()).flatten();
+        absolute.unwrap_or_else(|| self.path.clone())
+    }
+
     /// The name with its ending.
     pub fn name(&self) -> String {
         name(&self.path)

@@ -53,6 +53,8 @@ impl Gates {
         for file in files {
             let source = file.read(diagnostics);
             let gate = source.as_ref().and_then(|source| gate::read(source, diagnostics)).map(|mut gate| {
+                // A trace names it so, and may go on elsewhere.
+                gate.path = file.absolute();
                 gate.meet(jinxes);
                 Arc::new(gate)
             });

@@ -133,7 +133,7 @@ impl<'a> Now<'a> {
             // Others were answered without being made, or were taken back: the run was cancelled or
             // killed.
             Record::ToolResult { call, result, .. }
-                if running == Some(call.id.as_str()) && !result.interrupted =>
+                if running == Some(call.id.as_str()) && result.interrupted.is_none() =>
             {
                 Event::Result { tool: &call.name, arguments: &call.arguments, ok: result.ok }
             }

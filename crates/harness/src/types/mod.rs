@@ -13,7 +13,7 @@ pub use blocked::Blocked;
 pub use diagnostic::{Diagnostic, Location, Severity};
 pub use limits::Limits;
 pub use outcome::Outcome;
-pub use result::ToolResult;
+pub use result::{Interrupted, ToolResult};
 
 /// The SHA-256 of bytes, in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {

@@ -34,15 +34,26 @@ pub struct ToolResult {
     /// Whether it ends the agent's run, with the output as its answer.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
-    /// Whether alara was ended while it ran: it neither succeeded nor failed.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub interrupted: bool,
+    /// What became of what it had done, if alara was ended while it ran: it neither succeeded nor
+    /// failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupted: Option<Interrupted>,
     /// What stood against it, if a gate did not let it through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Box<Blocked>>,
     /// The arguments with which it was made, if a person changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<Map<String, Value>>,
+}
+
+/// What became of what a call had done that alara's end interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interrupted {
+    /// The work directory is as it was before.
+    TakenBack,
+    /// Some of it may be left.
+    Left,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -22,10 +22,10 @@ use crate::model::ChatModel;
 use crate::phases::{PLAN, Queue};
 use crate::run::mcp::Offered;
 use crate::run::session::{Caller, Notice, Session};
-use crate::run::{gates, tool};
+use crate::run::{gates, review, tool};
 use crate::team::{Npc, Team};
 use crate::trace::{self, Record, Start, Trace};
-use crate::types::{Outcome, ToolResult};
+use crate::types::{Interrupted, Outcome, ToolResult};
 pub use answer::answer;
 use repeated::Repeated;
 
@@ -114,15 +114,16 @@ impl<'a, 's> Agent<'a, 's> {
         Ok(agent)
     }
 
-    /// Lets gates learn of calls that were cut off: they may have done half of what they do.
+    /// Lets gates learn of calls that were interrupted and may have left something of what they do.
     fn learn_of_interrupted(&mut self) -> Result<(), Error> {
         let last = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
-        let since: Vec<Arc<Record>> = last.cloned().collect();
+        let last: Vec<Arc<Record>> = last.cloned().collect();
         let caller = self.caller(None);
-        for record in since.iter().rev() {
-            if let Record::ToolResult { call, result, .. } = &**record
-                && result.interrupted
-                && let Some(jinx) = caller.jinx(&call.name)
+        for record in last.iter().rev() {
+            let Record::ToolResult { call, result, .. } = &**record else { continue };
+            let Some((interrupted, jinx)) = result.interrupted.zip(caller.jinx(&call.name)) else { continue };
+            // What a server has done nobody takes back.
+            if jinx.remote.is_some() || (interrupted == Interrupted::Left && review::may_change(jinx, false))
             {
                 gates::observe(&caller, jinx, &call.arguments, result)?;
             }

@@ -196,7 +196,7 @@ fn killed_anywhere_it_comes_to_the_same_verdicts_phases_and_ledgers() {
         let (again, known) = resumed(&fixture, &path);
         cut_off += again
             .iter()
-            .filter(|entry| matches!(&*entry.record, Record::ToolResult { result, .. } if result.interrupted))
+            .filter(|entry| matches!(&*entry.record, Record::ToolResult { result, .. } if result.interrupted.is_some()))
             .count();
         // What it told is not believed, so that it has to be read once more.
         if matches!(&*entry.record, Record::Ledger { .. }) {

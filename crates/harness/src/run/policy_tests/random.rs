@@ -154,11 +154,11 @@ impl Sequence {
     pub fn check(&self, entries: &[Entry]) {
         assert_eq!(seen(entries), self.expected);
         let records = entries.iter().map(|entry| &*entry.record);
-        let left = records.clone().filter_map(|record| match record {
+        let mut left = records.clone().filter_map(|record| match record {
             Record::Phase(standing) => Some(standing.pending.clone()),
             _ => None,
         });
-        assert_eq!(left.last().unwrap(), self.rules.left);
+        assert_eq!(left.next_back().unwrap(), self.rules.left);
         let ledgers = trace::ledgers(records);
         for id in [1, 2] {
             let path = ["orders".to_owned(), id.to_string(), "status".to_owned()];
