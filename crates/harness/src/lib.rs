@@ -70,6 +70,8 @@ pub mod mcp;
 pub mod model;
 pub mod permission;
 pub mod phases;
+#[cfg(test)]
+mod policy_tests;
 pub mod replay;
 pub mod resume;
 pub mod run;

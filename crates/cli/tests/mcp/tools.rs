@@ -176,7 +176,7 @@ fn mcp_client_gates_know_what_tools_say() {
         let shown = |at: usize, text: &str| assert!(results[at].contains(text), "{form} {at}: {results:?}");
         shown(0, "`orders.2.status` is not known yet");
         shown(2, r#""rule":"cancel_order","reason":"it is shipped""#);
-        assert_eq!(results[4], r#"{"ok":true,"output":"cancelled"}"#, "{form}");
+        shown(4, r#"{"ok":true,"output":"cancelled"}"#);
         // A write is one that says nothing of itself.
         shown(5, "`orders.2.status` is not known, it may have changed since it was read");
     };

@@ -130,11 +130,10 @@ fn told(path: &Path) -> (Vec<Seen>, Vec<Value>, usize) {
     for entry in &entries {
         match &*entry.record {
             Record::Permission { verdict, by, .. } => {
-                let by = by
-                    .rsplit_once(' ')
-                    .filter(|(_, path)| path.contains('/'))
-                    .map_or(by.as_str(), |(by, _)| by);
-                verdicts.push((format!("{verdict:?}"), by.to_owned()));
+                // Each of the two lies elsewhere.
+                let gate = by.rsplit_once('/').filter(|(_, file)| *file == "desk.gate");
+                verdicts
+                    .push((format!("{verdict:?}"), gate.map_or(by.as_str(), |(_, file)| file).to_owned()));
             }
             Record::ToolResult { text, .. } if is_cut_off(text) => {
                 cut_off += 1;

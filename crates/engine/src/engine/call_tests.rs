@@ -258,12 +258,15 @@ fn a_choice_among_tools_costs_no_prefix_hit() {
     let whole = first.prompt_tokens - 1;
     for choice in [among(&names[1..], true), among(&names[..2], true), ToolChoice::Required] {
         let usage = usage(choice.clone());
-        assert_eq!((usage.prompt_tokens, usage.cached_tokens), (first.prompt_tokens, whole), "{choice:?}");
+        assert_eq!(usage.prompt_tokens, first.prompt_tokens, "{choice:?}");
+        // The last one too where the grammar forces what comes next.
+        assert!(usage.cached_tokens >= whole, "{choice:?}: {usage:?}");
     }
     // Whether there must be a call is another matter: a format that is described says so.
     let free = usage(among(&names[..1], false));
     let other = usage(among(&names[1..], false));
-    assert_eq!((other.prompt_tokens, other.cached_tokens), (free.prompt_tokens, free.prompt_tokens - 1));
+    assert_eq!(other.prompt_tokens, free.prompt_tokens);
+    assert!(other.cached_tokens >= free.prompt_tokens - 1, "{other:?}");
     let none = Request { tool_choice: among(&["nobody".to_owned()], true), ..asked.clone() };
     assert!(engine.generate(&none).is_err());
 }

@@ -22,14 +22,27 @@ impl Expression {
         if text.len() > BYTES {
             return Err(format!("an expression may have {BYTES} bytes, this one has {}", text.len()));
         }
-        let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
-        let expression = parser.or()?;
-        match parser.peek() {
-            None => Ok(expression),
-            Some(token) => {
-                Err(format!("`{token}` is not expected here: and, or and comparisons join values"))
-            }
+        if let Some(inner) = text.trim_start().strip_prefix("{{") {
+            let inner = inner.trim_end().trim_end_matches("}}").trim();
+            return Err(format!("an expression has no braces around it: \"{inner}\""));
         }
+        whole(text).map_err(|error| {
+            // What other languages write.
+            let signs = text.replace("!=", "");
+            let words = [("&&", "and"), ("||", "or"), ("!", "not")];
+            let meant = words.into_iter().find(|(sign, _)| signs.contains(sign));
+            let hint = meant.map(|(sign, word)| format!("; for `{sign}` write `{word}`"));
+            error + &hint.unwrap_or_default()
+        })
+    }
+}
+
+fn whole(text: &str) -> Result<Expression, String> {
+    let mut parser = Parser { tokens: tokens(text)?, next: 0, depth: 0 };
+    let expression = parser.or()?;
+    match parser.peek() {
+        None => Ok(expression),
+        Some(token) => Err(format!("`{token}` is not expected here: and, or and comparisons join values")),
     }
 }
 

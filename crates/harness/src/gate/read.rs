@@ -165,24 +165,9 @@ fn needed<T>(
     parsed(fields, key, parse)
 }
 
-/// An expression; what other languages write is told by what it is here.
-fn expression(text: &str) -> Result<Expression, String> {
-    if let Some(inner) = text.strip_prefix("{{") {
-        let inner = inner.trim_end_matches("}}").trim();
-        return Err(format!("an expression has no braces around it: \"{inner}\""));
-    }
-    Expression::parse(text).map_err(|error| {
-        let signs = text.replace("!=", "");
-        let words = [("&&", "and"), ("||", "or"), ("!", "not")];
-        let meant = words.into_iter().find(|(sign, _)| signs.contains(sign));
-        let hint = meant.map(|(sign, word)| format!("; for `{sign}` write `{word}`"));
-        error + &hint.unwrap_or_default()
-    })
-}
-
 /// An expression that knows nothing but a call.
 fn of_call(text: &str) -> Result<Expression, String> {
-    let expression = expression(text)?;
+    let expression = Expression::parse(text)?;
     only_call(std::iter::once(&expression))?;
     Ok(expression)
 }
@@ -317,7 +302,7 @@ fn rule(entry: &Entry, fields: &mut Fields) -> Option<Rule> {
     if Pattern::new(&tools).parts().next().is_none() {
         fields.error(entry.location, format!("the rule `{}` names no tool", entry.key));
     }
-    let need = needed(fields, entry, "need", "what must be true before the call", expression);
+    let need = needed(fields, entry, "need", "what must be true before the call", Expression::parse);
     let location = fields.location("need");
     let (reason, fetch) = (parsed(fields, "reason", Text::parse), parsed(fields, "fetch", Text::parse));
     let unknown = match fields.entry(&["unknown"]) {

@@ -96,16 +96,18 @@ impl Check<'_> {
             if phases.phase(name).is_none() {
                 let names: Vec<&str> = phases.phases.iter().map(|phase| phase.name.as_str()).collect();
                 let near = nearest(name, names.iter().copied());
-                let hint = near.map_or_else(
-                    || format!(" (phases: {})", names.join(", ")),
-                    |near| format!(", did you mean `{near}`?"),
-                );
+                let hint = match near {
+                    _ if phases.facts.iter().any(|fact| fact.name == name) => {
+                        ", that is a fact: a pair begins with the phase".to_owned()
+                    }
+                    Some(near) => format!(", did you mean `{near}`?"),
+                    None => format!(" (phases: {})", names.join(", ")),
+                };
                 self.error(&path, format!("there is no phase `{name}`{hint}"));
             }
         }
         let listed = self.listed;
-        let is_there =
-            |pattern: &str| listed.tools.iter().any(|tool| fits(pattern, tool)) || (listed.beside)(pattern);
+        let is_there = |pattern: &str| listed.has(pattern);
         for phase in &phases.phases {
             for (at, pattern) in phase.tools.iter().enumerate() {
                 let path = format!("{}/tools/{at}", phase.name);
@@ -202,7 +204,20 @@ impl Check<'_> {
             met(condition, &uses, &all, &|_| true).map(|_| uses)
         });
         match uses {
-            Ok(uses) => drop(known.insert(condition.to_string(), uses)),
+            Ok(uses) => {
+                for (counter, pattern) in &uses.counted {
+                    let plans = phases.queue.is_some() && fits(pattern, PLAN);
+                    if !plans && !self.listed.has(pattern) {
+                        let message = format!(
+                            "`{}('{pattern}')`: no tool of the NPC is called so{}",
+                            counter.name(),
+                            self.hint(pattern)
+                        );
+                        self.error(path, message);
+                    }
+                }
+                known.insert(condition.to_string(), uses);
+            }
             Err(reason) => self.error(path, reason),
         }
     }

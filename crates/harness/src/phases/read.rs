@@ -8,7 +8,7 @@ use alara_engine::nearest;
 
 use super::check::check;
 use super::{Budget, Condition, Expect, Fact, Gate, Next, Phase, Phases, Queue};
-use crate::expression::Key;
+use crate::expression::{Key, fits};
 use crate::fields::{Fields, is_name};
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
@@ -30,6 +30,13 @@ pub struct Listed<'a> {
     pub ledger: &'a BTreeSet<String>,
     /// Why nothing can ever be known at a path of a ledger.
     pub lost: &'a dyn Fn(&[Key]) -> Option<String>,
+}
+
+impl Listed<'_> {
+    /// Whether there is a tool that fits a pattern, or may be.
+    pub(super) fn has(&self, pattern: &str) -> bool {
+        self.tools.iter().any(|tool| fits(pattern, tool)) || (self.beside)(pattern)
+    }
 }
 
 /// Reads the phases at a node.
@@ -284,11 +291,6 @@ fn pairs<'n>(fields: &mut Fields, node: &'n Node, key: &str, example: &str) -> &
 /// A condition as text; `true` is one.
 fn condition(fields: &mut Fields, node: &Node, key: &str) -> Option<Condition> {
     match text(node) {
-        Some(text) if text.starts_with("{{") => {
-            let inner = text.trim_start_matches("{{").trim_end_matches("}}").trim();
-            fields.error(node.location, format!("a condition has no braces around it: \"{inner}\""));
-            None
-        }
         Some(text) => match Condition::parse(&text) {
             Ok(condition) => Some(condition),
             Err(reason) => {
@@ -299,7 +301,10 @@ fn condition(fields: &mut Fields, node: &Node, key: &str) -> Option<Condition> {
         None => {
             fields.error(
                 node.location,
-                format!("`{key}` needs a condition, such as \"ok('check_id')\", not {}", node.describe()),
+                format!(
+                    "`{key}` needs a condition, such as \"ok('check_id')\", without braces around it; this is {}",
+                    node.describe()
+                ),
             );
             None
         }
@@ -324,6 +329,8 @@ fn unknown(fields: &mut Fields, of: &str) {
         .others()
         .into_iter()
         .map(|(entry, near)| {
+            let guards = of == "a phase" && ["when", "if", "need"].contains(&entry.key.as_str());
+            let near = if guards { Some("gate") } else { near };
             let hint =
                 near.map_or_else(|| ": leave it out".to_owned(), |near| format!(", did you mean `{near}`?"));
             (entry.location, format!("{of} has no key `{}`{hint}", entry.key))

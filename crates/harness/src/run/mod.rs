@@ -17,8 +17,6 @@ pub mod hooks;
 pub mod jobs;
 pub mod mcp;
 pub mod mocks;
-#[cfg(test)]
-mod policy_tests;
 mod refusals;
 mod review;
 pub mod session;

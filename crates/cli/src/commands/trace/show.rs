@@ -163,7 +163,7 @@ fn one_line(text: &str) -> String {
 /// What names a gate, by its file's name.
 fn without_directory(by: &str) -> Cow<'_, str> {
     let (rule, path) = match by.starts_with("the rule `") {
-        true => by.rsplit_once(" of ").unwrap_or(("", by)),
+        true => by.split_once("` of ").unwrap_or(("", by)),
         false => ("", by),
     };
     let path = Path::new(path);
@@ -171,7 +171,7 @@ fn without_directory(by: &str) -> Cow<'_, str> {
     match file.map(OsStr::to_string_lossy) {
         None => Cow::Borrowed(by),
         Some(file) if rule.is_empty() => file,
-        Some(file) => Cow::Owned(format!("{rule} of {file}")),
+        Some(file) => Cow::Owned(format!("{rule}` of {file}")),
     }
 }
 
