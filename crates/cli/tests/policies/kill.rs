@@ -234,7 +234,7 @@ fn killed_and_resumed_it_comes_to_the_same_verdicts_and_phases() {
 fn go_on(dir: &TestDir, begin: &[&str], number: usize) -> std::process::Command {
     match trace_of(dir).filter(|_| number > 0) {
         None => dir.alara(begin),
-        Some(path) if number % 2 == 0 => {
+        Some(path) if number.is_multiple_of(2) => {
             dir.alara(&["run", "--resume", path.file_stem().unwrap().to_str().unwrap()])
         }
         Some(_) => dir.alara(&["run", "--continue", "--workdir", "work"]),

@@ -10,8 +10,7 @@
 //! An answer is about exactly what was asked, to the letter, and goes before rules.
 //! This module must not know how a call is run.
 //! Rules are the door, the sandbox is the wall.
-//! A rule is about what a call names (`command`, `path`), and not about what a program does
-//! then.
+//! A rule is about what a call names (`command`, `path`), and not about what a program does then.
 
 mod command;
 mod held;

@@ -29,6 +29,7 @@ mod machine;
 mod order;
 mod queue;
 mod read;
+mod samples;
 
 use serde::{Deserialize, Serialize};
 

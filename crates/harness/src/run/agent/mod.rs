@@ -6,6 +6,7 @@
 
 mod answer;
 mod compaction;
+mod policies;
 mod repeated;
 mod written;
 
@@ -20,13 +21,14 @@ use crate::error::{Error, chain};
 use crate::jinx::{Choices, Jinx, Offer, Tools};
 use crate::model::ChatModel;
 use crate::phases::{PLAN, Queue};
+use crate::run::gates;
 use crate::run::mcp::Offered;
 use crate::run::session::{Caller, Notice, Session};
-use crate::run::{gates, review, tool};
 use crate::team::{Npc, Team};
 use crate::trace::{self, Record, Start, Trace};
-use crate::types::{Interrupted, Outcome, ToolResult};
+use crate::types::{Outcome, ToolResult};
 pub use answer::answer;
+use policies::learn;
 use repeated::Repeated;
 
 /// One NPC of a team at work on one conversation.
@@ -112,24 +114,6 @@ impl<'a, 's> Agent<'a, 's> {
         let mut agent = Agent::start(session, &session.trace, team, npc, given, records)?;
         agent.learn_of_interrupted()?;
         Ok(agent)
-    }
-
-    /// Lets gates learn of calls that were interrupted and may have left something of what they do.
-    fn learn_of_interrupted(&mut self) -> Result<(), Error> {
-        let last = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
-        let last: Vec<Arc<Record>> = last.cloned().collect();
-        let caller = self.caller(None);
-        for record in last.iter().rev() {
-            let Record::ToolResult { call, result, .. } = &**record else { continue };
-            let Some((interrupted, jinx)) = result.interrupted.zip(caller.jinx(&call.name)) else { continue };
-            // What a server has done nobody takes back.
-            if jinx.remote.is_some() || (interrupted == Interrupted::Left && review::may_change(jinx, false))
-            {
-                gates::observe(&caller, jinx, &call.arguments, result)?;
-            }
-        }
-        learn(self.trace, &mut self.records);
-        Ok(())
     }
 
     fn start(
@@ -259,21 +243,6 @@ impl<'a, 's> Agent<'a, 's> {
             matches!(record, Record::User { .. } | Record::Assistant { .. } | Record::ToolResult { .. });
         self.records.push(self.trace.push(&self.scope, record)?);
         if moves { self.note_phase() } else { Ok(()) }
-    }
-
-    /// Records where the conversation stands among its phases, if that has changed.
-    fn note_phase(&mut self) -> Result<(), Error> {
-        let Some(standing) = trace::phases(self.records()).map(|machine| machine.standing()) else {
-            return Ok(());
-        };
-        let last = self.records.iter().rev().find_map(|record| match &**record {
-            Record::Phase(standing) => Some(standing),
-            _ => None,
-        });
-        if last != Some(&standing) {
-            self.records.push(self.trace.push(&self.scope, Record::Phase(standing))?);
-        }
-        Ok(())
     }
 
     fn caller(&self, deadline: Option<Instant>) -> Caller<'_, 's> {
@@ -481,20 +450,6 @@ impl<'a, 's> Agent<'a, 's> {
         Ok((result, times))
     }
 
-    /// What a call does.
-    /// Outside of its phase it does nothing, whoever let it be written.
-    fn result(&self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
-        let caller = self.caller(deadline);
-        let machine = trace::phases(self.records());
-        if let Some(machine) = machine.as_ref().filter(|machine| !machine.permits(&call.name)) {
-            return tool::out_of_phase(&caller, call, machine);
-        }
-        match machine.and_then(|machine| machine.phases().queue.as_ref()) {
-            Some(queue) if call.name == PLAN => Ok(queue.plan(&call.arguments)),
-            _ => tool::execute(&caller, &self.tools, call),
-        }
-    }
-
     /// Records a call's result, with a note to the model if there is something to say beside it.
     fn answer(
         &mut self,
@@ -600,12 +555,6 @@ pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     let all =
         || team.jinxes.iter().filter(|jinx| jinx.skill.is_some()).map(|jinx| jinx.name.clone()).collect();
     Offer { members, skills: npc.map_or_else(all, |npc| npc.skills.catalog.clone()) }
-}
-
-/// Adds to the records of a conversation what happened to ledgers since, by whomever.
-fn learn(trace: &Trace, records: &mut Vec<Arc<Record>>) {
-    let known = records.iter().filter(|record| matches!(***record, Record::Ledger { .. })).count();
-    records.extend(trace.learnt(known));
 }
 
 #[cfg(test)]
