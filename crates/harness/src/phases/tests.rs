@@ -406,7 +406,7 @@ fn mistakes_are_told_with_place_and_remedy() {
     check(
         "turns >= 4",
         "turns >= 4 || identified",
-        &["14: `|` is not expected here: and, or and comparisons join values; for `||` write `or`"],
+        &["14: a filter is missing before `|`; for `||` write `or`"],
     );
     check(
         "[[verify, identified]]",
