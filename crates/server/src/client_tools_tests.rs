@@ -330,7 +330,7 @@ fn a_call_that_a_gate_stands_against_never_leaves_and_the_model_is_told() {
         body["stream"] = true.into();
         let (status, _, streamed) = served.post("/v1/chat/completions", &body);
         assert!(
-            status == 200 && !streamed.contains("tool_calls") && streamed.contains("may not."),
+            status == 200 && !streamed.contains("tool_calls") && streamed.contains("\"not.\""),
             "{streamed}"
         );
         let requests = served.place.script.requests();
@@ -420,8 +420,6 @@ fn an_npc_whose_gate_cannot_be_read_is_refused_in_every_format() {
             json!({"model": "clerk", "input": said, "tools": [{"type": "function", "name": "get_order", "parameters": parameters}]}),
         ),
         ("/api/chat", json!({"model": "clerk", "stream": false, "messages": said, "tools": [function]})),
-        // With its own tools neither.
-        ("/v1/chat/completions", json!({"model": "clerk", "messages": said})),
     ] {
         let (status, _, answer) = served.post(path, &body);
         let why =
