@@ -96,8 +96,9 @@ impl<'a, 'd> Fields<'a, 'd> {
         None
     }
 
-    /// Refuses keys of `strict` that say nothing, and those of them, and that are `alike`, of which
-    /// nobody knows here: whoever wrote one meant to bind somebody, who must not run without.
+    /// Refuses keys of `strict` that say nothing or have no meaning here, and with `alike` what may
+    /// be a slip for one.
+    /// Whoever wrote it meant to bind somebody, who must not run without.
     /// The first of them, told as an error.
     pub fn refuse(&mut self, strict: &[&'static str], alike: bool) -> Option<Diagnostic> {
         let mut first = None;

@@ -51,7 +51,7 @@ impl fmt::Display for Change {
 }
 
 /// Most bytes of a fact that a model is told.
-const TOLD: usize = 400;
+pub const TOLD: usize = 400;
 
 /// What is known.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,9 +86,7 @@ impl Fact {
         const STALE: &str = "may have changed since it was read";
         let stale = |(_, mark): &&(Path, Mark)| *mark == Mark::Stale;
         let stale: Vec<String> = self.marks.iter().filter(stale).map(|(path, _)| path.join(".")).collect();
-        let text = self.value.to_string();
-        let end = text.floor_char_boundary(TOLD);
-        let text = if end < text.len() { format!("{}…", &text[..end]) } else { text };
+        let text = cut(&self.value, TOLD);
         match stale.as_slice() {
             [] => text,
             parts if parts.iter().any(String::is_empty) => STALE.to_owned(),
@@ -131,11 +129,6 @@ impl Ledger {
             Change::Stale { path } => self.spoil(path),
             Change::Wrong { .. } => {}
         }
-    }
-
-    /// Nothing is known.
-    pub fn is_empty(&self) -> bool {
-        self.facts.is_empty()
     }
 
     /// What there is at a path.
@@ -237,9 +230,13 @@ fn put_below(whole: &mut Value, path: &[String], value: &Value) -> bool {
 
 /// A value in a message.
 pub fn short(value: &Value) -> String {
-    const SHOWN: usize = 60;
+    cut(value, 60)
+}
+
+/// A value as JSON, of at most so many bytes.
+pub fn cut(value: &Value, bytes: usize) -> String {
     let text = value.to_string();
-    let end = text.floor_char_boundary(SHOWN);
+    let end = text.floor_char_boundary(bytes);
     if end < text.len() { format!("{}…", &text[..end]) } else { text }
 }
 

@@ -233,35 +233,4 @@ pub fn fits(pattern: &str, name: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_found_inside_of_paths() {
-        let expression = Expression::parse("orders[args.id].status == 'x' and b.0 is not defined").unwrap();
-        let mut found = Vec::new();
-        expression.paths(&mut |keys| found.push(written(keys)));
-        assert_eq!(found, ["orders[args.id].status", "args.id", "b.0"]);
-        let counted = Expression::parse("ok('get_*') > 1 and not failed(\"b\")").unwrap();
-        assert_eq!(counted.counts(), [(Counter::Ok, "get_*"), (Counter::Failed, "b")]);
-    }
-
-    #[test]
-    fn names_fit_patterns() {
-        for (pattern, name, expected) in [
-            ("a", "a", true),
-            ("a", "ab", false),
-            ("a*", "a", true),
-            ("a*", "abc", true),
-            ("*", "", true),
-            ("*b", "ab", true),
-            ("*b", "ba", false),
-            ("a*c*e", "abcde", true),
-            ("a*c*c", "abc", false),
-            ("get_*_by_*", "get_user_by_id", true),
-            ("get_*_by_*", "get_by_id", false),
-        ] {
-            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
-        }
-    }
-}
+mod tests;

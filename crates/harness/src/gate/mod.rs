@@ -49,13 +49,11 @@ pub use text::{Place, Text};
 
 use crate::expression::{Expression, Key, Names, Seen, Truth, fits};
 use crate::jinx::{Jinx, Kind};
-use crate::ledger::{Ledger, Path};
+use crate::ledger::{Ledger, Path, TOLD, cut};
 use crate::types::{Blocked, Location};
 
 /// Most calls within each other.
 const WRAPPED: usize = 4;
-/// Bytes of a fact that are told with a refusal.
-const FACT_BYTES: usize = 400;
 
 /// A gate.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -339,9 +337,9 @@ impl Rule {
     fn blocked(&self, reason: String, seen: Seen) -> Blocked {
         let mut facts = seen.facts;
         for value in facts.values_mut() {
-            let text = value.to_string();
-            if text.len() > FACT_BYTES {
-                *value = format!("{}…", &text[..text.floor_char_boundary(FACT_BYTES)]).into();
+            let text = cut(value, TOLD);
+            if text.ends_with('…') {
+                *value = text.into();
             }
         }
         Blocked { rule: self.name.clone(), reason, facts, unknown: seen.unknown, fetch: None }

@@ -41,7 +41,7 @@ struct Named {
 pub struct Held {
     /// All of them must let a call through.
     pub gates: Vec<Arc<Gate>>,
-    /// Why nobody knows them all.
+    /// Why it is not known what binds its holder: a gate can't be used, or phases can't be read.
     pub broken: Option<Diagnostic>,
 }
 
