@@ -63,6 +63,21 @@ pub trait ChatModel: Send + Sync {
     fn local(&self) -> Option<&Engine> {
         None
     }
+
+    /// The same model as one that makes vectors; `None` = it makes none here.
+    fn embedder(&self) -> Option<&dyn Embedder> {
+        None
+    }
+}
+
+/// A model that makes vectors of texts.
+pub trait Embedder: Send + Sync {
+    /// A vector of length 1 for each text, in order; what is too long for the model is cut.
+    /// `[N, D]`
+    ///
+    /// # Errors
+    /// The model fails.
+    fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelError>;
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for &M {
@@ -88,6 +103,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn local(&self) -> Option<&Engine> {
         (**self).local()
+    }
+
+    fn embedder(&self) -> Option<&dyn Embedder> {
+        (**self).embedder()
     }
 }
 
