@@ -118,6 +118,14 @@ pub trait ModelSource: Sync {
     /// There is none, or it can't be loaded.
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError>;
 
+    /// The model of this name that makes vectors: that one, whatever goes before other models.
+    ///
+    /// # Errors
+    /// There is none, or it can't be loaded.
+    fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.model(&ModelSpec::named(name))
+    }
+
     /// What is used for `spec`: itself, unless something else goes before it.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
         spec.clone()

@@ -10,7 +10,6 @@ use crate::error::chain;
 use crate::jinx::Search;
 use crate::jinx::template::{Scope, fill};
 use crate::knowledge::{Error, Hit, IndexCache, Knowledge, Query, Retrieval};
-use crate::model::ModelSpec;
 use crate::run::session::{Caller, Notice};
 use crate::types::ToolResult;
 
@@ -80,8 +79,7 @@ impl Asked {
             least: self.least,
         };
         let mut hits = if knowledge.retrieval.embeds() {
-            let spec = ModelSpec::named(&knowledge.model);
-            let model = caller.session.models.model(&spec).map_err(|error| chain(&error))?;
+            let model = caller.session.models.embedding(&knowledge.model).map_err(|error| chain(&error))?;
             let embedder = model.embedder().ok_or_else(|| {
                 let name = &knowledge.model;
                 format!("`{name}` makes no vectors here: name an embedding model by `knowledge.model`, or use `bm25`")
