@@ -11,13 +11,17 @@ const LIST: &str =
 fn a_list_of_documents_is_searched() {
     let search =
         |more: &str| format!("steps:\n- {{engine: search, query: do owls dance, in: {LIST}{more}}}\n");
-    let ids = "- return: \"{{ output | map(attribute='id') | join(' ') }}\"\n";
-    check(&format!("{}{ids}", search("")), "document-2 o");
-    check(&format!("{}{ids}", search(", k: 1")), "document-2");
-    check(&format!("{}{ids}", search(", k: -1")), "");
-    check(&format!("{}{ids}", search(", least: 0.9")), "");
-    let url = "- return: '{{ output[0].url }} {{ output[0].text }}'\n";
-    check(&format!("{}{url}", search(", whole: true")), "b Bees dance.");
+    let gives = |more: &str, value: &str, expected: &str| {
+        let expected = json!({"ok": true, "output": expected});
+        check(&format!("{}- return: \"{{{{ {value} }}}}\"\n", search(more)), &expected.to_string());
+    };
+    let ids = "output | map(attribute='id') | join(' ')";
+    // Owls are in the title, too.
+    gives("", ids, "o document-2");
+    gives(", k: 1", ids, "o");
+    gives(", k: -1", ids, "");
+    gives(", least: 0.9", ids, "");
+    gives(", whole: true", "output[1].url ~ ' ' ~ output[1].text", "b Bees dance.");
 }
 
 #[test]
