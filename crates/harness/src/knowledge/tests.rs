@@ -204,5 +204,5 @@ fn golden_documents_stand_in_one_order() {
     let texts = |ids: &[&str]| golden(&documents, &ids.iter().map(|id| (*id).to_owned()).collect::<Vec<_>>());
     let expected = ["<document id=\"d\">\none\n</document>", "<document id=\"e\">\ntwo\n</document>"];
     assert_eq!(texts(&["e", "d", "e"]).unwrap(), expected);
-    assert_eq!(texts(&["f"]).unwrap_err().to_string().contains("there is no document `f`"), true);
+    assert!(texts(&["f"]).unwrap_err().to_string().contains("there is no document `f`"));
 }

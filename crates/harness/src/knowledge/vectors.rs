@@ -43,7 +43,7 @@ impl Vectors {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        if self.width == 0 { 0 } else { self.numbers.len() / self.width }
+        self.numbers.len().checked_div(self.width).unwrap_or(0)
     }
 
     /// Whether there are none.
