@@ -219,6 +219,7 @@ impl Args {
         let mut session =
             session.sampled(sampling).calling(calls).permitted(consent::answers()?).traced(trace);
         session.threads = self.model.threads();
+        session.knowledge = Arc::new(cache::knowledge());
         if self.yes {
             return Ok(session.asking(|_| Answer::Yes));
         }

@@ -1,10 +1,11 @@
-//! Where the prefix cache lies on disk, and how much it may hold.
+//! Where the prefix cache lies on disk, and how much it may hold; where indexes of documents lie.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use alara_engine::disk::{self, Log, Options, Outcome};
+use alara_harness::knowledge::IndexCache;
 
 use crate::catalog::pull;
 use crate::ui;
@@ -89,11 +90,21 @@ pub fn gigabytes(text: &str) -> Result<u64, String> {
 
 /// The folder for those who name none.
 pub fn default() -> Option<PathBuf> {
+    folder("prefix")
+}
+
+/// Where indexes of documents are kept.
+pub fn knowledge() -> IndexCache {
+    folder("knowledge").map_or_else(IndexCache::default, IndexCache::kept_in)
+}
+
+/// A folder for what can be computed again.
+fn folder(name: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
         .or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
-    Some(cache.join("alara/prefix"))
+    Some(cache.join("alara").join(name))
 }
 
 /// A tenth of what would be free without the cache, within bounds.

@@ -335,6 +335,10 @@ impl ModelSource for Source {
         self.models.model(&self.used(spec))
     }
 
+    fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.models.model(&ModelSpec::named(name))
+    }
+
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
         lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
     }

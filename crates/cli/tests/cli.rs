@@ -36,6 +36,7 @@ fn the_whole_help() {
         "trace list",
         "trace show",
         "trace replay",
+        "search",
         "cache",
         "cache list",
         "cache clear",

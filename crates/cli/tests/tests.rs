@@ -29,6 +29,7 @@ mod resume;
 mod review;
 mod runs;
 mod sandbox;
+mod search;
 mod serve;
 mod skills;
 mod stock;

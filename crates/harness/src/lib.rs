@@ -12,6 +12,7 @@
 //! 3. `source`, `yaml`, `markdown`, `fields`: text files, read with their locations.
 //! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
 //!    `ledger`: what is known of the world; `expression`: what follows from that.
+//!    `knowledge`: documents, and how passages of them are found.
 //! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
 //!    `gate`: rules about calls over what results have told; `phases`: what an NPC may do when.
 //! 6. `team`: what the files of a directory make together.
@@ -64,6 +65,7 @@ mod fields;
 pub mod gate;
 mod git;
 pub mod jinx;
+pub mod knowledge;
 pub mod ledger;
 mod markdown;
 pub mod mcp;
@@ -90,7 +92,9 @@ pub mod yaml;
 
 pub use error::Error;
 pub use jinx::Jinx;
-pub use model::{ChatModel, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single};
+pub use model::{
+    ChatModel, Embedder, Endpoint, Events, ModelError, ModelSource, ModelSpec, Models, Scripted, Single,
+};
 pub use run::agent::Agent;
 pub use run::session::{Caller, Notice, Session};
 pub use run::{agent, session, tool};

@@ -148,6 +148,11 @@ impl ModelSource for Salted<'_> {
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         Ok(Arc::new(SaltedModel { model: self.models.model(spec)?, salt: self.salt }))
     }
+
+    // Vectors are cached nowhere in the model.
+    fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.models.embedding(name)
+    }
 }
 
 struct SaltedModel<'a> {

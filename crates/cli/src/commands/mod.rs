@@ -29,6 +29,7 @@ mod init;
 mod models;
 mod report;
 mod run;
+mod search;
 mod serve;
 mod trace;
 mod undo;
@@ -45,6 +46,7 @@ subcommands! {
     Models(models::Args) => models::run,
     Trace(trace::Args) => trace::run,
     Gate(gate::Args) => gate::run,
+    Search(search::Args) => search::run,
     Undo(undo::Args) => undo::run,
     Cache(cache::Args) => cache::run,
     Warm(warm::Args) => warm::run,

@@ -180,7 +180,7 @@ fn web_search_reads_a_folder_of_documents() {
         "lead",
         "web_search",
         json!({"query": "owls"}),
-        failed("there is no folder docs, which the team's web_search.corpus names"),
+        failed("there is no folder docs to search: No such file or directory (os error 2)"),
     );
     dir.write("docs/owl.md", "# Owls\nOwls hunt at night.");
     dir.write(

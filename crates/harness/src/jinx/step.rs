@@ -99,6 +99,8 @@ pub enum Action {
         #[serde(skip_serializing_if = "Option::is_none")]
         job: Option<Value>,
     },
+    /// Documents are searched.
+    Search(Search),
     /// Another jinx runs in a scope of its own.
     Call {
         /// Its name.
@@ -183,6 +185,25 @@ pub struct Llm {
     /// A JSON schema: the answer is JSON that is valid for it, and the result is that value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<Value>,
+}
+
+/// A search of documents.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Search {
+    /// What is looked for: a template.
+    pub query: Value,
+    /// Most results: a template.
+    /// `None`, or null = as the caller's knowledge says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k: Option<Value>,
+    /// A folder of the work directory, or a list of documents: a template.
+    /// `None` = the caller's knowledge.
+    #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
+    pub within: Option<Value>,
+    /// Whether documents are found as they are, and not passages of them.
+    pub whole: bool,
+    /// The least share of the words that a text must have to be found by them, from 0 to 1.
+    pub least: f64,
 }
 
 /// Which tools a model may call.

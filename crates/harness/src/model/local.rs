@@ -2,9 +2,9 @@
 
 use std::task::Poll;
 
-use alara_engine::{Engine, Event, Format, Request, Sampling};
+use alara_engine::{EmbedInput, Engine, Event, Format, Request, Sampling};
 
-use super::{BEAT, ChatModel, Events, ModelError, nothing};
+use super::{BEAT, ChatModel, Embedder, Events, ModelError, nothing};
 
 impl ChatModel for Engine {
     fn name(&self) -> &str {
@@ -29,6 +29,17 @@ impl ChatModel for Engine {
 
     fn local(&self) -> Option<&Engine> {
         Some(self)
+    }
+
+    fn embedder(&self) -> Option<&dyn Embedder> {
+        self.is_encoder().then_some(self)
+    }
+}
+
+impl Embedder for Engine {
+    fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let inputs: Vec<EmbedInput> = texts.iter().cloned().map(EmbedInput::Text).collect();
+        Ok(Engine::embed(self, &inputs, true).map_err(ModelError::new)?.vectors)
     }
 }
 

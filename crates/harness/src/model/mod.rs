@@ -63,6 +63,21 @@ pub trait ChatModel: Send + Sync {
     fn local(&self) -> Option<&Engine> {
         None
     }
+
+    /// The same model as one that makes vectors; `None` = it makes none here.
+    fn embedder(&self) -> Option<&dyn Embedder> {
+        None
+    }
+}
+
+/// A model that makes vectors of texts.
+pub trait Embedder: Send + Sync {
+    /// A vector of length 1 for each text, in order; what is too long for the model is cut.
+    /// `[N, D]`
+    ///
+    /// # Errors
+    /// The model fails.
+    fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, ModelError>;
 }
 
 impl<M: ChatModel + ?Sized> ChatModel for &M {
@@ -89,6 +104,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
     fn local(&self) -> Option<&Engine> {
         (**self).local()
     }
+
+    fn embedder(&self) -> Option<&dyn Embedder> {
+        (**self).embedder()
+    }
 }
 
 /// Where models come from: an NPC may name its own.
@@ -98,6 +117,14 @@ pub trait ModelSource: Sync {
     /// # Errors
     /// There is none, or it can't be loaded.
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError>;
+
+    /// The model of this name that makes vectors: that one, whatever goes before other models.
+    ///
+    /// # Errors
+    /// There is none, or it can't be loaded.
+    fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.model(&ModelSpec::named(name))
+    }
 
     /// What is used for `spec`: itself, unless something else goes before it.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {

@@ -3,7 +3,7 @@
 //! This module must not know how turns are made or how a jinx runs.
 
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::{Event, SamplingOverrides, ToolCall};
@@ -12,6 +12,7 @@ use crate::calls::Calls;
 use crate::context_files::ContextFiles;
 use crate::error::chain;
 use crate::jinx::Jinx;
+use crate::knowledge::IndexCache;
 use crate::model::ModelSource;
 use crate::permission::{Answer, Permissions, Question};
 use crate::run::gates::Observers;
@@ -123,6 +124,8 @@ pub struct Session<'a> {
     pub mcp: Servers,
     /// The gates that learn from what is done.
     pub gates: Observers,
+    /// The documents that have been searched, which other sessions may share.
+    pub knowledge: Arc<IndexCache>,
     /// What runs in the background.
     pub jobs: Jobs,
     /// What has happened.
@@ -151,6 +154,7 @@ impl<'a> Session<'a> {
             memo: Memo::default(),
             mcp: Servers::default(),
             gates: Observers::default(),
+            knowledge: Arc::default(),
             jobs: Jobs::default(),
             trace: Trace::in_memory(),
             mocks: Mocks::default(),

@@ -20,6 +20,7 @@ use super::npc::{self, Shared};
 use super::template::{Rendered, Templates};
 use super::{Npc, Team, rules};
 use crate::error::Error;
+use crate::knowledge;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::source::Source;
@@ -150,7 +151,13 @@ fn assemble(
         let message = "it can't be used, and may bind everybody by a gate: nobody of the team runs";
         gates.all.refuse(unread.error(Location::default(), message), &mut files.diagnostics);
     }
+    let directory = listing.folder.on_disk();
+    let knowledge = source.zip(ctx.knowledge.as_ref()).and_then(|(source, node)| {
+        knowledge::read(source, node, directory.as_deref(), &mut files.diagnostics)
+    });
     let shared = Shared {
+        directory: directory.as_deref(),
+        knowledge: knowledge.as_ref(),
         gates: &gates,
         library: &library,
         providers: &ctx.providers,
@@ -241,6 +248,7 @@ fn assemble(
         servers: ctx.servers,
         rules: rules::expanded(&rules, &handed_down.jinxes),
         hooks,
+        knowledge,
         jinxes: handed_down.jinxes.into_jinxes(),
         values: ctx.values,
         date: ctx.date,

@@ -49,6 +49,7 @@ pub struct Ctx {
     /// Why nobody knows what is to bind everybody.
     pub refused: Option<Diagnostic>,
     pub hooks: Option<Node>,
+    pub knowledge: Option<Node>,
     pub store: BTreeMap<String, Access>,
     /// The NPCs that `store` names, to be checked when they are known.
     pub store_npcs: Vec<Node>,
@@ -83,7 +84,7 @@ pub fn read(
         .unwrap_or_default();
     let mut value = |key| fields.entry(&[key]).map(|entry| entry.value.clone());
     let (forenpc, skills, permissions) = (value("forenpc"), value("SKILLS_DIRECTORY"), value("permissions"));
-    let (hooks, gate) = (value("hooks"), value("gate"));
+    let (hooks, gate, knowledge) = (value("hooks"), value("gate"), value("knowledge"));
     let mut ctx = Ctx {
         name: fields.text(&["name"]),
         description,
@@ -98,6 +99,7 @@ pub fn read(
         agents: fields.entry(&["agents"]).map(|entry| list(&entry.value)).unwrap_or_default(),
         permissions,
         hooks,
+        knowledge,
         gate,
         refused: None,
         servers,

@@ -28,6 +28,7 @@ use serde_json::{Map, Value};
 use crate::calls::Calls;
 use crate::error::Error;
 use crate::jinx::Jinx;
+use crate::knowledge::Knowledge;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
 use crate::phases::Phases;
@@ -99,6 +100,9 @@ pub struct Team {
     /// to it before it works.
     #[serde(skip)]
     pub found: bool,
+    /// What its NPCs can look up unless their files say otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knowledge: Option<Knowledge>,
     /// What is odd in its files and in those of its sub-teams; errors are about what was left out.
     #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
@@ -133,6 +137,9 @@ pub struct Npc {
     /// Whether each of its turns is a call; `None` = as its model needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
+    /// What it can look up: its own, or the team's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub knowledge: Option<Knowledge>,
     /// Whether its model is not told what the gates know.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ledger_hidden: bool,

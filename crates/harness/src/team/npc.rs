@@ -12,6 +12,7 @@ use crate::calls::Calls;
 use crate::expression::{Key, fits};
 use crate::fields::{Fields, is_name};
 use crate::jinx::Jinx;
+use crate::knowledge::{self, Knowledge};
 use crate::markdown::{head, sections};
 use crate::mcp::Server;
 use crate::model::ModelSpec;
@@ -46,6 +47,10 @@ pub struct Shared<'a> {
     /// The team's MCP servers, and those of the teams above, which may be named too.
     pub servers: [&'a [Server]; 2],
     pub gates: &'a Gates,
+    /// The team's folder, in which documents lie.
+    pub directory: Option<&'a Path>,
+    /// What every NPC can look up that has no knowledge of its own.
+    pub knowledge: Option<&'a Knowledge>,
     /// What every NPC lists too, with its location.
     pub jinxes: Option<(&'a Source, &'a [Node])>,
 }
@@ -132,6 +137,9 @@ fn build(
     if let Some(entry) = fields.entry(&["gate"]) {
         npc.gate = shared.gates.hold(source, &entry.value, fields.diagnostics());
     }
+    if let Some(entry) = fields.entry(&["knowledge"]) {
+        npc.knowledge = knowledge::read(source, &entry.value, shared.directory, fields.diagnostics());
+    }
     npc.ledger_hidden = fields.flag(&["show_ledger"]) == Some(false);
     if let Some(entry) = fields.entry(jinxes) {
         let nodes = list(&entry.value);
@@ -208,7 +216,9 @@ fn calls(fields: &mut Fields) -> Option<Calls> {
 
 fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {
     let (model, limits, gate) = (shared.model.clone(), shared.limits, shared.gates.all.clone());
-    Npc { gate, name: name.to_owned(), directive, model, limits, path: path.to_owned(), ..Npc::default() }
+    let knowledge = shared.knowledge.cloned();
+    let (name, path) = (name.to_owned(), path.to_owned());
+    Npc { gate, name, directive, model, limits, knowledge, path, ..Npc::default() }
 }
 
 /// Lists what the team's `.ctx` lists for all.

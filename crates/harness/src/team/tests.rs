@@ -5,6 +5,7 @@ use crate::types::Effect;
 
 mod gates;
 mod hooks;
+mod knowledge;
 mod layers;
 mod told;
 

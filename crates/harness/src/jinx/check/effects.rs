@@ -13,6 +13,7 @@ pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     match &step.action {
         Action::Bash { background: Some(_), .. } | Action::Jobs { .. } => Effect::Write,
         Action::Bash { .. } | Action::Python { .. } => jinx.effect,
+        Action::Search(_) => Effect::Read,
         Action::Llm(llm) if llm.tools != Tools::None => jinx.effect,
         Action::Set { set } if set.keys().any(|path| path.starts_with("store.")) => Effect::Write,
         Action::Call { jinx, .. } => known.get(jinx).map_or(Effect::Write, |jinx| jinx.effect),

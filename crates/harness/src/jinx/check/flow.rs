@@ -112,6 +112,7 @@ impl Flow<'_, '_> {
             | Action::Python { .. }
             | Action::Text { .. }
             | Action::Jobs { .. }
+            | Action::Search(_)
             | Action::Set { .. }
             | Action::Emit { .. } => {}
         }
@@ -122,6 +123,7 @@ impl Flow<'_, '_> {
                 | Action::Text { .. }
                 | Action::Llm(_)
                 | Action::Jobs { .. }
+                | Action::Search(_)
                 | Action::Call { .. }
                 | Action::For { .. }
         );

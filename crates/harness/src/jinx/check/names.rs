@@ -218,6 +218,10 @@ pub fn texts(step: &Step) -> Vec<Text<'_>> {
         Action::Jobs { jobs, job } => {
             std::iter::once(jobs).chain(job).for_each(|value| add(value, &mut texts));
         }
+        Action::Search(search) => {
+            let values = [Some(&search.query), search.k.as_ref(), search.within.as_ref()];
+            values.into_iter().flatten().for_each(|value| add(value, &mut texts));
+        }
         Action::Python { code } => texts.push(Text::Code(Language::Python, code)),
         Action::Text { text } => add(text, &mut texts),
         Action::Llm(llm) => {

@@ -218,7 +218,11 @@ impl Reader<'_> {
 fn computes(step: &Step) -> bool {
     let all = |steps: &[Step]| steps.iter().all(computes);
     match &step.action {
-        Action::Bash { .. } | Action::Python { .. } | Action::Jobs { .. } | Action::Call { .. } => false,
+        Action::Bash { .. }
+        | Action::Python { .. }
+        | Action::Jobs { .. }
+        | Action::Search(_)
+        | Action::Call { .. } => false,
         Action::Text { .. } | Action::Emit { .. } | Action::Return { .. } => true,
         Action::Llm(llm) => llm.tools == Tools::None,
         Action::Set { set } => set.keys().all(|path| !path.starts_with("store.")),

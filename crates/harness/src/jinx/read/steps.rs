@@ -6,7 +6,7 @@ use super::inputs::is_name;
 use super::keys::hint;
 use super::{Reader, skill};
 use crate::jinx::template::single;
-use crate::jinx::{Action, Llm, Retry, Step, Steps, Timeout, Tools};
+use crate::jinx::{Action, Llm, Retry, Search, Step, Steps, Timeout, Tools};
 use crate::yaml::{self, Entry, Kind, Node};
 
 /// Keys that every step may have.
@@ -34,6 +34,10 @@ const ENGINES: [(&str, &[&str]); 6] = [
     ("natural", &["prompt", "code", "npc", "tools", "schema", "system", "mode"]),
     ("skill", &skill::KEYS),
 ];
+
+/// The keys of `engine: search`; with any other it is a jinx of that name, as files in the wild
+/// have one.
+const SEARCH: [&str; 5] = ["query", "k", "in", "whole", "least"];
 
 /// What a template may use but not set.
 const FIXED: [&str; 6] = ["ctx", "npc", "team", "skill", "error", "loop"];
@@ -165,6 +169,7 @@ impl Reader<'_> {
             "python" => Some(Action::Python { code: self.code(node)? }),
             "text" => Some(Action::Text { text: self.either(node, "text", "code")?.value() }),
             "llm" | "natural" => self.llm(node),
+            "search" if is_search(entries) => self.search(node),
             _ => match literal_skill {
                 Some(sections) => self.skill_step(node, sections),
                 None => self.call(engine, node, entries),
@@ -224,6 +229,23 @@ impl Reader<'_> {
             tools,
             schema: get("schema").map(Node::value),
         }))
+    }
+
+    fn search(&mut self, node: &Node) -> Option<Action> {
+        let get = |key: &str| node.get(key).filter(|node| !node.is_null());
+        let whole = get("whole").and_then(|node| self.flag(node, "whole")).unwrap_or_default();
+        let least = get("least").map(|node| (node.location, node.value().as_f64()));
+        let least = match least {
+            None => 0.0,
+            Some((_, Some(least))) if (0.0..=1.0).contains(&least) => least,
+            Some((location, _)) => {
+                self.error(location, "`least` is a share of the query's words, from 0 to 1");
+                return None;
+            }
+        };
+        let (query, k, within) =
+            (node.at("/query").value(), get("k").map(Node::value), get("in").map(Node::value));
+        Some(Action::Search(Search { query, k, within, whole, least }))
     }
 
     /// A step whose engine is a jinx: `with`, and any key that is no step's, are its arguments.
@@ -340,4 +362,10 @@ impl Reader<'_> {
         };
         Some(Retry { max: max?, backoff })
     }
+}
+
+/// Whether a step of `engine: search` has the keys of that, and no others.
+fn is_search(entries: &[Entry]) -> bool {
+    let known = |key: &str| key == "engine" || COMMON.contains(&key) || SEARCH.contains(&key);
+    entries.iter().any(|entry| entry.key == "query") && entries.iter().all(|entry| known(&entry.key))
 }

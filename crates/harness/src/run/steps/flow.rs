@@ -206,6 +206,7 @@ impl<'a> Execution<'a> {
             | Action::Text { .. }
             | Action::Llm(_)
             | Action::Jobs { .. }
+            | Action::Search(_)
             | Action::Call { .. } => {
                 let Some(work) = Work::of(step, self, caller).map_err(wrong)? else { return Ok(()) };
                 let result = work.run(step, limit, self, caller)?;
@@ -370,6 +371,7 @@ fn has_result(step: &Step) -> bool {
         | Action::Text { .. }
         | Action::Llm(_)
         | Action::Jobs { .. }
+        | Action::Search(_)
         | Action::Call { .. } => true,
         Action::When { then, otherwise, .. } => any(then) || any(otherwise),
         Action::For { steps, .. } => !step.name.is_empty() || any(steps),

@@ -1,6 +1,7 @@
 //! Runs the steps of a jinx.
 //! `flow` is control flow, `work` what a single step does, `program` how programs are given their
 //! values.
+//! `search` finds passages of documents.
 //! `branches` runs work side by side, `memo` caches results.
 //!
 //! This module must not know files: it runs what [`step`](crate::jinx::step) describes.
@@ -11,6 +12,7 @@ mod flow;
 mod memo;
 mod program;
 mod responses;
+mod search;
 mod work;
 
 use serde_json::{Map, Value, json};

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::flow::Execution;
 use super::memo::{self, Key};
 use super::program::Program;
+use super::search::Asked;
 use crate::error::Error;
 use crate::jinx::check::{Known, reaches};
 use crate::jinx::template::{Language, fill, fill_map, holds, single};
@@ -31,6 +32,9 @@ pub(super) enum Work<'a> {
     /// Something about jobs.
     #[serde(skip)]
     Jobs { action: JobAction, job: Option<usize> },
+    /// A search of documents.
+    #[serde(skip)]
+    Search(Asked),
     /// Another jinx.
     Call { jinx: &'a Jinx, arguments: Map<String, Value> },
 }
@@ -86,6 +90,7 @@ impl<'a> Work<'a> {
                 let given = job.as_ref().map(|job| fill(job, scope)).transpose()?;
                 Work::Jobs { action, job: given.as_ref().map(number).transpose()?.flatten() }
             }
+            Action::Search(search) => Work::Search(Asked::of(search, scope)?),
             _ => return Ok(None),
         }))
     }
@@ -115,6 +120,7 @@ impl<'a> Work<'a> {
             }
             Work::Ask { llm, npc, prompt } => agent::answer(caller, llm, npc.as_deref(), &prompt, &call)?,
             Work::Jobs { action, job } => Jobs::act(action, job, caller)?,
+            Work::Search(asked) => asked.run(caller),
             Work::Call { jinx, arguments } => tool::call(caller, jinx, &arguments, &call)?,
         };
         if let (Some(key), Some(lifetime), true) = (key, lifetime, result.ok) {
@@ -128,6 +134,7 @@ impl<'a> Work<'a> {
             Work::Program(Program { background: true, .. }) | Work::Jobs { .. } => Effect::Write,
             Work::Program(_) => jinx.effect,
             Work::Text(_) => Effect::None,
+            Work::Search(_) => Effect::Read,
             Work::Ask { llm, .. } => {
                 if llm.tools == Tools::None {
                     Effect::None
@@ -170,7 +177,7 @@ fn number(value: &Value) -> Result<Option<usize>, String> {
 }
 
 /// A value as a text.
-fn plain(value: Value) -> String {
+pub(super) fn plain(value: Value) -> String {
     match value {
         Value::String(text) => text,
         Value::Null => String::new(),

@@ -2,6 +2,7 @@ mod files;
 mod flow;
 mod parallel;
 mod programs;
+mod search;
 mod values;
 
 use std::sync::{LazyLock, Mutex};

@@ -1,0 +1,137 @@
+//! Indexes and vectors, kept by the hash of what they are made of.
+//!
+//! So a change of a document is always seen, and an unchanged library is never read twice.
+//! A file of the cache that is broken is made anew; one that can't be written is no error.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use sha2::{Digest, Sha256};
+
+use super::document::{Content, files, listed, read};
+use super::{Error, Index, Problem, Vectors};
+use crate::model::Embedder;
+
+/// To be counted up when files of an older form would be misunderstood.
+const VERSION: &str = "alara knowledge 1";
+/// What tells models apart: the vector that they make of it.
+const PROBE: &str = "The quick brown fox jumps over the lazy dog.";
+
+/// Where indexes are kept: in memory, and in a folder if there is one.
+#[derive(Debug, Default)]
+pub struct IndexCache {
+    folder: Option<PathBuf>,
+    indexes: Mutex<BTreeMap<String, Arc<Index>>>,
+    vectors: Mutex<BTreeMap<String, Arc<Vectors>>>,
+}
+
+/// An index, by its hash.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    hash: String,
+    /// What can be searched.
+    pub index: Arc<Index>,
+    /// Whether it is opened for the first time: then its problems are to be told.
+    pub new: bool,
+}
+
+impl IndexCache {
+    /// One that outlasts the program, in a folder that need not be there yet.
+    pub fn kept_in(folder: PathBuf) -> Self {
+        IndexCache { folder: Some(folder), ..IndexCache::default() }
+    }
+
+    /// The index of a folder's documents, cut into chunks, or each as a whole.
+    ///
+    /// # Errors
+    /// There is no such folder.
+    pub fn open(&self, folder: &Path, whole: bool) -> Result<Opened, Error> {
+        let mut problems = Vec::new();
+        let files = files(folder, &mut problems)?;
+        Ok(self.opened(&files, whole, problems))
+    }
+
+    /// The index of documents in a value, `[{id, title, url, text}]`; `None` if it is no such list.
+    pub fn of(&self, documents: &serde_json::Value, whole: bool) -> Option<Opened> {
+        listed(documents, "document")?;
+        let content = ("document.json".to_owned(), documents.to_string().into_bytes());
+        let mut opened = self.opened(&[content], whole, Vec::new());
+        // They lie in no file.
+        opened.new = false;
+        Some(opened)
+    }
+
+    fn opened(&self, files: &[Content], whole: bool, mut problems: Vec<Problem>) -> Opened {
+        let mut hash = Sha256::new();
+        hash.update(format!("{VERSION} {whole}\n"));
+        for (file, bytes) in files {
+            hash.update(format!("{} {} {file}\n", file.len(), bytes.len()));
+            hash.update(bytes);
+        }
+        problems.iter().for_each(|problem| hash.update(format!("{problem}\n")));
+        let hash = format!("{:x}", hash.finalize());
+        let mut indexes = lock(&self.indexes);
+        if let Some(index) = indexes.get(&hash) {
+            return Opened { hash, index: index.clone(), new: false };
+        }
+        let name = format!("{hash}.json");
+        let kept = self.load(&name).and_then(|bytes| serde_json::from_slice::<Index>(&bytes).ok());
+        let index = Arc::new(kept.unwrap_or_else(|| {
+            let documents = read(files, &mut problems);
+            let index = Index::new(documents, whole, problems);
+            self.keep(&name, &serde_json::to_vec(&index).unwrap_or_default());
+            index
+        }));
+        indexes.insert(hash.clone(), index.clone());
+        Opened { hash, index, new: true }
+    }
+
+    /// The vectors of an index by a model; made once for each.
+    ///
+    /// # Errors
+    /// The model can't make them.
+    pub fn vectors(&self, opened: &Opened, embedder: &dyn Embedder) -> Result<Arc<Vectors>, Error> {
+        let probe = Sha256::digest(Vectors::of(&[PROBE.to_owned()], embedder)?.to_bytes());
+        let name = format!("{}-{}.f32", opened.hash, &format!("{probe:x}")[..16]);
+        let mut vectors = lock(&self.vectors);
+        if let Some(found) = vectors.get(&name) {
+            return Ok(found.clone());
+        }
+        let count = opened.index.chunks().len();
+        let made = match self.load(&name).and_then(|bytes| Vectors::from_bytes(&bytes, count)) {
+            Some(kept) => kept,
+            None => {
+                let made = Vectors::of(&opened.index.texts(), embedder)?;
+                self.keep(&name, &made.to_bytes());
+                made
+            }
+        };
+        let made = Arc::new(made);
+        vectors.insert(name, made.clone());
+        Ok(made)
+    }
+
+    fn load(&self, name: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.folder.as_ref()?.join(name)).ok()
+    }
+
+    /// Writes a file so that nobody sees half of it.
+    /// Without it the work is done again the next time, and nothing else is lost.
+    fn keep(&self, name: &str, bytes: &[u8]) {
+        let Some(folder) = &self.folder else { return };
+        let write = || -> std::io::Result<()> {
+            std::fs::create_dir_all(folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(bytes)?;
+            file.persist(folder.join(name))?;
+            Ok(())
+        };
+        drop(write());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

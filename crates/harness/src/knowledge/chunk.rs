@@ -1,0 +1,112 @@
+//! Texts, cut by their headings.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::Document;
+
+/// Most bytes of a chunk: some 500 tokens.
+/// A longer section is cut between paragraphs.
+const LONGEST: usize = 2000;
+
+/// A passage that can be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunk {
+    /// `document#heading`, or the document's id for what stands before any heading.
+    /// It stays the same whatever other sections come and go; further sections of one heading are
+    /// counted, and so are the further parts of a long one: `refunds#fees-2`, `refunds#fees/2`.
+    pub id: String,
+    /// Which document, counted from 0.
+    pub document: usize,
+    /// Its heading; the document's title if it has none.
+    pub title: String,
+    /// What it says, with its heading.
+    pub text: String,
+}
+
+/// The chunks of a document, in order; it is the one of number `at`.
+pub fn chunks(document: &Document, at: usize) -> Vec<Chunk> {
+    let mut taken = BTreeSet::new();
+    let mut chunks = Vec::new();
+    for (heading, text) in sections(document) {
+        let base = match heading.map(slug).filter(|slug| !slug.is_empty()) {
+            Some(slug) => format!("{}#{slug}", document.id),
+            None => document.id.clone(),
+        };
+        let numbered = (2..).map(|number| format!("{base}-{number}"));
+        let Some(id) = std::iter::once(base.clone()).chain(numbered).find(|id| !taken.contains(id)) else {
+            continue;
+        };
+        taken.insert(id.clone());
+        let title = heading.map_or(document.title.as_str(), |heading| heading).to_owned();
+        for (index, part) in parts(text).into_iter().enumerate() {
+            let id = if index == 0 { id.clone() } else { format!("{id}/{}", index + 1) };
+            chunks.push(Chunk { id, document: at, title: title.clone(), text: part.to_owned() });
+        }
+    }
+    chunks
+}
+
+/// A document as one chunk.
+pub fn whole(document: &Document, at: usize) -> Chunk {
+    let (id, title, text) = (document.id.clone(), document.title.clone(), document.text.clone());
+    Chunk { id, document: at, title, text }
+}
+
+/// The sections of a document: heading and text, which begins with the heading's line.
+/// A heading without a text of its own is none.
+/// What looks like a heading in a fenced block is not one.
+fn sections(document: &Document) -> Vec<(Option<&str>, &str)> {
+    let text = document.text.as_str();
+    // Heading, where it begins, and where the text under it does.
+    let mut begun: Vec<(Option<&str>, usize, usize)> = vec![(None, 0, 0)];
+    let (mut fence, mut at): (Option<&str>, usize) = (None, 0);
+    for line in text.split_inclusive('\n').filter(|_| document.headings) {
+        let start = line.trim_start();
+        match fence {
+            Some(mark) if start.starts_with(mark) => fence = None,
+            Some(_) => {}
+            None => {
+                if let Some(heading) = heading(line) {
+                    begun.push((Some(heading), at, at + line.len()));
+                }
+                fence = ["```", "~~~"].into_iter().find(|mark| start.starts_with(mark));
+            }
+        }
+        at += line.len();
+    }
+    let ends = begun.iter().skip(1).map(|(_, begin, _)| *begin).chain([text.len()]);
+    let sections = begun.iter().zip(ends).filter(|((_, _, body), end)| !text[*body..*end].trim().is_empty());
+    sections.map(|((heading, begin, _), end)| (*heading, text[*begin..end].trim())).collect()
+}
+
+/// The text of a Markdown heading.
+pub(super) fn heading(line: &str) -> Option<&str> {
+    let text = line.trim_start_matches('#');
+    let level = line.len() - text.len();
+    let text = text.strip_prefix([' ', '\t']).filter(|_| (1..=6).contains(&level))?;
+    let text = text.trim().trim_end_matches('#').trim_end();
+    (!text.is_empty()).then_some(text)
+}
+
+/// A section in parts that are not too long, cut before a paragraph; one paragraph stays whole.
+fn parts(text: &str) -> Vec<&str> {
+    let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
+    for paragraph in text.split_inclusive("\n\n") {
+        if at > begin && at + paragraph.len() - begin > LONGEST {
+            parts.push(text[begin..at].trim());
+            begin = at;
+        }
+        at += paragraph.len();
+    }
+    parts.push(text[begin..].trim());
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// A heading in an id: its words in small letters, joined by `-`.
+fn slug(heading: &str) -> String {
+    let words = heading.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect::<Vec<_>>().join("-")
+}

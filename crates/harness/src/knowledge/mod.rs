@@ -1,0 +1,92 @@
+//! A library of documents, and how passages of it are found.
+//!
+//! `document` reads a folder, `chunk` cuts texts by their headings, `bm25` and `vectors` rank the
+//! chunks, `index` puts rankings together, and `cache` keeps indexes by the hash of what they are
+//! made of.
+//! `settings` is the key `knowledge` of a team or NPC.
+//!
+//! This module must not know who searches, or what models are loaded.
+
+mod bm25;
+mod cache;
+mod chunk;
+mod document;
+mod html;
+mod index;
+mod settings;
+mod vectors;
+
+use std::path::PathBuf;
+
+pub use cache::IndexCache;
+pub use chunk::Chunk;
+pub use document::{Document, Problem, documents};
+pub use index::{Hit, Index, Query};
+pub(crate) use settings::read;
+pub use settings::{EMBEDDER, Knowledge, Retrieval};
+pub use vectors::Vectors;
+
+use crate::model::ModelError;
+
+/// Why nothing can be found.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A folder of documents.
+    #[error("there is no folder {} to search", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why it can't be read.
+        source: std::io::Error,
+    },
+    /// A document that is asked for by its id.
+    #[error("there is no document `{id}`{}", near.as_ref().map(|near| format!(", did you mean `{near}`?")).unwrap_or_default())]
+    NoDocument {
+        /// The id.
+        id: String,
+        /// One that is much like it.
+        near: Option<String>,
+    },
+    /// The model that makes vectors.
+    #[error("no vectors can be made of the documents")]
+    Embedder(#[source] ModelError),
+    /// A model that makes vectors of other lengths, or too few.
+    #[error("the embedding model gave {found} for {wanted}: it can't be used for a search")]
+    Shape {
+        /// What was asked for.
+        wanted: String,
+        /// What came.
+        found: String,
+    },
+    /// A search by vectors without a model that makes them.
+    #[error("retrieval `{retrieval}` needs an embedding model: name one by `model`, or use `bm25`")]
+    NoEmbedder {
+        /// How it was to be searched.
+        retrieval: Retrieval,
+    },
+}
+
+/// The texts of these documents for a prompt: retrieval `golden`.
+///
+/// They stand in the order of their ids, each once, whatever order they are asked for in.
+/// So two prompts that need the same documents are the same up to their end, and hit the prefix
+/// cache; each text is a static segment of its own.
+///
+/// # Errors
+/// There is no such document.
+pub fn golden(documents: &[Document], ids: &[String]) -> Result<Vec<String>, Error> {
+    let mut ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    let text = |id: &str| {
+        let found = documents.iter().find(|document| document.id == id).ok_or_else(|| {
+            let known = documents.iter().map(|document| document.id.as_str());
+            Error::NoDocument { id: id.to_owned(), near: alara_engine::nearest(id, known).map(str::to_owned) }
+        })?;
+        Ok(format!("<document id=\"{id}\">\n{}\n</document>", found.text.trim()))
+    };
+    ids.into_iter().map(text).collect()
+}
+
+#[cfg(test)]
+mod tests;
