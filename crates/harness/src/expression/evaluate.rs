@@ -26,8 +26,8 @@ pub struct Names<'a> {
     ledgers: &'a [&'a Ledger],
 }
 
-/// How many calls of tools that fit a pattern ended so.
-pub type Counts<'a> = dyn Fn(Counter, &str) -> u64 + 'a;
+/// How often that happened which fits a text; `None` = that is not counted here.
+pub type Counts<'a> = dyn Fn(Counter, &str) -> Option<u64> + 'a;
 
 /// A value that may be a part of another one.
 type Part<'a> = Cow<'a, Value>;
@@ -104,7 +104,7 @@ impl<'a> Names<'a> {
         Names { values: Some(values), ..self }
     }
 
-    /// With the calls that were made.
+    /// With what was counted.
     #[must_use]
     pub fn with_counts(self, counts: &'a Counts<'a>) -> Self {
         Names { counts: Some(counts), ..self }
@@ -143,8 +143,11 @@ impl<'a> Names<'a> {
     }
 
     fn count(&self, counter: Counter, pattern: &str) -> Result<u64, String> {
-        let counts = self.counts.ok_or("calls are only counted in conditions of phases")?;
-        Ok(counts(counter, pattern))
+        let counted = self.counts.and_then(|counts| counts(counter, pattern));
+        counted.ok_or_else(|| match counter {
+            Counter::Ok | Counter::Failed => "calls are only counted in conditions of phases".to_owned(),
+            Counter::Said => "what was said is only known to users of dialogues".to_owned(),
+        })
     }
 
     /// Whether a condition holds.

@@ -12,6 +12,7 @@
 //! | filters | `length`, `lower`, `map(attribute='name')` |
 //! | arithmetic | `+`, `-`, `*` |
 //! | calls that were made, in conditions of phases only | `ok('get_*')`, `failed('get_*')` |
+//! | words of the other side, where somebody listens | `said('date of birth')` |
 //!
 //! There are no loops, so that its size bounds its work.
 //! What is not known is neither true nor false, see [`Names::truth`].
@@ -49,28 +50,33 @@ pub enum Expression {
     Filter(Filter, Box<Expression>),
     /// What is computed from two numbers.
     Compute(Sign, Box<Expression>, Box<Expression>),
-    /// How many calls of tools that fit a pattern ended so; as a condition: whether there was one.
+    /// How often that happened which fits a text; as a condition: whether it did.
     Count(Counter, String),
 }
 
-/// How calls ended that are counted.
+/// What is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counter {
-    /// `ok('pattern')`: they succeeded.
+    /// `ok('pattern')`: calls of such tools that succeeded.
     Ok,
-    /// `failed('pattern')`: they did not.
+    /// `failed('pattern')`: those that did not.
     Failed,
+    /// `said('words')`: that the other side has just said these words.
+    Said,
 }
 
 impl Counter {
     /// All of them.
-    pub const ALL: [Counter; 2] = [Counter::Ok, Counter::Failed];
+    pub const ALL: [Counter; 3] = [Counter::Ok, Counter::Failed, Counter::Said];
+    /// Those of calls.
+    pub const CALLS: [Counter; 2] = [Counter::Ok, Counter::Failed];
 
     /// The function's name.
     pub fn name(self) -> &'static str {
         match self {
             Counter::Ok => "ok",
             Counter::Failed => "failed",
+            Counter::Said => "said",
         }
     }
 }
@@ -191,7 +197,7 @@ impl Expression {
         });
     }
 
-    /// What it counts, if it counts calls.
+    /// What it counts, if it counts anything.
     pub fn counts(&self) -> Vec<(Counter, &str)> {
         let mut found = Vec::new();
         self.walk(&mut |expression| {

@@ -388,7 +388,11 @@ impl Parser {
             let counter = counter
                 .ok_or_else(|| format!("there is no function `{root}`, only ok('…') and failed('…')"))?;
             let Some(Token::Text(pattern)) = self.peek().cloned() else {
-                return Err(format!("`{root}` takes the name of a tool in quotes: {root}('get_*')"));
+                let (what, example) = match counter {
+                    Counter::Ok | Counter::Failed => ("the name of a tool", "get_*"),
+                    Counter::Said => ("words", "date of birth"),
+                };
+                return Err(format!("`{root}` takes {what} in quotes: {root}('{example}')"));
             };
             self.next += 1;
             self.expect(")")?;
@@ -430,6 +434,7 @@ mod tests {
         check("(a == 1", "`)` is missing at the end");
         check("a == 'x", "the text 'x has no end: a ' is missing");
         check("now() > 1", "there is no function `now`, only ok('…') and failed('…')");
+        check("said(it)", "`said` takes words in quotes: said('date of birth')");
         check("ok(get) > 1", "`ok` takes the name of a tool in quotes: ok('get_*')");
         check(
             "a is even",

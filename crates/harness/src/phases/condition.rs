@@ -28,6 +28,11 @@ impl Condition {
         Ok(Condition { text: text.to_owned(), expression: Expression::parse(text)? })
     }
 
+    /// What it asks.
+    pub fn expression(&self) -> &Expression {
+        &self.expression
+    }
+
     /// Whether it holds.
     ///
     /// # Errors
@@ -112,6 +117,9 @@ pub fn uses(condition: &Condition, phases: &Phases, facts: &[&str], listed: &Lis
         Expression::Path(keys) => paths.push(keys.as_slice()),
         _ => {}
     });
+    if uses.counted.iter().any(|(counter, _)| *counter == Counter::Said) {
+        return Err("there is no `said` here: phases know calls, and not what was said".to_owned());
+    }
     for path in paths {
         let Some(Key::Name(name)) = path.first() else { continue };
         check_path(name, path, phases, facts, listed)?;
@@ -151,7 +159,7 @@ fn check_path(
         return (listed.lost)(path).map_or(Ok(()), Err);
     }
     let known = facts.iter().copied().chain(NAMES).chain(listed.ledger.iter().map(String::as_str));
-    let functions = Counter::ALL.iter().map(|counter| counter.name());
+    let functions = Counter::CALLS.iter().map(|counter| counter.name());
     let near = nearest(name, known.chain(functions));
     let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_else(|| {
         let facts = if facts.is_empty() { "none yet".to_owned() } else { facts.join(", ") };
@@ -188,6 +196,7 @@ mod tests {
             assert_eq!(found(condition).unwrap_err(), expected, "{condition}");
         };
         check("orders", "nobody has read all orders");
+        check("said('yes')", "there is no `said` here: phases know calls, and not what was said");
         check("ok(verified)", "`ok` takes the name of a tool in quotes: ok('get_*')");
         check("verfied", "`verfied` is not known here, did you mean `verified`?");
         check(

@@ -229,8 +229,14 @@ impl<'p> Machine<'p> {
             }
         } else if !self.state.pending.is_empty() {
             // The condition is over this call alone.
-            let last =
-                |counter, pattern: &str| u64::from(fits(pattern, tool) && ok == (counter == Counter::Ok));
+            let last = |counter, pattern: &str| {
+                let so = match counter {
+                    Counter::Ok => ok,
+                    Counter::Failed => !ok,
+                    Counter::Said => return None,
+                };
+                Some(u64::from(fits(pattern, tool) && so))
+            };
             let values = self.values();
             let names = Names::default().with_values(&values).with_counts(&last).with_ledgers(ledgers);
             if queue.done.is_met(&names) {
@@ -263,7 +269,11 @@ impl<'p> Machine<'p> {
     fn truth(&self, condition: &Condition, values: &Map<String, Value>, ledgers: &[&Ledger]) -> Truth {
         let count = |counter, pattern: &str| {
             let fitting = self.state.counts.iter().filter(|(tool, _)| fits(pattern, tool));
-            fitting.map(|(_, count)| if counter == Counter::Ok { count.ok } else { count.failed }).sum()
+            match counter {
+                Counter::Ok => Some(fitting.map(|(_, count)| count.ok).sum()),
+                Counter::Failed => Some(fitting.map(|(_, count)| count.failed).sum()),
+                Counter::Said => None,
+            }
         };
         let names = Names::default().with_values(values).with_counts(&count).with_ledgers(ledgers);
         condition.truth(&names).unwrap_or(Truth::Unknown)

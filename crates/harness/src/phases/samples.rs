@@ -77,7 +77,7 @@ pub fn met(
         let names: Map<String, Value> =
             named.iter().map(|(name, samples)| (name.clone(), pick(samples))).collect();
         let count = |counter: Counter, pattern: &str| {
-            counts.get(&(counter, pattern.to_owned())).copied().unwrap_or_default()
+            Some(counts.get(&(counter, pattern.to_owned())).copied().unwrap_or_default())
         };
         match condition.truth(&Names::default().with_values(&names).with_counts(&count)) {
             Ok(Truth::True) => return Ok(true),

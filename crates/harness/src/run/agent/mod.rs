@@ -47,6 +47,8 @@ pub struct Agent<'a, 's: 'a> {
     /// The records of this conversation only.
     records: Vec<Arc<Record>>,
     deadline: Option<Instant>,
+    /// Most turns of a run, if they are fewer than the NPC's limit.
+    turns: Option<usize>,
     /// What of the tools' schemas is not guaranteed, as far as that was reported.
     loosened: Vec<String>,
 }
@@ -180,7 +182,7 @@ impl<'a, 's> Agent<'a, 's> {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
         let Given { scope, depth, hook, .. } = given;
-        let (deadline, loosened) = (None, Vec::new());
+        let (deadline, turns, loosened) = (None, None, Vec::new());
         Ok(Agent {
             session,
             team,
@@ -194,6 +196,7 @@ impl<'a, 's> Agent<'a, 's> {
             hook,
             records,
             deadline,
+            turns,
             loosened,
         })
     }
@@ -221,6 +224,12 @@ impl<'a, 's> Agent<'a, 's> {
     pub fn until(mut self, deadline: Instant) -> Self {
         self.deadline = Some(deadline);
         self
+    }
+
+    /// Ends every later run after `turns` of the model at the latest.
+    /// The NPC's own limit holds beside it.
+    pub fn limit_turns(&mut self, turns: usize) {
+        self.turns = Some(turns);
     }
 
     /// Everything that has happened in this conversation so far.
@@ -283,7 +292,8 @@ impl<'a, 's> Agent<'a, 's> {
     fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
         let mut repeated = Repeated::default();
         let limits = self.npc.limits;
-        for turn in 1..=limits.turns {
+        let most = limits.turns.min(self.turns.unwrap_or(usize::MAX));
+        for turn in 1..=most {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
             self.fit(deadline)?;
             let (message, finish) = match self.ask_or_shorten(deadline)? {
@@ -299,7 +309,7 @@ impl<'a, 's> Agent<'a, 's> {
                 return self.leave(&message.tool_calls, outcome);
             }
             if message.tool_calls.is_empty() {
-                if turn < limits.turns && self.hint_at_written(&message)? {
+                if turn < most && self.hint_at_written(&message)? {
                     continue;
                 }
                 return Ok(Outcome::Answer { text: message.content });
@@ -338,7 +348,7 @@ impl<'a, 's> Agent<'a, 's> {
                 return Ok(stopped);
             }
         }
-        Ok(Outcome::TurnLimit { turns: limits.turns })
+        Ok(Outcome::TurnLimit { turns: most })
     }
 
     /// What reads the next turn of the model.

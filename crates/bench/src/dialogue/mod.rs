@@ -1,0 +1,278 @@
+//! Dialogues: what a task of that kind says, and what can be told of one from its trace and gold.
+//!
+//! An agent speaks with a user and works on a database, two files in the work directory.
+//! The user is a list of lines with conditions, or an NPC.
+//! Gold is a list of calls: made in a fresh place they give the database that is wanted.
+//!
+//! This module must not know how a dialogue is run; that is `converse`.
+
+pub mod calls;
+pub mod database;
+pub mod gold;
+pub mod measures;
+pub mod setting;
+pub mod user;
+
+use std::num::NonZeroUsize;
+
+use alara_engine::ToolCall;
+use alara_harness::phases::Condition;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+pub use measures::Measures;
+pub use setting::Setting;
+
+/// What a user says when it is done, where the task does not say otherwise.
+const STOP: &str = "###STOP###";
+/// Most turns of the agent, where the task does not say otherwise.
+const HORIZON: NonZeroUsize = NonZeroUsize::MIN.saturating_add(29);
+
+/// A dialogue of an agent with a user.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Dialogue {
+    /// Who speaks with the agent.
+    pub user: User,
+    /// What `database.json` holds at the beginning; null = there is none.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub database: Value,
+    /// What `user.json` holds: what is the user's own.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub user_database: Value,
+    /// The gold calls, in order.
+    pub actions: Vec<Action>,
+    /// The documents that must be found, by id.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub documents: Vec<String>,
+    /// Most turns of the agent's model.
+    pub horizon: NonZeroUsize,
+    /// The tool whose success makes the customer a verified one; `None` = nobody is verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verification: Option<String>,
+}
+
+/// The keys of a task's file that say what its dialogue is.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Keys {
+    /// What is merged over the suite's database (RFC 7396).
+    pub database: Value,
+    /// The same for what is the user's own.
+    pub user_database: Value,
+    /// The gold calls.
+    pub actions: Vec<Action>,
+    /// The documents that must be found.
+    pub documents: Vec<String>,
+    /// Most turns of the agent.
+    pub horizon: Option<NonZeroUsize>,
+}
+
+impl Dialogue {
+    /// A dialogue with this user, in a suite that shares nothing.
+    pub fn new(user: User, keys: Keys) -> Self {
+        let Keys { database, user_database, actions, documents, horizon } = keys;
+        let horizon = horizon.unwrap_or(HORIZON);
+        Dialogue { user, database, user_database, actions, documents, horizon, verification: None }
+    }
+
+    /// What is wrong with it, as key, value and what is wanted.
+    pub fn problem(&self) -> Option<(&'static str, String, &'static str)> {
+        let call = self.actions.iter().find(|action| action.name.trim().is_empty());
+        if call.is_some() {
+            return Some(("actions", String::new(), "each call has the `name` of a tool"));
+        }
+        let problem = match &self.user {
+            User::Script(lines) => user::problem(lines),
+            User::Npc(persona) => persona.problem(),
+        };
+        problem.map(|(value, wanted)| ("user", value, wanted))
+    }
+}
+
+/// Who speaks with the agent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum User {
+    /// What it says, and when.
+    Script(Vec<Line>),
+    /// A model.
+    Npc(Persona),
+}
+
+impl<'de> Deserialize<'de> for User {
+    /// A list is a script and a mapping a persona, so that errors are those of the one that is
+    /// meant.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = User;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+                f.write_str("a list of lines, each with `say`, or a mapping with `npc` and `goal`")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, lines: A) -> Result<User, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(lines)).map(User::Script)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, persona: A) -> Result<User, A::Error> {
+                Persona::deserialize(MapAccessDeserializer::new(persona)).map(User::Npc)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// Something that a user says.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Line {
+    /// When; `None` = if nothing else fits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when: Option<Condition>,
+    /// What.
+    pub say: String,
+    /// What the user does before it says so, with tools of the team.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<LineCall>,
+    /// Whether it is the last that it says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stop: bool,
+    /// Whether it may be said again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub repeat: bool,
+}
+
+/// A call that a user makes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LineCall {
+    /// The tool.
+    pub name: String,
+    /// With what.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub arguments: Map<String, Value>,
+}
+
+/// A user who is played by a model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Persona {
+    /// The NPC of the team.
+    pub npc: String,
+    /// Who it is: what it knows, how it speaks.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub persona: String,
+    /// What it wants.
+    pub goal: String,
+    /// What it says when it is done.
+    #[serde(default = "stop")]
+    pub stop: String,
+}
+
+fn stop() -> String {
+    STOP.to_owned()
+}
+
+impl Persona {
+    /// What its NPC's directive is followed by.
+    pub fn scenario(&self) -> String {
+        let persona = match self.persona.trim() {
+            "" => String::new(),
+            persona => format!("Who you are: {persona}\n"),
+        };
+        let (goal, stop) = (self.goal.trim(), &self.stop);
+        format!(
+            "<scenario>\n{persona}What you want: {goal}\nWhen that is done, or can't be, say {stop}\n</scenario>"
+        )
+    }
+
+    fn problem(&self) -> Option<(String, &'static str)> {
+        if self.stop.trim().is_empty() {
+            return Some((self.stop.clone(), "its `stop` is a word that it says when it is done"));
+        }
+        let empty = self.npc.trim().is_empty() || self.goal.trim().is_empty();
+        empty.then(|| (self.npc.clone(), "it has an `npc` of the team and a `goal`"))
+    }
+}
+
+/// A gold call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Action {
+    /// The tool.
+    pub name: String,
+    /// With what.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub arguments: Map<String, Value>,
+    /// Whether it must have been made, whatever became of the database.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub required: bool,
+    /// Who makes it.
+    #[serde(default, skip_serializing_if = "Side::is_agent")]
+    pub by: Side,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Action {
+    /// It as a call with this id.
+    pub fn call(&self, id: String) -> ToolCall {
+        ToolCall { id, name: self.name.clone(), arguments: self.arguments.clone() }
+    }
+}
+
+/// Who takes part in a dialogue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    /// The agent, and whom it gives work to.
+    #[default]
+    Agent,
+    /// The user.
+    User,
+}
+
+impl Side {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_agent(&self) -> bool {
+        *self == Side::Agent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<User, String> {
+        let source = alara_harness::source::Source::new("t.yaml".into(), text.to_owned());
+        alara_harness::yaml::read(&source).map_err(|wrong| wrong.plain())
+    }
+
+    #[test]
+    fn a_user_is_a_script_or_a_persona() {
+        let script = read("- say: Hi\n- {when: \"said('birth')\", say: '1980', stop: true}\n").unwrap();
+        let User::Script(lines) = script else { panic!("{script:?}") };
+        assert_eq!((lines.len(), lines[1].stop, lines[1].repeat), (2, true, false));
+        assert_eq!(lines[1].when.as_ref().unwrap().to_string(), "said('birth')");
+        let User::Npc(persona) = read("{npc: customer, goal: A new card}").unwrap() else { panic!() };
+        assert_eq!((persona.npc.as_str(), persona.stop.as_str()), ("customer", "###STOP###"));
+        assert!(persona.scenario().contains("What you want: A new card\n"));
+    }
+
+    #[test]
+    fn mistakes_of_users_have_a_place() {
+        let check = |text: &str, words: &[&str]| {
+            let error = read(text).unwrap_err();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        };
+        check("- say: Hi\n- {say: x, halt: true}\n", &["t.yaml:2", "halt"]);
+        check("- say: Hi\n- {say: x, when: \"said(\"}\n", &["t.yaml:2", "`said` takes words in quotes"]);
+        check("{npc: customer, goals: x}", &["t.yaml:1", "goals"]);
+        check("Hi", &["a list of lines"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! `suite.yaml`: what all dialogues of a suite share.
+
+use std::path::{Component, Path, PathBuf};
+
+use alara_harness::source::Source;
+use alara_harness::yaml;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Dialogue, database};
+use crate::Error;
+
+/// The file's name.
+pub const FILE: &str = "suite.yaml";
+
+/// What all dialogues of a suite share; the paths lie inside of the suite.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Setting {
+    /// The suite's own team.
+    pub team: Option<PathBuf>,
+    /// The folder of documents.
+    pub knowledge: Option<PathBuf>,
+    /// What tasks begin with, a JSON file.
+    pub database: Option<PathBuf>,
+    /// The same of what is the user's own.
+    pub user_database: Option<PathBuf>,
+    /// The tool whose success makes a customer a verified one.
+    pub verification: Option<String>,
+}
+
+impl Setting {
+    /// The setting of the suite in `folder`; all is absent if it has no such file.
+    ///
+    /// # Errors
+    /// The file can't be read, or names what is not there.
+    pub fn load(folder: &Path) -> Result<Self, Error> {
+        let path = folder.join(FILE);
+        if !path.is_file() {
+            return Ok(Setting::default());
+        }
+        let source =
+            Source::from_file(&path).map_err(|error| Error::Yaml(format!("{}: {error}", path.display())))?;
+        let mut setting: Setting = yaml::read(&source).map_err(|wrong| Error::Yaml(wrong.plain()))?;
+        let paths = [
+            ("team", &mut setting.team, true),
+            ("knowledge", &mut setting.knowledge, true),
+            ("database", &mut setting.database, false),
+            ("user_database", &mut setting.user_database, false),
+        ];
+        for (field, named, directory) in paths {
+            let Some(named) = named else { continue };
+            let inside = named.components().all(|part| matches!(part, Component::Normal(_)));
+            let full = folder.join(&*named);
+            if !inside || (if directory { !full.is_dir() } else { !full.is_file() }) {
+                let line = source.text.lines().position(|line| line.starts_with(&format!("{field}:")));
+                let line = line.map_or_else(String::new, |line| format!(":{}", line + 1));
+                return Err(Error::Value {
+                    location: format!("{}{line}", path.display()),
+                    field,
+                    value: named.display().to_string(),
+                    wanted: match directory {
+                        true => "name a folder inside of the suite",
+                        false => "name a JSON file inside of the suite",
+                    },
+                });
+            }
+            *named = full;
+        }
+        Ok(setting)
+    }
+
+    /// Whether a path belongs to what the setting names, and is no task or jinx of the suite.
+    pub fn owns(&self, path: &Path) -> bool {
+        let folders = [&self.team, &self.knowledge].into_iter().flatten();
+        path.ends_with(FILE) || folders.into_iter().any(|folder| path.starts_with(folder))
+    }
+
+    /// The databases that tasks begin with.
+    ///
+    /// # Errors
+    /// A file that is no JSON.
+    pub fn databases(&self) -> Result<database::Databases, Error> {
+        let read = |path: &Option<PathBuf>| {
+            let Some(path) = path else { return Ok(Value::Null) };
+            let read_error = |source| Error::Read { path: path.clone(), source };
+            let text = std::fs::read_to_string(path).map_err(read_error)?;
+            serde_json::from_str(&text).map_err(|error| {
+                let (line, column) = (error.line(), error.column());
+                Error::Yaml(format!("{}:{line}:{column}: no JSON: {error}", path.display()))
+            })
+        };
+        Ok(database::Databases { database: read(&self.database)?, user: read(&self.user_database)? })
+    }
+
+    /// Merges what a dialogue says over what the suite says.
+    pub fn apply(&self, databases: &database::Databases, dialogue: &mut Dialogue) {
+        let pairs = [
+            (&databases.database, &mut dialogue.database),
+            (&databases.user, &mut dialogue.user_database),
+        ];
+        for (base, own) in pairs {
+            *own = match own.is_null() {
+                true => base.clone(),
+                false => database::merged(base.clone(), own),
+            };
+        }
+        dialogue.verification.clone_from(&self.verification);
+    }
+
+    /// The documents, sorted by path below their folder.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn documents(&self) -> Result<Vec<PathBuf>, Error> {
+        fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Error> {
+            let error = |source| Error::Read { path: folder.to_owned(), source };
+            for entry in std::fs::read_dir(folder).map_err(error)? {
+                let entry = entry.map_err(error)?;
+                match entry.file_type().map_err(error)?.is_dir() {
+                    true => below(&entry.path(), found)?,
+                    false => found.push(entry.path()),
+                }
+            }
+            Ok(())
+        }
+        let mut found = Vec::new();
+        if let Some(folder) = &self.knowledge {
+            below(folder, &mut found)?;
+        }
+        found.sort();
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::dialogue::{Keys, User};
+
+    #[test]
+    fn what_a_suite_shares() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        assert_eq!(Setting::load(folder.path()).unwrap(), Setting::default());
+        std::fs::create_dir_all(folder.path().join("team")).unwrap();
+        write("database.json", r#"{"a": {"x": 1, "y": 2}}"#);
+        write(FILE, "team: team\ndatabase: database.json\nverification: log_verification\n");
+        let setting = Setting::load(folder.path()).unwrap();
+        assert!(setting.owns(&folder.path().join("team/jinxes/a.jinx")));
+        assert!(setting.owns(&folder.path().join(FILE)));
+        assert!(!setting.owns(&folder.path().join("order/team.yaml")));
+        let keys = Keys { database: json!({"a": {"x": null, "z": 3}}), ..Keys::default() };
+        let mut dialogue = Dialogue::new(User::Script(Vec::new()), keys);
+        setting.apply(&setting.databases().unwrap(), &mut dialogue);
+        assert_eq!(dialogue.database, json!({"a": {"y": 2, "z": 3}}));
+        assert_eq!(dialogue.verification.as_deref(), Some("log_verification"));
+        let check = |text: &str, words: &[&str]| {
+            write(FILE, text);
+            let error = Setting::load(folder.path()).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        };
+        check("team: team\nknowledge: ../docs\n", &["suite.yaml:2", "`../docs` is no knowledge", "a folder"]);
+        check("database: absent.json\n", &["suite.yaml:1", "a JSON file inside of the suite"]);
+        check("teams: team\n", &["suite.yaml:1", "teams"]);
+        write(FILE, "database: database.json\n");
+        write("database.json", "{\n  x");
+        let error = Setting::load(folder.path()).unwrap().databases().unwrap_err().to_string();
+        assert!(error.contains("database.json:2:"), "{error}");
+    }
+}
