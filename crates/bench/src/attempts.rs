@@ -4,29 +4,47 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::{Format, Request};
 use alara_harness::Outcome;
 use alara_harness::agent::Agent;
-use alara_harness::model::{ChatModel, Events, ModelError, Scripted, Single};
+use alara_harness::model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted};
 use alara_harness::run::refusals;
 use alara_harness::session::Session;
 use alara_harness::team::Npc;
 use alara_harness::trace::{Entry, Record, Trace};
 use sha2::{Digest, Sha256};
 
+use crate::converse::Talk;
+use crate::dialogue::User;
 use crate::options::{Options, Progress, Solver};
 use crate::policy::{FEEDBACK_BYTES, Retry, cut};
 use crate::record::{Attempt, Cost, Finished, Named, TurnRecord, Verdict};
 use crate::scripts::{Infrastructure, ScriptOutcome, prepare, set_up, verify};
-use crate::task::Solution;
 use crate::task_dir::TaskDir;
 use crate::{Error, Task};
 
 /// The deadline of a task whose limit is beyond all clocks.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The model under test, and one that makes vectors.
+struct Models<'a> {
+    model: &'a dyn ChatModel,
+    embedder: Option<&'a dyn ChatModel>,
+}
+
+impl ModelSource for Models<'_> {
+    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        Ok(Arc::new(self.model))
+    }
+
+    fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        let absent = || ModelError::new(format!("the embedding model {name} is not loaded"));
+        Ok(Arc::new(self.embedder.ok_or_else(absent)?))
+    }
+}
 
 /// What an agent did in one attempt.
 #[derive(Default)]
@@ -77,26 +95,37 @@ pub fn run(
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
     let rule = options.policy.of(&task.category);
-    let attempts = rule.attempts.get();
-    let gold = task.gold.as_ref().map(Solution::turns).unwrap_or_default();
-    let gold = Scripted::new((0..attempts).flat_map(|_| gold.clone()));
-    let model = solver.model.unwrap_or(&gold);
+    // What was said to somebody can't be taken back: trials repeat a dialogue.
+    let attempts = if task.dialogue.is_some() { 1 } else { rule.attempts.get() };
+    let script = Scripted::new((0..attempts).flat_map(|_| solver.player.turns(task)));
+    let model = solver.player.model().unwrap_or(&script);
     let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: Mutex::default() };
-    let source = Single(&attempt_model);
+    let source = Models { model: &attempt_model, embedder: solver.embedder };
+    let talk = match task
+        .dialogue
+        .as_deref()
+        .map(|dialogue| Talk::prepare(dialogue, task, solver, &source, &sandbox, &dir))
+    {
+        None => None,
+        Some(Ok(talk)) => Some(talk),
+        Some(Err(Infrastructure(reason))) => return finished(Verdict::Error, reason, 0),
+    };
     let instruction = task.instruction.trim();
     let mut message = instruction.to_owned();
     let mut number = 0;
     // One round, one conversation.
     loop {
         let trace = traces.join(trace_name(&task.id, number + 1));
-        let session = match Trace::create(&trace) {
+        let mut session = match Trace::create(&trace) {
             Ok(trace) => Session::new(&source, &sandbox)
                 .sampled(solver.sampling.clone())
                 .calling(solver.calls)
                 .traced(trace),
             Err(error) => return finished(Verdict::Error, Infrastructure::from(error).0, number),
         };
-        let mut work = match worker(solver, &npc, &session, deadline) {
+        session.knowledge = solver.knowledge.clone();
+        session.documents = talk.as_ref().map(|talk| talk.documents.clone()).unwrap_or_default();
+        let mut work = match worker(solver, &npc, &session, talk.as_ref(), deadline) {
             Ok(work) => work,
             Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, number),
         };
@@ -115,7 +144,16 @@ pub fn run(
                 return Ok(None);
             }
             // Whatever stopped the solver: what counts is what lies there now.
-            let checked = verify(task, &sandbox, &dir).map(|check| match check {
+            let mut measures = None;
+            let checked = match &talk {
+                Some(talk) => {
+                    let (judged, measured) = talk.judge(&session.trace.entries());
+                    measures = Some(Box::new(measured));
+                    Ok(judged)
+                }
+                None => verify(task, &sandbox, &dir),
+            };
+            let checked = checked.map(|check| match check {
                 ScriptOutcome::Passed => {
                     // Where the files are as at the beginning, so is what the team has done.
                     let entries = session.trace.entries();
@@ -159,6 +197,7 @@ pub fn run(
                 tokens_per_second: cost.tokens_per_second(),
                 trace: relative(&trace),
                 refusals: log.refusals,
+                dialogue: measures,
                 messages: log.messages,
             })?;
             let stuck = log.give_up && rule.retry != Retry::Fresh;
@@ -226,6 +265,15 @@ fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
     if let Some(name) = task.delegates.iter().find(|name| team.member(name).is_none()) {
         return Err(Infrastructure(format!("the team {} has no member `{name}`", team.name)));
     }
+    let user = task.dialogue.as_ref().map(|dialogue| &dialogue.user);
+    if let Some(User::Npc(persona)) = user
+        && team.npc(Some(&persona.npc)).is_err()
+    {
+        return Err(Infrastructure(format!(
+            "the team {} has no NPC `{}` to play the user",
+            team.name, persona.npc
+        )));
+    }
     let mut npc = solver.npc.clone();
     let new = task.jinxes.iter().filter(|name| !solver.npc.jinxes.contains(name));
     npc.jinxes.extend(new.cloned());
@@ -261,12 +309,16 @@ fn worker<'a, 's: 'a>(
     solver: &'a Solver,
     npc: &'a Npc,
     session: &'a Session<'s>,
+    talk: Option<&'a Talk<'a>>,
     deadline: Instant,
 ) -> Result<Worker<'a>, Infrastructure> {
     let mut agent = Agent::new(session, solver.team, npc, None)?.until(deadline);
     Ok(Box::new(move |message| {
         let before = session.trace.entries().len();
-        let outcome = agent.run(message);
+        let outcome = match talk {
+            None => agent.run(message),
+            Some(talk) => talk.hold(session, &mut agent),
+        };
         let entries = session.trace.entries();
         let mut log = log(&entries, before, &solver.named);
         log.note = match outcome {

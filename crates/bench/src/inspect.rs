@@ -7,11 +7,17 @@ use std::path::{Path, PathBuf};
 use alara_harness::error::chain;
 use alara_harness::jinx;
 use alara_harness::source::{self, Source};
-use alara_harness::{Diagnostic, Jinx, Location, Severity, Team, yaml};
+use alara_harness::{Diagnostic, Jinx, Location, Severity, Team, knowledge, yaml};
+use serde_json::Value;
 
+use crate::dialogue::gold::{CALL, UNLOCK};
+use crate::dialogue::{Dialogue, Setting, User, setting};
 use crate::suite::{find, is_yaml};
 use crate::sweep::Sweep;
 use crate::{Error, Suite, Task, suite_csv};
+
+/// The tools that no team has a file of.
+const BUILT_IN: [&str; 2] = [CALL, UNLOCK];
 
 /// Whether `path` is one of a suite's files, or a folder of them and no team.
 pub fn is_suite(path: &Path) -> bool {
@@ -36,7 +42,8 @@ pub fn is_suite(path: &Path) -> bool {
 
 /// Whether a YAML file has a task's key: others have files of that ending too.
 fn tells_a_task(file: &Path) -> bool {
-    std::fs::read_to_string(file).is_ok_and(|text| text.contains("instruction"))
+    let tells = |text: String| text.contains("instruction") || text.contains("\nuser:");
+    std::fs::read_to_string(file).is_ok_and(tells)
 }
 
 /// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file.
@@ -52,7 +59,11 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
             Err(error) => Ok(vec![told(path, &error)]),
         };
     }
-    let files = files(path)?;
+    let setting = match Setting::of(path) {
+        Ok(setting) => setting,
+        Err(error) => return Ok(vec![told(&path.join(setting::FILE), &error)]),
+    };
+    let files = files(path, &setting)?;
     if !files.iter().any(|file| is_yaml(file)) {
         return Err(Error::NoTasks { path: path.to_owned() });
     }
@@ -72,21 +83,32 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
             false => jinxes.extend(jinx::read(&source, &mut problems)),
         }
     }
-    each(&tasks, &jinxes, &mut problems);
+    let team = match &setting.team {
+        Some(folder) => Team::load(folder)
+            .map_err(|error| problems.push(at(folder, Location::default(), &chain(&error))))
+            .ok(),
+        None => Team::stock("alara").ok(),
+    };
+    if let Err(error) = setting.databases() {
+        problems.push(told(&path.join(setting::FILE), &error));
+    }
+    each(&tasks, &jinxes, team.as_ref(), &setting, &mut problems);
     Ok(problems)
 }
 
 /// The files of a suite that is no CSV file.
-fn files(path: &Path) -> Result<Vec<PathBuf>, Error> {
+fn files(path: &Path, setting: &Setting) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     match path.is_dir() {
         true => find(path, &mut files)?,
         false => files.push(path.to_owned()),
     }
+    files.retain(|file| !setting.owns(file));
     Ok(files)
 }
 
-/// The tasks of a suite that can be read, each with where its check stands: file and location.
+/// The tasks of a suite that can be read and have a check, each with where that stands: file and
+/// location.
 ///
 /// # Errors
 /// There is nothing at `path`, or a CSV file is wrong.
@@ -102,10 +124,10 @@ pub fn tasks(path: &Path) -> Result<Vec<(Task, PathBuf, Location)>, Error> {
             .collect());
     }
     let mut tasks = Vec::new();
-    for path in files(path)?.into_iter().filter(|file| is_yaml(file)) {
+    for path in files(path, &Setting::of(path)?)?.into_iter().filter(|file| is_yaml(file)) {
         let Ok(source) = Source::from_file(&path) else { continue };
         let Ok(task) = yaml::read::<Task>(&source) else { continue };
-        if task.check(|_| String::new()).is_ok() {
+        if task.dialogue.is_none() && task.check(|_| String::new()).is_ok() {
             tasks.push((task, path, key(&source.text, "verify")));
         }
     }
@@ -113,9 +135,15 @@ pub fn tasks(path: &Path) -> Result<Vec<(Task, PathBuf, Location)>, Error> {
 }
 
 /// What is wrong with tasks that could be read: their fields, ids that occur twice, and names that
-/// the built-in team lacks.
-fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic>) {
-    let team = Team::stock("alara").ok();
+/// their team lacks.
+fn each(
+    tasks: &[(Task, Source)],
+    jinxes: &[Jinx],
+    team: Option<&Team>,
+    setting: &Setting,
+    problems: &mut Vec<Diagnostic>,
+) {
+    let documents = team.map(documents).unwrap_or_default();
     let broken: BTreeSet<PathBuf> = problems.iter().map(|problem| problem.path.clone()).collect();
     let mut ids: BTreeMap<&str, &Source> = BTreeMap::new();
     for (task, source) in tasks {
@@ -135,7 +163,7 @@ fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic
                 format!("the task id `{}` occurs twice, in {first} too: give one of them another", task.id);
             problems.push(at(&source.path, key(&source.text, "id"), &message));
         }
-        let Some(team) = &team else { continue };
+        let Some(team) = team else { continue };
         // A jinx of the suite that can't be used has a problem of its own.
         let wrong = |name: &str| broken.iter().any(|file| file.file_stem().is_some_and(|stem| stem == name));
         let jinx = |name: &&String| {
@@ -143,14 +171,57 @@ fn each(tasks: &[(Task, Source)], jinxes: &[Jinx], problems: &mut Vec<Diagnostic
         };
         let lacking = task.jinxes.iter().filter(jinx).map(|name| ("jinxes", "jinx", name));
         let members = task.delegates.iter().filter(|name| team.member(name).is_none());
-        for (field, what, name) in lacking.chain(members.map(|name| ("delegates", "member", name))) {
+        let members = members.map(|name| ("delegates", "member", name));
+        let dialogue = task.dialogue.as_deref().map(|dialogue| of_dialogue(dialogue, team, &documents));
+        let whose = if setting.team.is_some() { "suite's" } else { "built-in" };
+        for (field, what, name) in lacking.chain(members).chain(dialogue.iter().flatten().copied()) {
             let message = format!(
-                "the built-in team has no {what} `{name}`: the task takes a team that has it (--team), else it ends with an error"
+                "the {whose} team has no {what} `{name}`: the task takes a team that has it (--team), else it ends with an error"
             );
             let problem = at(&source.path, key(&source.text, field), &message);
             problems.push(Diagnostic { severity: Severity::Warning, ..problem });
         }
     }
+}
+
+/// What a dialogue names and its team lacks: field, kind and name.
+fn of_dialogue<'a>(
+    dialogue: &'a Dialogue,
+    team: &Team,
+    documents: &BTreeSet<String>,
+) -> Vec<(&'static str, &'static str, &'a String)> {
+    let mut lacking = Vec::new();
+    let tool = |name: &str| team.jinx(name).is_some() || BUILT_IN.contains(&name);
+    match &dialogue.user {
+        User::Npc(persona) if team.npc(Some(&persona.npc)).is_err() => {
+            lacking.push(("user", "NPC", &persona.npc));
+        }
+        User::Npc(_) => {}
+        User::Script(lines) => {
+            let calls = lines.iter().flat_map(|line| &line.calls).map(|call| &call.name);
+            lacking.extend(calls.filter(|name| !tool(name)).map(|name| ("user", "jinx", name)));
+        }
+    }
+    for action in &dialogue.actions {
+        match action.arguments.get("tool") {
+            Some(Value::String(name)) if action.name == CALL => {
+                lacking.extend((!tool(name)).then_some(("actions", "jinx", name)));
+            }
+            _ => lacking.extend((!tool(&action.name)).then_some(("actions", "jinx", &action.name))),
+        }
+    }
+    let absent = dialogue.documents.iter().filter(|id| !documents.contains(*id));
+    lacking.extend(absent.map(|id| ("documents", "document", id)));
+    lacking
+}
+
+/// The ids of a team's documents.
+fn documents(team: &Team) -> BTreeSet<String> {
+    let knowledge = team.knowledge.iter().chain(team.npcs.iter().filter_map(|npc| npc.knowledge.as_ref()));
+    let folders: BTreeSet<&PathBuf> = knowledge.map(|knowledge| &knowledge.folder).collect();
+    let documents =
+        folders.into_iter().filter_map(|folder| knowledge::documents(folder, &mut Vec::new()).ok());
+    documents.flatten().map(|document| document.id).collect()
 }
 
 /// The problems of a `.bench` file and of its suite, and what it says, if that can be read.
@@ -291,7 +362,9 @@ mod tests {
     #[test]
     fn what_ships_is_in_order() {
         let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
-        assert_eq!(suite(&benches.join("tasks")).unwrap(), []);
+        for name in ["tasks", "bank"] {
+            assert_eq!(suite(&benches.join(name)).unwrap(), []);
+        }
         for name in ["22-models.bench", "retry.bench"] {
             assert_eq!(sweep(&benches.join("sweeps").join(name)).unwrap().1, [], "{name}");
         }

@@ -10,6 +10,8 @@
 #[path = "../../../tests/absent.rs"]
 mod absent;
 mod attempts;
+mod converse;
+pub mod dialogue;
 pub mod drafts;
 mod error;
 pub mod idle;

@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use alara_engine::Sampling;
 use alara_harness::calls::Calls;
-use alara_harness::model::ChatModel;
+use alara_harness::knowledge::IndexCache;
+use alara_harness::model::{ChatModel, Reply};
 use alara_harness::sandbox::Isolation;
 use alara_harness::team::{Npc, Team};
 
 use crate::Task;
+use crate::dialogue::gold;
 use crate::policy::RetryPolicy;
 use crate::record::{Finished, Named};
+use crate::task::Solution;
 
 /// Who works on the tasks: an agent.
 pub struct Solver<'a> {
@@ -21,10 +24,12 @@ pub struct Solver<'a> {
     pub team: &'a Team,
     /// Its role in the team.
     pub npc: &'a Npc,
-    /// The model, shared by all threads.
-    /// `None` = a script that plays the tasks' own gold solutions, which
-    /// [`crate::runner::require_gold`] looks for: a test of the suite.
-    pub model: Option<&'a dyn ChatModel>,
+    /// Who takes the model's turns.
+    pub player: Player<'a>,
+    /// The model that makes vectors of documents, if there is one.
+    pub embedder: Option<&'a dyn ChatModel>,
+    /// The documents that have been searched, shared by all threads.
+    pub knowledge: Arc<IndexCache>,
     /// What the model is called, and its file's hash.
     pub named: Named,
     /// How tokens are sampled; the seed is replaced by each attempt's own.
@@ -33,6 +38,41 @@ pub struct Solver<'a> {
     pub thinking: Option<bool>,
     /// Whether each turn is a call; `None` = what the NPC's file says.
     pub calls: Option<Calls>,
+}
+
+/// Who takes the turns of a model.
+#[derive(Clone, Copy)]
+pub enum Player<'a> {
+    /// A model, shared by all threads.
+    Model(&'a dyn ChatModel),
+    /// A script of the tasks' own gold solutions, which [`crate::runner::require_gold`] looks for:
+    /// a test of the suite.
+    Gold,
+    /// A script that does nothing and says that all is done: no task may take that for a solution.
+    Junk,
+}
+
+impl<'a> Player<'a> {
+    /// The model, if it is one.
+    pub fn model(self) -> Option<&'a dyn ChatModel> {
+        match self {
+            Player::Model(model) => Some(model),
+            Player::Gold | Player::Junk => None,
+        }
+    }
+
+    /// Its turns at a task, if it is a script.
+    pub fn turns(self, task: &Task) -> Vec<Reply> {
+        match (self, &task.dialogue) {
+            (Player::Model(_), _) => Vec::new(),
+            (Player::Gold, Some(dialogue)) => gold::play(dialogue).0,
+            (Player::Gold, None) => task.gold.as_ref().map(Solution::turns).unwrap_or_default(),
+            (Player::Junk, dialogue) => {
+                let turns = dialogue.as_ref().map_or(1, |dialogue| dialogue.horizon.get());
+                vec![Reply::text("All is done."); turns]
+            }
+        }
+    }
 }
 
 /// What happens during a run, for display.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::dialogue::Measures;
 use crate::policy::RetryPolicy;
 use crate::task::{Difficulty, Task};
 
@@ -272,6 +273,9 @@ pub struct Attempt {
     /// How often each rule of a gate and each phase refused a call: `rule NAME`, `phase NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refusals: BTreeMap<String, u64>,
+    /// How a dialogue went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dialogue: Option<Box<Measures>>,
     /// The turns of models, in order: the agent's, and those of whom it gave work to.
     #[serde(default)]
     pub messages: Vec<TurnRecord>,

@@ -279,6 +279,7 @@ pub(crate) mod tests {
             tokens_per_second: 60.0,
             trace: String::new(),
             refusals: Default::default(),
+            dialogue: None,
             messages: Vec::new(),
         }
     }

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::*;
 use crate::Suite;
+use crate::options::Player;
 use crate::policy::{Retry, RetryPolicy};
 use crate::record::Named;
 use crate::run_file::{self, RunRecords, tests::header};
@@ -30,6 +31,7 @@ fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
         gold: Some(Solution::Bash(gold.into())),
         wrong: Vec::new(),
         timeout: None,
+        dialogue: None,
     }
 }
 
@@ -53,7 +55,7 @@ fn options(dirs: &TaskDirs) -> Options<'static> {
 }
 
 /// Runs the tasks; the rules are changed by `change`.
-fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> RunRecords {
+pub(crate) fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> RunRecords {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let dirs = TaskDirs::claim(&folder.path().join("dirs")).unwrap();
@@ -65,10 +67,12 @@ fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> R
 }
 
 /// The stock team's worker with this model, or with the tasks' own gold solutions.
-fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> Solver<'a> {
+pub(crate) fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> Solver<'a> {
     let (npc, sampling) = (team.npc(None).unwrap(), Sampling::default());
     let named = Named { name: "script".into(), hash: "5c".into() };
-    Solver { team, npc, model, named, sampling, thinking: None, calls: None }
+    let player = model.map_or(Player::Gold, Player::Model);
+    let (embedder, knowledge) = (None, Arc::default());
+    Solver { team, npc, player, embedder, knowledge, named, sampling, thinking: None, calls: None }
 }
 
 /// Plays the gold solutions.

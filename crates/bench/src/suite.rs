@@ -10,6 +10,7 @@ use alara_harness::{Diagnostic, Jinx, Team, yaml};
 use include_dir::{Dir, include_dir};
 use sha2::{Digest, Sha256};
 
+use crate::dialogue::Setting;
 use crate::{Error, Task, suite_csv};
 
 static STOCK: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../benches/tasks");
@@ -26,6 +27,8 @@ pub struct Suite {
     pub tasks: Vec<Task>,
     /// Jinxes that it brings along: they replace those of the team.
     pub jinxes: Vec<Jinx>,
+    /// What its dialogues share.
+    pub setting: Setting,
     /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON, and
     /// over the files of the jinxes.
     pub hash: String,
@@ -42,11 +45,12 @@ impl Suite {
             path: file.path().to_owned(),
             text: file.contents_utf8().unwrap_or_default().to_owned(),
         });
-        Suite::of("alara".into(), Path::new("alara"), sources)
+        Suite::of("alara".into(), Path::new("alara"), Setting::default(), sources)
     }
 
     /// The suite at `path`: a folder of `.yaml` and `.jinx` files, at any depth, one `.yaml` file,
     /// or a `.csv` file.
+    /// What its `suite.yaml` names is read as that.
     ///
     /// # Errors
     /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and
@@ -64,24 +68,36 @@ impl Suite {
         } else if is_yaml(path) {
             files.push(path.to_owned());
         } else if extension == "csv" {
-            return Suite::new(name, path, suite_csv::read(path)?, Vec::new());
+            return Suite::new(name, path, Setting::default(), suite_csv::read(path)?, Vec::new());
         } else {
             return Err(Error::NotASuite { path: path.to_owned() });
         }
+        let setting = Setting::of(path)?;
+        files.retain(|file| !setting.owns(file));
         let sources = files.into_iter().map(|path| match source::read(&path) {
             Ok(text) => Ok(Source { path, text }),
             Err(source) => Err(Error::Read { path, source }),
         });
-        Suite::of(name, path, sources.collect::<Result<Vec<_>, _>>()?)
+        Suite::of(name, path, setting, sources.collect::<Result<Vec<_>, _>>()?)
     }
 
     /// The suite that these files make.
-    fn of(name: String, path: &Path, files: impl IntoIterator<Item = Source>) -> Result<Self, Error> {
+    fn of(
+        name: String,
+        path: &Path,
+        setting: Setting,
+        files: impl IntoIterator<Item = Source>,
+    ) -> Result<Self, Error> {
         let (mut tasks, mut jinxes) = (Vec::new(), Vec::new());
+        let databases = setting.databases()?;
         for file in files {
             let location = file.path.display().to_string();
             if is_yaml(&file.path) {
-                tasks.push((parse(&file)?, location));
+                let mut task = parse(&file)?;
+                if let Some(dialogue) = &mut task.dialogue {
+                    setting.apply(&databases, dialogue);
+                }
+                tasks.push((task, location));
             } else if is_jinx(&file.path) {
                 let mut problems = Vec::new();
                 let jinx = jinx::read(&file, &mut problems).ok_or_else(|| {
@@ -91,12 +107,13 @@ impl Suite {
                 jinxes.push((jinx, file.text));
             }
         }
-        Suite::new(name, path, tasks, jinxes)
+        Suite::new(name, path, setting, tasks, jinxes)
     }
 
     fn new(
         name: String,
         path: &Path,
+        setting: Setting,
         tasks: Vec<(Task, String)>,
         mut jinxes: Vec<(Jinx, String)>,
     ) -> Result<Self, Error> {
@@ -123,7 +140,7 @@ impl Suite {
             jinx
         });
         let jinxes = jinxes.collect();
-        Ok(Suite { name, tasks, jinxes, hash: format!("{:x}", hash.finalize()) })
+        Ok(Suite { name, tasks, jinxes, setting, hash: format!("{:x}", hash.finalize()) })
     }
 
     /// Gives its jinxes to a team and its sub-teams.

@@ -49,6 +49,7 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
             gold: None,
             wrong: Vec::new(),
             timeout: None,
+            dialogue: None,
         };
         task.check(|_| location.clone())?;
         tasks.push((task, location));

@@ -2,19 +2,20 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 
 use alara_harness::model::Reply;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::Error;
+use crate::dialogue::{Action, Dialogue, Keys, User};
 
 /// A task of a suite.
 ///
 /// The order of the fields, and that absent ones are left out, is part of the suite's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "File")]
 pub struct Task {
     /// Unique in its suite; `[A-Za-z0-9._-]+`, since files are named after it.
     pub id: String,
@@ -22,29 +23,133 @@ pub struct Task {
     pub category: String,
     /// How hard it is.
     pub difficulty: Difficulty,
-    /// What the agent is told.
+    /// What the agent is told; empty if it is a dialogue.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub instruction: String,
     /// Bash that runs in the work directory before the agent; may be empty.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub setup: String,
     /// Bash that runs in the work directory after each attempt.
     /// Exit code 0 means solved; what it prints otherwise is the feedback for the next attempt.
+    /// Empty if it is a dialogue.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub verify: String,
     /// Jinxes that the agent gets beside its own, by name.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jinxes: Vec<String>,
     /// Members of the team, each of which must have done a part of the work: the trace tells.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
     /// What solves the task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gold: Option<Solution>,
     /// What looks like a solution and must not pass.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<Solution>,
     /// Seconds that all attempts together may take; `None` = the run's limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<NonZeroU64>,
+    /// With whom the agent speaks, if that is the task.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub dialogue: Option<Box<Dialogue>>,
+}
+
+/// The keys of a task's file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    id: String,
+    category: String,
+    difficulty: Difficulty,
+    instruction: Option<String>,
+    #[serde(default)]
+    setup: String,
+    verify: Option<String>,
+    #[serde(default)]
+    jinxes: Vec<String>,
+    #[serde(default)]
+    delegates: Vec<String>,
+    gold: Option<Solution>,
+    #[serde(default)]
+    wrong: Vec<Solution>,
+    timeout: Option<NonZeroU64>,
+    user: Option<User>,
+    #[serde(default)]
+    database: Value,
+    #[serde(default)]
+    user_database: Value,
+    #[serde(default)]
+    actions: Vec<Action>,
+    #[serde(default)]
+    documents: Vec<String>,
+    horizon: Option<NonZeroUsize>,
+}
+
+impl File {
+    /// The keys of the other kind of task that it has.
+    fn foreign(&self) -> Option<&'static str> {
+        let dialogue = [
+            ("database", !self.database.is_null()),
+            ("user_database", !self.user_database.is_null()),
+            ("actions", !self.actions.is_empty()),
+            ("documents", !self.documents.is_empty()),
+            ("horizon", self.horizon.is_some()),
+        ];
+        let plain = [
+            ("instruction", self.instruction.is_some()),
+            ("setup", !self.setup.is_empty()),
+            ("verify", self.verify.is_some()),
+            ("delegates", !self.delegates.is_empty()),
+            ("gold", self.gold.is_some()),
+            ("wrong", !self.wrong.is_empty()),
+        ];
+        let keys = if self.user.is_some() { plain.as_slice() } else { &dialogue };
+        keys.iter().find(|(_, there)| *there).map(|(key, _)| *key)
+    }
+}
+
+impl TryFrom<File> for Task {
+    type Error = String;
+
+    fn try_from(file: File) -> Result<Self, String> {
+        let foreign = file.foreign();
+        let File { id, category, difficulty, setup, jinxes, delegates, gold, wrong, timeout, .. } = file;
+        let File { database, user_database, actions, documents, horizon, .. } = file;
+        let (instruction, verify, dialogue) = match file.user {
+            Some(user) => {
+                if let Some(key) = foreign {
+                    return Err(format!(
+                        "a task with `user` is a dialogue and has no `{key}`: what is wanted of it is told by `actions`"
+                    ));
+                }
+                let keys = Keys { database, user_database, actions, documents, horizon };
+                (String::new(), String::new(), Some(Box::new(Dialogue::new(user, keys))))
+            }
+            None => {
+                if let Some(key) = foreign {
+                    return Err(format!("`{key}` belongs to a dialogue, and there is no `user`"));
+                }
+                let missing = "a task has `instruction` and `verify`, or it is a dialogue and has `user`";
+                let instruction = file.instruction.ok_or(format!("missing key `instruction`: {missing}"))?;
+                let verify = file.verify.ok_or(format!("missing key `verify`: {missing}"))?;
+                (instruction, verify, None)
+            }
+        };
+        Ok(Task {
+            id,
+            category,
+            difficulty,
+            instruction,
+            setup,
+            verify,
+            jinxes,
+            delegates,
+            gold,
+            wrong,
+            timeout,
+            dialogue,
+        })
+    }
 }
 
 /// What a model does about a task.
@@ -109,6 +214,12 @@ impl fmt::Display for Difficulty {
 }
 
 impl Task {
+    /// What it is about, in a line: its instruction, or how its dialogue begins.
+    pub fn summary(&self) -> &str {
+        let text = self.dialogue.as_ref().map_or(&*self.instruction, |dialogue| dialogue.user.summary());
+        text.trim().lines().next().unwrap_or_default()
+    }
+
     /// Whether a text of the task names an absolute path below `/tmp`, so that it can run only with
     /// a private one.
     pub fn uses_tmp(&self) -> bool {
@@ -123,7 +234,10 @@ impl Task {
         };
         let gold = self.gold.as_ref().map(Solution::text).unwrap_or_default();
         let scripts = [&self.setup, &self.verify, &*gold];
-        ["python3", "git"].into_iter().filter(|name| scripts.iter().any(|text| names(text, name))).collect()
+        // Tools of a dialogue are programs of its team: most are written in Python.
+        let tools = self.dialogue.as_ref().map(|_| "python3");
+        let needs = |name: &&str| tools == Some(*name) || scripts.iter().any(|text| names(text, name));
+        ["python3", "git"].into_iter().filter(needs).collect()
     }
 
     /// Checks what the types don't say.
@@ -135,6 +249,7 @@ impl Task {
             ("instruction", &self.instruction),
             ("verify", &self.verify),
         ];
+        let texts = if self.dialogue.is_some() { &texts[..2] } else { &texts };
         let mut empty: Vec<_> = texts.iter().map(|(field, text)| (*field, text.trim().is_empty())).collect();
         empty.extend(self.gold.iter().map(|gold| ("gold", gold.is_empty())));
         empty.extend(self.wrong.iter().map(|wrong| ("wrong", wrong.is_empty())));
@@ -152,7 +267,12 @@ impl Task {
                 });
             }
         }
-        Ok(())
+        match self.dialogue.as_ref().and_then(|dialogue| dialogue.problem()) {
+            Some((field, value, wanted)) => {
+                Err(Error::Value { location: location(field), field, value, wanted })
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -173,6 +293,7 @@ mod tests {
             gold: None,
             wrong: Vec::new(),
             timeout: None,
+            dialogue: None,
         }
     }
 

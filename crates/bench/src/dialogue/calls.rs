@@ -46,7 +46,9 @@ impl Target {
         if let Some(tool) = arguments.get(tool).and_then(Value::as_str).filter(|_| name == wrapper) {
             let arguments = match arguments.get(inner) {
                 None => Value::Object(Map::new()),
-                Some(Value::String(text)) => serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into()),
+                Some(Value::String(text)) => {
+                    serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into())
+                }
                 Some(value) => value.clone(),
             };
             return Target { name: tool.to_owned(), arguments: normal(&arguments) };
@@ -126,7 +128,7 @@ pub fn missing<'a, T>(
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use std::sync::Arc;
 
     use alara_engine::ToolCall;
@@ -135,17 +137,17 @@ pub mod tests {
 
     use super::*;
 
-    pub fn entry(scope: &str, record: Record) -> Entry {
+    pub(crate) fn entry(scope: &str, record: Record) -> Entry {
         Entry { scope: scope.to_owned(), record: Arc::new(record) }
     }
 
-    pub fn map(value: Value) -> Map<String, Value> {
+    pub(crate) fn map(value: Value) -> Map<String, Value> {
         let Value::Object(map) = value else { panic!("{value} is no mapping") };
         map
     }
 
     /// The records of a call with this result; `by` refused it.
-    pub fn call(scope: &str, name: &str, arguments: Value, result: ToolResult, by: &str) -> Vec<Entry> {
+    pub(crate) fn call(scope: &str, name: &str, arguments: Value, result: ToolResult, by: &str) -> Vec<Entry> {
         let call = ToolCall { id: "1".into(), name: name.into(), arguments: map(arguments) };
         let mut entries = vec![entry(scope, Record::ToolCall { call: call.clone() })];
         if !by.is_empty() {
@@ -156,7 +158,7 @@ pub mod tests {
         entries
     }
 
-    pub fn blocked() -> ToolResult {
+    pub(crate) fn blocked() -> ToolResult {
         ToolResult::blocked(Blocked { rule: "r".into(), ..Blocked::default() })
     }
 

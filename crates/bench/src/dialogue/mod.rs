@@ -53,9 +53,8 @@ pub struct Dialogue {
     pub verification: Option<String>,
 }
 
-/// The keys of a task's file that say what its dialogue is.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+/// The keys of a task's file that say what its dialogue is, beside `user`.
+#[derive(Clone, Debug, Default)]
 pub struct Keys {
     /// What is merged over the suite's database (RFC 7396).
     pub database: Value,
@@ -99,6 +98,16 @@ pub enum User {
     Script(Vec<Line>),
     /// A model.
     Npc(Persona),
+}
+
+impl User {
+    /// What it says first, or what it wants.
+    pub fn summary(&self) -> &str {
+        match self {
+            User::Script(lines) => lines.first().map_or("", |line| &line.say),
+            User::Npc(persona) => &persona.goal,
+        }
+    }
 }
 
 impl<'de> Deserialize<'de> for User {

@@ -7,7 +7,8 @@ use alara_harness::yaml;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Dialogue, database};
+use super::Dialogue;
+use super::database::{Databases, merged};
 use crate::Error;
 
 /// The file's name.
@@ -17,10 +18,8 @@ pub const FILE: &str = "suite.yaml";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setting {
-    /// The suite's own team.
+    /// The suite's own team, whose documents are those of the tasks.
     pub team: Option<PathBuf>,
-    /// The folder of documents.
-    pub knowledge: Option<PathBuf>,
     /// What tasks begin with, a JSON file.
     pub database: Option<PathBuf>,
     /// The same of what is the user's own.
@@ -30,6 +29,18 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// The setting of the suite to which `path` belongs: a folder, or a file in one of its folders.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn of(path: &Path) -> Result<Self, Error> {
+        let around = path.ancestors().skip(1).take(2).find(|folder| folder.join(FILE).is_file());
+        match around.filter(|_| path.is_file()) {
+            Some(folder) => Setting::load(folder),
+            None => Setting::load(path),
+        }
+    }
+
     /// The setting of the suite in `folder`; all is absent if it has no such file.
     ///
     /// # Errors
@@ -44,7 +55,6 @@ impl Setting {
         let mut setting: Setting = yaml::read(&source).map_err(|wrong| Error::Yaml(wrong.plain()))?;
         let paths = [
             ("team", &mut setting.team, true),
-            ("knowledge", &mut setting.knowledge, true),
             ("database", &mut setting.database, false),
             ("user_database", &mut setting.user_database, false),
         ];
@@ -72,15 +82,14 @@ impl Setting {
 
     /// Whether a path belongs to what the setting names, and is no task or jinx of the suite.
     pub fn owns(&self, path: &Path) -> bool {
-        let folders = [&self.team, &self.knowledge].into_iter().flatten();
-        path.ends_with(FILE) || folders.into_iter().any(|folder| path.starts_with(folder))
+        path.ends_with(FILE) || self.team.as_ref().is_some_and(|team| path.starts_with(team))
     }
 
     /// The databases that tasks begin with.
     ///
     /// # Errors
     /// A file that is no JSON.
-    pub fn databases(&self) -> Result<database::Databases, Error> {
+    pub fn databases(&self) -> Result<Databases, Error> {
         let read = |path: &Option<PathBuf>| {
             let Some(path) = path else { return Ok(Value::Null) };
             let read_error = |source| Error::Read { path: path.clone(), source };
@@ -90,46 +99,20 @@ impl Setting {
                 Error::Yaml(format!("{}:{line}:{column}: no JSON: {error}", path.display()))
             })
         };
-        Ok(database::Databases { database: read(&self.database)?, user: read(&self.user_database)? })
+        Ok(Databases { database: read(&self.database)?, user: read(&self.user_database)? })
     }
 
     /// Merges what a dialogue says over what the suite says.
-    pub fn apply(&self, databases: &database::Databases, dialogue: &mut Dialogue) {
-        let pairs = [
-            (&databases.database, &mut dialogue.database),
-            (&databases.user, &mut dialogue.user_database),
-        ];
+    pub fn apply(&self, databases: &Databases, dialogue: &mut Dialogue) {
+        let pairs =
+            [(&databases.database, &mut dialogue.database), (&databases.user, &mut dialogue.user_database)];
         for (base, own) in pairs {
             *own = match own.is_null() {
                 true => base.clone(),
-                false => database::merged(base.clone(), own),
+                false => merged(base.clone(), own),
             };
         }
         dialogue.verification.clone_from(&self.verification);
-    }
-
-    /// The documents, sorted by path below their folder.
-    ///
-    /// # Errors
-    /// What can't be read.
-    pub fn documents(&self) -> Result<Vec<PathBuf>, Error> {
-        fn below(folder: &Path, found: &mut Vec<PathBuf>) -> Result<(), Error> {
-            let error = |source| Error::Read { path: folder.to_owned(), source };
-            for entry in std::fs::read_dir(folder).map_err(error)? {
-                let entry = entry.map_err(error)?;
-                match entry.file_type().map_err(error)?.is_dir() {
-                    true => below(&entry.path(), found)?,
-                    false => found.push(entry.path()),
-                }
-            }
-            Ok(())
-        }
-        let mut found = Vec::new();
-        if let Some(folder) = &self.knowledge {
-            below(folder, &mut found)?;
-        }
-        found.sort();
-        Ok(found)
     }
 }
 
@@ -162,7 +145,10 @@ mod tests {
             let error = Setting::load(folder.path()).unwrap_err().to_string();
             assert!(words.iter().all(|word| error.contains(word)), "{error}");
         };
-        check("team: team\nknowledge: ../docs\n", &["suite.yaml:2", "`../docs` is no knowledge", "a folder"]);
+        check(
+            "database: database.json\nteam: ../team\n",
+            &["suite.yaml:2", "`../team` is no team", "a folder"],
+        );
         check("database: absent.json\n", &["suite.yaml:1", "a JSON file inside of the suite"]);
         check("teams: team\n", &["suite.yaml:1", "teams"]);
         write(FILE, "database: database.json\n");

@@ -151,10 +151,8 @@ mod tests {
         ];
         let mut script = Script::new(&lines);
         let mut check = |text: &str, turns: usize, status: &str, expected: &str| {
-            let databases = Map::from_iter([(
-                "database".to_owned(),
-                json!({"cards": {"c1": {"status": status}}}),
-            )]);
+            let databases =
+                Map::from_iter([("database".to_owned(), json!({"cards": {"c1": {"status": status}}}))]);
             let next = script.next(&Heard { text, turns, databases });
             assert_eq!(next.map_or("", |line| &line.say), expected, "{text}");
         };

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, SamplingOverrides, ToolCall};
+use alara_engine::{Event, SamplingOverrides, Segment, ToolCall};
 
 use crate::calls::Calls;
 use crate::context_files::ContextFiles;
@@ -126,6 +126,8 @@ pub struct Session<'a> {
     pub gates: Observers,
     /// The documents that have been searched, which other sessions may share.
     pub knowledge: Arc<IndexCache>,
+    /// The documents that all agents have in their prompts: retrieval `golden`.
+    pub documents: Vec<Segment>,
     /// What runs in the background.
     pub jobs: Jobs,
     /// What has happened.
@@ -155,6 +157,7 @@ impl<'a> Session<'a> {
             mcp: Servers::default(),
             gates: Observers::default(),
             knowledge: Arc::default(),
+            documents: Vec::new(),
             jobs: Jobs::default(),
             trace: Trace::in_memory(),
             mocks: Mocks::default(),

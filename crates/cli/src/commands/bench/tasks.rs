@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use alara_bench::options::{Options, Progress, Solver};
+use alara_bench::options::{Options, Player, Progress, Solver};
 use alara_bench::policy::{Retry, RuleOverride};
 use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named};
 use alara_bench::run_file::{self, RunFile};
@@ -29,7 +29,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::agent::{self, INTERRUPTED};
-use crate::{model, ui};
+use crate::{cache, model, ui};
 use display::Display;
 use plan::Job;
 
@@ -117,11 +117,20 @@ pub struct Args {
     #[arg(long)]
     list: bool,
     /// Play the tasks' own gold solutions instead of asking a model: a test of the suite
-    #[arg(long, conflicts_with_all = ["model", "team", "npc", "list"])]
+    #[arg(long, conflicts_with_all = ["model", "list"])]
     gold: bool,
+    /// Do nothing and say that all is done instead of asking a model: a test that no task takes
+    /// that for a solution
+    #[arg(long, conflicts_with_all = ["gold", "model", "list"])]
+    junk: bool,
 }
 
 impl Args {
+    /// Whether no model is asked.
+    fn scripted(&self) -> bool {
+        self.gold || self.junk
+    }
+
     /// The sweep that was asked for; what the command line names goes before what its file says.
     fn sweep(&self) -> anyhow::Result<Sweep> {
         let mut sweep = match &self.suite {
@@ -131,7 +140,7 @@ impl Args {
         if let Some(model) = self.model.model.clone() {
             sweep.models = vec![model];
         }
-        if self.gold {
+        if self.scripted() {
             sweep.models.clear();
         }
         for (own, files) in [(&self.category, &mut sweep.categories), (&self.task, &mut sweep.tasks)] {
@@ -214,7 +223,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.plan {
         return Ok(ExitCode::SUCCESS);
     }
-    if !args.gold
+    if !args.scripted()
         && sweep.trials.is_some_and(|trials| trials.get() > 1)
         && jobs.iter().any(|job| job.run.condition.temperature == Some(0.0))
     {
@@ -259,6 +268,7 @@ fn work(
     let dirs = TaskDirs::claim(&std::env::temp_dir())?;
     let programs = runner::programs(&dirs, Isolation::Auto)?;
     let display = Display::new(jobs.iter().map(|job| job.tasks.len()).sum());
+    let knowledge = Arc::new(cache::knowledge());
     let mut cancel = None;
     let mut files = Vec::new();
     let mut loaded: Option<Loaded> = None;
@@ -284,6 +294,10 @@ fn work(
             continue;
         }
         let model = current.model(args, job)?;
+        let embedder = match job.embedder() {
+            Some(name) => Some(args.model.named(Some(name)).load(None, 1)?),
+            None => None,
+        };
         // Only from here on is there something that an interrupt could break.
         let cancel = match &cancel {
             Some(cancel) => cancel,
@@ -297,7 +311,13 @@ fn work(
         let solver = Solver {
             team: &job.team,
             npc: &job.npc,
-            model: model.as_deref(),
+            player: match &model {
+                Some(model) => Player::Model(&**model),
+                None if args.junk => Player::Junk,
+                None => Player::Gold,
+            },
+            embedder: embedder.as_deref(),
+            knowledge: knowledge.clone(),
             named: current.named.clone(),
             sampling: Sampling { temperature: condition.temperature.unwrap_or(0.0), ..Sampling::default() },
             thinking: condition.thinking,
@@ -361,17 +381,18 @@ struct Loaded {
 impl Loaded {
     fn find(args: &Args, job: &Job) -> anyhow::Result<Self> {
         let wanted = job.model.clone();
-        let named = match (args.gold, wanted.as_deref()) {
-            (true, _) => Named { name: "gold".into(), hash: String::new() },
+        let script = |name: &str| Named { name: name.into(), hash: String::new() };
+        let named = match (args.scripted(), wanted.as_deref()) {
+            (true, _) => script(if args.gold { "gold" } else { "junk" }),
             (false, None) => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
             (false, Some(name)) => args.model.named(Some(name)).identity(name)?,
         };
         Ok(Loaded { wanted, named, model: None })
     }
 
-    /// The model, loaded when it is first asked for; `None` = the gold solutions.
+    /// The model, loaded when it is first asked for; `None` = a script.
     fn model(&mut self, args: &Args, job: &Job) -> anyhow::Result<Option<Arc<dyn ChatModel>>> {
-        if self.model.is_none() && !args.gold {
+        if self.model.is_none() && !args.scripted() {
             let mut model = args.model.named(job.model.as_deref());
             model.steady = false;
             self.model = Some(model.load(None, args.parallel.get())?);
@@ -389,8 +410,7 @@ fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
     let width = tasks.iter().map(|task| task.id.len()).max().unwrap_or(0);
     for task in tasks {
         let (id, difficulty) = (&task.id, task.difficulty.to_string());
-        let line = task.instruction.trim().lines().next().unwrap_or_default();
-        ui::line(&format!("{id:width$}  {difficulty:6}  {line}"));
+        ui::line(&format!("{id:width$}  {difficulty:6}  {}", task.summary()));
     }
 }
 

@@ -503,12 +503,13 @@ fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
     })
 }
 
-/// The static system prompt of an NPC at work in a session: with what the work directory says,
-/// behind what all of the team share.
+/// The static system prompt of an NPC at work in a session: with what the work directory says and
+/// the documents that it needs, behind what all of the team share.
 fn prompt(session: &Session, team: &Team, npc: &Npc) -> Vec<Segment> {
     let mut segments = system(team, npc);
     let shared = segments.iter().take_while(|segment| segment.name == CONTEXT).count();
-    segments.splice(shared..shared, session.context_files.segment());
+    let given = session.context_files.segment().into_iter().chain(session.documents.iter().cloned());
+    segments.splice(shared..shared, given);
     segments
 }
 

@@ -1,6 +1,6 @@
 //! What a sweep will do: its runs, and beforehand what each model takes of memory and time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use alara_bench::record::{Header, Machine, Named, now};
 use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::{Sampling, limits};
-use alara_harness::{Npc, Team};
+use alara_harness::{Npc, Team, knowledge};
 use anyhow::bail;
 use serde_json::json;
 
@@ -51,13 +51,14 @@ pub fn jobs<'a>(
         if tasks.is_empty() {
             continue;
         }
-        let mut team = match &run.condition.team {
-            Some(name) => crate::agent::find(Some(name), Path::new(""), false)?,
-            None => crate::agent::built_in()?,
+        let mut team = match (&run.condition.team, &suite.setting.team) {
+            (Some(name), _) => crate::agent::find(Some(name), Path::new(""), false)?,
+            (None, Some(folder)) => crate::agent::team_in(folder)?,
+            (None, None) => crate::agent::built_in()?,
         };
         suite.furnish(&mut team);
         let npc = team.npc(run.condition.npc.as_deref())?.clone();
-        let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.gold);
+        let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.scripted());
         let path = folder.map(|folder| folder.join(run.file(shard)));
         jobs.push(Job { run, team, npc, model, tasks: tasks.to_vec(), path });
     }
@@ -78,10 +79,10 @@ impl Job<'_> {
         Ok(Header {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
             model: named.clone(),
-            engine: if args.gold { json!({}) } else { args.model.record()? },
+            engine: if args.scripted() { json!({}) } else { args.model.record()? },
             // With all its jinxes: those that tasks bring along, and those of whom work is given
             // to.
-            team: Named::of(&self.team.name, &serde_json::to_vec(&self.team)?),
+            team: Named::of(&self.team.name, &self.said()?),
             npc: self.npc.name.clone(),
             sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
@@ -98,6 +99,25 @@ impl Job<'_> {
             tasks: self.tasks.iter().map(|task| task.id.clone()).collect(),
             started: now(),
         })
+    }
+
+    /// All that the team says, also by its documents.
+    fn said(&self) -> anyhow::Result<Vec<u8>> {
+        let mut said = serde_json::to_vec(&self.team)?;
+        let npcs = self.team.npcs.iter().chain([&self.npc]);
+        let all = npcs.map(|npc| npc.knowledge.as_ref()).chain([self.team.knowledge.as_ref()]).flatten();
+        for folder in all.map(|knowledge| &knowledge.folder).collect::<BTreeSet<_>>() {
+            for document in knowledge::documents(folder, &mut Vec::new())? {
+                said.extend(document.text.into_bytes());
+            }
+        }
+        Ok(said)
+    }
+
+    /// The model that makes vectors of the team's documents, if one is needed.
+    pub fn embedder(&self) -> Option<&str> {
+        let knowledge = self.npc.knowledge.as_ref().or(self.team.knowledge.as_ref());
+        knowledge.filter(|knowledge| knowledge.retrieval.embeds()).map(|knowledge| knowledge.model.as_str())
     }
 
     /// The limit of tasks that have none of their own.
@@ -152,7 +172,7 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
             continue;
         }
         let (mut memory, mut about, mut missing) = (Ok(0), None, None);
-        if !args.gold {
+        if !args.scripted() {
             match args.model.named(job.model.as_deref()).candidate(args.parallel.get()) {
                 Ok(candidate) => memory = Ok(candidate.bytes),
                 Err(error) => match model::out_of_memory(&error) {
