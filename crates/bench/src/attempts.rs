@@ -19,6 +19,7 @@ use sha2::{Digest, Sha256};
 
 use crate::converse::Talk;
 use crate::dialogue::User;
+use crate::dialogue::calls::USER;
 use crate::options::{Options, Progress, Solver};
 use crate::policy::{FEEDBACK_BYTES, Retry, cut};
 use crate::record::{Attempt, Cost, Finished, Named, TurnRecord, Verdict};
@@ -29,15 +30,18 @@ use crate::{Error, Task};
 /// The deadline of a task whose limit is beyond all clocks.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The model under test, and one that makes vectors.
+/// The model under test, the one that plays the user, and the one that makes vectors.
 struct Models<'a> {
-    model: &'a dyn ChatModel,
+    model: &'a AttemptModel<'a>,
+    /// `None` = the model under test plays it, too.
+    user: Option<&'a AttemptModel<'a>>,
     embedder: Option<&'a dyn ChatModel>,
 }
 
 impl ModelSource for Models<'_> {
-    fn model(&self, _spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
-        Ok(Arc::new(self.model))
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        let user = self.user.filter(|_| *spec == ModelSpec::named(USER));
+        Ok(Arc::new(user.unwrap_or(self.model)))
     }
 
     fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
@@ -99,8 +103,10 @@ pub fn run(
     let attempts = if task.dialogue.is_some() { 1 } else { rule.attempts.get() };
     let script = Scripted::new((0..attempts).flat_map(|_| solver.player.turns(task)));
     let model = solver.player.model().unwrap_or(&script);
-    let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: Mutex::default() };
-    let source = Models { model: &attempt_model, embedder: solver.embedder };
+    let sampling = Mutex::default();
+    let attempt_model = AttemptModel { model, thinking: solver.thinking, sampling: &sampling };
+    let user = solver.user.map(|model| AttemptModel { model, thinking: None, sampling: &sampling });
+    let source = Models { model: &attempt_model, user: user.as_ref(), embedder: solver.embedder };
     let talk = match task
         .dialogue
         .as_deref()
@@ -136,8 +142,7 @@ pub fn run(
             let started = Instant::now();
             let seed = seed(options.seed, &task.id, number);
             let temperature = if number > 1 { options.retry_temperature } else { 0.0 };
-            *attempt_model.sampling.lock().unwrap_or_else(PoisonError::into_inner) =
-                AttemptSampling { seed, temperature };
+            *sampling.lock().unwrap_or_else(PoisonError::into_inner) = AttemptSampling { seed, temperature };
             let before = session.trace.len();
             let done = work(&message);
             if cancelled() {
@@ -380,7 +385,7 @@ fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
 struct AttemptModel<'a> {
     model: &'a dyn ChatModel,
     thinking: Option<bool>,
-    sampling: Mutex<AttemptSampling>,
+    sampling: &'a Mutex<AttemptSampling>,
 }
 
 /// How an attempt differs from the run's sampling.

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use alara_engine::{Segment, ToolCall};
 use alara_harness::knowledge::{self, Retrieval};
-use alara_harness::model::ModelSource;
+use alara_harness::model::{ModelSource, ModelSpec};
 use alara_harness::session::Session;
 use alara_harness::tool::person;
 use alara_harness::trace::{Entry, Record};
@@ -130,7 +130,7 @@ fn turns(agent: &Agent) -> usize {
 /// An NPC that plays this persona.
 fn play(persona: &Persona, npc: &Npc) -> Npc {
     let directive = format!("{}\n\n{}", npc.directive.trim(), persona.scenario());
-    Npc { directive, ..npc.clone() }
+    Npc { directive, model: ModelSpec::named(USER), ..npc.clone() }
 }
 
 /// A user in the middle of a dialogue.

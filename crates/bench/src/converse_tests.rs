@@ -152,10 +152,18 @@ fn a_user_may_be_a_model() {
         Reply::call("set_app", json!({"street": "Elm Street 5"})).when("look at your app"),
         Reply::text("Thank you. ###STOP###").when("look at your app"),
     ];
-    let model = Scripted::new(replies);
+    let model = Scripted::new(replies.clone());
     let attempt = told(&task, &worker(&team, Some(&model)));
     assert_eq!((attempt.verdict, attempt.reason.as_str()), (Verdict::Solved, ""));
     let requests = model.requests();
+    // The same by two models.
+    let is_user = |reply: &Reply| !reply.when.as_ref().unwrap().contains("moved");
+    let [agent, user] = [false, true]
+        .map(|user| Scripted::new(replies.iter().filter(|reply| is_user(reply) == user).cloned()));
+    let solver = worker(&team, Some(&agent));
+    let attempt = told(&task, &Solver { user: Some(&user), ..solver });
+    assert_eq!((attempt.verdict, attempt.reason.as_str()), (Verdict::Solved, ""));
+    assert_eq!((agent.requests().len(), user.requests().len()), (3, 3));
     let system = |index: usize| requests[index].system.iter().map(|one| one.text.clone()).collect::<String>();
     assert!(system(0).contains("Who you are: Ann Lee") && system(0).contains("What you want: A new address"));
     // Each sees its own side only.

@@ -26,6 +26,8 @@ pub struct Solver<'a> {
     pub npc: &'a Npc,
     /// Who takes the model's turns.
     pub player: Player<'a>,
+    /// The model of users who are NPCs; `None` = the model under test.
+    pub user: Option<&'a dyn ChatModel>,
     /// The model that makes vectors of documents, if there is one.
     pub embedder: Option<&'a dyn ChatModel>,
     /// The documents that have been searched, shared by all threads.

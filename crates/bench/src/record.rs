@@ -35,6 +35,9 @@ pub struct Header {
     /// The model file or endpoint.
     /// `gold` when the gold solutions ran.
     pub model: Named,
+    /// The model of users who are NPCs; `None` = the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<Named>,
     /// How the model runs: context, KV type and so on, as the binary's options have it.
     pub engine: Value,
     /// The team, and the hash of what its NPC tells the model: system prompt and tools.

@@ -233,6 +233,7 @@ pub(crate) mod tests {
         Header {
             suite: named("suite"),
             model: named("model"),
+            user: None,
             engine: serde_json::json!({"kv": "f16"}),
             team: named("team"),
             npc: "worker".into(),

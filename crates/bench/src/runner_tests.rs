@@ -71,8 +71,8 @@ pub(crate) fn worker<'a>(team: &'a Team, model: Option<&'a dyn ChatModel>) -> So
     let (npc, sampling) = (team.npc(None).unwrap(), Sampling::default());
     let named = Named { name: "script".into(), hash: "5c".into() };
     let player = model.map_or(Player::Gold, Player::Model);
-    let (embedder, knowledge) = (None, Arc::default());
-    Solver { team, npc, player, embedder, knowledge, named, sampling, thinking: None, calls: None }
+    let (user, embedder, knowledge) = (None, None, Arc::default());
+    Solver { team, npc, player, user, embedder, knowledge, named, sampling, thinking: None, calls: None }
 }
 
 /// Plays the gold solutions.

@@ -11,6 +11,7 @@ mod check;
 mod cli;
 mod context_files;
 mod conventions;
+mod dialogues;
 mod dirs;
 mod endpoint;
 mod first_words;

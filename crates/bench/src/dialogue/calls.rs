@@ -147,7 +147,13 @@ pub(crate) mod tests {
     }
 
     /// The records of a call with this result; `by` refused it.
-    pub(crate) fn call(scope: &str, name: &str, arguments: Value, result: ToolResult, by: &str) -> Vec<Entry> {
+    pub(crate) fn call(
+        scope: &str,
+        name: &str,
+        arguments: Value,
+        result: ToolResult,
+        by: &str,
+    ) -> Vec<Entry> {
         let call = ToolCall { id: "1".into(), name: name.into(), arguments: map(arguments) };
         let mut entries = vec![entry(scope, Record::ToolCall { call: call.clone() })];
         if !by.is_empty() {

@@ -43,8 +43,9 @@ pub fn replay(dialogue: &Dialogue, session: &Session, team: &Team, work: &Path) 
         let result = person(session, team, &call.call(format!("gold_{}", index + 1)))
             .map_err(|error| alara_harness::error::chain(&error))?;
         if !result.ok {
-            let output = result.text(VALUE_BYTES);
-            return Err(format!("the gold call {} of `{}` fails: {output}", index + 1, call.name));
+            let why = if result.stderr.is_empty() { &result.error } else { &result.stderr };
+            let why = cut(why.trim(), VALUE_BYTES);
+            return Err(format!("the gold call {} of `{}` fails: {why}", index + 1, call.name));
         }
         calls.push(Call { what: call.target(), ok: true, made: true, blocked: false, output: result.output });
     }

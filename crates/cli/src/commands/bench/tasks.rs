@@ -55,6 +55,9 @@ pub struct Args {
     /// The NPC that works on the tasks [default: the team's forenpc]
     #[arg(short, long)]
     npc: Option<String>,
+    /// The model of users who are NPCs, in tasks that are dialogues [default: the model under test]
+    #[arg(long, value_name = "MODEL", conflicts_with_all = ["gold", "junk"])]
+    user_model: Option<String>,
     /// Only tasks of these categories
     #[arg(short, long, value_name = "NAME", num_args = 1..)]
     category: Vec<String>,
@@ -294,6 +297,10 @@ fn work(
             continue;
         }
         let model = current.model(args, job)?;
+        let user = match &args.user_model {
+            Some(name) => Some(args.model.named(Some(name)).load(None, args.parallel.get())?),
+            None => None,
+        };
         let embedder = match job.embedder() {
             Some(name) => Some(args.model.named(Some(name)).load(None, 1)?),
             None => None,
@@ -316,6 +323,7 @@ fn work(
                 None if args.junk => Player::Junk,
                 None => Player::Gold,
             },
+            user: user.as_deref(),
             embedder: embedder.as_deref(),
             knowledge: knowledge.clone(),
             named: current.named.clone(),

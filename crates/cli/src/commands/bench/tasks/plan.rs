@@ -79,6 +79,11 @@ impl Job<'_> {
         Ok(Header {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
             model: named.clone(),
+            user: args
+                .user_model
+                .as_deref()
+                .map(|name| args.model.named(Some(name)).identity(name))
+                .transpose()?,
             engine: if args.scripted() { json!({}) } else { args.model.record()? },
             // With all its jinxes: those that tasks bring along, and those of whom work is given
             // to.
