@@ -7,6 +7,7 @@
 
 mod sampling;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -188,6 +189,13 @@ pub struct Request {
     /// Whether a call is wanted.
     #[serde(default)]
     pub tool_choice: ToolChoice,
+    /// What the arguments of tools are bound to in place of their `parameters`, by the tool's name:
+    /// schemas of which one holds.
+    /// The prompt tells `parameters` all the same, so what may be written can change from turn to
+    /// turn while the cached prompt stays.
+    /// An endpoint that is held to no grammar is not told.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bound: BTreeMap<String, Vec<Value>>,
     /// Whether one turn may make several calls.
     #[serde(default)]
     pub parallel_tool_calls: bool,

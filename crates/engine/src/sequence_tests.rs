@@ -1,5 +1,6 @@
 //! Turns whose model is the test: it gives the logits.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
 
@@ -151,6 +152,7 @@ fn turn(tool_choice: ToolChoice, reasoning: Reasoning) -> Turn {
         schema: None,
         grammar: None,
         string_limit: None,
+        bound: BTreeMap::new(),
         tools: vec![Tool { name: "count".into(), description: String::new(), parameters, strict: false }],
         tool_choice,
         parallel_tool_calls: true,

@@ -67,7 +67,8 @@ impl Calls {
         let finish = finish(&request.tools, request.schema.take());
         request.tools.push(finish);
         if self == Calls::Thought {
-            request.tools.iter_mut().for_each(|tool| think(&mut tool.parameters));
+            let bound = request.bound.values_mut().flatten();
+            request.tools.iter_mut().map(|tool| &mut tool.parameters).chain(bound).for_each(think);
         }
         request.tool_choice = ToolChoice::Required;
         request.string_limit = Some(STRING_LENGTH);

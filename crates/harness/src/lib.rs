@@ -64,6 +64,7 @@ pub mod expression;
 mod fields;
 pub mod gate;
 mod git;
+pub mod hidden;
 pub mod jinx;
 pub mod knowledge;
 pub mod ledger;

@@ -3,6 +3,7 @@ mod faults;
 mod runtime;
 mod sampling;
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
@@ -290,6 +291,7 @@ fn turn(tool_choice: ToolChoice) -> Turn {
         thinking: Some(Format::from_name("hermes").unwrap().thinking),
         tools: tools(),
         tool_choice,
+        bound: BTreeMap::new(),
         parallel_tool_calls: false,
         reasoning: Reasoning::Never,
         schema: None,

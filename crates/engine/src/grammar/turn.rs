@@ -158,6 +158,7 @@ fn blocks(
 /// All calls of a turn, behind the opener.
 fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, GrammarError> {
     let format = turn.format;
+    let mut calls = Vec::new();
     for (index, tool) in permitted.iter().enumerate() {
         if permitted[..index].iter().any(|other| other.name == tool.name) {
             let reason = "there are two tools of this name".to_owned();
@@ -166,11 +167,17 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
         if let Some(reason) = format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
-        let parts = call(turn, tool, rules)?;
-        let body = rules.sequence(&parts);
-        rules.add(&format!("call_{index}"), &body);
+        let bound = turn.bound.get(&tool.name).map(|schemas| {
+            schemas.iter().map(|schema| Tool { parameters: schema.clone(), ..(*tool).clone() }).collect()
+        });
+        for tool in bound.unwrap_or_else(|| vec![(*tool).clone()]) {
+            let parts = call(turn, &tool, rules)?;
+            let body = rules.sequence(&parts);
+            let name = format!("call_{}", calls.len());
+            rules.add(&name, &body);
+            calls.push(name);
+        }
     }
-    let calls: Vec<String> = (0..permitted.len()).map(|index| format!("call_{index}")).collect();
     rules.add("call", &calls.join(" | "));
     let several =
         turn.parallel_tool_calls && !matches!(format.layout, Layout::Messages | Layout::TextOrObject);

@@ -1,5 +1,6 @@
 //! Turns under the grammar of many tools, for timing what the grammar adds to a decoder's steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::tools;
@@ -38,6 +39,7 @@ impl ProbeTurns {
             schema: None,
             grammar: None,
             string_limit: None,
+            bound: BTreeMap::new(),
             tools: tools(count),
             tool_choice: ToolChoice::Required,
             parallel_tool_calls: true,

@@ -48,6 +48,7 @@ pub use read::read;
 pub use text::{Place, Text};
 
 use crate::expression::{Expression, Key, Names, Seen, Truth, fits};
+use crate::hidden;
 use crate::jinx::{Jinx, Kind};
 use crate::ledger::{Ledger, Path, TOLD, cut};
 use crate::types::{Blocked, Location};
@@ -265,7 +266,10 @@ impl Gate {
         let mut calls = vec![(tool.to_owned(), arguments.clone())];
         loop {
             let Some((tool, arguments)) = calls.last() else { return Ok(calls) };
-            let Some(wrap) = self.wraps.iter().find(|wrap| wrap.tools.fits(tool)) else { return Ok(calls) };
+            let wrap = self.wraps.iter().find(|wrap| wrap.tools.fits(tool)).cloned();
+            // What calls hidden tools needs no line in the file.
+            let built_in = || (tool == hidden::CALL && hidden::is_wrapped(arguments)).then(Wrap::built_in);
+            let Some(wrap) = wrap.or_else(built_in) else { return Ok(calls) };
             if calls.len() >= WRAPPED {
                 return Err(format!("`{tool}` calls deeper than {WRAPPED} calls within each other"));
             }
@@ -276,6 +280,16 @@ impl Gate {
 }
 
 impl Wrap {
+    /// Where the call of a hidden tool stands in the one that calls it.
+    fn built_in() -> Self {
+        let (tool, arguments) = hidden::PLACES;
+        Wrap {
+            tools: Pattern::new(hidden::CALL),
+            tool: tool.to_owned(),
+            arguments: Some(arguments.to_owned()),
+        }
+    }
+
     fn inner(&self, outer: &str, arguments: &Map<String, Value>) -> Result<Call, String> {
         let Some(Value::String(tool)) = arguments.get(&self.tool) else {
             return Err(format!(

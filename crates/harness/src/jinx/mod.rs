@@ -59,6 +59,11 @@ pub struct Jinx {
     /// Default false.
     #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
+    /// Whether no prompt names it: a model calls it once it has unlocked it (see
+    /// [`hidden`](crate::hidden)).
+    /// Default false.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub hidden: bool,
     /// Whether it may run unless a rule says otherwise.
     /// `None` = yes: it is on the NPC's list.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@ use super::machine::permits;
 use super::samples::met;
 use super::{Condition, Expect, Gate, Listed, PLAN, Phase, Phases};
 use crate::expression::{Counter, fits};
+use crate::hidden::CALL;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 use crate::yaml::Node;
@@ -104,6 +105,8 @@ impl Check<'_> {
                 let path = format!("{}/tools/{at}", phase.name);
                 if pattern == PLAN && phases.queue.is_some() {
                     self.error(&path, format!("`{PLAN}` is there in the phase that the queue is made in, `from`: leave it out here"));
+                } else if listed.hidden.contains(pattern) {
+                    self.error(&path, format!("`{pattern}` is hidden, but the model is told what a phase names: write `{CALL}`, or a pattern without the end of the name"));
                 } else if !is_there(pattern) {
                     self.error(
                         &path,
@@ -399,7 +402,11 @@ impl Check<'_> {
             (fits(pattern, other) || fits(other, pattern)) && (!listed(other) || fits(pattern, other))
         };
         let by_name = known.any(|tool| fits(pattern, tool) && permits(phases, phase, tool));
+        // By its own name, or by the tool that calls all that are hidden.
+        let by_call =
+            permits(phases, phase, CALL) && self.listed.hidden.iter().any(|tool| fits(pattern, tool));
         by_name
+            || by_call
             || (phase.expect != Expect::Text
                 && (self.listed.beside)(pattern)
                 && phase.tools.iter().any(overlap))

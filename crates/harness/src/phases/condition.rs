@@ -176,7 +176,7 @@ mod tests {
     fn what_a_condition_asks_for() {
         let ledger = BTreeSet::from(["orders".to_owned()]);
         let lost = |path: &[Key]| (path.len() < 2).then(|| "nobody has read all orders".to_owned());
-        let listed = Listed { tools: &[], beside: &|_| false, ledger: &ledger, lost: &lost };
+        let listed = Listed { tools: &[], hidden: &[], beside: &|_| false, ledger: &ledger, lost: &lost };
         let found = |condition: &str| {
             let condition = Condition::parse(condition)?;
             uses(&condition, &Phases::default(), &["verified"], &listed)

@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use super::condition::values;
 use super::{Budget, Condition, Expect, PLAN, Phase, Phases};
 use crate::expression::{Counter, Names, Truth, fits};
+use crate::hidden::CALL;
 use crate::ledger::Ledger;
 
 /// Something that happened in a conversation.
@@ -26,6 +27,8 @@ pub enum Event<'e> {
     Result {
         /// The tool.
         tool: &'e str,
+        /// The tool within the call, of one that calls a hidden tool.
+        inner: Option<&'e str>,
         /// Its arguments.
         arguments: &'e Map<String, Value>,
         /// Whether it succeeded.
@@ -50,7 +53,7 @@ pub struct State {
     pub turns: u64,
     /// Those of them that called nothing.
     pub answers: u64,
-    /// How calls ended, by tool.
+    /// How calls ended, by tool; behind a space the one within it, of a call of a hidden tool.
     pub counts: Arc<BTreeMap<String, Count>>,
 }
 
@@ -138,12 +141,12 @@ impl<'p> Machine<'p> {
                 }
                 self.state.answers += 1;
             }
-            Event::Result { tool, arguments, ok } => {
+            Event::Result { tool, inner, arguments, ok } => {
                 // It was refused: it never ran.
-                if !self.permits(tool) {
+                if !self.permits_call(tool, inner) {
                     return;
                 }
-                self.count(tool, arguments, ok, ledgers);
+                self.count(tool, inner, arguments, ok, ledgers);
             }
         }
         self.settle(ledgers);
@@ -152,6 +155,11 @@ impl<'p> Machine<'p> {
     /// Whether a tool may be called now.
     pub fn permits(&self, tool: &str) -> bool {
         self.phase().is_some_and(|phase| permits(self.phases, phase, tool))
+    }
+
+    /// Whether a call may be made now, also by the name of the tool within it.
+    pub fn permits_call(&self, tool: &str, inner: Option<&str>) -> bool {
+        self.permits(tool) || inner.is_some_and(|inner| self.permits(inner))
     }
 
     /// The patterns of the tools that may be called now.
@@ -164,9 +172,11 @@ impl<'p> Machine<'p> {
     }
 
     /// What the next turn may be, of an NPC with these tools.
+    /// `unlocked`: the hidden tools that may be called now.
     /// `finish`: the tool with which it answers, if each turn is a call.
-    pub fn choice(&self, tools: &[Tool], finish: Option<&str>) -> ToolChoice {
-        let permitted = tools.iter().filter(|tool| self.permits(&tool.name));
+    pub fn choice(&self, tools: &[Tool], unlocked: &[&Tool], finish: Option<&str>) -> ToolChoice {
+        let calls = |tool: &Tool| tool.name == CALL && !unlocked.is_empty();
+        let permitted = tools.iter().filter(|tool| self.permits(&tool.name) || calls(tool));
         let mut names: Vec<String> = permitted.map(|tool| tool.name.clone()).collect();
         // What can't be called must not be asked for: tools may be fewer than the file says.
         let expect = match self.phase().map_or(Expect::Text, |phase| phase.expect) {
@@ -213,14 +223,23 @@ impl<'p> Machine<'p> {
         lines.join("\n")
     }
 
-    fn count(&mut self, tool: &str, arguments: &Map<String, Value>, ok: bool, ledgers: &[&Ledger]) {
-        let count = Arc::make_mut(&mut self.state.counts).entry(tool.to_owned()).or_default();
+    fn count(
+        &mut self,
+        tool: &str,
+        inner: Option<&str>,
+        arguments: &Map<String, Value>,
+        ok: bool,
+        ledgers: &[&Ledger],
+    ) {
+        let names = || [tool].into_iter().chain(inner);
+        let call = names().collect::<Vec<_>>().join(" ");
+        let count = Arc::make_mut(&mut self.state.counts).entry(call.clone()).or_default();
         if ok {
             count.ok += 1;
-            self.state.retries.remove(tool);
+            self.state.retries.retain(|name, _| names().all(|other| other != name));
         } else {
             count.failed += 1;
-            *self.state.retries.entry(tool.to_owned()).or_default() += 1;
+            names().for_each(|name| *self.state.retries.entry(name.to_owned()).or_default() += 1);
         }
         let Some(queue) = &self.phases.queue else { return };
         if tool == PLAN {
@@ -235,7 +254,7 @@ impl<'p> Machine<'p> {
                     Counter::Failed => !ok,
                     Counter::Said => return None,
                 };
-                Some(u64::from(fits(pattern, tool) && so))
+                Some(u64::from(is_counted(pattern, &call) && so))
             };
             let values = self.values();
             let names = Names::default().with_values(&values).with_counts(&last).with_ledgers(ledgers);
@@ -268,7 +287,7 @@ impl<'p> Machine<'p> {
     /// What can't be computed is not known.
     fn truth(&self, condition: &Condition, values: &Map<String, Value>, ledgers: &[&Ledger]) -> Truth {
         let count = |counter, pattern: &str| {
-            let fitting = self.state.counts.iter().filter(|(tool, _)| fits(pattern, tool));
+            let fitting = self.state.counts.iter().filter(|(call, _)| is_counted(pattern, call));
             match counter {
                 Counter::Ok => Some(fitting.map(|(_, count)| count.ok).sum()),
                 Counter::Failed => Some(fitting.map(|(_, count)| count.failed).sum()),
@@ -338,6 +357,11 @@ impl<'p> Machine<'p> {
         phase.clone_into(&mut self.state.phase);
         (self.state.turns, self.state.answers) = (0, 0);
     }
+}
+
+/// Whether a pattern is about a call: its tool, or the one within it.
+fn is_counted(pattern: &str, call: &str) -> bool {
+    call.split(' ').any(|tool| fits(pattern, tool))
 }
 
 /// Whether a tool may be called in a phase.

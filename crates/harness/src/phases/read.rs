@@ -23,6 +23,8 @@ const PHASE_KEYS: [&str; 5] = ["goal", "tools", "expect", "gate", "next"];
 pub struct Listed<'a> {
     /// Those that are known.
     pub tools: &'a [String],
+    /// Those of them that are hidden.
+    pub hidden: &'a [String],
     /// Whether there may be a tool with such a name or pattern beside these: one of a server, or
     /// one whose file can't be used, which is told there.
     pub beside: &'a dyn Fn(&str) -> bool,

@@ -42,7 +42,7 @@ fn read_text(text: &str) -> (Option<Phases>, Vec<String>) {
     let node = Node::parse(&source, &mut diagnostics).unwrap();
     let tools = tools();
     let (ledger, lost) = (std::collections::BTreeSet::from(["order".to_owned()]), |_: &[Key]| None);
-    let listed = Listed { tools: &tools, beside: &|_| false, ledger: &ledger, lost: &lost };
+    let listed = Listed { tools: &tools, hidden: &[], beside: &|_| false, ledger: &ledger, lost: &lost };
     let phases = read(&source, &node, &listed, &mut diagnostics).ok();
     let told = diagnostics.iter().map(|problem| format!("{}: {}", problem.location.line, problem.message));
     (phases, told.collect())
@@ -56,13 +56,16 @@ fn bank() -> Phases {
 
 fn result(machine: &mut Machine, tool: &str, ok: bool) {
     machine.apply(Event::Turn { calls: true }, &[]);
-    machine.apply(Event::Result { tool, arguments: &Map::new(), ok }, &[]);
+    machine.apply(Event::Result { tool, inner: None, arguments: &Map::new(), ok }, &[]);
 }
 
 fn plan(machine: &mut Machine, tasks: &[&str]) {
     let arguments = json!({"tasks": tasks});
     machine.apply(Event::Turn { calls: true }, &[]);
-    machine.apply(Event::Result { tool: PLAN, arguments: arguments.as_object().unwrap(), ok: true }, &[]);
+    machine.apply(
+        Event::Result { tool: PLAN, inner: None, arguments: arguments.as_object().unwrap(), ok: true },
+        &[],
+    );
 }
 
 #[test]
@@ -118,8 +121,8 @@ fn what_a_turn_may_be_follows_from_the_phase() {
     let check = |phase: &str, free: ToolChoice, forced: ToolChoice| {
         let phases = Phases { start: phase.to_owned(), ..phases.clone() };
         let machine = Machine::new(&phases, &[]);
-        assert_eq!(machine.choice(&tools, None), free, "{phase}");
-        assert_eq!(machine.choice(&tools, Some("finish")), forced, "{phase}");
+        assert_eq!(machine.choice(&tools, &[], None), free, "{phase}");
+        assert_eq!(machine.choice(&tools, &[], Some("finish")), forced, "{phase}");
     };
     check("verify", among(&["log_verification"], false), among(&["log_verification", "finish"], true));
     check(
@@ -131,7 +134,7 @@ fn what_a_turn_may_be_follows_from_the_phase() {
     check("escalate", among(&["transfer"], true), among(&["transfer"], true));
     // Where none of its tools is there, it can't be made to call one.
     let machine = Machine::new(&phases, &[]);
-    assert_eq!(machine.choice(&[], None), ToolChoice::None);
+    assert_eq!(machine.choice(&[], &[], None), ToolChoice::None);
 }
 
 #[test]
@@ -333,7 +336,10 @@ fn random_conversations_go_as_an_independent_model_says() {
                     let (ok, count) = (random(5) > 1, 1 + random(3));
                     let arguments = json!({"tasks": tasks[..count]});
                     machine.apply(Event::Turn { calls: true }, &[]);
-                    machine.apply(Event::Result { tool, arguments: arguments.as_object().unwrap(), ok }, &[]);
+                    machine.apply(
+                        Event::Result { tool, inner: None, arguments: arguments.as_object().unwrap(), ok },
+                        &[],
+                    );
                     model.turns += 1;
                     model.result(tool, ok, &tasks[..count]);
                 }
@@ -542,7 +548,7 @@ fn the_published_machine_can_not_ask_and_the_corrected_one_can() {
             machine.apply(Event::User, &[]);
         }
         result(&mut machine, "get_user_by_name", true);
-        machine.choice(&tools, None)
+        machine.choice(&tools, &[], None)
     };
     assert_eq!(
         identified("paper"),

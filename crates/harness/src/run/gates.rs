@@ -1,5 +1,6 @@
 //! Where calls are held against gates, and where gates learn from results.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::error::Error;
 use crate::gate::{Done, Gate};
+use crate::hidden::{self, CALL};
 use crate::jinx::Jinx;
 use crate::ledger::Change;
 use crate::run::review;
@@ -45,6 +47,14 @@ pub fn key(gate: &Gate) -> String {
     gate.path.display().to_string()
 }
 
+/// A call as gates see it: of a hidden tool, the call that calls it.
+fn seen<'c>(jinx: &'c Jinx, arguments: &'c Map<String, Value>) -> (&'c str, Cow<'c, Map<String, Value>>) {
+    match jinx.hidden {
+        true => (CALL, Cow::Owned(hidden::wrapped(&jinx.name, arguments))),
+        false => (&jinx.name, Cow::Borrowed(arguments)),
+    }
+}
+
 /// Holds a call against the gates of its NPC; the result says why it may not be made.
 /// Each verdict is recorded of a gate that has a rule about the call.
 /// What a person starts is held against none.
@@ -57,13 +67,14 @@ pub fn hold(
     arguments: &Map<String, Value>,
 ) -> Result<Option<ToolResult>, Error> {
     let Some(npc) = caller.npc else { return Ok(None) };
+    let (tool, arguments) = seen(jinx, arguments);
     let mut told = None;
     for gate in &npc.gate.gates {
         let key = key(gate);
-        if !gate.is_about(&jinx.name, arguments) {
+        if !gate.is_about(tool, &arguments) {
             continue;
         }
-        let blocked = caller.trace.ledger(&key, |ledger| gate.verdict(ledger, &jinx.name, arguments));
+        let blocked = caller.trace.ledger(&key, |ledger| gate.verdict(ledger, tool, &arguments));
         let (verdict, by) = match &blocked {
             Some(blocked) => (Verdict::Deny, format!("the rule `{}` of {key}", blocked.rule)),
             None => (Verdict::Allow, key),
@@ -89,9 +100,9 @@ pub fn observe(
         return Ok(());
     }
     // A person may have changed them.
-    let arguments = result.edited.as_ref().unwrap_or(arguments);
+    let (tool, arguments) = seen(jinx, result.edited.as_ref().unwrap_or(arguments));
     for (key, gate) in caller.session.gates.all() {
-        let done = Done { tool: &jinx.name, effect: jinx.effect, arguments, result };
+        let done = Done { tool, effect: jinx.effect, arguments: &arguments, result };
         let changes = match gate.knows(jinx) {
             true => gate.changes(&done),
             // Another team's jinx of the same name tells nothing, and may have done anything.

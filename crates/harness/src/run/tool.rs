@@ -7,6 +7,7 @@ use alara_engine::{ToolCall, nearest, violation};
 use serde_json::{Map, Value};
 
 use crate::error::Error;
+use crate::hidden::{self, CALL};
 use crate::jinx::Jinx;
 use crate::model::arguments;
 use crate::permission::{self, Answer, Question};
@@ -46,6 +47,33 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
         return Ok(ToolResult::failed(error));
     }
     dispatch(caller, jinx, &call.arguments, &call.id)
+}
+
+/// Runs the call of a hidden tool that a model made by [`CALL`], if the tool is `unlocked`.
+/// From there on it is a call of that tool.
+/// Whether there is a tool that is not unlocked can't be told from the result.
+///
+/// # Errors
+/// As [`execute`].
+pub fn execute_hidden(caller: &Caller, unlocked: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
+    if call.name != CALL {
+        audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
+        return Ok(ToolResult::failed(hidden::by_call(&call.name)));
+    }
+    if let Some(flaw) = arguments::flaw(&call.arguments) {
+        return Ok(ToolResult::failed(format!(
+            "not run: the arguments of `{CALL}` are no JSON object: {flaw}"
+        )));
+    }
+    let inner = match hidden::inner(call) {
+        Ok(inner) => inner,
+        Err(reason) => return Ok(ToolResult::failed(reason)),
+    };
+    if !unlocked.contains(&inner.name) {
+        audit(caller, CALL, Verdict::Deny, "what is unlocked")?;
+        return Ok(ToolResult::failed(hidden::locked(&inner.name)));
+    }
+    execute(caller, unlocked, &inner)
 }
 
 /// Answers a call that may not be made in the phase of its conversation.

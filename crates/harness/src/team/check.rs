@@ -6,7 +6,7 @@ use super::{Team, stock};
 use crate::jinx::{Jinx, check};
 use crate::skill;
 use crate::source::Source;
-use crate::types::{Diagnostic, Severity};
+use crate::types::{Diagnostic, Location, Severity};
 
 impl Team {
     /// All that is odd or wrong in the files of the team and of its sub-teams, by file and
@@ -24,6 +24,12 @@ impl Team {
         found
     }
 
+    /// Whether an NPC of the team or of one below lists a jinx.
+    fn reaches(&self, jinx: &str) -> bool {
+        self.npcs.iter().any(|npc| npc.jinxes.iter().any(|name| name == jinx))
+            || self.teams.iter().any(|team| team.reaches(jinx))
+    }
+
     fn analyse(&self, found: &mut Vec<Diagnostic>) {
         let store: Vec<&str> = self.store.keys().map(String::as_str).collect();
         let is_own = |jinx: &Jinx| self.directory.as_ref().is_none_or(|own| jinx.path.starts_with(own));
@@ -31,6 +37,15 @@ impl Team {
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
         let unusable = |name: &str| unusable(name, &self.diagnostics).is_some();
         found.extend(check(&self.jinxes, &unusable, &keys, &text_of));
+        let own = |jinx: &&Jinx| self.directory.is_some() && is_own(jinx);
+        for jinx in self.jinxes.iter().filter(own).filter(|jinx| jinx.hidden && !self.reaches(&jinx.name)) {
+            let message = format!(
+                "no NPC can unlock the hidden jinx `{}`: list it under `jinxes` of those that may",
+                jinx.name
+            );
+            let (path, severity) = (jinx.path.clone(), Severity::Warning);
+            found.push(Diagnostic { path, location: Location::default(), severity, message });
+        }
         self.teams.iter().for_each(|team| team.analyse(found));
     }
 }

@@ -14,6 +14,7 @@ use super::ctx::list;
 use super::files::File;
 use super::{Npc, Team};
 use crate::gate::{self, Gate, Tools};
+use crate::hidden;
 use crate::jinx::Jinx;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
@@ -141,7 +142,9 @@ impl Gates {
             // An entry that means several names none of a client's.
             let listed =
                 listed.filter_map(|entry| entry.rsplit('/').next().filter(|name| !name.contains('*')));
-            let others = names.iter().cloned().chain(listed.map(str::to_owned)).collect();
+            let built_in = [hidden::UNLOCK, hidden::CALL].into_iter();
+            let built_in = built_in.filter(|_| jinxes.iter().any(|jinx| jinx.hidden));
+            let others = names.iter().cloned().chain(listed.chain(built_in).map(str::to_owned)).collect();
             let mut found = Vec::new();
             gate.check(source, &Tools { jinxes, others: &others, all }, &mut found);
             if let Some(wrong) = found.iter().find(|diagnostic| diagnostic.severity == Severity::Error) {

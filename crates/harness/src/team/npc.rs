@@ -11,6 +11,7 @@ use super::{Npc, Skills, model, servers};
 use crate::calls::Calls;
 use crate::expression::{Key, fits};
 use crate::fields::{Fields, is_name};
+use crate::hidden;
 use crate::jinx::Jinx;
 use crate::knowledge::{self, Knowledge};
 use crate::markdown::{head, sections};
@@ -169,6 +170,16 @@ fn build(
     }
     npc.skills = skills(fields, shared.library);
     add_shared(&mut npc, shared, fields.diagnostics());
+    let is_hidden = |name: &&String| shared.library.get(name).is_some_and(|jinx| jinx.hidden);
+    let hidden: Vec<String> = npc.jinxes.iter().filter(is_hidden).cloned().collect();
+    let built_in = [hidden::UNLOCK, hidden::CALL].into_iter().filter(|_| !hidden.is_empty());
+    let built_in: Vec<String> = built_in.map(str::to_owned).collect();
+    if let Some(taken) = built_in.iter().find(|name| npc.jinxes.contains(name)) {
+        let message = format!(
+            "with hidden jinxes `{taken}` is built in, so the jinx of this name is not among the tools: leave it out, or call it otherwise"
+        );
+        fields.warning(fields.location("jinxes"), message);
+    }
     if let Some(entry) = fields.entry(&["phases"]) {
         let entries = npc.entries.clone().unwrap_or_default();
         let served = !npc.servers.is_empty();
@@ -182,7 +193,8 @@ fn build(
             let lost: Option<Vec<String>> = gates.iter().map(|gate| gate.lost(path)).collect();
             lost?.pop()
         };
-        let listed = Listed { tools: &npc.jinxes, beside: &beside, ledger: &ledger, lost: &lost };
+        let tools = [npc.jinxes.as_slice(), &built_in].concat();
+        let listed = Listed { tools: &tools, hidden: &hidden, beside: &beside, ledger: &ledger, lost: &lost };
         match phases::read(source, &entry.value, &listed, fields.diagnostics()) {
             Ok(phases) => npc.phases = Some(phases),
             Err(wrong) => drop(npc.gate.broken.get_or_insert(wrong)),
@@ -263,6 +275,11 @@ fn add(
         let last = entry.rsplit('/').next().unwrap_or(entry);
         if let Some(file) = unusable(last, diagnostics).filter(|_| found.is_empty()) {
             remark = Some(format!("the jinx `{last}` can't be used, see {}; it is left out", file.display()));
+        }
+        if hidden::is_built_in(last) && found.is_empty() {
+            let message =
+                format!("`{last}` is among the tools of whoever lists hidden jinxes: leave it out here");
+            remark = Some(message);
         }
         if let Some(remark) = remark {
             diagnostics.push(source.warning(*location, remark));

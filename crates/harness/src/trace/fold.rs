@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use alara_engine::{Message, Request, Role, Usage};
+use alara_engine::{Message, Request, Role, Tool, Usage};
 use serde_json::Value;
 
 use super::followed::Followed;
 use super::{Entry, Record};
 use crate::calls::Calls;
+use crate::hidden;
 use crate::ledger::Ledger;
 use crate::phases::Machine;
 
@@ -78,10 +79,17 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
             followed.tell(&mut request.messages);
         }
     }
+    let mut unlocked = followed.unlocked();
     let choice = followed.machine().map(|machine| {
+        unlocked.retain(|tool| machine.permits_call(hidden::CALL, Some(&tool.name)));
         let finish = calls.finish(&request.tools);
-        machine.choice(&request.tools, finish.as_deref())
+        machine.choice(&request.tools, &unlocked, finish.as_deref())
     });
+    // Before that the name is any text: a list of names would tell them.
+    if !unlocked.is_empty() {
+        let bound = unlocked.into_iter().map(hidden::bound).collect();
+        request.bound.insert(hidden::CALL.to_owned(), bound);
+    }
     calls.ask(&mut request);
     if let Some(choice) = choice {
         request.tool_choice = choice;
@@ -96,6 +104,13 @@ pub fn phases<'a>(records: impl IntoIterator<Item = &'a Record>) -> Option<Machi
     let mut followed = Followed::default();
     records.into_iter().for_each(|record| followed.follow(record));
     followed.machine().cloned()
+}
+
+/// The hidden tools that are unlocked in a conversation, from its own records, in that order.
+pub fn unlocked<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<&'a Tool> {
+    let mut followed = Followed::default();
+    records.into_iter().for_each(|record| followed.follow(record));
+    followed.unlocked()
 }
 
 /// What the gates of a conversation's NPC know, from its own records: each fact with its path, as

@@ -1,14 +1,15 @@
-//! The phases of a conversation and what its gates know, followed record by record, and what the
-//! model is told of them.
+//! The phases of a conversation, what its gates know and what is unlocked, followed record by
+//! record, and what the model is told of them.
 //!
 //! What is told is a block behind the message that changed it; no message before is touched, so the
 //! cached prompt stays.
 
 use std::collections::BTreeMap;
 
-use alara_engine::{Message, Role};
+use alara_engine::{Message, Role, Tool};
 
 use super::{Record, fold};
+use crate::hidden;
 use crate::ledger::Ledger;
 use crate::phases::{Event, Machine};
 
@@ -24,6 +25,8 @@ pub struct Followed<'a> {
     gates: &'a [String],
     /// Whether the model is told what they know.
     shown: bool,
+    /// The tools that may be unlocked.
+    hidden: &'a [Tool],
 }
 
 #[derive(Clone, Debug, Default)]
@@ -37,12 +40,22 @@ struct Now<'a> {
     phase: String,
     /// What the model was told of facts, by their paths.
     facts: BTreeMap<String, String>,
+    /// The tools that are unlocked, in that order.
+    unlocked: Vec<&'a str>,
+    /// Whether the messages that told of them are gone.
+    untold: bool,
 }
 
 impl<'a> Followed<'a> {
     /// Where it stands; `None` = there are no phases.
     pub fn machine(&self) -> Option<&Machine<'a>> {
         self.now.machine.as_ref()
+    }
+
+    /// The hidden tools that are unlocked, in that order.
+    pub fn unlocked(&self) -> Vec<&'a Tool> {
+        let of = |name: &&str| self.hidden.iter().find(|tool| tool.name == *name);
+        self.now.unlocked.iter().filter_map(of).collect()
     }
 
     /// Each fact that the gates know, with its path.
@@ -56,9 +69,10 @@ impl<'a> Followed<'a> {
         match record {
             Record::Start(start) => {
                 (self.gates, self.shown) = (&start.gates, !start.ledger_hidden);
+                self.hidden = &start.hidden;
                 let ledgers = known(&self.ledgers, self.gates);
                 let machine = start.phases.as_ref().map(|phases| Machine::new(phases, &ledgers));
-                self.now.begin(machine, &ledgers);
+                self.now.begin(machine, &ledgers, self.hidden);
             }
             Record::User { .. } => self.before = Some(self.now.clone()),
             Record::Retract => {
@@ -70,11 +84,12 @@ impl<'a> Followed<'a> {
             Record::Compaction { .. } => {
                 self.now.phase.clear();
                 self.now.facts.clear();
+                self.now.untold = true;
             }
             Record::Ledger { .. } => fold::take_over(&mut self.ledgers, record),
             _ => {}
         }
-        self.now.take_up(record, &known(&self.ledgers, self.gates));
+        self.now.take_up(record, &known(&self.ledgers, self.gates), self.hidden);
     }
 
     /// Tells the model behind the last message where it stands and what is known, as far as that
@@ -84,6 +99,13 @@ impl<'a> Followed<'a> {
         else {
             return;
         };
+        if std::mem::take(&mut self.now.untold) {
+            let unlocked: Vec<String> =
+                self.unlocked().into_iter().map(|tool| hidden::told(tool).to_string()).collect();
+            if !unlocked.is_empty() {
+                last.content += &format!("\n\n<unlocked>\n{}\n</unlocked>", unlocked.join("\n"));
+            }
+        }
         if self.shown {
             let facts = self.facts();
             let new = facts.iter().filter(|(path, fact)| self.now.facts.get(*path) != Some(*fact));
@@ -109,18 +131,19 @@ fn known<'l>(ledgers: &'l BTreeMap<String, Ledger>, gates: &[String]) -> Vec<&'l
 
 impl<'a> Now<'a> {
     /// Other phases begin; what has happened counts for them too.
-    fn begin(&mut self, machine: Option<Machine<'a>>, ledgers: &[&Ledger]) {
+    fn begin(&mut self, machine: Option<Machine<'a>>, ledgers: &[&Ledger], hidden: &[Tool]) {
         if self.machine.as_ref().map(Machine::phases) == machine.as_ref().map(Machine::phases) {
             return;
         }
         self.machine = machine;
         self.running = None;
+        self.unlocked.clear();
         for record in std::mem::take(&mut self.seen) {
-            self.take_up(record, ledgers);
+            self.take_up(record, ledgers, hidden);
         }
     }
 
-    fn take_up(&mut self, record: &'a Record, ledgers: &[&Ledger]) {
+    fn take_up(&mut self, record: &'a Record, ledgers: &[&Ledger], hidden: &[Tool]) {
         let running = self.running.take();
         let event = match record {
             Record::User { .. } => Event::User,
@@ -135,7 +158,12 @@ impl<'a> Now<'a> {
             Record::ToolResult { call, result, .. }
                 if running == Some(call.id.as_str()) && result.interrupted.is_none() =>
             {
-                Event::Result { tool: &call.name, arguments: &call.arguments, ok: result.ok }
+                let unlocked = hidden::unlocked(call, result);
+                let unlocked = unlocked.filter(|name| hidden.iter().any(|tool| tool.name == *name));
+                self.unlocked.extend(unlocked.filter(|name| !self.unlocked.contains(name)));
+                // What it names otherwise is any text.
+                let inner = hidden::named(call).filter(|name| self.unlocked.contains(name));
+                Event::Result { tool: &call.name, inner, arguments: &call.arguments, ok: result.ok }
             }
             _ => {
                 self.running = running;

@@ -17,6 +17,6 @@ mod record;
 pub mod sqlite;
 
 pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
-pub use fold::{facts, ledgers, normalised, phases, request, usage};
+pub use fold::{facts, ledgers, normalised, phases, request, unlocked, usage};
 pub(crate) use record::inside;
 pub use record::{ContextFile, Entry, PERSON, Record, Start};

@@ -156,6 +156,9 @@ pub struct Start {
     pub dry_run: bool,
     /// The permitted tools.
     pub tools: Vec<Tool>,
+    /// The tools that it may unlock; its prompt does not name them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hidden: Vec<Tool>,
     /// What became of the MCP servers that the NPC names.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mcp: Vec<Served>,

@@ -15,6 +15,8 @@ mod thinking;
 mod value;
 mod written;
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
 use crate::request::{Request, Tool, ToolChoice};
@@ -296,6 +298,8 @@ pub struct Turn {
     pub tools: Vec<Tool>,
     /// Whether a call is wanted.
     pub tool_choice: ToolChoice,
+    /// Schemas of which one holds for the arguments of a tool, by its name, in place of its own.
+    pub bound: BTreeMap<String, Vec<Value>>,
     /// Whether there may be several calls.
     pub parallel_tool_calls: bool,
     /// Whether the turn begins with a reasoning block.
@@ -325,6 +329,7 @@ impl Turn {
             format,
             tools: request.tools.clone(),
             tool_choice: request.tool_choice.clone(),
+            bound: request.bound.clone(),
             parallel_tool_calls: request.parallel_tool_calls,
             reasoning,
             thinking,

@@ -1,5 +1,7 @@
 //! How to parse an answer that was generated elsewhere.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::{Format, Reasoning, Thinking, Turn};
@@ -65,6 +67,7 @@ impl ParseOptions {
             format,
             tools,
             tool_choice: self.tool_choice.clone(),
+            bound: BTreeMap::new(),
             parallel_tool_calls: self.parallel_tool_calls,
             reasoning: if apart { Reasoning::Optional } else { Reasoning::Never },
             thinking,

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -23,6 +25,7 @@ fn turn(reasoning: Reasoning) -> Turn {
         thinking: Some(hermes().thinking),
         tools: vec![tool("ping"), tool("get_weather")],
         tool_choice: ToolChoice::Auto,
+        bound: BTreeMap::new(),
         parallel_tool_calls: true,
         reasoning,
         schema: None,

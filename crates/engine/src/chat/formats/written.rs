@@ -5,6 +5,7 @@
 //! and quotation marks.
 //! A text about calls makes none.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{Format, Layout, Parsed, Parser, Reasoning, Turn};
@@ -97,6 +98,7 @@ fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec
         format,
         tools: tools.to_vec(),
         tool_choice: ToolChoice::Auto,
+        bound: BTreeMap::new(),
         parallel_tool_calls: true,
         reasoning: if messages { Reasoning::Optional } else { Reasoning::Never },
         thinking: messages.then_some(format.thinking),

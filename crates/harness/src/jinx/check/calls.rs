@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Known, Report, hint};
+use crate::hidden;
 use crate::jinx::template::single;
 use crate::jinx::{Choices, Input, Jinx, Kind, Llm, Offer, Step, Tools};
 use crate::types::Severity;
@@ -87,7 +88,8 @@ fn has_placeholders(value: &Value) -> bool {
 /// Checks the tools and the schema of a model's step.
 pub fn llm(step: &Step, llm: &Llm, known: &Known, report: &mut Report) {
     if let Tools::Some(names) = &llm.tools {
-        for name in names.iter().filter(|name| known.get(name).is_none()) {
+        let unknown = |name: &&String| known.get(name).is_none() && !hidden::is_built_in(name);
+        for name in names.iter().filter(unknown) {
             if let Some(message) = known.lack(name) {
                 report.name(Severity::Error, step.location, name, name, message);
             }

@@ -18,12 +18,13 @@ use minijinja::UndefinedBehavior;
 use serde_json::{Map, Value};
 
 use super::{Action, Jinx, Skill, Step, Tools};
+use crate::hidden;
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect, Location, Severity, Verdict};
 use crate::yaml::{Entry, Node};
 
 /// The keys of a file that mean something.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "tests",
     "jinx_name",
     "name",
@@ -35,6 +36,7 @@ const KEYS: [&str; 18] = [
     "timeout",
     "ok",
     "final",
+    "hidden",
     "permissions",
     "permission",
     "steps",
@@ -146,6 +148,16 @@ impl Reader<'_> {
         jinx.ok = key("ok").and_then(|node| self.expression(node, "ok"));
         if let Some(flag) = key("final") {
             jinx.last = self.flag(flag, "final").unwrap_or_default();
+        }
+        if let Some(flag) = key("hidden") {
+            jinx.hidden = self.flag(flag, "hidden").unwrap_or_default();
+            if jinx.hidden && !hidden::is_unguessable(&jinx.name) {
+                let message = format!(
+                    "the name `{0}` of a hidden jinx can be guessed: end it in four digits or more, as in `{0}_4821`",
+                    jinx.name
+                );
+                self.warning(flag.location, message);
+            }
         }
         jinx.permission = self.permission(node);
         if let Some(tests) = key("tests") {

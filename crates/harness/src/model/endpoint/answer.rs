@@ -69,6 +69,7 @@ impl Answer {
             format,
             tools: request.tools.clone(),
             tool_choice: request.tool_choice.clone(),
+            bound: request.bound.clone(),
             parallel_tool_calls: request.parallel_tool_calls,
             reasoning: Reasoning::Optional,
             thinking: Some(format.thinking),

@@ -94,8 +94,11 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
 /// The JSON of a call of one of the tools, as [`Format::bare`] writes it.
 fn call_schema(request: &Request) -> Value {
     let permitted = request.tools.iter().filter(|tool| request.tool_choice.permits(&tool.name));
-    let calls = permitted.enumerate().map(|(index, tool)| {
-        let mut arguments = tool.parameters.clone();
+    let bound = permitted.flat_map(|tool| {
+        let schemas = request.bound.get(&tool.name).cloned();
+        schemas.unwrap_or_else(|| vec![tool.parameters.clone()]).into_iter().map(move |schema| (tool, schema))
+    });
+    let calls = bound.enumerate().map(|(index, (tool, mut arguments))| {
         rebase(&mut arguments, &format!("/anyOf/{index}/properties/arguments"));
         json!({
             "type": "object",

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::calls::{Calls, TurnReader};
 use crate::error::{Error, chain};
+use crate::hidden::{self, CALL};
 use crate::jinx::{Choices, Jinx, Offer, Tools};
 use crate::model::ChatModel;
 use crate::phases::{PLAN, Queue};
@@ -68,7 +69,8 @@ struct Given {
 impl Given {
     /// What the NPC's servers offer; they are started only if that may be among its tools.
     fn servers(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
-        let known = |names: &[String]| names.iter().all(|name| team.jinx(name).is_some());
+        let is_known = |name: &String| team.jinx(name).is_some() || hidden::is_built_in(name);
+        let known = |names: &[String]| names.iter().all(is_known);
         match &self.tools {
             Tools::None => Offered::default(),
             Tools::Some(names) if known(names) => Offered::default(),
@@ -132,24 +134,38 @@ impl<'a, 's> Agent<'a, 's> {
         let offer = offer(team, Some(npc));
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);
         let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
-        let named = named.filter(|jinx| given.tools.permits(&jinx.name));
+        let permits =
+            |jinx: &Jinx| given.tools.permits(&jinx.name) || (jinx.hidden && given.tools.permits(CALL));
+        let named: Vec<&Jinx> = named.filter(|jinx| permits(jinx)).collect();
         // Who may call nothing is bound anyway, and needs to know nothing.
         let bound = given.tools != Tools::None;
         let phases = npc.phases.clone().filter(|_| bound);
         let gates = npc.gate.gates.iter().filter(|_| bound).map(|gate| gates::key(gate)).collect();
         let queue = phases.as_ref().and_then(|phases| phases.queue.as_ref());
-        let named = named.filter(|jinx| queue.is_none() || jinx.name != PLAN);
         let format = model.format();
-        let mut listed = Vec::new();
-        for jinx in named {
-            match format.and_then(|format| format.refusal(&jinx.tool(&offer))) {
-                None => listed.push(jinx),
-                Some(reason) => session.notify(&Notice::Warning(&format!(
+        let fits = |tool: &Tool| match format.and_then(|format| format.refusal(tool)) {
+            None => true,
+            Some(reason) => {
+                session.notify(&Notice::Warning(&format!(
                     "{} goes without `{}`: {reason}",
-                    npc.name, jinx.name
-                ))),
+                    npc.name, tool.name
+                )));
+                false
             }
+        };
+        let (hidden, named): (Vec<&Jinx>, Vec<&Jinx>) = named.into_iter().partition(|jinx| jinx.hidden);
+        let mut hidden: Vec<Tool> = hidden.into_iter().map(|jinx| jinx.tool(&offer)).collect();
+        if !hidden.is_empty() && !hidden::tools().iter().all(fits) {
+            hidden.clear();
         }
+        let built_in = |name: &str| {
+            (queue.is_some() && name == PLAN) || (!hidden.is_empty() && hidden::is_built_in(name))
+        };
+        let named = named.into_iter().filter(|jinx| !built_in(&jinx.name)).map(|jinx| jinx.tool(&offer));
+        let mut tools: Vec<Tool> = named.filter(fits).collect();
+        tools.extend(hidden::tools().into_iter().filter(|_| !hidden.is_empty()));
+        let permitted = tools.iter().map(|tool| tool.name.clone()).collect();
+        tools.extend(queue.map(Queue::tool));
         let used = session.models.used(&npc.model);
         let files = &session.context_files;
         let with_files = files.segment().is_some_and(|segment| given.system.contains(&segment));
@@ -167,7 +183,8 @@ impl<'a, 's> Agent<'a, 's> {
             system: given.system,
             context_files: if with_files { files.files.clone() } else { Vec::new() },
             dry_run: session.dry_run,
-            tools: listed.iter().map(|jinx| jinx.tool(&offer)).chain(queue.map(Queue::tool)).collect(),
+            tools,
+            hidden,
             mcp: served,
             sampling: session.sampling.over(&model.sampling()),
             calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
@@ -176,7 +193,6 @@ impl<'a, 's> Agent<'a, 's> {
             gates,
             ledger_hidden: npc.ledger_hidden,
         };
-        let tools = listed.into_iter().map(|jinx| jinx.name.clone()).collect();
         learn(trace, &mut records);
         if last_start(&records).is_none_or(|last| *last != start) {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
@@ -188,7 +204,7 @@ impl<'a, 's> Agent<'a, 's> {
             team,
             npc,
             model,
-            tools,
+            tools: permitted,
             offered,
             trace,
             scope,
@@ -553,10 +569,13 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
         .collect()
 }
 
-/// The tools of an NPC, in the order of its list.
+/// The tools of an NPC, in the order of its list; of hidden ones what unlocks and calls them.
 pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
     let offer = offer(team, Some(npc));
-    npc.jinxes.iter().filter_map(|name| team.jinx(name)).map(|jinx| jinx.tool(&offer)).collect()
+    let listed = npc.jinxes.iter().filter_map(|name| team.jinx(name));
+    let (hidden, shown): (Vec<&Jinx>, Vec<&Jinx>) = listed.partition(|jinx| jinx.hidden);
+    let built_in = hidden::tools().into_iter().filter(|_| !hidden.is_empty());
+    shown.into_iter().map(|jinx| jinx.tool(&offer)).chain(built_in).collect()
 }
 
 /// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and

@@ -1,12 +1,14 @@
 //! An agent under phases and gates: where it stands, what it may call, and what its gates learn.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use alara_engine::ToolCall;
 
-use super::Agent;
+use super::{Agent, last_start};
 use crate::error::Error;
+use crate::hidden::{self, CALL, UNLOCK};
 use crate::phases::PLAN;
 use crate::run::{gates, review, tool};
 use crate::trace::{self, Record, Trace};
@@ -33,11 +35,19 @@ impl Agent<'_, '_> {
     pub(super) fn result(&self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
         let caller = self.caller(deadline);
         let machine = trace::phases(self.records());
-        if let Some(machine) = machine.as_ref().filter(|machine| !machine.permits(&call.name)) {
+        let hidden = last_start(&self.records).map(|start| start.hidden.as_slice()).unwrap_or_default();
+        let unlocked = if hidden.is_empty() { Vec::new() } else { trace::unlocked(self.records()) };
+        let unlocked: Vec<String> = unlocked.into_iter().map(|tool| tool.name.clone()).collect();
+        let inner = hidden::named(call).filter(|inner| unlocked.iter().any(|name| name == inner));
+        if let Some(machine) = machine.as_ref().filter(|machine| !machine.permits_call(&call.name, inner)) {
             return tool::out_of_phase(&caller, call, machine);
         }
         match machine.and_then(|machine| machine.phases().queue.as_ref()) {
             Some(queue) if call.name == PLAN => Ok(queue.plan(&call.arguments)),
+            _ if call.name == UNLOCK && !hidden.is_empty() => Ok(hidden::unlock(hidden, &call.arguments)),
+            _ if (call.name == CALL && !hidden.is_empty()) || unlocked.contains(&call.name) => {
+                tool::execute_hidden(&caller, &unlocked, call)
+            }
             _ => tool::execute(&caller, &self.tools, call),
         }
     }
@@ -49,6 +59,10 @@ impl Agent<'_, '_> {
         let caller = self.caller(None);
         for record in last.iter().rev() {
             let Record::ToolResult { call, result, .. } = &**record else { continue };
+            let call = match last_start(&self.records).is_some_and(|start| !start.hidden.is_empty()) {
+                true if call.name == CALL => hidden::inner(call).map_or(Cow::Borrowed(call), Cow::Owned),
+                _ => Cow::Borrowed(call),
+            };
             let Some((interrupted, jinx)) = result.interrupted.zip(caller.jinx(&call.name)) else { continue };
             // What a server has done nobody takes back.
             if jinx.remote.is_some() || (interrupted == Interrupted::Left && review::may_change(jinx, false))
