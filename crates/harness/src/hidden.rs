@@ -102,7 +102,8 @@ pub fn wrapped(tool: &str, arguments: &Map<String, Value>) -> Map<String, Value>
     Map::from_iter([(TOOL.to_owned(), tool.into()), (ARGUMENTS.to_owned(), Value::Object(arguments.clone()))])
 }
 
-/// Whether arguments are written as [`wrapped`] writes them, so that `arguments` is a call's inside.
+/// Whether arguments are written as [`wrapped`] writes them, so that `arguments` is a call's
+/// inside.
 pub fn is_wrapped(arguments: &Map<String, Value>) -> bool {
     let of = |name: &str| arguments.get(name);
     arguments.len() == 2

@@ -46,7 +46,7 @@ fn team(painter: &str) -> (Team, tempfile::TempDir) {
     (Team::load(directory.path()).unwrap(), directory)
 }
 
-fn engine(format: Option<&'static Format>, threads: usize) -> Engine {
+pub(super) fn engine(format: Option<&'static Format>, threads: usize) -> Engine {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
     let options = Options {
         kv: KvType::F32,
@@ -138,7 +138,7 @@ fn write_down(entries: &[Entry], written: &mut Written) {
 }
 
 /// In its own format of calls, and where each turn is one.
-fn formats() -> [Option<&'static Format>; 2] {
+pub(super) fn formats() -> [Option<&'static Format>; 2] {
     [None, Some(Format::generic())]
 }
 

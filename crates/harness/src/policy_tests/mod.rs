@@ -4,6 +4,7 @@
 //! arguments.
 
 mod again;
+mod hidden;
 mod masked;
 mod random;
 mod rules;

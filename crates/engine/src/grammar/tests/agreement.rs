@@ -177,3 +177,46 @@ fn arguments_between_tags_read_back_or_are_refused() {
         Some("minProperties"),
     );
 }
+
+/// In every format a call fits one of the schemas that bind it, whatever the prompt tells of the
+/// tool; which one is open.
+#[test]
+fn bound_arguments_fit_one_of_the_schemas() {
+    let inner = |name: &str, parameters: Value| {
+        json!({
+            "type": "object",
+            "properties": {"tool": {"type": "string", "enum": [name]}, "arguments": parameters},
+            "required": ["tool", "arguments"],
+            "additionalProperties": false,
+        })
+    };
+    let object = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false});
+    let schemas = vec![
+        inner("freeze_4471", object(json!({"card": {"enum": ["k1", "k2"]}}), json!(["card"]))),
+        inner(
+            "frost_2086",
+            object(json!({"on": {"type": "boolean"}, "by": {"enum": [1, 2]}}), json!(["on"])),
+        ),
+    ];
+    let told = object(json!({"tool": {"type": "string"}, "arguments": {"type": "object"}}), json!(["tool"]));
+    let call = Tool { name: "call_tool".into(), description: String::new(), parameters: told, strict: false };
+    for format in Format::all().iter().filter(|format| !format.in_fences()) {
+        let vocabulary = Vocabulary::get(if format.tokens.is_empty() { Kind::Text } else { Kind::Control });
+        let bound = BTreeMap::from([(call.name.clone(), schemas.clone())]);
+        let turn = Turn { format, tools: vec![call.clone()], bound, ..turn(ToolChoice::Required) };
+        let turn = Turn { thinking: Some(format.thinking), ..turn };
+        let mut seen = [0, 0];
+        for seed in 0..40 {
+            let Some(text) = vocabulary.generate(&turn, seed, 2_000) else { continue };
+            for piece in parse(&turn, &text) {
+                let Parsed::ToolCall { arguments, .. } = piece else { continue };
+                let arguments = Value::Object(arguments);
+                let fits: Vec<bool> =
+                    schemas.iter().map(|schema| validate(&arguments, schema).is_ok()).collect();
+                let one = fits.iter().position(|fits| *fits);
+                seen[one.unwrap_or_else(|| panic!("{}: {arguments} in {text}", format.name))] += 1;
+            }
+        }
+        assert!(seen.iter().all(|seen| *seen > 0), "{}: {seen:?}", format.name);
+    }
+}

@@ -277,6 +277,20 @@ mod tests {
         assert!(system.contains("Each of your answers is one call") && system.contains(call), "{system}");
     }
 
+    /// The tools are told as they are; only where the answer has a schema is it bound.
+    #[test]
+    fn bound_arguments_stand_in_the_schema_of_the_answer() {
+        let one = |a: u64| json!({"type": "object", "properties": {"a": {"const": a}}});
+        let bound = [("f".to_owned(), vec![one(1), one(2)])].into();
+        let request = Request { tools: vec![tool()], bound, ..conversation() };
+        let told = Request { bound: Default::default(), ..request.clone() };
+        assert_eq!(body(&request, PLAIN).unwrap(), body(&told, PLAIN).unwrap());
+        let body = body(&request, Dialect { format: Some(Format::bare()), ..PLAIN }).unwrap();
+        let calls = &body["response_format"]["json_schema"]["schema"]["anyOf"];
+        let calls = calls.as_array().unwrap().iter().map(|call| &call["properties"]["arguments"]);
+        assert_eq!(calls.collect::<Vec<_>>(), [&one(1), &one(2)]);
+    }
+
     #[test]
     fn options_that_say_something() {
         let check = |request: Request, dialect: Dialect<'_>, expected: Value| {
