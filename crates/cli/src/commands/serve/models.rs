@@ -175,7 +175,7 @@ impl ModelSource for ServedModels {
 }
 
 /// A model that the user named.
-/// It is called as its file is, without directories; one of a store that names files by their
+/// It is called as its file or folder is, without directories; one of a store that names files by their
 /// hashes is called as the user calls it.
 fn served(name: &str) -> anyhow::Result<Served> {
     let spec = ModelSpec::named(name);
@@ -187,8 +187,11 @@ fn served(name: &str) -> anyhow::Result<Served> {
         return Ok(Served { name: address.to_string(), aliases: Vec::new(), spec });
     }
     let path = model::path(name)?;
-    let file = path.file_name().and_then(|file| file.to_str()).filter(|file| is_gguf(file));
-    let by_path = Path::new(name).is_file();
+    // A checkpoint is called as its folder is; in the hub's cache that is a commit.
+    let folder = Path::new(name).is_dir().then(|| Path::new(name).file_name()).flatten();
+    let file = path.file_name().filter(|file| file.to_str().is_some_and(is_gguf));
+    let file = file.or(folder).and_then(|file| file.to_str());
+    let by_path = Path::new(name).exists();
     let own = file.unwrap_or(name).to_owned();
     let aliases = if by_path || own == name { Vec::new() } else { vec![name.to_owned()] };
     Ok(Served { name: own, aliases, spec })
