@@ -21,7 +21,7 @@ use crate::{cache, compute, consent, device, ui};
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The model: a file, the folder of a checkpoint, a name of `alara models list`, or an OpenAI-compatible endpoint as
+    /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as
     /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME.
     /// An endpoint's key is in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY)
     /// [default: the NPC's, the team's, the one that ships]
@@ -532,6 +532,17 @@ mod tests {
             provider: Some("x".into()),
             api_key_env: None,
         }
+    }
+
+    #[test]
+    fn the_folder_of_a_checkpoint_is_a_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().to_str().unwrap();
+        let refused = path(name).unwrap_err().to_string();
+        assert!(refused.contains("without a .gguf file, and no checkpoint with model.safetensors"), "{refused}");
+        let weights = folder.path().join(alara_engine::WEIGHTS);
+        std::fs::write(&weights, "").unwrap();
+        assert_eq!(path(name).unwrap(), weights);
     }
 
     #[test]

@@ -439,7 +439,7 @@ impl CheckpointFacts {
     /// # Errors
     /// If one of the architecture files is wrong.
     pub fn of(model_type: &str) -> Result<Option<(String, Self)>> {
-        Ok(Self::all()?.into_iter().find(|(_, facts)| facts.model_type == model_type))
+        Self::all().find(|read| read.as_ref().map_or(true, |(_, facts)| facts.model_type == model_type)).transpose()
     }
 
     /// All values of `model_type` that are known.
@@ -447,24 +447,25 @@ impl CheckpointFacts {
     /// # Errors
     /// As [`CheckpointFacts::of`].
     pub fn known() -> Result<Vec<String>> {
-        Ok(Self::all()?.into_iter().map(|(_, facts)| facts.model_type).collect())
+        Self::all().map(|read| Ok(read?.1.model_type)).collect()
     }
 
-    fn all() -> Result<Vec<(String, Self)>> {
+    fn all() -> impl Iterator<Item = Result<(String, Self)>> {
         /// Whatever else the file says.
         #[derive(Deserialize)]
         struct Part {
             architecture: String,
             checkpoint: Option<CheckpointFacts>,
         }
-        let mut all = Vec::new();
-        for file in FILES.files() {
-            let part: Part = serde_saphyr::from_str(file.contents_utf8().unwrap_or_default()).map_err(|error| {
-                Error::ArchitectureFile { name: file.path().display().to_string(), message: error.to_string() }
-            })?;
-            all.extend(part.checkpoint.map(|facts| (part.architecture, facts)));
-        }
-        Ok(all)
+        FILES.files().filter_map(|file| {
+            match serde_saphyr::from_str(file.contents_utf8().unwrap_or_default()) {
+                Ok(Part { architecture, checkpoint }) => Some(Ok((architecture, checkpoint?))),
+                Err(error) => {
+                    let name = file.path().display().to_string();
+                    Some(Err(Error::ArchitectureFile { name, message: error.to_string() }))
+                }
+            }
+        })
     }
 
     /// The canonical name of a tensor.

@@ -254,6 +254,26 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_is_here_once_all_its_files_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache::Cache { root: folder.path().to_owned() };
+        let entry = find("all-MiniLM-L6-v2").unwrap().unwrap();
+        let (repository, commit) = (&entry.repository, "1".repeat(40));
+        let put = |etag: &str, file: &str| {
+            let blob = cache.blob(repository, etag);
+            std::fs::create_dir_all(blob.parent().unwrap()).unwrap();
+            std::fs::write(blob, file).unwrap();
+            cache.publish(repository, etag, &commit, "main", file).unwrap()
+        };
+        let weights = put(entry.sha256.as_deref().unwrap(), &entry.file);
+        for (at, file) in entry.beside.iter().enumerate() {
+            assert_eq!(entry.cached(&cache), None, "{file} is missing");
+            put(&format!("{at:040}"), file);
+        }
+        assert_eq!(entry.cached(&cache), Some(weights));
+    }
+
+    #[test]
     fn a_model_that_can_not_run_is_not_listed() {
         for entry in all().unwrap() {
             let listed = find(&entry.name).unwrap().is_some();

@@ -349,6 +349,16 @@ mod tests {
     }
 
     #[test]
+    fn a_checkpoint_is_called_as_its_folder_is() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "MiniLM/model.safetensors");
+        let folder = dir.path().join("MiniLM").display().to_string();
+        let models = all(&[&folder], None, &[]).unwrap();
+        assert_eq!(names(&models), ["MiniLM"]);
+        assert_eq!(models.default(), ModelSpec::named(&folder));
+    }
+
+    #[test]
     fn which_model_an_npc_works_with() {
         let dir = tempfile::tempdir().unwrap();
         put(dir.path(), "a.gguf");
