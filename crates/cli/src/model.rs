@@ -120,7 +120,7 @@ impl Args {
             Some(script) => ("script".to_owned(), script.into()),
             None => {
                 let file = path(name)?;
-                (Gguf::open(&file)?.name().to_owned(), file)
+                (alara_engine::open(&file)?.name().to_owned(), file)
             }
         };
         Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
@@ -433,7 +433,7 @@ pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
 /// Opens the model that `name` means, or the one that ships if there is no name.
 pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     match name {
-        Some(name) => Ok(Gguf::open(&path(name)?)?),
+        Some(name) => Ok(alara_engine::open(&path(name)?)?),
         None => shipped(),
     }
 }
@@ -441,7 +441,8 @@ pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
 /// The file that `name` means.
 /// It is a path, a name of the catalog or of Ollama's for a model on this machine, or
 /// `OWNER/NAME:FILE` of the hub's cache.
-/// A file of the work directory goes before a name.
+/// The folder of a checkpoint means its file of tensors.
+/// A file of the work directory goes before a name, and so does such a folder.
 pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     if Address::is_meant_by(name) {
         bail!("{name} is an endpoint; this takes a model file");
@@ -449,6 +450,10 @@ pub fn path(name: &str) -> anyhow::Result<PathBuf> {
     let path = Path::new(name);
     if path.is_file() {
         return Ok(path.to_owned());
+    }
+    let weights = path.join(alara_engine::WEIGHTS);
+    if weights.is_file() {
+        return Ok(weights);
     }
     if let Some(found) = local::resolve(name)? {
         return Ok(found);
@@ -487,7 +492,7 @@ fn in_directory(path: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let paths = inside.filter_map(|entry| Some(entry.ok()?.path().display().to_string()));
     match paths.filter(|path| path.ends_with(".gguf")).min() {
         Some(first) => bail!("{name} is a directory, not a model\nhint: -m {first}"),
-        None => bail!("{name} is a directory without a .gguf file"),
+        None => bail!("{name} is a directory without a .gguf file, and no checkpoint with model.safetensors"),
     }
 }
 
@@ -527,6 +532,17 @@ mod tests {
             provider: Some("x".into()),
             api_key_env: None,
         }
+    }
+
+    #[test]
+    fn the_folder_of_a_checkpoint_is_a_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let name = folder.path().to_str().unwrap();
+        let refused = path(name).unwrap_err().to_string();
+        assert!(refused.contains("without a .gguf file, and no checkpoint with model.safetensors"), "{refused}");
+        let weights = folder.path().join(alara_engine::WEIGHTS);
+        std::fs::write(&weights, "").unwrap();
+        assert_eq!(path(name).unwrap(), weights);
     }
 
     #[test]

@@ -25,5 +25,19 @@ fn search_finds_passages_and_tells_what_is_left_out() {
     let found: Value = serde_json::from_str(&search(&["fees", "--json", "-k", "1"]).1).unwrap();
     assert_eq!((&found[0]["id"], found.as_array().unwrap().len()), (&json!("cards#fees"), 1));
     assert_eq!(search(&["zebra"]).0, 1);
+    // Of two documents that are needed one is there.
+    dir.write(
+        "queries.jsonl",
+        "{\"query\": \"lost\", \"documents\": [\"cards\", \"x\"]}\n\n{\"query\": \"zebra\", \"documents\": [\"cards\"]}\n",
+    );
+    assert_eq!(search(&["--queries", "queries.jsonl", "-k", "3"]).1, "recall@1 0.250\nrecall@3 0.250\n");
+    let found = search(&["--queries", "queries.jsonl", "-k", "2", "--json"]).1;
+    assert_eq!(found, "{\"queries\":2,\"recall\":{\"1\":0.25,\"2\":0.25}}\n");
+    dir.write("queries.jsonl", "{\"query\": \"lost\", \"documents\": []}\n");
+    let (code, _, told) = search(&["--queries", "queries.jsonl"]);
+    assert!(code == 2 && told.contains("queries.jsonl, line 1: `documents` is empty"), "{told}");
+    // Vectors need a model, and which one to get is told.
+    let (code, _, told) = search(&["lost", "--retrieval", "embedding"]);
+    assert!(code == 2 && told.contains("hint: alara models pull all-minilm-l6-v2"), "{told}");
     assert_eq!(search(&["x", "--retrieval", "golden"]).0, 2);
 }

@@ -89,6 +89,29 @@ pub struct Architecture {
     /// What of a file nobody needs to read.
     #[serde(default)]
     pub harmless: Harmless,
+    /// What checkpoints of Hugging Face's call the same.
+    /// `None`: models of this architecture are read from GGUF files only.
+    pub checkpoint: Option<CheckpointFacts>,
+}
+
+/// Names of `config.json` and `model.safetensors`, each with the canonical one, and what these
+/// files may say beside.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CheckpointFacts {
+    /// The value of `model_type`.
+    pub model_type: String,
+    /// Metadata keys without the prefix, by keys of `config.json`.
+    pub keys: BTreeMap<String, String>,
+    /// Keys of `config.json` that must have this value, or be absent.
+    #[serde(default)]
+    pub needs: BTreeMap<String, Value>,
+    /// Tensors; `*` is the number of a block.
+    /// A name covers what follows it after a dot.
+    pub tensors: BTreeMap<String, String>,
+    /// What nobody needs to read, by the names there.
+    #[serde(default)]
+    pub harmless: Harmless,
 }
 
 /// Names of what changes no logit.
@@ -407,6 +430,56 @@ impl Architecture {
         self.harmless.keys.extend(every.harmless.keys);
         self.harmless.tensors.extend(every.harmless.tensors);
         Ok(self)
+    }
+}
+
+impl CheckpointFacts {
+    /// What is known of checkpoints of a `model_type`, and its architecture.
+    ///
+    /// # Errors
+    /// If one of the architecture files is wrong.
+    pub fn of(model_type: &str) -> Result<Option<(String, Self)>> {
+        Self::all().find(|read| read.as_ref().map_or(true, |(_, facts)| facts.model_type == model_type)).transpose()
+    }
+
+    /// All values of `model_type` that are known.
+    ///
+    /// # Errors
+    /// As [`CheckpointFacts::of`].
+    pub fn known() -> Result<Vec<String>> {
+        Self::all().map(|read| Ok(read?.1.model_type)).collect()
+    }
+
+    fn all() -> impl Iterator<Item = Result<(String, Self)>> {
+        /// Whatever else the file says.
+        #[derive(Deserialize)]
+        struct Part {
+            architecture: String,
+            checkpoint: Option<CheckpointFacts>,
+        }
+        FILES.files().filter_map(|file| {
+            match serde_saphyr::from_str(file.contents_utf8().unwrap_or_default()) {
+                Ok(Part { architecture, checkpoint }) => Some(Ok((architecture, checkpoint?))),
+                Err(error) => {
+                    let name = file.path().display().to_string();
+                    Some(Err(Error::ArchitectureFile { name, message: error.to_string() }))
+                }
+            }
+        })
+    }
+
+    /// The canonical name of a tensor.
+    pub fn tensor(&self, name: &str) -> Option<String> {
+        self.tensors.iter().find_map(|(own, canonical)| {
+            let Some((before, after)) = own.split_once('*') else {
+                let rest = name.strip_prefix(own.as_str()).filter(|rest| rest.starts_with('.'))?;
+                return Some(format!("{canonical}{rest}"));
+            };
+            let rest = name.strip_prefix(before)?;
+            let number = rest.split('.').next().filter(|number| number.parse::<u32>().is_ok())?;
+            let rest = rest[number.len()..].strip_prefix(after).filter(|rest| rest.starts_with('.'))?;
+            Some(format!("{}{rest}", canonical.replace('*', number)))
+        })
     }
 }
 

@@ -15,6 +15,9 @@ pub enum Error {
     /// The file can't be read.
     #[error(transparent)]
     Gguf(#[from] GgufError),
+    /// The checkpoint can't be read.
+    #[error(transparent)]
+    Checkpoint(#[from] crate::checkpoint::CheckpointError),
     /// The tokenizer can't be built, or can't encode.
     #[error(transparent)]
     Tokenizer(#[from] crate::tokenizer::TokenizerError),

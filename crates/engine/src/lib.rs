@@ -14,6 +14,7 @@ mod architecture;
 mod backend;
 mod cache;
 mod chat;
+mod checkpoint;
 mod decoder;
 mod device;
 mod embedding;
@@ -47,6 +48,8 @@ mod tokenizer;
 pub use engine::{EmbedInput, Embeddings, Engine, Events, Options};
 pub use error::{DeviceProblem, Error, Result};
 pub use gguf::Gguf;
+// Any file of a model, or the folder of a checkpoint.
+pub use checkpoint::{WEIGHTS, open};
 
 // What a request says, and what comes of it.
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};

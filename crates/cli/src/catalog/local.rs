@@ -72,6 +72,17 @@ pub fn models() -> Result<Vec<Local>> {
         (Some(a), Some(b)) => a == b,
         _ => false,
     });
+    for entry in entries()?.iter().filter(|entry| entry.is_checkpoint()) {
+        let Some(path) = entry.cached(&cache()?) else { continue };
+        models.push(Local {
+            name: entry.name.clone(),
+            source: Store::Hub,
+            bytes: path.metadata().map_or(0, |about| about.len()),
+            path,
+            missing: Vec::new(),
+            catalog: Some(entry.name.clone()),
+        });
+    }
     for held in ollama::folder().map(|folder| ollama::models(&folder)).unwrap_or_default() {
         let entry = entries()?.iter().find(|entry| is_same(entry, &held.name));
         models.push(Local {
@@ -93,9 +104,7 @@ pub fn models() -> Result<Vec<Local>> {
 pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
     let of_ollama = |name: &str| Some(ollama::find(&ollama::folder()?, name)?.path);
     if let Some(entry) = find(name)? {
-        let cached = cache()
-            .ok()
-            .and_then(|cache| cache.find(&entry.repository, &entry.file, entry.sha256.as_deref()));
+        let cached = cache().ok().and_then(|cache| entry.cached(&cache));
         return Ok(cached.or_else(|| entry.ollama.as_deref().and_then(of_ollama)));
     }
     let cached = || in_cache(&cache().ok()?, &name.parse().ok()?, None);

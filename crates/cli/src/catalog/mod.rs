@@ -15,6 +15,7 @@ pub mod pull;
 mod target;
 mod transfer;
 
+use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use alara_engine::default_threads;
@@ -27,7 +28,7 @@ use crate::memory;
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/catalog");
 
-/// A model of the catalog: the one file of it that `pull` gets, and what is known of it.
+/// A model of the catalog: the file of it that `pull` gets, and what is known of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
@@ -45,6 +46,9 @@ pub struct Entry {
     /// The commit that holds the file as described here; without it the newest is taken.
     pub revision: Option<String>,
     pub file: String,
+    /// What else `pull` gets: of a checkpoint the files beside its tensors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
     /// Of the file, in hexadecimal.
     /// Without it a download is held against the hub's own.
     pub sha256: Option<String>,
@@ -89,6 +93,17 @@ impl Entry {
             revision: self.revision.clone(),
             wanted: name::Wanted::File(self.file.clone()),
         }
+    }
+
+    /// Whether it is a checkpoint rather than a GGUF file.
+    pub fn is_checkpoint(&self) -> bool {
+        !name::is_gguf(&self.file)
+    }
+
+    /// Its file in the cache, if what belongs beside it is there too.
+    pub fn cached(&self, cache: &cache::Cache) -> Option<PathBuf> {
+        let path = cache.find(&self.repository, &self.file, self.sha256.as_deref())?;
+        self.beside.iter().all(|file| path.with_file_name(file).is_file()).then_some(path)
     }
 }
 
@@ -180,20 +195,27 @@ mod tests {
     #[test]
     fn the_catalog_is_whole() {
         let entries = all().unwrap();
-        assert_eq!(entries.len(), 45);
+        assert_eq!(entries.len(), 46);
         for entry in &entries {
             let name = &entry.name;
             assert!(FILES.get_file(format!("{name}.yaml")).is_some(), "{name} is in a file of another name");
-            let hub: name::HubName = format!("{}:{}", entry.repository, entry.file).parse().unwrap();
-            assert_eq!(hub.wanted, name::Wanted::File(entry.file.clone()), "{name}");
+            if entry.is_checkpoint() {
+                assert_eq!(entry.file, alara_engine::WEIGHTS, "{name}");
+                assert!(["config.json", "tokenizer.json"].iter().all(|file| entry.beside.contains(&(*file).into())));
+            } else {
+                let hub: name::HubName = format!("{}:{}", entry.repository, entry.file).parse().unwrap();
+                assert_eq!(hub.wanted, name::Wanted::File(entry.file.clone()), "{name}");
+                assert!(entry.file.to_lowercase().contains(&entry.quantization.to_lowercase()), "{name}");
+            }
+            assert!(entry.beside.iter().all(|file| name::is_inside(file)), "{name}");
             assert_eq!(entry.verified, entry.sha256.is_some() && entry.size.is_some(), "{name}");
             assert!(entry.sha256.iter().all(|hash| hub::is_sha256(hash)), "{name}: {:?}", entry.sha256);
             assert!(entry.revision.iter().all(|commit| hub::is_commit(commit)), "{name}");
-            assert!(entry.file.to_lowercase().contains(&entry.quantization.to_lowercase()), "{name}");
-            // Four bits to a byte and a little more for every parameter; a wrong digit in either
-            // shows.
+            // Four bits to a byte and a little more for every parameter, or all of them; a wrong
+            // digit in either shows.
             let bits = entry.size.map_or(5.0, |size| size as f64 * 8.0 / entry.parameters / 1e9);
-            assert!((4.2..9.0).contains(&bits), "{name}: {bits} bits a parameter");
+            let expected = if entry.quantization == "F32" { 31.0..33.0 } else { 4.2..9.0 };
+            assert!(expected.contains(&bits), "{name}: {bits} bits a parameter");
             assert!(
                 entry.active.is_none_or(|active| (0.2..entry.parameters / 2.0).contains(&active)),
                 "{name}"
@@ -229,6 +251,26 @@ mod tests {
         }
         let olmo = find("olmo2-13b").unwrap().unwrap();
         assert_eq!(machine(64, 8).fits(olmo), None, "its size is not known");
+    }
+
+    #[test]
+    fn a_checkpoint_is_here_once_all_its_files_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = cache::Cache { root: folder.path().to_owned() };
+        let entry = find("all-MiniLM-L6-v2").unwrap().unwrap();
+        let (repository, commit) = (&entry.repository, "1".repeat(40));
+        let put = |etag: &str, file: &str| {
+            let blob = cache.blob(repository, etag);
+            std::fs::create_dir_all(blob.parent().unwrap()).unwrap();
+            std::fs::write(blob, file).unwrap();
+            cache.publish(repository, etag, &commit, "main", file).unwrap()
+        };
+        let weights = put(entry.sha256.as_deref().unwrap(), &entry.file);
+        for (at, file) in entry.beside.iter().enumerate() {
+            assert_eq!(entry.cached(&cache), None, "{file} is missing");
+            put(&format!("{at:040}"), file);
+        }
+        assert_eq!(entry.cached(&cache), Some(weights));
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub trait Watcher {
     fn end(&mut self);
 }
 
-/// Downloads what is wanted into the cache, all parts of a split model, unless it is there.
+/// Downloads what is wanted into the cache, all parts of a split model or all files of a
+/// checkpoint, unless it is there.
 /// Returns the path of the first part.
 /// `entry` is the catalog's word on it, where it is from there.
 ///
@@ -48,8 +49,9 @@ pub fn pull(
     }
     let client = Client::new(hub);
     let revision = name.revision.as_deref().unwrap_or("main");
+    let beside = entry.map(|entry| entry.beside.as_slice()).unwrap_or_default();
     let files = match &name.wanted {
-        Wanted::File(file) => parts(file),
+        Wanted::File(file) => [parts(file), beside.to_vec()].concat(),
         wanted => {
             let choice = choose(repository, &client.list(repository, revision)?, wanted)?;
             choice.instead.iter().for_each(|note| watcher.note(note));
@@ -59,6 +61,7 @@ pub fn pull(
     let mut missing = Vec::new();
     for file in &files {
         let hub_file = HubFile { repository, revision, file };
+        let checksum = expected.filter(|_| !beside.contains(file));
         let (hub_file, remote) = match client.describe(hub_file) {
             // Owners rewrite history; the checksum tells whether it is the same file.
             Err(HubError::NoRevision { .. }) if expected.is_some() => {
@@ -67,7 +70,7 @@ pub fn pull(
             }
             described => (hub_file, described?),
         };
-        if let (Some(expected), Some(found)) = (expected, &remote.sha256) {
+        if let (Some(expected), Some(found)) = (checksum, &remote.sha256) {
             ensure!(
                 expected.eq_ignore_ascii_case(found),
                 "{file} of {repository} is not the file that the catalog means: its SHA-256 is {found}, not \

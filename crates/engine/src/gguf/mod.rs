@@ -37,7 +37,7 @@ pub use write::Writer;
 pub(crate) use map::Bytes;
 use parse::ParsedFile;
 
-/// An opened model file, or all the files of a split one.
+/// An opened model file, or all the files of a split one, or of a checkpoint that is seen as one.
 /// Cheap to clone; clones share the map.
 #[derive(Clone, Debug)]
 pub struct Gguf {
@@ -72,6 +72,16 @@ pub struct TensorInfo {
     part: usize,
     /// From the beginning of that file.
     start: u64,
+}
+
+/// A tensor of a file of another format.
+pub(crate) struct Assembled {
+    pub(crate) name: String,
+    /// In GGUF's order.
+    pub(crate) shape: Vec<u64>,
+    pub(crate) kind: TensorType,
+    /// Which bytes of the file; they lie in it, and are what shape and type need.
+    pub(crate) range: Range<u64>,
 }
 
 impl TensorInfo {
@@ -120,6 +130,38 @@ impl Gguf {
                 count: place.count,
             }),
         }
+    }
+
+    /// A model of files of another format: the first has the `tensors`, all are watched for changes.
+    ///
+    /// # Errors
+    /// Two tensors have one name.
+    pub(crate) fn assembled(
+        metadata: Vec<(String, Value)>,
+        tensors: Vec<Assembled>,
+        files: Vec<(String, Bytes)>,
+    ) -> Result<Gguf, GgufError> {
+        let name = files.first().map_or("", |file| &file.0).to_owned();
+        let mut own = Metadata::default();
+        for (key, value) in metadata {
+            own.insert(&key, value);
+        }
+        let info = |Assembled { name, shape, kind, range }| TensorInfo {
+            name,
+            shape,
+            kind,
+            bytes: range.end - range.start,
+            part: 0,
+            start: range.start,
+        };
+        let mut tensors = tensors.into_iter().map(info).collect();
+        let parts = files.into_iter().map(|(name, bytes)| ParsedFile {
+            name: name.into(),
+            bytes,
+            metadata: std::mem::take(&mut own),
+            tensors: std::mem::take(&mut tensors),
+        });
+        Gguf::join(&name, parts.collect())
     }
 
     /// Metadata is that of the first part; the others repeat nothing but their place.
@@ -204,7 +246,7 @@ impl Gguf {
         }
     }
 
-    /// Number of files: 1 unless the model is split.
+    /// Number of files: 1 unless the model is split, or a checkpoint.
     pub fn parts(&self) -> usize {
         self.inner.parts.len()
     }

@@ -1,6 +1,7 @@
-//! Indexes and vectors, kept by the hash of what they are made of.
+//! Indexes and vectors, kept by the hash of what they are made of: a library's index by that of all
+//! its documents, a chunk's vector by that of its text.
 //!
-//! So a change of a document is always seen, and an unchanged library is never read twice.
+//! So a change of a document is always seen, and nothing that is unchanged is made twice.
 //! A file of the cache that is broken is made anew; one that can't be written is no error.
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest, Sha256};
 
 use super::document::{Content, files, listed, read};
+use super::vectors::Kept;
 use super::{Error, Index, Problem, Vectors};
 use crate::model::Embedder;
 
@@ -24,7 +26,8 @@ const PROBE: &str = "The quick brown fox jumps over the lazy dog.";
 pub struct IndexCache {
     folder: Option<PathBuf>,
     indexes: Mutex<BTreeMap<String, Arc<Index>>>,
-    vectors: Mutex<BTreeMap<String, Arc<Vectors>>>,
+    /// By the index's hash and the model's.
+    vectors: Mutex<BTreeMap<(String, String), Arc<Vectors>>>,
 }
 
 /// An index, by its hash.
@@ -94,22 +97,21 @@ impl IndexCache {
     /// The model can't make them.
     pub fn vectors(&self, opened: &Opened, embedder: &dyn Embedder) -> Result<Arc<Vectors>, Error> {
         let probe = Sha256::digest(Vectors::of(&[PROBE.to_owned()], embedder)?.to_bytes());
-        let name = format!("{}-{}.f32", opened.hash, &format!("{probe:x}")[..16]);
+        let model = format!("{probe:x}");
         let mut vectors = lock(&self.vectors);
-        if let Some(found) = vectors.get(&name) {
+        let key = (opened.hash.clone(), model.clone());
+        if let Some(found) = vectors.get(&key) {
             return Ok(found.clone());
         }
-        let count = opened.index.chunks().len();
-        let made = match self.load(&name).and_then(|bytes| Vectors::from_bytes(&bytes, count)) {
-            Some(kept) => kept,
-            None => {
-                let made = Vectors::of(&opened.index.texts(), embedder)?;
-                self.keep(&name, &made.to_bytes());
-                made
-            }
-        };
+        let name = format!("{}.vectors", &model[..32]);
+        let kept = self.load(&name).and_then(|bytes| Kept::from_bytes(&bytes));
+        let mut kept = kept.unwrap_or_default();
+        let (made, new) = kept.of(&opened.index.texts(), embedder)?;
+        if new {
+            self.keep(&name, &kept.to_bytes());
+        }
         let made = Arc::new(made);
-        vectors.insert(name, made.clone());
+        vectors.insert(key, made.clone());
         Ok(made)
     }
 

@@ -18,7 +18,7 @@ mod vectors;
 
 use std::path::PathBuf;
 
-pub use cache::IndexCache;
+pub use cache::{IndexCache, Opened};
 pub use chunk::Chunk;
 pub use document::{Document, Problem, documents};
 pub use index::{Hit, Index, Query};

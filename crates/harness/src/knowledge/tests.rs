@@ -140,9 +140,13 @@ fn indexes_and_vectors_outlast_a_restart() {
     // What is broken is made anew.
     names.iter().for_each(|name| std::fs::write(name, "{}").unwrap());
     search(4, 2);
-    // Another text is another index.
+    // Another text is another index, and what is left of the old one has its vectors.
     write(folder.path(), "a.md", "# A\nxx\n## B\nyyy");
-    search(4, 4);
+    search(3, 3);
+    // So it is in another place, and where a text is there twice.
+    write(folder.path(), "sub/b.md", "# A\nxx\n## B\nyyy");
+    write(folder.path(), "sub/c.md", "# A\nxx\n## B\nyyyy");
+    search(3, 4);
 }
 
 #[test]

@@ -1,4 +1,8 @@
-//! Vectors of texts, and exact search among them.
+//! Vectors of texts, exact search among them, and how they are kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sha2::{Digest, Sha256};
 
 use crate::model::Embedder;
 
@@ -70,21 +74,79 @@ impl Vectors {
         Ok(found)
     }
 
-    /// As a file: the width as 32 bits, then all numbers, little-endian.
+    /// All numbers, little-endian.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
-        let width = u32::try_from(self.width).unwrap_or(u32::MAX).to_le_bytes();
-        width.into_iter().chain(self.numbers.iter().flat_map(|number| number.to_le_bytes())).collect()
+        self.numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+    }
+}
+
+/// The hash of a text.
+type TextHash = [u8; 32];
+/// Beyond so many bytes, vectors of what is not looked for now are dropped.
+const LARGEST: usize = 256 << 20;
+
+/// All vectors that one model has made, by the hashes of their texts.
+/// So a change of a document costs the vectors of its changed chunks only.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Kept {
+    width: usize,
+    rows: BTreeMap<TextHash, Vec<f32>>,
+}
+
+impl Kept {
+    /// The vectors of these texts, and whether some of them are new.
+    ///
+    /// # Errors
+    /// The model can't make them.
+    pub(super) fn of(
+        &mut self,
+        texts: &[String],
+        embedder: &dyn Embedder,
+    ) -> Result<(Vectors, bool), Error> {
+        let hashes: Vec<TextHash> = texts.iter().map(|text| Sha256::digest(text).into()).collect();
+        let mut asked = BTreeSet::new();
+        let missing: Vec<(TextHash, &String)> = (hashes.iter().copied().zip(texts))
+            .filter(|(hash, _)| !self.rows.contains_key(hash) && asked.insert(*hash))
+            .collect();
+        if !missing.is_empty() {
+            let wanted: Vec<String> = missing.iter().map(|(_, text)| (*text).clone()).collect();
+            let made = Vectors::of(&wanted, embedder)?;
+            if self.width != made.width || (self.rows.len() + made.len()) * (32 + 4 * made.width) > LARGEST {
+                let wanted: BTreeSet<&TextHash> = hashes.iter().collect();
+                self.rows.retain(|hash, row| row.len() == made.width && wanted.contains(hash));
+                self.width = made.width;
+            }
+            for ((hash, _), row) in missing.iter().zip(made.numbers.chunks_exact(made.width.max(1))) {
+                self.rows.insert(*hash, row.to_vec());
+            }
+        }
+        let numbers = hashes.iter().filter_map(|hash| self.rows.get(hash)).flatten().copied().collect();
+        Ok((Vectors { width: self.width, numbers }, !missing.is_empty()))
     }
 
-    /// From such a file of `count` vectors; `None` if it is none.
-    pub(super) fn from_bytes(bytes: &[u8], count: usize) -> Option<Self> {
-        let (width, numbers) = bytes.split_first_chunk::<4>()?;
+    /// As a file: the width as 32 bits, then for each text its hash and its numbers, little-endian.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = u32::try_from(self.width).unwrap_or(u32::MAX).to_le_bytes().to_vec();
+        for (hash, row) in &self.rows {
+            bytes.extend_from_slice(hash);
+            bytes.extend(row.iter().flat_map(|number| number.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// From such a file; `None` if it is none.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (width, rows) = bytes.split_first_chunk::<4>()?;
         let width = usize::try_from(u32::from_le_bytes(*width)).ok()?;
-        let (numbers, rest) = numbers.as_chunks::<4>();
-        let fits = rest.is_empty() && width.checked_mul(count) == Some(numbers.len());
-        fits.then(|| Vectors {
-            width,
-            numbers: numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
-        })
+        let size = width.checked_mul(4)?.checked_add(32)?;
+        if width == 0 || !rows.len().is_multiple_of(size) {
+            return None;
+        }
+        let row = |row: &[u8]| {
+            let (hash, numbers) = row.split_first_chunk::<32>()?;
+            let numbers = numbers.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            Some((*hash, numbers.collect()))
+        };
+        Some(Kept { width, rows: rows.chunks_exact(size).filter_map(row).collect() })
     }
 }

@@ -66,7 +66,10 @@ fn belongings(cache: &Cache, name: &str) -> anyhow::Result<(String, Vec<PathBuf>
     let files = |hub: &HubName| -> Vec<String> {
         let cached = || cache.files().into_iter().filter(|cached| cached.repository == hub.repository);
         match &hub.wanted {
-            Wanted::File(file) => parts(file),
+            Wanted::File(file) => {
+                let beside = entry.map(|entry| entry.beside.clone()).unwrap_or_default();
+                [parts(file), beside].concat()
+            }
             Wanted::Quantization(quantization) => {
                 let quantization = quantization.to_lowercase();
                 cached()

@@ -175,7 +175,7 @@ impl ModelSource for ServedModels {
 }
 
 /// A model that the user named.
-/// It is called as its file is, without directories; one of a store that names files by their
+/// It is called as its file or folder is, without directories; one of a store that names files by their
 /// hashes is called as the user calls it.
 fn served(name: &str) -> anyhow::Result<Served> {
     let spec = ModelSpec::named(name);
@@ -187,8 +187,11 @@ fn served(name: &str) -> anyhow::Result<Served> {
         return Ok(Served { name: address.to_string(), aliases: Vec::new(), spec });
     }
     let path = model::path(name)?;
-    let file = path.file_name().and_then(|file| file.to_str()).filter(|file| is_gguf(file));
-    let by_path = Path::new(name).is_file();
+    // A checkpoint is called as its folder is; in the hub's cache that is a commit.
+    let folder = Path::new(name).is_dir().then(|| Path::new(name).file_name()).flatten();
+    let file = path.file_name().filter(|file| file.to_str().is_some_and(is_gguf));
+    let file = file.or(folder).and_then(|file| file.to_str());
+    let by_path = Path::new(name).exists();
     let own = file.unwrap_or(name).to_owned();
     let aliases = if by_path || own == name { Vec::new() } else { vec![name.to_owned()] };
     Ok(Served { name: own, aliases, spec })
@@ -343,6 +346,16 @@ mod tests {
         let added: Vec<Option<String>> =
             models.served().into_iter().skip(3).map(|served| served.spec.model).collect();
         assert_eq!(added, [Some("qwen3:8b".to_owned()), Some("/x.gguf".to_owned())]);
+    }
+
+    #[test]
+    fn a_checkpoint_is_called_as_its_folder_is() {
+        let dir = tempfile::tempdir().unwrap();
+        put(dir.path(), "MiniLM/model.safetensors");
+        let folder = dir.path().join("MiniLM").display().to_string();
+        let models = all(&[&folder], None, &[]).unwrap();
+        assert_eq!(names(&models), ["MiniLM"]);
+        assert_eq!(models.default(), ModelSpec::named(&folder));
     }
 
     #[test]

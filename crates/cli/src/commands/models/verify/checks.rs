@@ -45,7 +45,9 @@ pub fn checksum(gguf: &Gguf, name: Option<&str>) -> Finding {
     let path = Path::new(gguf.name());
     let entry = name.and_then(|name| catalog::find(name).ok().flatten());
     let expected = entry.and_then(|entry| entry.sha256.clone()).or_else(|| hash_in_name(path));
-    let Some(expected) = expected.filter(|_| gguf.parts() == 1) else {
+    // Of a checkpoint it is the file of tensors that has a checksum.
+    let whole = gguf.parts() == 1 || path.ends_with(alara_engine::WEIGHTS);
+    let Some(expected) = expected.filter(|_| whole) else {
         return Err(Reason::Skipped("none is known for this file".to_owned()));
     };
     let found = sha256(path).map_err(|error| Reason::Failed(format!("{}: {error}", path.display())))?;

@@ -1,0 +1,174 @@
+//! A checkpoint as Hugging Face's tools save it, seen as a GGUF file.
+//!
+//! It is a folder: `model.safetensors` has the tensors, `config.json` the sizes, `tokenizer.json`
+//! the tokenizer, `1_Pooling/config.json` how sentence-transformers pool.
+//! Tensors stay where they lie in the map, under their canonical names.
+//! What these are, and those of the keys, the key `checkpoint` of an architecture file says.
+
+mod error;
+mod safetensors;
+#[cfg(test)]
+mod tests;
+mod wordpiece;
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
+
+use crate::Result;
+use crate::architecture::{CheckpointFacts, Harmless};
+use crate::gguf::{Bytes, Gguf, Value};
+pub use error::CheckpointError;
+
+/// The file of a checkpoint that has its tensors.
+pub const WEIGHTS: &str = "model.safetensors";
+
+/// Modules of sentence-transformers that are understood; vectors have length 1 here anyway.
+const MODULES: [&str; 3] = ["Transformer", "Pooling", "Normalize"];
+
+/// Opens a model: a GGUF file or any part of a split one, or a checkpoint by its folder or its file
+/// of tensors.
+///
+/// # Errors
+/// As [`Gguf::open`], or if the checkpoint lacks a file or has what is not understood.
+pub fn open(path: &Path) -> Result<Gguf> {
+    match path.file_name() {
+        _ if path.is_dir() && path.join(WEIGHTS).is_file() => Folder::new(path).open(),
+        Some(name) if name == WEIGHTS => Folder::new(path.parent().unwrap_or(Path::new(""))).open(),
+        _ => Ok(Gguf::open(path)?),
+    }
+}
+
+/// The files of a checkpoint.
+struct Folder<'a> {
+    path: &'a Path,
+    /// Those that were read, each with its path: they are mapped, so that a change of one shows.
+    files: Vec<(String, Bytes)>,
+    metadata: Vec<(String, Value)>,
+}
+
+impl<'a> Folder<'a> {
+    fn new(path: &'a Path) -> Self {
+        Folder { path, files: Vec::new(), metadata: Vec::new() }
+    }
+
+    fn open(mut self) -> Result<Gguf> {
+        self.map(WEIGHTS)?;
+        let config: Json = self.required("config.json")?;
+        let model_type = config.get("model_type").and_then(Json::as_str).unwrap_or_default();
+        let facts = CheckpointFacts::of(model_type)?;
+        let Some((architecture, facts)) = facts else {
+            let known = CheckpointFacts::known()?.join(", ");
+            let what = format!("`model_type` \"{}\" (known: {known})", model_type.escape_debug());
+            return Err(self.refused("config.json", what));
+        };
+        self.meta("general.architecture", architecture.clone());
+        self.sizes(&architecture, &facts, &config)?;
+        self.pooling(&architecture)?;
+        let tokenizer = self.required("tokenizer.json")?;
+        match wordpiece::metadata(&tokenizer) {
+            Ok(metadata) => self.metadata.extend(metadata),
+            Err(what) => return Err(self.refused("tokenizer.json", what)),
+        }
+        let (weights, bytes) = &self.files[0];
+        let mut tensors = safetensors::tensors(weights, bytes)?;
+        tensors.retain(|tensor| !Harmless::has(&facts.harmless.tensors, &tensor.name));
+        for tensor in &mut tensors {
+            match facts.tensor(&tensor.name) {
+                Some(name) => tensor.name = name,
+                None => {
+                    let what = format!("the tensor `{}`", tensor.name.escape_debug());
+                    return Err(self.refused(WEIGHTS, what));
+                }
+            }
+        }
+        Ok(Gguf::assembled(self.metadata, tensors, self.files)?)
+    }
+
+    /// The sizes of `config.json`, which must say nothing else that is not known.
+    fn sizes(&mut self, architecture: &str, facts: &CheckpointFacts, config: &Json) -> Result<()> {
+        for (key, value) in config.as_object().into_iter().flatten() {
+            let said = || format!("`{}` {value}", key.escape_debug());
+            if let Some(needed) = facts.needs.get(key) {
+                if value != needed && !value.is_null() {
+                    return Err(self.refused("config.json", format!("{} (known: {needed})", said())));
+                }
+            } else if let Some(name) = facts.keys.get(key) {
+                let number = match (value.as_u64(), value.as_f64()) {
+                    (Some(number), _) => Value::U64(number),
+                    (None, Some(number)) => Value::F64(number),
+                    (None, None) => return Err(self.refused("config.json", said())),
+                };
+                self.meta(&format!("{architecture}.{name}"), number);
+            } else if !Harmless::has(&facts.harmless.keys, key) {
+                return Err(self.refused("config.json", said()));
+            }
+        }
+        Ok(())
+    }
+
+    /// How sentence-transformers pool; the mean without a word of it, as they do.
+    fn pooling(&mut self, architecture: &str) -> Result<()> {
+        let modules: Json = self.optional("modules.json")?.unwrap_or_default();
+        for module in modules.as_array().into_iter().flatten() {
+            let kind = module.get("type").and_then(Json::as_str).unwrap_or_default();
+            let name = kind.rsplit('.').next().unwrap_or_default();
+            if !MODULES.contains(&name) {
+                let what = format!("the module \"{}\" (known: {})", kind.escape_debug(), MODULES.join(", "));
+                return Err(self.refused("modules.json", what));
+            }
+        }
+        let file = "1_Pooling/config.json";
+        let Some(config): Option<Json> = self.optional(file)? else { return Ok(()) };
+        let modes: Vec<&str> = (config.as_object().into_iter().flatten())
+            .filter(|(_, value)| **value == Json::Bool(true))
+            .filter_map(|(key, _)| key.strip_prefix("pooling_mode_"))
+            .collect();
+        // Numbers as in `embedding.rs`.
+        let number = match modes.as_slice() {
+            ["mean_tokens"] => 1,
+            ["cls_token"] => 2,
+            ["lasttoken"] => 3,
+            other => {
+                let what = format!("pooling by [{}] (known: mean_tokens, cls_token, lasttoken)", other.join(", "));
+                return Err(self.refused(file, what));
+            }
+        };
+        self.meta(&format!("{architecture}.pooling_type"), Value::U32(number));
+        Ok(())
+    }
+
+    fn meta(&mut self, key: &str, value: impl Into<Value>) {
+        self.metadata.push((key.to_owned(), value.into()));
+    }
+
+    fn name(&self, file: &str) -> String {
+        self.path.join(file).display().to_string()
+    }
+
+    fn refused(&self, file: &str, what: String) -> crate::Error {
+        CheckpointError::NotUnderstood { file: self.name(file), what }.into()
+    }
+
+    /// Maps a file that must be there.
+    fn map(&mut self, file: &str) -> Result<&Bytes> {
+        let name = self.name(file);
+        let bytes = Bytes::map(&self.path.join(file))
+            .map_err(|source| CheckpointError::Open { file: name.clone(), source })?;
+        self.files.push((name, bytes));
+        Ok(&self.files[self.files.len() - 1].1)
+    }
+
+    fn required<T: DeserializeOwned>(&mut self, file: &str) -> Result<T> {
+        let parsed = serde_json::from_slice(self.map(file)?);
+        parsed.map_err(|source| CheckpointError::Json { file: self.name(file), source }.into())
+    }
+
+    fn optional<T: DeserializeOwned>(&mut self, file: &str) -> Result<Option<T>> {
+        match self.path.join(file).exists() {
+            true => self.required(file).map(Some),
+            false => Ok(None),
+        }
+    }
+}
