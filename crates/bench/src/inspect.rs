@@ -5,19 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use alara_harness::error::chain;
+use alara_harness::hidden::{self, CALL};
 use alara_harness::jinx;
 use alara_harness::source::{self, Source};
 use alara_harness::{Diagnostic, Jinx, Location, Severity, Team, knowledge, yaml};
 use serde_json::Value;
 
-use crate::dialogue::gold::{CALL, UNLOCK};
 use crate::dialogue::{Dialogue, Setting, User, setting};
 use crate::suite::{find, is_yaml};
 use crate::sweep::Sweep;
 use crate::{Error, Suite, Task, suite_csv};
-
-/// The tools that no team has a file of.
-const BUILT_IN: [&str; 2] = [CALL, UNLOCK];
 
 /// Whether `path` is one of a suite's files, or a folder of them and no team.
 pub fn is_suite(path: &Path) -> bool {
@@ -191,7 +188,7 @@ fn of_dialogue<'a>(
     documents: &BTreeSet<String>,
 ) -> Vec<(&'static str, &'static str, &'a String)> {
     let mut lacking = Vec::new();
-    let tool = |name: &str| team.jinx(name).is_some() || BUILT_IN.contains(&name);
+    let tool = |name: &str| team.jinx(name).is_some() || hidden::is_built_in(name);
     match &dialogue.user {
         User::Npc(persona) if team.npc(Some(&persona.npc)).is_err() => {
             lacking.push(("user", "NPC", &persona.npc));
@@ -203,12 +200,12 @@ fn of_dialogue<'a>(
         }
     }
     for action in &dialogue.actions {
-        match action.arguments.get("tool") {
-            Some(Value::String(name)) if action.name == CALL => {
-                lacking.extend((!tool(name)).then_some(("actions", "jinx", name)));
-            }
-            _ => lacking.extend((!tool(&action.name)).then_some(("actions", "jinx", &action.name))),
-        }
+        let called = action.arguments.get(hidden::PLACES.0).filter(|_| action.name == CALL);
+        let name = match called {
+            Some(Value::String(name)) => name,
+            _ => &action.name,
+        };
+        lacking.extend((!tool(name)).then_some(("actions", "jinx", name)));
     }
     let absent = dialogue.documents.iter().filter(|id| !documents.contains(*id));
     lacking.extend(absent.map(|id| ("documents", "document", id)));

@@ -17,6 +17,8 @@ mod error;
 pub mod idle;
 pub mod inspect;
 pub mod options;
+#[cfg(test)]
+mod policies_tests;
 pub mod policy;
 pub mod prefix;
 pub mod record;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use alara_engine::ToolCall;
+use alara_harness::hidden::{self, CALL};
 use alara_harness::run::refusals;
 use alara_harness::trace::{Entry, PERSON, Record};
 use alara_harness::types::Verdict;
@@ -10,8 +12,6 @@ use serde_json::{Map, Value};
 use super::database::normal;
 use super::{Action, Side};
 
-/// The tool that calls hidden ones, with the argument that names them and the one that holds theirs.
-const WRAPPER: (&str, &str, &str) = ("call_tool", "tool", "arguments");
 /// The conversation of a user who is an NPC.
 pub const USER: &str = "@user";
 
@@ -40,20 +40,12 @@ pub struct Target {
 }
 
 impl Target {
-    /// What a call of `name` is about: of a tool that calls another, that one.
+    /// What a call of `name` is about: of a hidden tool's call, that tool.
     pub fn of(name: &str, arguments: &Map<String, Value>) -> Self {
-        let (wrapper, tool, inner) = WRAPPER;
-        if let Some(tool) = arguments.get(tool).and_then(Value::as_str).filter(|_| name == wrapper) {
-            let arguments = match arguments.get(inner) {
-                None => Value::Object(Map::new()),
-                Some(Value::String(text)) => {
-                    serde_json::from_str(text).unwrap_or_else(|_| text.as_str().into())
-                }
-                Some(value) => value.clone(),
-            };
-            return Target { name: tool.to_owned(), arguments: normal(&arguments) };
-        }
-        Target { name: name.to_owned(), arguments: normal(&Value::Object(arguments.clone())) }
+        let call = ToolCall { id: String::new(), name: name.to_owned(), arguments: arguments.clone() };
+        let inner = (name == CALL).then(|| hidden::inner(&call).ok()).flatten();
+        let ToolCall { name, arguments, .. } = inner.unwrap_or(call);
+        Target { name, arguments: normal(&Value::Object(arguments)) }
     }
 }
 
@@ -131,7 +123,6 @@ pub fn missing<'a, T>(
 pub(crate) mod tests {
     use std::sync::Arc;
 
-    use alara_engine::ToolCall;
     use alara_harness::types::{Blocked, ToolResult};
     use serde_json::json;
 

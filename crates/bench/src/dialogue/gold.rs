@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use alara_harness::Team;
+use alara_harness::hidden::UNLOCK;
 use alara_harness::model::Reply;
 use alara_harness::run::tool::person;
 use alara_harness::session::Session;
@@ -14,10 +15,6 @@ use super::database::{DATABASE, Databases, USER, difference};
 use super::{Action, Dialogue, Line, LineCall, Side};
 use crate::policy::cut;
 
-/// The tool that only makes another one known: what it does is no part of a database.
-pub const UNLOCK: &str = "unlock_tool";
-/// The tool that calls a hidden one.
-pub const CALL: &str = "call_tool";
 /// Most bytes of a value that a reason shows.
 const VALUE_BYTES: usize = 200;
 
@@ -36,7 +33,9 @@ pub struct Gold {
 /// A call that fails, or a database that can't be read afterwards: the task is wrong.
 pub fn replay(dialogue: &Dialogue, session: &Session, team: &Team, work: &Path) -> Result<Gold, String> {
     let mut calls = Vec::new();
-    for (index, action) in dialogue.actions.iter().enumerate().filter(|(_, action)| action.name != UNLOCK) {
+    // What only makes another tool known is no part of a database.
+    let made = dialogue.actions.iter().enumerate().filter(|(_, action)| action.name != UNLOCK);
+    for (index, action) in made {
         let Target { name, arguments } = action.target();
         let call =
             Action { name, arguments: arguments.as_object().cloned().unwrap_or_default(), ..action.clone() };
