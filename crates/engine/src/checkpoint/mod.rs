@@ -131,7 +131,8 @@ impl<'a> Folder<'a> {
             ["cls_token"] => 2,
             ["lasttoken"] => 3,
             other => {
-                let what = format!("pooling by [{}] (known: mean_tokens, cls_token, lasttoken)", other.join(", "));
+                let what =
+                    format!("pooling by [{}] (known: mean_tokens, cls_token, lasttoken)", other.join(", "));
                 return Err(self.refused(file, what));
             }
         };
