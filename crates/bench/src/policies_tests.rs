@@ -1,7 +1,7 @@
 //! Scripted agents over the bank that ships, each of which follows a policy in its own way.
 //! What is expected was worked out by hand from the tasks and the bank's documents.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -95,21 +95,38 @@ fn who_forgets_verification_has_only_what_needs_none() {
     }
 }
 
-/// The published phases need a call for verification and give no way to ask: who speaks first, as a
-/// clerk must, is past the customer's name and never comes back to the date of birth.
+/// A clerk who keeps to the phases: it greets, and plans once the customer is verified.
+fn in_phases(task: &Task, plan: &[&str]) -> Vec<Reply> {
+    let mut turns = vec![Reply::text("Welcome! Please tell me your customer number.")];
+    for turn in without(task, &[]) {
+        let verified = turn.calls.iter().any(|call| call.name == "log_verification");
+        turns.push(turn);
+        if verified && !plan.is_empty() {
+            turns.push(Reply::call("plan_tasks", json!({"tasks": plan})));
+        }
+    }
+    turns
+}
+
+/// As published, the phase `verification` takes one call and nothing else.
+/// Whoever can't be verified has no way on, not even to what needs no verification.
+/// As corrected, that is done first.
 #[test]
 fn phases_as_published_get_stuck() {
     let bank = Bank::new();
-    for id in ["dependencies-02", "order-01", "trust-03", "search-05"] {
+    let check = |npc: &str, id: &str, plan: &[&str], verdict: Verdict, refused: &[(&str, u64)]| {
         let task = bank.task(id);
-        let mut turns =
-            vec![Reply::text("Welcome! Who are you: your birth date, postcode, customer number?")];
-        turns.extend(without(task, &[]));
-        let attempt = bank.attempt("paper", true, task, turns);
-        assert_eq!(attempt.verdict, Verdict::Failed, "{id}");
-        let phases: BTreeSet<&str> = attempt.refusals.keys().map(String::as_str).collect();
-        assert!(phases.iter().any(|by| by.starts_with("phase ")), "{id}: {phases:?}");
-    }
+        let attempt = bank.attempt(npc, true, task, in_phases(task, plan));
+        assert_eq!(attempt.verdict, verdict, "{npc} at {id}: {}, {:?}", attempt.reason, attempt.refusals);
+        let refused = refused.iter().map(|(by, count)| ((*by).to_owned(), *count));
+        assert_eq!(attempt.refusals, refused.collect(), "{npc} at {id}");
+    };
+    let plan = ["Move 4600 to the savings account", "Raise the tier"];
+    check("paper", "dependencies-02", &plan, Verdict::Solved, &[]);
+    check("imperative", "dependencies-02", &plan, Verdict::Solved, &[]);
+    // To look at the cards, to unlock a tool, and to call it.
+    check("paper", "search-03", &[], Verdict::Failed, &[("phase verification", 3)]);
+    check("imperative", "search-03", &[], Verdict::Solved, &[]);
 }
 
 /// What a careless clerk does in some tasks, once the customer is verified: task, the rule that
