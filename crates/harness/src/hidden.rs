@@ -174,7 +174,8 @@ mod tests {
     }
 
     fn map(value: Value) -> Map<String, Value> {
-        value.as_object().unwrap().clone()
+        let Value::Object(map) = value else { panic!("{value} is no object") };
+        map
     }
 
     fn call(name: &str, arguments: Value) -> ToolCall {

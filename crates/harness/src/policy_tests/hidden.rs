@@ -92,7 +92,8 @@ fn unlock(name: &str) -> Reply {
 }
 
 fn call(tool: &str, arguments: Value) -> Reply {
-    Reply::call(CALL, json!({"tool": tool, "arguments": arguments}))
+    let arguments = [("tool".to_owned(), tool.into()), ("arguments".to_owned(), arguments)];
+    Reply::call(CALL, Map::from_iter(arguments).into())
 }
 
 /// What became of a call: its result, who said what about it, and what ran.
