@@ -19,6 +19,7 @@ pub mod inspect;
 pub mod options;
 pub mod policy;
 pub mod prefix;
+pub mod price;
 pub mod record;
 pub mod report;
 pub mod run_file;
