@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use alara_harness::knowledge::Retrieval;
+
 /// An error of the benchmark.
 /// A task that is not solved is none: that is a result.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +95,16 @@ pub enum Error {
         path: PathBuf,
         /// What is wrong.
         problem: String,
+    },
+    /// A condition that says how documents are found, and a team that has none.
+    #[error(
+        "the team {team} has no documents for the retrieval `{retrieval}`: write `knowledge` into its .ctx or the suite's suite.yaml, or leave `retrieval` out"
+    )]
+    NoKnowledge {
+        /// The team.
+        team: String,
+        /// How they were to be found.
+        retrieval: Retrieval,
     },
     /// The gold solutions were asked for and a task has none.
     #[error(

@@ -260,6 +260,7 @@ pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
                 problems.push(about(&source, name, &error.to_string()));
             }
         }
+        problems.extend(policies(&sweep, &suite, &source));
         // What is there one by one may have nothing in common.
         if problems.is_empty()
             && let Err(error) = suite.select(&sweep.categories, &sweep.tasks)
@@ -268,6 +269,25 @@ pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
         }
     }
     Ok((Some(sweep), problems))
+}
+
+/// The conditions whose NPC or documents the suite's own team lacks.
+/// Which team there is otherwise is said elsewhere.
+fn policies(sweep: &Sweep, suite: &Suite, source: &Source) -> Vec<Diagnostic> {
+    let team = suite.setting.team.as_ref().and_then(|folder| Team::load(folder).ok());
+    let Some(mut team) = team else { return Vec::new() };
+    suite.furnish(&mut team);
+    let own = sweep.conditions.iter().filter(|condition| condition.team.is_none());
+    let wrong = own.filter_map(|condition| {
+        let named = condition.npc.as_deref().filter(|name| team.npc(Some(name)).is_err());
+        let error = condition.apply(&mut team.clone()).err().map(|error| error.to_string());
+        let unknown = named.map(|name| {
+            let known: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
+            (name, format!("the suite's team has no NPC `{name}`; it has {}", known.join(", ")))
+        });
+        unknown.or(error.map(|error| (condition.name.as_str(), error)))
+    });
+    wrong.map(|(name, message)| about(source, name, &message)).collect()
 }
 
 /// A problem with the name `name`, where it is last named in a file.

@@ -21,6 +21,7 @@ pub mod options;
 mod policies_tests;
 pub mod policy;
 pub mod prefix;
+pub mod price;
 pub mod record;
 pub mod report;
 pub mod run_file;

@@ -7,12 +7,14 @@ use std::{fmt, io};
 
 use alara_engine::Sampling;
 use alara_harness::calls::Calls;
+use alara_harness::knowledge::Retrieval;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::dialogue::Measures;
 use crate::policy::RetryPolicy;
+use crate::price::Price;
 use crate::task::{Difficulty, Task};
 
 /// One line of a run file.
@@ -44,6 +46,16 @@ pub struct Header {
     pub team: Named,
     /// The NPC that worked on the tasks.
     pub npc: String,
+    /// Whether the team's gates were asked; `None` = as its files say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<bool>,
+    /// How documents were found; `None` = as the team's files say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retrieval: Option<Retrieval>,
+    /// What tokens of the model cost; `None` = nobody said so.
+    /// May differ when a run is resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub price: Option<Price>,
     /// How tokens are sampled; `seed` is the run's, from which each attempt's is derived.
     pub sampling: Sampling,
     /// What the temperature of later attempts is raised to.
@@ -322,7 +334,9 @@ pub fn difference(first: &Header, second: &Header) -> Option<(String, String, St
     // A header is made of texts, numbers and lists, which always become JSON.
     let value = |header| serde_json::to_value(header).unwrap_or_default();
     let (mut first, second) = (value(first), value(second));
-    first["started"] = second["started"].clone();
+    for name in ["started", "price"] {
+        first[name] = second[name].clone();
+    }
     // What changes when the same computer starts anew.
     for name in ["kernel", "memory"] {
         first["machine"][name] = second["machine"][name].clone();

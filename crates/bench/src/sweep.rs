@@ -12,12 +12,15 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use alara_harness::calls::Calls;
+use alara_harness::knowledge::{Knowledge, Retrieval};
 use alara_harness::source::{self, Source};
-use alara_harness::yaml;
+use alara_harness::{Team, yaml};
+use serde::de::{Deserializer, Error as _, Visitor};
 use serde::Deserialize;
 
 use crate::Error;
 use crate::policy::{Retry, RetryPolicy, Rule, RuleOverride};
+use crate::price::Price;
 use crate::record::DEFAULT_CONDITION;
 
 /// What a `.bench` file says.
@@ -40,7 +43,12 @@ pub struct Sweep {
     pub categories: Vec<String>,
     /// Only tasks with these ids.
     pub tasks: Vec<String>,
+    /// What a million tokens of a model cost, by its name in `models`; `*` stands for all others.
+    pub prices: BTreeMap<String, Price>,
 }
+
+/// The key of [`Sweep::prices`] that stands for all models without one of their own.
+const ANY: &str = "*";
 
 /// Something that a sweep can't mean.
 pub(crate) struct Wrong {
@@ -59,7 +67,14 @@ pub struct Condition {
     /// A team's directory, or the name of a team.
     pub team: Option<String>,
     /// The NPC that works on the tasks.
+    /// Where NPCs of a team differ in how they are told what to do, `policy` says it better.
+    #[serde(alias = "policy")]
     pub npc: Option<String>,
+    /// Whether the team's gates are asked: `on` or `off`; without it they are.
+    #[serde(deserialize_with = "switch")]
+    pub gate: Option<bool>,
+    /// How the team's documents are found.
+    pub retrieval: Option<Retrieval>,
     /// How a further attempt begins.
     pub retry: Option<Retry>,
     /// Most attempts a task.
@@ -76,6 +91,39 @@ pub struct Condition {
     pub thinking: Option<bool>,
     /// Whether each turn is a call: `free`, `forced` or `thought`.
     pub calls: Option<Calls>,
+}
+
+/// Reads `on` or `off`, of which YAML 1.1 made truth values.
+fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    struct Switch;
+    impl Visitor<'_> for Switch {
+        type Value = Option<bool>;
+
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str("`on` or `off`")
+        }
+
+        fn visit_bool<E: serde::de::Error>(self, on: bool) -> Result<Option<bool>, E> {
+            Ok(Some(on))
+        }
+
+        fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Option<bool>, E> {
+            on_off(text).map(Some).map_err(E::custom)
+        }
+    }
+    deserializer.deserialize_any(Switch).map_err(D::Error::custom)
+}
+
+/// Reads `on` or `off`.
+///
+/// # Errors
+/// Anything else, in words.
+pub fn on_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("it is `on` or `off`, not `{text}`")),
+    }
 }
 
 impl Sweep {
@@ -128,6 +176,15 @@ impl Sweep {
                 format!("the condition `{name}` occurs twice: give one of them another name"),
             );
         }
+        if let Some((name, _)) = self.prices.iter().find(|(_, price)| !price.is_valid()) {
+            return wrong(name, format!("the price of `{name}` has amounts that are no numbers from 0 up"));
+        }
+        if let Some(name) = self.prices.keys().find(|name| *name != ANY && !self.models.contains(name)) {
+            return wrong(
+                name,
+                format!("`{name}` has a price and is none of `models`: write it as there, or `*` for all"),
+            );
+        }
         let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
         let files: Vec<String> = once.iter().map(|run| run.file(Shard::ALL)).collect();
         if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
@@ -172,8 +229,10 @@ impl Sweep {
         let trials = self.trials.map_or(1, NonZeroU32::get);
         let mut runs = Vec::new();
         for model in models {
+            let price = model.and_then(|model| self.prices.get(model)).or_else(|| self.prices.get(ANY));
             for condition in &conditions {
                 runs.extend((1..=trials).map(|trial| SweepRun {
+                    price: price.copied(),
                     model: model.cloned(),
                     condition: condition.clone(),
                     trial,
@@ -192,6 +251,8 @@ impl Condition {
             name: self.name.clone(),
             team: self.team.clone().or_else(|| other.team.clone()),
             npc: self.npc.clone().or_else(|| other.npc.clone()),
+            gate: self.gate.or(other.gate),
+            retrieval: self.retrieval.or(other.retrieval),
             retry: self.retry.or(other.retry),
             attempts: self.attempts.or(other.attempts),
             categories: other
@@ -208,6 +269,22 @@ impl Condition {
         }
     }
 
+    /// Makes the team as `gate` and `retrieval` have it.
+    ///
+    /// # Errors
+    /// Documents are to be found and the team has none.
+    pub fn apply(&self, team: &mut Team) -> Result<(), Error> {
+        if self.gate == Some(false) {
+            ungated(team);
+        }
+        match self.retrieval {
+            Some(retrieval) if !found_by(team, retrieval) => {
+                Err(Error::NoKnowledge { team: team.name.clone(), retrieval })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// How often tasks are tried, and how.
     /// Five attempts with feedback where nobody says otherwise.
     pub fn policy(&self) -> RetryPolicy {
@@ -216,6 +293,26 @@ impl Condition {
         let categories = self.categories.iter().map(|(name, own_rule)| (name.clone(), own_rule.to(rule)));
         RetryPolicy { rule, categories: categories.collect() }
     }
+}
+
+/// Takes the gates off a team and off its sub-teams.
+/// What keeps an NPC from working since it can't be read stays.
+fn ungated(team: &mut Team) {
+    team.npcs.iter_mut().for_each(|npc| npc.gate.gates.clear());
+    team.teams.iter_mut().for_each(ungated);
+}
+
+/// Lets the documents of a team and its sub-teams be found so; whether there are any.
+fn found_by(team: &mut Team, retrieval: Retrieval) -> bool {
+    let npcs = team.npcs.iter_mut().map(|npc| &mut npc.knowledge);
+    let mut set = |knowledge: &mut Knowledge| knowledge.retrieval = retrieval;
+    let all: Vec<&mut Knowledge> = npcs.chain([&mut team.knowledge]).flatten().collect();
+    let mut any = !all.is_empty();
+    all.into_iter().for_each(&mut set);
+    for team in &mut team.teams {
+        any |= found_by(team, retrieval);
+    }
+    any
 }
 
 /// One run of a sweep.
@@ -229,6 +326,8 @@ pub struct SweepRun {
     pub trial: u32,
     /// The run's seed.
     pub seed: u64,
+    /// What tokens of the model cost; `None` = nobody says so.
+    pub price: Option<Price>,
 }
 
 impl SweepRun {
@@ -337,6 +436,65 @@ mod tests {
     }
 
     #[test]
+    fn conditions_name_policy_gate_and_retrieval() {
+        let text = "models: [a, b]\nprices: {a: {in: 1, cached: 0.5, out: 2}, '*': {in: 3, cached: 3, out: 3}}\nconditions:\n\
+                    - {name: one, policy: imperative, gate: off, retrieval: none}\n\
+                    - {name: two, npc: baseline, gate: on, retrieval: hybrid}\n- {name: three, gate: 'off'}\n- {name: four}\n";
+        let default = Condition { npc: Some("clerk".into()), gate: Some(true), ..Condition::default() };
+        let runs = load(text).unwrap().runs(&default);
+        let told: Vec<String> = runs
+            .iter()
+            .map(|run| {
+                let Condition { npc, gate, retrieval, .. } = &run.condition;
+                let retrieval = retrieval.map_or("-", Retrieval::name);
+                format!("{} {} {retrieval} {}", npc.as_deref().unwrap(), gate.unwrap(), run.price.unwrap().input)
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "imperative false none 1",
+                "baseline true hybrid 1",
+                "clerk false - 1",
+                "clerk true - 1",
+                "imperative false none 3",
+                "baseline true hybrid 3",
+                "clerk false - 3",
+                "clerk true - 3"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_condition_changes_its_team() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("team.ctx", "context: x\nforenpc: a\nknowledge: {folder: docs}\ngate: own\n");
+        write("docs/a.md", "# A\n");
+        write("own.gate", "rules:\n- {name: never, on: put, deny: 'true', reason: never}\n");
+        write("a.npc", "name: a\nprimary_directive: Work.\n");
+        write("jinxes/put.jinx", "jinx_name: put\ndescription: Puts.\nsteps:\n- return: done\n");
+        let team = || Team::load(folder.path()).unwrap();
+        let told = |condition: &Condition| {
+            let mut team = team();
+            condition.apply(&mut team).unwrap();
+            (team.npcs[0].gate.gates.len(), team.knowledge.unwrap().retrieval)
+        };
+        assert_eq!(told(&Condition::default()), (1, Retrieval::Bm25), "{:?}", team().diagnostics);
+        let golden = Some(Retrieval::Golden);
+        let changed = Condition { gate: Some(false), retrieval: golden, ..Condition::default() };
+        assert_eq!(told(&changed), (0, Retrieval::Golden));
+        assert_eq!(told(&Condition { gate: Some(true), ..Condition::default() }).0, 1);
+        let mut bare = Team { knowledge: None, ..team() };
+        let error = changed.apply(&mut bare).unwrap_err().to_string();
+        assert!(error.contains("retrieval `golden`") && error.contains("knowledge"), "{error}");
+    }
+
+    #[test]
     fn wrong_files_are_refused() {
         let check = |text: &str, words: &str| {
             let error = load(text).unwrap_err().to_string();
@@ -352,6 +510,12 @@ mod tests {
         check("conditions: [{name: a, retry: again}]\n", "again");
         check("conditions: [{name: a, temperature: -1}]\n", "a temperature is");
         check("conditions: [{name: a, tries: 1}]\n", "tries");
+        check("conditions: [{name: a, gate: ajar}]\n", "`on` or `off`");
+        check("conditions: [{name: a, retrieval: luck}]\n", "luck");
+        check("conditions: [{name: a, policy: x, npc: y}]\n", "npc");
+        check("models: [a]\nprices: {b: {in: 1, cached: 1, out: 1}}\n", "`b` has a price and is none of");
+        check("prices: {'*': {in: -1, cached: 1, out: 1}}\n", "no numbers from 0 up");
+        check("prices: {'*': {in: 1}}\n", "cached");
         check("trials: 0\n", "a.bench");
         check("seed: 1\nseed: 2\n", "seed");
     }

@@ -18,12 +18,13 @@ use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner;
 use alara_bench::sqlite;
 use alara_bench::stats::{self, Table};
-use alara_bench::sweep::{Condition, Shard, Sweep};
+use alara_bench::sweep::{Condition, Shard, Sweep, on_off};
 use alara_bench::task_dir::TaskDirs;
 use alara_bench::{Suite, Task};
 use alara_engine::Sampling;
 use alara_harness::ChatModel;
 use alara_harness::calls::Calls;
+use alara_harness::knowledge::Retrieval;
 use alara_harness::sandbox::{Isolation, enforced};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -55,6 +56,12 @@ pub struct Args {
     /// The NPC that works on the tasks [default: the team's forenpc]
     #[arg(short, long)]
     npc: Option<String>,
+    /// Whether the team's gates are asked [default: on]
+    #[arg(long, value_name = "on|off", value_parser = on_off)]
+    gate: Option<bool>,
+    /// How the team's documents are found [default: as its files say]
+    #[arg(long, value_name = "none|golden|bm25|embedding|hybrid")]
+    retrieval: Option<Retrieval>,
     /// The model of users who are NPCs, in tasks that are dialogues [default: the model under test]
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["gold", "junk"])]
     user_model: Option<String>,
@@ -168,6 +175,8 @@ impl Args {
             name: DEFAULT_CONDITION.to_owned(),
             team: self.team.clone(),
             npc: self.npc.clone(),
+            gate: self.gate,
+            retrieval: self.retrieval,
             retry: Some(self.retry),
             attempts: Some(self.attempts),
             categories,

@@ -57,6 +57,7 @@ pub fn jobs<'a>(
             (None, None) => crate::agent::built_in()?,
         };
         suite.furnish(&mut team);
+        run.condition.apply(&mut team)?;
         let npc = team.npc(run.condition.npc.as_deref())?.clone();
         let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.scripted());
         let path = folder.map(|folder| folder.join(run.file(shard)));
@@ -89,6 +90,9 @@ impl Job<'_> {
             // to.
             team: Named::of(&self.team.name, &self.said()?),
             npc: self.npc.name.clone(),
+            gate: condition.gate,
+            retrieval: condition.retrieval,
+            price: self.run.price,
             sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
             thinking: condition.thinking,
