@@ -11,6 +11,7 @@ import contextlib
 import http.server
 import json
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -152,11 +153,16 @@ class Chat:
         while time.monotonic() < deadline and self.process.poll() is None:
             ends = [one for one in self.records() if one["record"] == "end" and not one.get("in")]
             if len(ends) > self.ended:
+                if not self.ended and not any(one["server"] == "tau2" and one.get("tools") for one in self.records()[0].get("mcp", [])):
+                    raise self.broken("the NPC has none of tau2's tools")
                 self.ended = len(ends)
                 return ends[-1]["outcome"]
             time.sleep(0.05)
+        raise self.broken(f"alara chat gave no answer within {self.seconds} s")
+
+    def broken(self, what):
         self.errors.seek(0)
-        raise RuntimeError(f"alara chat gave no answer within {self.seconds} s: {self.errors.read()[-500:].strip()}")
+        return RuntimeError(f"{what}: {self.errors.read()[-1000:].strip()}")
 
     def records(self):
         text = self.trace.read_text() if self.trace.exists() else ""
@@ -194,7 +200,7 @@ def write_team(origin, team, policy, url):
     servers = [one for one in context.get("mcp_servers") or [] if one.get("name") != "tau2"]
     context |= {"directive": DIRECTIVE, "policy": policy, "mcp_servers": [*servers, {"name": "tau2", "url": url}]}
     # A `.ctx` is a template, a policy is not.
-    path.write_text(f"{{% raw %}}{json.dumps(context, ensure_ascii=False)}{{% endraw %}}\n")
+    path.write_text(re.sub(r"\{[{%#]", lambda mark: f"{{{{ '{mark[0]}' }}}}", json.dumps(context, ensure_ascii=False)))
 
 
 class Scripted:
