@@ -44,6 +44,8 @@ class Place:
     """An environment as a task begins with it, and what was called there."""
 
     def __init__(self, config, task):
+        if task.initial_state and task.initial_state.message_history:
+            raise ValueError(f"{task.id} begins in the middle of a conversation, which alara's agent was not in")
         self.config, self.task, self.calls = config, task, []
         self.kwargs = _build_env_kwargs(config, task)
         self.environment = self.begun([])
@@ -222,8 +224,6 @@ class Scripted:
 def dialogue(args, config, task, seed):
     """One dialogue: the place, the records of the trace, how it ended and the user's last words."""
     place = Place(config, task)
-    if task.initial_state and task.initial_state.message_history:
-        raise ValueError("it begins in the middle of a conversation, which alara's agent was not in")
     user = Scripted(args.script[task.id]) if args.script else \
         build_user("user_simulator", place.environment, task, llm=config.llm_user, llm_args=dict(config.llm_args_user))
     user.set_seed(seed)
@@ -303,6 +303,8 @@ def export(args, config):
     place, log = Place(config, task), json.loads(args.log.read_text())
     for made in log["calls"]:
         place.call(made["name"], made["arguments"], made["requestor"])
+    if place.calls != log["calls"] or any(log[name] != value for name, value in place.hashes().items()):
+        raise ValueError(f"{args.log} is not of this task, or of another version of tau2-bench: its calls give other results")
     records = [json.loads(one) for one in args.trace.read_text().splitlines()]
     save(args, config, [task], [simulation(place, records, TerminationReason.USER_STOP, "###STOP###")])
 

@@ -33,6 +33,7 @@ mod search;
 mod serve;
 mod skills;
 mod stock;
+mod tau2;
 mod trust;
 mod undo;
 mod verify;
