@@ -34,6 +34,7 @@ mod search;
 mod serve;
 mod skills;
 mod stock;
+mod tau2;
 mod trust;
 mod undo;
 mod verify;

@@ -126,7 +126,14 @@ impl Refusal {
 impl From<&ModelError> for Refusal {
     fn from(error: &ModelError) -> Self {
         if error.too_long() {
-            return Refusal::invalid("messages", chain(error)).coded("context_length_exceeded");
+            // Clients that look for no code look for OpenAI's words.
+            let message = match error.cause().downcast_ref() {
+                Some(EngineError::PromptTooLong { prompt, context }) => format!(
+                    "this model's maximum context length is {context} tokens, but the prompt has {prompt}"
+                ),
+                _ => chain(error),
+            };
+            return Refusal::invalid("messages", message).coded("context_length_exceeded");
         }
         if error.cause().is::<EndpointError>() {
             return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");

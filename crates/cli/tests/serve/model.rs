@@ -101,6 +101,10 @@ fn serve_holds_the_model_to_tools_and_schemas() {
     assert!(shown.starts_with("tool f: contains at /properties/a/contains: "), "{body}");
     let long = reply(&"word ".repeat(9000));
     check(json!({"model": SHIPPED, "messages": long}), "messages", json!("context_length_exceeded"));
+    // LiteLLM looks for no code but for these words.
+    let (_, body) = served.ask(json!({"model": SHIPPED, "messages": long}));
+    let told = body["error"]["message"].as_str().unwrap();
+    assert!(told.starts_with("this model's maximum context length is "), "{told}");
 }
 
 /// What the model says and costs, times aside.
