@@ -24,7 +24,10 @@ fn told(task: &Task, solver: &Solver) -> Attempt {
     let mut run =
         play(std::slice::from_ref(task), solver, |options| options.timeout = Duration::from_secs(60));
     assert_eq!(run.attempts.len(), 1, "a dialogue has one attempt: {:?}", run.finished);
-    run.attempts.remove(0)
+    let attempt = run.attempts.remove(0);
+    let measures = attempt.dialogue.as_ref().unwrap();
+    assert_eq!(measures.reward, attempt.verdict == Verdict::Solved, "{}", attempt.reason);
+    attempt
 }
 
 /// Lets a script be the agent; also what it was told last by the user, and its system prompt.

@@ -379,7 +379,7 @@ mod tests {
     #[test]
     fn what_ships_is_in_order() {
         let benches = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches");
-        for name in ["tasks", "bank"] {
+        for name in ["tasks", "bank", "shop", "telecom"] {
             assert_eq!(suite(&benches.join(name)).unwrap(), []);
         }
         for name in ["22-models.bench", "retry.bench"] {

@@ -26,7 +26,7 @@ fn ends(suite: &str, arguments: &[&str]) -> Vec<(String, String, String)> {
 
 #[test]
 fn gold_passes_and_junk_fails_in_every_suite_of_dialogues() {
-    for suite in ["tests/fixtures/dialogues", "benches/bank"] {
+    for suite in ["tests/fixtures/dialogues", "benches/bank", "benches/shop", "benches/telecom"] {
         let (gold, junk) = (ends(suite, &["--gold"]), ends(suite, &["--junk"]));
         assert_eq!(gold.len(), junk.len());
         for (task, verdict, reason) in gold {
