@@ -47,6 +47,8 @@ pub struct Sweep {
     pub prices: BTreeMap<String, Price>,
 }
 
+/// The stock jinx that searches a team's documents.
+const KB_SEARCH: &str = "kb_search";
 /// The key of [`Sweep::prices`] that stands for all models without one of their own.
 const ANY: &str = "*";
 
@@ -304,6 +306,10 @@ fn ungated(team: &mut Team) {
 
 /// Lets the documents of a team and its sub-teams be found so; whether there are any.
 fn found_by(team: &mut Team, retrieval: Retrieval) -> bool {
+    if !retrieval.searches() {
+        // No model is offered what it can't use.
+        team.npcs.iter_mut().for_each(|npc| npc.jinxes.retain(|name| name != KB_SEARCH));
+    }
     let npcs = team.npcs.iter_mut().map(|npc| &mut npc.knowledge);
     let mut set = |knowledge: &mut Knowledge| knowledge.retrieval = retrieval;
     let all: Vec<&mut Knowledge> = npcs.chain([&mut team.knowledge]).flatten().collect();
@@ -481,18 +487,18 @@ mod tests {
         write("team.ctx", "context: x\nforenpc: a\nknowledge: {folder: docs}\ngate: own\n");
         write("docs/a.md", "# A\n");
         write("own.gate", "rules:\n- {name: never, on: put, deny: 'true', reason: never}\n");
-        write("a.npc", "name: a\nprimary_directive: Work.\n");
+        write("a.npc", "name: a\nprimary_directive: Work.\njinxes: [put, kb_search]\n");
         write("jinxes/put.jinx", "jinx_name: put\ndescription: Puts.\nsteps:\n- return: done\n");
         let team = || Team::load(folder.path()).unwrap();
         let told = |condition: &Condition| {
             let mut team = team();
             condition.apply(&mut team).unwrap();
-            (team.npcs[0].gate.gates.len(), team.knowledge.unwrap().retrieval)
+            (team.npcs[0].gate.gates.len(), team.npcs[0].jinxes.len(), team.knowledge.unwrap().retrieval)
         };
-        assert_eq!(told(&Condition::default()), (1, Retrieval::Bm25), "{:?}", team().diagnostics);
+        assert_eq!(told(&Condition::default()), (1, 2, Retrieval::Bm25), "{:?}", team().diagnostics);
         let golden = Some(Retrieval::Golden);
         let changed = Condition { gate: Some(false), retrieval: golden, ..Condition::default() };
-        assert_eq!(told(&changed), (0, Retrieval::Golden));
+        assert_eq!(told(&changed), (0, 1, Retrieval::Golden));
         assert_eq!(told(&Condition { gate: Some(true), ..Condition::default() }).0, 1);
         let mut bare = Team { knowledge: None, ..team() };
         let error = changed.apply(&mut bare).unwrap_err().to_string();
