@@ -15,8 +15,8 @@ use alara_harness::calls::Calls;
 use alara_harness::knowledge::{Knowledge, Retrieval};
 use alara_harness::source::{self, Source};
 use alara_harness::{Team, yaml};
-use serde::de::{Deserializer, Error as _, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, Visitor};
 
 use crate::Error;
 use crate::policy::{Retry, RetryPolicy, Rule, RuleOverride};
@@ -447,7 +447,12 @@ mod tests {
             .map(|run| {
                 let Condition { npc, gate, retrieval, .. } = &run.condition;
                 let retrieval = retrieval.map_or("-", Retrieval::name);
-                format!("{} {} {retrieval} {}", npc.as_deref().unwrap(), gate.unwrap(), run.price.unwrap().input)
+                format!(
+                    "{} {} {retrieval} {}",
+                    npc.as_deref().unwrap(),
+                    gate.unwrap(),
+                    run.price.unwrap().input
+                )
             })
             .collect();
         assert_eq!(

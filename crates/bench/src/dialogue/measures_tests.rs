@@ -103,7 +103,8 @@ fn a_dialogue_as_gold_has_it() {
     let text = serde_json::to_string(&measures).unwrap();
     assert_eq!(serde_json::from_str::<Measures>(&text).unwrap(), measures);
     // Each of the three conditions of the reward by itself.
-    let reward = |entries: &[Entry], after: &Databases| of(entries, &dialogue, &gold(), after, &writes).reward;
+    let reward =
+        |entries: &[Entry], after: &Databases| of(entries, &dialogue, &gold(), after, &writes).reward;
     let right = after(json!({"a": 1}));
     assert!(reward(&entries, &right));
     assert!(!reward(&entries, &after(json!({"a": 2}))));
@@ -183,10 +184,16 @@ fn documents_are_found_at_a_rank() {
     assert_eq!(ranks(&[]), [0, 0, 0]);
     assert_eq!(ranks(&[("", list(&["other", "fees", "cards"]))]), [0, 1, 2, 2, 3]);
     // The best of several searches; passages of one document take a place each.
-    assert_eq!(ranks(&[("", list(&["x", "x", "fees"])), ("", list(&["fees", "fees", "cards"]))]), [1, 1, 2, 1, 3]);
+    assert_eq!(
+        ranks(&[("", list(&["x", "x", "fees"])), ("", list(&["fees", "fees", "cards"]))]),
+        [1, 1, 2, 1, 3]
+    );
     // What a jinx made a text or a part of something else.
     let text = list(&["fees"]).to_string();
-    assert_eq!(ranks(&[("", text.into()), ("call_1/work", json!({"found": list(&["cards"])}))]), [2, 2, 2, 1, 1]);
+    assert_eq!(
+        ranks(&[("", text.into()), ("call_1/work", json!({"found": list(&["cards"])}))]),
+        [2, 2, 2, 1, 1]
+    );
     // What the user's NPC finds is not the agent's.
     assert_eq!(ranks(&[("@user", list(&["fees"])), ("", json!("nothing found"))]), [0, 0, 0]);
 }
@@ -226,7 +233,8 @@ fn from_lines(lines: &[Value], gold: &[(String, bool)], right: bool) -> BTreeMap
                 by_phase = line["by"].as_str().unwrap().starts_with("the phase");
             }
             "tool_result" => {
-                let text = format!("{} {}", line["call"]["name"].as_str().unwrap(), line["call"]["arguments"]);
+                let text =
+                    format!("{} {}", line["call"]["name"].as_str().unwrap(), line["call"]["arguments"]);
                 let blocked = by_phase || !line["result"]["blocked"].is_null();
                 results.push((text, line["result"]["ok"] == true, !blocked && !denied, blocked));
             }
@@ -234,7 +242,8 @@ fn from_lines(lines: &[Value], gold: &[(String, bool)], right: bool) -> BTreeMap
         }
     }
     let gold_texts: Vec<&String> = gold.iter().map(|(text, _)| text).collect();
-    let required: Vec<&String> = gold.iter().filter(|(_, required)| *required).map(|(text, _)| text).collect();
+    let required: Vec<&String> =
+        gold.iter().filter(|(_, required)| *required).map(|(text, _)| text).collect();
     let succeeded: Vec<&String> = results.iter().filter(|one| one.1).map(|one| &one.0).collect();
     let made = common(&required, &succeeded);
     let issued: Vec<&String> = results.iter().map(|one| &one.0).filter(|text| changes(text)).collect();
@@ -246,13 +255,20 @@ fn from_lines(lines: &[Value], gold: &[(String, bool)], right: bool) -> BTreeMap
     let gold_verified = gold_texts.iter().position(|text| name(text) == "verify").unwrap_or(gold_texts.len());
     let gold_early: Vec<&String> = gold_texts[..gold_verified].iter().copied().filter(others).collect();
     let sanctioned = common(&early, &gold_early);
-    let blocked: Vec<&String> = results.iter().filter(|one| one.3).map(|one| &one.0).filter(|t| changes(t)).collect();
+    let blocked: Vec<&String> =
+        results.iter().filter(|one| one.3).map(|one| &one.0).filter(|t| changes(t)).collect();
     let wrong = blocked.iter().filter(|text| gold_writes.contains(text)).count() as u64;
     // Rows of failures, written as letters.
     let mut rows = String::new();
     for (at, one) in results.iter().enumerate() {
         let same = at > 0 && name(&results[at - 1].0) == name(&one.0);
-        rows.push_str(if one.1 { "." } else if same { "x" } else { ".x" });
+        rows.push_str(if one.1 {
+            "."
+        } else if same {
+            "x"
+        } else {
+            ".x"
+        });
     }
     let over = rows.split('.').filter(|row| row.len() >= 4).count() as u64;
     BTreeMap::from([
@@ -280,9 +296,7 @@ fn another_computation_over_the_lines_of_traces_finds_the_same() {
     let mut seen: BTreeMap<&str, u64> = BTreeMap::new();
     for _ in 0..2000 {
         let names = ["get", "put", "pay", "verify"];
-        let any = |dice: &mut Dice| {
-            (names[dice.below(4) as usize], json!({"n": dice.below(2)}))
-        };
+        let any = |dice: &mut Dice| (names[dice.below(4) as usize], json!({"n": dice.below(2)}));
         let actions: Vec<Action> = (0..dice.below(5))
             .map(|_| {
                 let (name, arguments) = any(&mut dice);
