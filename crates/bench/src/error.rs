@@ -98,7 +98,7 @@ pub enum Error {
     },
     /// A condition that says how documents are found, and a team that has none.
     #[error(
-        "the team {team} has no documents for the retrieval `{retrieval}`: write `knowledge` into its .ctx or the suite's suite.yaml, or leave `retrieval` out"
+        "the team {team} has no documents for the retrieval `{retrieval}`: write `knowledge` into its .ctx, or leave `retrieval` out"
     )]
     NoKnowledge {
         /// The team.

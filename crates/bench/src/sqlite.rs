@@ -1,5 +1,5 @@
-//! Runs as a database, for analysis: `runs`, `tasks`, `attempts`, `messages` and `refusals`, with
-//! the fields of their records as columns.
+//! Runs as a database, for analysis: `runs`, `tasks`, `attempts`, `messages`, `refusals` and
+//! `dialogues`, with the fields of their records as columns.
 //!
 //! The run files are the truth; the database is made anew from them each time.
 
@@ -8,10 +8,12 @@ use std::path::Path;
 use rusqlite::{Connection, Transaction, params};
 
 use crate::Error;
+use crate::dialogue::Measures;
 use crate::record::{Attempt, TurnRecord};
 use crate::run_file::RunRecords;
 
 /// `header` is the whole header as JSON.
+/// `ranks` is a JSON array.
 /// `run` refers to `runs.number`, `(run, task, attempt)` to an attempt.
 const TABLES: &str = "
     CREATE TABLE runs (
@@ -42,6 +44,16 @@ const TABLES: &str = "
     CREATE TABLE refusals (
         run INTEGER NOT NULL REFERENCES runs, task TEXT NOT NULL, attempt INTEGER NOT NULL, refused_by TEXT NOT NULL,
         calls INTEGER NOT NULL, PRIMARY KEY (run, task, attempt, refused_by)
+    );
+    CREATE TABLE dialogues (
+        run INTEGER NOT NULL REFERENCES runs, task TEXT NOT NULL, attempt INTEGER NOT NULL, reward INTEGER NOT NULL,
+        database INTEGER NOT NULL, user_database INTEGER NOT NULL, actions INTEGER NOT NULL,
+        actions_made INTEGER NOT NULL, writes INTEGER NOT NULL, gold_writes INTEGER NOT NULL,
+        writes_matched INTEGER NOT NULL, writes_run INTEGER NOT NULL, writes_early INTEGER,
+        writes_early_gold INTEGER NOT NULL, over_retries INTEGER NOT NULL, turns INTEGER NOT NULL,
+        tokens_in INTEGER NOT NULL, tokens_cached INTEGER NOT NULL, tokens_out INTEGER NOT NULL, seconds REAL NOT NULL,
+        blocks_right INTEGER NOT NULL, blocks_wrong INTEGER NOT NULL, documents INTEGER NOT NULL, ranks TEXT NOT NULL,
+        PRIMARY KEY (run, task, attempt)
     );
 ";
 
@@ -121,6 +133,9 @@ fn add(write: &Transaction, number: i64, file: &Path, run: &RunRecords) -> rusql
         for (refused_by, calls) in &one.refusals {
             refusal.execute(params![number, one.task, one.attempt, refused_by, calls.cast_signed()])?;
         }
+        if let Some(measures) = &one.dialogue {
+            dialogue(write, number, one, measures)?;
+        }
         for (at, message) in one.messages.iter().enumerate() {
             turn(write, number, one, at, message)?;
         }
@@ -148,6 +163,76 @@ fn attempt(write: &Transaction, number: i64, one: &Attempt) -> rusqlite::Result<
         one.ttft,
         one.tokens_per_second,
         one.trace,
+    ])?;
+    Ok(())
+}
+
+fn dialogue(write: &Transaction, number: i64, one: &Attempt, measures: &Measures) -> rusqlite::Result<()> {
+    let Measures { reward, database, user_database, seconds, writes_early, ranks, .. } = measures;
+    let counts = [
+        measures.actions,
+        measures.actions_made,
+        measures.writes,
+        measures.gold_writes,
+        measures.writes_matched,
+        measures.writes_run,
+        measures.writes_early_gold,
+        measures.over_retries,
+        measures.turns,
+        measures.tokens_in,
+        measures.tokens_cached,
+        measures.tokens_out,
+        measures.blocks_right,
+        measures.blocks_wrong,
+        measures.documents,
+    ];
+    let [
+        actions,
+        made,
+        writes,
+        gold,
+        matched,
+        run,
+        early_gold,
+        over,
+        turns,
+        tokens_in,
+        cached,
+        out,
+        right,
+        wrong,
+        documents,
+    ] = counts.map(u64::cast_signed);
+    let early = writes_early.map(u64::cast_signed);
+    let ranks = serde_json::to_string(ranks).unwrap_or_default();
+    let mut insert = write.prepare_cached(
+        "INSERT INTO dialogues VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15,?16,?17,?18,?19,?20,?21,?22,?23,?24)",
+    )?;
+    insert.execute(params![
+        number,
+        one.task,
+        one.attempt,
+        reward,
+        database,
+        user_database,
+        actions,
+        made,
+        writes,
+        gold,
+        matched,
+        run,
+        early,
+        early_gold,
+        over,
+        turns,
+        tokens_in,
+        cached,
+        out,
+        seconds,
+        right,
+        wrong,
+        documents,
+        ranks,
     ])?;
     Ok(())
 }
@@ -204,6 +289,17 @@ mod tests {
             tokens_accepted: 0,
         }];
         first.refusals = [("rule own".to_owned(), 3)].into();
+        let measures = Measures {
+            reward: true,
+            writes_early: Some(2),
+            turns: 7,
+            seconds: 1.5,
+            blocks_wrong: 3,
+            documents: 4,
+            ranks: vec![1, 9],
+            ..Measures::default()
+        };
+        first.dialogue = Some(Box::new(measures));
         let attempts = vec![first, attempt("a-1", 2, Verdict::Solved), attempt("a-2", 1, Verdict::Failed)];
         let run =
             RunRecords { header: header(), attempts, finished: vec![finished("a-1", 2, Verdict::Solved)] };
@@ -226,6 +322,13 @@ mod tests {
         assert_eq!(ask("SELECT group_concat(verdict) FROM attempts WHERE run = 2"), "failed,solved");
         assert_eq!(ask("SELECT reason FROM attempts WHERE attempt = 1 AND run = 1"), "it's; \"no\" <b>");
         assert_eq!(ask("SELECT refused_by || calls || attempt FROM refusals WHERE run = 2"), "rule own31");
+        assert_eq!(
+            ask(
+                "SELECT concat_ws(' ', reward, database, writes_early, turns, seconds, blocks_wrong, documents, ranks) FROM dialogues WHERE run = 2"
+            ),
+            "1 0 2 7 1.5 3 4 [1,9]"
+        );
+        assert_eq!(ask("SELECT count(*) || '' FROM dialogues"), "2");
         assert_eq!(ask("SELECT model_hash || sum(tokens_in) FROM messages"), "5c200");
         assert_eq!(ask("SELECT json_extract(header, '$.policy.retry') FROM runs LIMIT 1"), "feedback");
     }

@@ -2,29 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use super::data::Data;
-use super::math::paired;
+use alara_harness::knowledge::Retrieval;
+
+use super::data::{Case, Data};
+use super::math::{Paired, paired};
 use super::{Cell, Section, Selection, Table};
+use crate::record::Header;
+
+/// What the cells of a comparison are.
+const COLUMNS: [&str; 11] = [
+    "model",
+    "A",
+    "B",
+    "pairs",
+    "A, %",
+    "B, %",
+    "difference, pp",
+    "95 % interval",
+    "A better",
+    "B better",
+    "p",
+];
 
 /// The comparison; nothing with a single condition.
 pub fn section(data: &Data) -> Option<Section> {
     if data.conditions.len() < 2 {
         return None;
     }
-    let columns = [
-        "model",
-        "A",
-        "B",
-        "pairs",
-        "A, %",
-        "B, %",
-        "difference, pp",
-        "95 % interval",
-        "A better",
-        "B better",
-        "p",
-    ];
-    let mut table = Table::new("", &columns);
+    let mut table = Table::new("", &COLUMNS);
     let all = (0..data.models.len()).map(Some).chain((data.models.len() > 1).then_some(None));
     for model in all {
         for b in 1..data.conditions.len() {
@@ -44,20 +49,45 @@ pub fn section(data: &Data) -> Option<Section> {
 }
 
 fn row(data: &Data, model: Option<usize>, a: usize, b: usize) -> Option<Vec<Cell>> {
-    // By task: which trials of which models each condition solved.
-    type Side = BTreeMap<(usize, u32), bool>;
-    let mut tasks: BTreeMap<&str, [Side; 2]> = BTreeMap::new();
-    for case in
-        data.cases.iter().filter(|case| case.counts() && model.is_none_or(|model| model == case.model))
-    {
-        let Some(side) = [a, b].iter().position(|condition| *condition == case.condition) else { continue };
-        let task = tasks.entry(&case.end.task).or_default();
-        task[side].insert((case.model, case.trial), case.solved());
+    let side = |case: &Case| [a, b].iter().position(|condition| *condition == case.condition);
+    let found = compared(data, |case| {
+        let ours = model.is_none_or(|model| model == case.model);
+        Some((side(case).filter(|_| ours)?, Pair { model: case.model, trial: case.trial, rest: 0 }))
+    })?;
+    let behind = |condition: usize| Selection { model, condition: Some(condition), ..Selection::default() };
+    let name = model.map_or_else(|| "all".to_owned(), |model| data.label(model));
+    let (a_name, b_name) = (data.conditions[a].as_str(), data.conditions[b].as_str());
+    let both = Selection { model, ..Selection::default() };
+    Some(found.cells([&name, a_name, b_name], [behind(a), behind(b)], &both))
+}
+
+/// What is the same on both sides of a pair, beside the task.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pair {
+    model: usize,
+    trial: u32,
+    /// What else there is, as a number.
+    rest: usize,
+}
+
+/// A comparison, and the shares that were solved on both sides.
+struct Compared {
+    found: Paired,
+    shares: [f64; 2],
+}
+
+/// Compares cases by task; `side` says on which side one is, 0 or 1, and its pair's key.
+fn compared(data: &Data, side: impl Fn(&Case) -> Option<(usize, Pair)>) -> Option<Compared> {
+    // By task: which of its cases each side solved.
+    let mut tasks: BTreeMap<&str, [BTreeMap<Pair, bool>; 2]> = BTreeMap::new();
+    for case in data.cases.iter().filter(|case| case.counts()) {
+        let Some((side, pair)) = side(case) else { continue };
+        tasks.entry(&case.end.task).or_default()[side].insert(pair, case.solved());
     }
     let mut pairs = Vec::new();
     for [left, right] in tasks.values() {
-        let both = || left.keys().filter(|trial| right.contains_key(*trial));
-        let solved = |side: &Side| both().filter(|trial| side[*trial]).count() as u32;
+        let both = || left.keys().filter(|pair| right.contains_key(*pair));
+        let solved = |side: &BTreeMap<Pair, bool>| both().filter(|pair| side[*pair]).count() as u32;
         pairs.push((both().count() as u32, solved(left), solved(right)));
     }
     // A pair counts only if it has all trials, so that all weigh the same.
@@ -67,32 +97,87 @@ fn row(data: &Data, model: Option<usize>, a: usize, b: usize) -> Option<Vec<Cell
     let found = paired(&pairs, trials)?;
     let share = |side: fn(&(u32, u32)) -> u32| {
         let solved: u32 = pairs.iter().map(side).sum();
-        Some(f64::from(solved) / f64::from(trials) / pairs.len() as f64)
+        f64::from(solved) / f64::from(trials) / pairs.len() as f64
     };
-    let behind = |condition: usize| Selection { model, condition: Some(condition), ..Selection::default() };
-    let both = Selection { model, ..Selection::default() };
-    let name = model.map_or_else(|| "all".to_owned(), |model| data.label(model));
-    let (low, high) = found.interval;
-    let p = if found.p < 0.001 { "< 0.001".to_owned() } else { format!("{:.3}", found.p) };
-    Some(vec![
-        Cell::text(name),
-        Cell::text(&data.conditions[a]),
-        Cell::text(&data.conditions[b]),
-        Cell::number(Some(found.pairs as f64), 0).from(both.clone()),
-        Cell::percent(share(|pair| pair.0)).from(behind(a)),
-        Cell::percent(share(|pair| pair.1)).from(behind(b)),
-        Cell {
-            text: format!("{:+.1}", found.difference * 100.0),
-            value: Some(found.difference * 100.0),
-            behind: Some(both.clone()),
-        },
-        Cell {
-            text: format!("{:+.1} – {:+.1}", low * 100.0, high * 100.0),
-            value: None,
-            behind: Some(both.clone()),
-        },
-        Cell::number(Some(found.a_better as f64), 0).from(both.clone()),
-        Cell::number(Some(found.b_better as f64), 0).from(both.clone()),
-        Cell { text: p, value: Some(found.p), behind: Some(both) },
-    ])
+    Some(Compared { found, shares: [share(|pair| pair.0), share(|pair| pair.1)] })
+}
+
+impl Compared {
+    /// A row: three names, and the numbers with the attempts behind them.
+    fn cells(&self, names: [&str; 3], sides: [Selection; 2], both: &Selection) -> Vec<Cell> {
+        let Compared { found, shares } = self;
+        let (low, high) = found.interval;
+        let p = if found.p < 0.001 { "< 0.001".to_owned() } else { format!("{:.3}", found.p) };
+        let [a, b] = sides;
+        let count = |count: usize| Cell::number(Some(count as f64), 0).from(both.clone());
+        let signed = |value: f64| format!("{:+.1}", value * 100.0);
+        let numbers = [
+            count(found.pairs),
+            Cell::percent(Some(shares[0])).from(a),
+            Cell::percent(Some(shares[1])).from(b),
+            Cell {
+                text: signed(found.difference),
+                value: Some(found.difference * 100.0),
+                behind: Some(both.clone()),
+            },
+            Cell {
+                text: format!("{} – {}", signed(low), signed(high)),
+                value: None,
+                behind: Some(both.clone()),
+            },
+            count(found.a_better),
+            count(found.b_better),
+            Cell { text: p, value: Some(found.p), behind: Some(both.clone()) },
+        ];
+        names.map(Cell::text).into_iter().chain(numbers).collect()
+    }
+}
+
+/// What conditions of dialogues differ in.
+const FACTORS: [&str; 3] = ["policy", "gate", "retrieval"];
+
+/// The values of [`FACTORS`] of a condition.
+fn values(header: &Header) -> [String; 3] {
+    let gate = header.gate.map_or("as the team has it", |on| if on { "on" } else { "off" });
+    let retrieval = header.retrieval.map_or("as the team has it", Retrieval::name);
+    [header.npc.clone(), gate.to_owned(), retrieval.to_owned()]
+}
+
+/// Each value of policy, gate and retrieval against the first, over pairs that are the same in the
+/// other two; nothing where they don't vary.
+pub fn factors(data: &Data) -> Option<Table> {
+    let columns: Vec<&str> = ["what differs"].into_iter().chain(COLUMNS.into_iter().skip(1)).collect();
+    let mut table = Table::new("Reward by policy, gate and retrieval, compared", &columns);
+    // By condition; a condition is one policy, whichever model follows it.
+    let of = |condition: usize| {
+        let models = 0..data.models.len();
+        models.into_iter().find_map(|model| data.header(condition, model)).map(values).unwrap_or_default()
+    };
+    let conditions: Vec<[String; 3]> = (0..data.conditions.len()).map(of).collect();
+    for (factor, name) in FACTORS.into_iter().enumerate() {
+        let mut known: Vec<&String> = Vec::new();
+        for one in &conditions {
+            if !known.contains(&&one[factor]) {
+                known.push(&one[factor]);
+            }
+        }
+        // What the other two are, as the place of the first condition that is so.
+        let others = |condition: usize| {
+            let same = |one: &[String; 3]| {
+                (0..FACTORS.len()).all(|at| at == factor || one[at] == conditions[condition][at])
+            };
+            conditions.iter().position(same).unwrap_or(condition)
+        };
+        for b in known.iter().skip(1) {
+            let found = compared(data, |case| {
+                let side =
+                    [known[0], b].iter().position(|value| **value == conditions[case.condition][factor])?;
+                Some((side, Pair { model: case.model, trial: case.trial, rest: others(case.condition) }))
+            });
+            let all = Selection::default();
+            let cells = |found: Compared| found.cells([name, known[0], b], [all.clone(), all.clone()], &all);
+            table.rows.extend(found.map(cells));
+        }
+    }
+    (!table.rows.is_empty()).then_some(table)
 }

@@ -196,6 +196,15 @@ impl<'a> Data<'a> {
         Ok(data)
     }
 
+    /// The header of the first run of a model under a condition.
+    pub fn header(&self, condition: usize, model: usize) -> Option<&'a Header> {
+        let mut runs = self.sources.iter().zip(&self.run_conditions);
+        let is = |(source, at): &(&RunSource, &usize)| {
+            **at == condition && source.run.header.model == self.models[model].0
+        };
+        runs.find(is).map(|(source, _)| &source.run.header)
+    }
+
     /// What tables call a model: its name, with the beginning of its hash where two have the same.
     pub fn label(&self, model: usize) -> String {
         let (named, facts) = &self.models[model];
@@ -225,6 +234,8 @@ fn configuration(header: &Header) -> serde_json::Value {
         "timeout": header.timeout,
         "team": header.team,
         "npc": header.npc,
+        "gate": header.gate,
+        "retrieval": header.retrieval,
         "engine": engine,
     })
 }

@@ -1,10 +1,10 @@
 //! A set of cases and what it adds up to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Selection;
 use super::data::{Case, Data};
-use super::math::{mean, wilson};
+use super::math::{mean, pass_hat, wilson};
 use crate::record::Cost;
 
 /// Cases, and how they were chosen.
@@ -72,6 +72,33 @@ impl<'a> Group<'a> {
     pub fn interval(&self) -> Option<(f64, f64)> {
         let tasks: BTreeSet<_> = self.counted().map(|case| case.end.task.as_str()).collect();
         self.score().map(|score| wilson(score, tasks.len() as f64))
+    }
+
+    /// By task, how many of its trials were solved and how many there are.
+    fn by_task(&self) -> BTreeMap<&'a str, (u64, u64)> {
+        let mut tasks: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        for case in self.counted() {
+            let (solved, trials) = tasks.entry(&case.end.task).or_default();
+            *solved += u64::from(case.solved());
+            *trials += 1;
+        }
+        tasks
+    }
+
+    /// How many trials every task has.
+    pub fn trials(&self) -> u64 {
+        self.by_task().values().map(|(_, trials)| *trials).min().unwrap_or(0)
+    }
+
+    /// pass^k, the mean over tasks, and its 95 % interval, Wilson's over the tasks; `None` if a
+    /// task has fewer than k trials.
+    /// A mean of numbers from 0 to 1 varies at most as a share with the same mean does: the
+    /// interval is never too narrow for it.
+    pub fn pass(&self, k: u64) -> Option<(f64, (f64, f64))> {
+        let tasks = self.by_task();
+        let pass = tasks.values().map(|&(solved, trials)| (k <= trials).then(|| pass_hat(solved, trials, k)));
+        let pass = mean(pass.collect::<Option<Vec<f64>>>()?)?;
+        Some((pass, wilson(pass, tasks.len() as f64)))
     }
 
     /// What all attempts cost.

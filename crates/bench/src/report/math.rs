@@ -162,6 +162,22 @@ mod tests {
     }
 
     #[test]
+    fn pass_hat_is_the_share_of_choices_in_which_all_succeed() {
+        for trials in 1u32..=8 {
+            for solved in 0..=trials {
+                // The first `solved` trials succeeded; a choice is a set of bits.
+                let choices = |k: u32| (0u32..1 << trials).filter(move |choice| choice.count_ones() == k);
+                for k in 1..=trials {
+                    let all = choices(k).filter(|choice| choice >> solved == 0).count() as f64;
+                    let expected = all / choices(k).count() as f64;
+                    let found = pass_hat(u64::from(solved), u64::from(trials), u64::from(k));
+                    assert!((found - expected).abs() < 1e-12, "{solved} of {trials}, {k}: {found}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn correlation_needs_three_that_differ() {
         near(pearson(&[(1.0, 2.0), (2.0, 4.0), (3.0, 6.0)]).unwrap(), 1.0);
         near(pearson(&[(1.0, 1.0), (2.0, 3.0), (3.0, 2.0)]).unwrap(), 0.5);

@@ -6,6 +6,7 @@
 mod ab;
 mod correlations;
 mod data;
+mod dialogues;
 mod group;
 mod html;
 mod markdown;
@@ -222,6 +223,17 @@ impl Cell {
         Cell::number(share.map(|share| share * 100.0), 1)
     }
 
+    /// An interval of shares, as per cent.
+    fn range(interval: Option<(f64, f64)>, behind: Selection) -> Self {
+        match interval {
+            Some((low, high)) => {
+                let text = format!("{:.1} – {:.1}", low * 100.0, high * 100.0);
+                Cell { text, value: None, behind: Some(behind) }
+            }
+            None => Cell::text(NONE),
+        }
+    }
+
     /// Whether it is read as a number: a range and a missing one are too.
     fn is_number(&self) -> bool {
         self.value.is_some() || self.behind.is_some() || self.text == NONE
@@ -287,11 +299,11 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
 /// # Errors
 /// Runs of different suites.
 pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<Report, Error> {
-    let study = Study::published()?;
+    let (study, dialogues) = (Study::published()?, dialogues::Published::load()?);
     let tasks = by_task(sources);
     let data = Data::new(sources, &tasks, facts)?;
     let suite = sources.first().map(|source| source.run.header.suite.clone()).unwrap_or_default();
-    let sections = sections::all(&data, &study);
+    let sections = sections::all(&data, &study, &dialogues);
     let Data { models, conditions, run_conditions, .. } = data;
     Ok(Report { suite, models, conditions, published: study.source, sections, run_conditions })
 }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::data::{Case, Data, Study};
 use super::group::{Group, calls};
-use super::math::{mean, pass_hat, pearson};
-use super::{Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations, refusals};
+use super::math::{mean, pearson};
+use super::{
+    Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations, dialogues, refusals,
+};
 
 /// All sections that these runs have something to say in.
-pub fn all(data: &Data, study: &Study) -> Vec<Section> {
+pub fn all(data: &Data, study: &Study, published: &dialogues::Published) -> Vec<Section> {
     let subjects = Subjects::of(data);
     let mut sections = vec![
         scores(data, &subjects, study),
@@ -22,6 +24,7 @@ pub fn all(data: &Data, study: &Study) -> Vec<Section> {
     ];
     sections.extend(refusals::section(data, &subjects));
     sections.extend(trials(data, &subjects));
+    sections.extend(dialogues::section(data, &subjects, published));
     sections.extend(ab::section(data));
     sections.push(runs(data));
     sections
@@ -434,28 +437,23 @@ fn trials(data: &Data, subjects: &Subjects) -> Option<Section> {
     }
     let most = counts.into_values().max().filter(|most| *most > 1)?;
     let names: Vec<String> = (1..=most).map(|k| format!("pass^{k}, %")).collect();
-    let columns: Vec<&str> =
-        ["model", "pass@1, %"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let mut table = Table::new("", &columns);
+    let columns = |first: &[&'static str]| -> Vec<&str> {
+        first.iter().copied().chain(names.iter().map(String::as_str)).collect()
+    };
+    let mut table = Table::new("", &columns(&["model", "pass@1, %"]));
+    let mut intervals = Table::new("95 % intervals", &columns(&["model"]));
     let mut series = Vec::new();
     for (name, _, group) in subjects.groups(data) {
-        let mut tasks: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
-        for case in group.counted() {
-            let (solved, trials) = tasks.entry(&case.end.task).or_default();
-            *solved += u64::from(case.solved());
-            *trials += 1;
-        }
-        let fewest = tasks.values().map(|(_, trials)| *trials).min().unwrap_or(0);
-        let pass = |k: u64| {
-            let steady = |(solved, trials): &(u64, u64)| pass_hat(*solved, *trials, k);
-            (k <= fewest).then(|| mean(tasks.values().map(steady))).flatten()
-        };
         let all = group.behind.clone();
+        let pass: Vec<_> = (1..=u64::from(most)).map(|k| group.pass(k)).collect();
         let mut row = vec![Cell::text(&name), Cell::percent(group.score()).from(all.clone())];
-        row.extend((1..=u64::from(most)).map(|k| Cell::percent(pass(k)).from(all.clone())));
+        row.extend(pass.iter().map(|pass| Cell::percent(pass.map(|(pass, _)| pass)).from(all.clone())));
         table.rows.push(row);
-        let points = (1..=u64::from(most)).filter_map(|k| {
-            Some(Point { x: k as f64, y: pass(k)? * 100.0, name: name.clone(), behind: Some(all.clone()) })
+        let ranges = pass.iter().map(|pass| Cell::range(pass.map(|(_, interval)| interval), all.clone()));
+        intervals.rows.push([Cell::text(&name)].into_iter().chain(ranges).collect());
+        let points = (1u32..).zip(&pass).filter_map(|(k, pass)| {
+            let y = pass.map(|(pass, _)| pass * 100.0)?;
+            Some(Point { x: f64::from(k), y, name: name.clone(), behind: Some(all.clone()) })
         });
         let points = points.collect();
         series.push(Series { name, published: false, points });
@@ -464,7 +462,7 @@ fn trials(data: &Data, subjects: &Subjects) -> Option<Section> {
         id: "trials",
         title: "Steadiness over trials",
         text: "pass@1: the share of cases that were solved. pass^k: the chance that k trials of a task are all solved, C(s,k)/C(n,k), \
-               the mean over tasks; only as far as every task has k trials."
+               the mean over tasks; only as far as every task has k trials. Intervals are Wilson's over tasks."
             .into(),
         figure: Some(Figure::Points {
             x: Axis { name: "k".into(), ..Axis::default() },
@@ -472,7 +470,7 @@ fn trials(data: &Data, subjects: &Subjects) -> Option<Section> {
             joined: true,
             series,
         }),
-        tables: vec![table],
+        tables: vec![table, intervals],
     })
 }
 
