@@ -39,6 +39,15 @@ fn gold_passes_and_junk_fails_in_every_suite_of_dialogues() {
 }
 
 #[test]
+fn the_teams_of_suites_are_in_order() {
+    for suite in ["bank", "shop", "telecom"] {
+        let team = benches("benches").join(suite).join("team");
+        let output = crate::alara().args(["check", "--tests", "--strict"]).arg(&team).output().unwrap();
+        assert!(output.status.success(), "{}{}", words(&output.stdout), words(&output.stderr));
+    }
+}
+
+#[test]
 fn a_script_speaks_with_a_user_in_the_sandbox() {
     let call = |name: &str, arguments: Value| json!({"calls": [{"name": name, "arguments": arguments}]});
     let replies = json!([
