@@ -539,7 +539,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().to_str().unwrap();
         let refused = path(name).unwrap_err().to_string();
-        assert!(refused.contains("without a .gguf file, and no checkpoint with model.safetensors"), "{refused}");
+        assert!(
+            refused.contains("without a .gguf file, and no checkpoint with model.safetensors"),
+            "{refused}"
+        );
         let weights = folder.path().join(alara_engine::WEIGHTS);
         std::fs::write(&weights, "").unwrap();
         assert_eq!(path(name).unwrap(), weights);

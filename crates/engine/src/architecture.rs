@@ -439,7 +439,9 @@ impl CheckpointFacts {
     /// # Errors
     /// If one of the architecture files is wrong.
     pub fn of(model_type: &str) -> Result<Option<(String, Self)>> {
-        Self::all().find(|read| read.as_ref().map_or(true, |(_, facts)| facts.model_type == model_type)).transpose()
+        Self::all()
+            .find(|read| read.as_ref().map_or(true, |(_, facts)| facts.model_type == model_type))
+            .transpose()
     }
 
     /// All values of `model_type` that are known.

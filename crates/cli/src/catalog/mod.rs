@@ -201,7 +201,11 @@ mod tests {
             assert!(FILES.get_file(format!("{name}.yaml")).is_some(), "{name} is in a file of another name");
             if entry.is_checkpoint() {
                 assert_eq!(entry.file, alara_engine::WEIGHTS, "{name}");
-                assert!(["config.json", "tokenizer.json"].iter().all(|file| entry.beside.contains(&(*file).into())));
+                assert!(
+                    ["config.json", "tokenizer.json"]
+                        .iter()
+                        .all(|file| entry.beside.contains(&(*file).into()))
+                );
             } else {
                 let hub: name::HubName = format!("{}:{}", entry.repository, entry.file).parse().unwrap();
                 assert_eq!(hub.wanted, name::Wanted::File(entry.file.clone()), "{name}");

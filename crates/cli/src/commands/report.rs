@@ -90,7 +90,8 @@ fn facts(entries: &[Entry], model: &Named) -> Facts {
     let name = model.name.rsplit_once('#').map_or(model.name.as_str(), |(_, name)| name);
     let is = |known: &str| known.eq_ignore_ascii_case(name);
     // The file of any checkpoint is called alike.
-    let file = |entry: &Entry| !entry.is_checkpoint() && is(entry.file.rsplit('/').next().unwrap_or_default());
+    let file =
+        |entry: &Entry| !entry.is_checkpoint() && is(entry.file.rsplit('/').next().unwrap_or_default());
     let found = entries
         .iter()
         .find(|entry| entry.sha256.as_ref().is_some_and(|hash| *hash == model.hash))

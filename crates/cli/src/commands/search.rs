@@ -142,7 +142,8 @@ fn recall(args: &Args, library: &Library, file: &Path) -> anyhow::Result<ExitCod
     ensure!(queries > 0, "there are no queries in {}", file.display());
     let means = || ranks.iter().zip(&sums).map(|(rank, sum)| (rank, sum / f64::from(queries)));
     if args.json {
-        let recall: serde_json::Map<_, _> = means().map(|(rank, mean)| (rank.to_string(), json!(mean))).collect();
+        let recall: serde_json::Map<_, _> =
+            means().map(|(rank, mean)| (rank.to_string(), json!(mean))).collect();
         ui::line(&json!({"queries": queries, "recall": recall}).to_string());
     } else {
         means().for_each(|(rank, mean)| ui::line(&format!("recall@{rank} {mean:.3}")));

@@ -5,7 +5,6 @@
 //! Tensors stay where they lie in the map, under their canonical names.
 //! What these are, and those of the keys, the key `checkpoint` of an architecture file says.
 
-mod error;
 mod safetensors;
 #[cfg(test)]
 mod tests;
@@ -18,8 +17,8 @@ use serde_json::Value as Json;
 
 use crate::Result;
 use crate::architecture::{CheckpointFacts, Harmless};
+use crate::error::CheckpointError;
 use crate::gguf::{Bytes, Gguf, Value};
-pub use error::CheckpointError;
 
 /// The file of a checkpoint that has its tensors.
 pub const WEIGHTS: &str = "model.safetensors";
@@ -131,7 +130,8 @@ impl<'a> Folder<'a> {
             ["cls_token"] => 2,
             ["lasttoken"] => 3,
             other => {
-                let what = format!("pooling by [{}] (known: mean_tokens, cls_token, lasttoken)", other.join(", "));
+                let what =
+                    format!("pooling by [{}] (known: mean_tokens, cls_token, lasttoken)", other.join(", "));
                 return Err(self.refused(file, what));
             }
         };

@@ -70,8 +70,7 @@ fn checkpoint(folder: &Path) {
     assert_eq!(vocab.len(), texts.len());
     let added: Vec<Json> =
         texts.iter().filter(|text| special(text)).map(|text| json!({"content": text})).collect();
-    let single =
-        json!([{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}]);
+    let single = json!([{"SpecialToken": {"id": "[CLS]"}}, {"Sequence": {"id": "A"}}, {"SpecialToken": {"id": "[SEP]"}}]);
     let tokenizer = json!({
         "added_tokens": added,
         "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true},
@@ -132,7 +131,10 @@ fn what_is_not_understood_is_refused_with_file_and_remedy() {
     let root = folder.path();
     let refused = |expected: &str| {
         let error = open(root).err().unwrap_or_else(|| panic!("not refused: {expected}"));
-        let shown = format!("{error}: {}", std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default());
+        let shown = format!(
+            "{error}: {}",
+            std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default()
+        );
         assert!(shown.contains(expected), "{shown}");
     };
     let edit = |file: &str, pointer: &str, value: Json, expected: &str| {
@@ -142,7 +144,12 @@ fn what_is_not_understood_is_refused_with_file_and_remedy() {
         write(root, file, &json);
         refused(expected);
     };
-    edit("config.json", "/model_type", "t5".into(), "config.json has `model_type` \"t5\" (known: bert), which");
+    edit(
+        "config.json",
+        "/model_type",
+        "t5".into(),
+        "config.json has `model_type` \"t5\" (known: bert), which",
+    );
     edit("config.json", "/hidden_act", "relu".into(), "`hidden_act` \"relu\" (known: \"gelu\")");
     edit("config.json", "/hidden_size", json!([1]), "`hidden_size` [1]");
     edit("tokenizer.json", "/model/type", "BPE".into(), "`model.type` \"BPE\" (known: \"WordPiece\")");
@@ -185,7 +192,8 @@ fn what_is_not_understood_is_refused_with_file_and_remedy() {
 #[test]
 fn tensors_have_canonical_names() {
     let (_, facts) = CheckpointFacts::of("bert").unwrap().unwrap();
-    let check = |name: &str, expected: Option<&str>| assert_eq!(facts.tensor(name).as_deref(), expected, "{name}");
+    let check =
+        |name: &str, expected: Option<&str>| assert_eq!(facts.tensor(name).as_deref(), expected, "{name}");
     check("embeddings.word_embeddings.weight", Some("token_embd.weight"));
     check("encoder.layer.11.attention.output.dense.bias", Some("blk.11.attn_output.bias"));
     check("encoder.layer.0.output.dense.weight", Some("blk.0.ffn_down.weight"));

@@ -22,7 +22,9 @@ pub fn metadata(tokenizer: &Json) -> Result<Vec<(String, Value)>, String> {
     let at = |path: &str| tokenizer.pointer(path).unwrap_or(&Json::Null);
     let expect = |path: &str, expected: Json| match at(path) {
         found if *found == expected => Ok(()),
-        found => Err(format!("`{}` {found} (known: {expected})", path.trim_start_matches('/').replace('/', "."))),
+        found => {
+            Err(format!("`{}` {found} (known: {expected})", path.trim_start_matches('/').replace('/', ".")))
+        }
     };
     expect("/model/type", "WordPiece".into())?;
     expect("/model/continuing_subword_prefix", GOES_ON.into())?;

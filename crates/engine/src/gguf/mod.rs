@@ -132,7 +132,8 @@ impl Gguf {
         }
     }
 
-    /// A model of files of another format: the first has the `tensors`, all are watched for changes.
+    /// A model of files of another format: the first has the `tensors`, all are watched for
+    /// changes.
     ///
     /// # Errors
     /// Two tensors have one name.

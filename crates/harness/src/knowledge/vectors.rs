@@ -98,11 +98,7 @@ impl Kept {
     ///
     /// # Errors
     /// The model can't make them.
-    pub(super) fn of(
-        &mut self,
-        texts: &[String],
-        embedder: &dyn Embedder,
-    ) -> Result<(Vectors, bool), Error> {
+    pub(super) fn of(&mut self, texts: &[String], embedder: &dyn Embedder) -> Result<(Vectors, bool), Error> {
         let hashes: Vec<TextHash> = texts.iter().map(|text| Sha256::digest(text).into()).collect();
         let mut asked = BTreeSet::new();
         let missing: Vec<(TextHash, &String)> = (hashes.iter().copied().zip(texts))

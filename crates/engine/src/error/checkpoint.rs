@@ -6,7 +6,9 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// A file of it is absent, or can't be read.
-    #[error("can't open {file}: a checkpoint is model.safetensors with config.json and tokenizer.json beside it; get the whole folder")]
+    #[error(
+        "can't open {file}: a checkpoint is model.safetensors with config.json and tokenizer.json beside it; get the whole folder"
+    )]
     Open {
         /// The path.
         file: String,
