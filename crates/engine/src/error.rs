@@ -1,8 +1,10 @@
 //! What can go wrong in the engine, by cause.
 
+mod checkpoint;
 mod device;
 
 use crate::gguf::GgufError;
+pub use checkpoint::CheckpointError;
 pub use device::DeviceProblem;
 
 /// The engine's result.
@@ -17,7 +19,7 @@ pub enum Error {
     Gguf(#[from] GgufError),
     /// The checkpoint can't be read.
     #[error(transparent)]
-    Checkpoint(#[from] crate::checkpoint::CheckpointError),
+    Checkpoint(#[from] CheckpointError),
     /// The tokenizer can't be built, or can't encode.
     #[error(transparent)]
     Tokenizer(#[from] crate::tokenizer::TokenizerError),

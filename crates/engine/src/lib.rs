@@ -46,7 +46,7 @@ mod stop;
 mod tokenizer;
 
 pub use engine::{EmbedInput, Embeddings, Engine, Events, Options};
-pub use error::{DeviceProblem, Error, Result};
+pub use error::{CheckpointError, DeviceProblem, Error, Result};
 pub use gguf::Gguf;
 // Any file of a model, or the folder of a checkpoint.
 pub use checkpoint::{WEIGHTS, open};

@@ -5,7 +5,6 @@
 //! Tensors stay where they lie in the map, under their canonical names.
 //! What these are, and those of the keys, the key `checkpoint` of an architecture file says.
 
-mod error;
 mod safetensors;
 #[cfg(test)]
 mod tests;
@@ -18,8 +17,8 @@ use serde_json::Value as Json;
 
 use crate::Result;
 use crate::architecture::{CheckpointFacts, Harmless};
+use crate::error::CheckpointError;
 use crate::gguf::{Bytes, Gguf, Value};
-pub use error::CheckpointError;
 
 /// The file of a checkpoint that has its tensors.
 pub const WEIGHTS: &str = "model.safetensors";

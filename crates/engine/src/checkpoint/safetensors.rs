@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::CheckpointError;
+use crate::error::CheckpointError;
 use crate::gguf::{Assembled, TensorType};
 
 /// Most bytes of the table, as the format has it.

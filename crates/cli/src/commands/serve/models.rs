@@ -175,8 +175,8 @@ impl ModelSource for ServedModels {
 }
 
 /// A model that the user named.
-/// It is called as its file or folder is, without directories; one of a store that names files by
-/// their hashes is called as the user calls it.
+/// It is called as its file or folder is, without directories.
+/// One of a store that names files by their hashes is called as the user calls it.
 fn served(name: &str) -> anyhow::Result<Served> {
     let spec = ModelSpec::named(name);
     if name.starts_with("script:") {
