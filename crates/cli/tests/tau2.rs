@@ -71,7 +71,10 @@ fn tau2_judges_what_an_agent_did_under_phases_and_a_gate() {
     dir.write("team/team.ctx", "policy: put here by scripts/tau2\n");
     dir.write("team/clerk.npc", CLERK);
     dir.write("team/tasks.gate", GATE);
-    dir.write("user.json", &json!({"create_task_1": ["Create the task 'Important Meeting', please."]}).to_string());
+    dir.write(
+        "user.json",
+        &json!({"create_task_1": ["Create the task 'Important Meeting', please."]}).to_string(),
+    );
     let model = format!("script:{}", dir.path("script.json").display());
     let mut command = script();
     command.args(["--bridge", "--json", "--task-ids", "create_task_1", "--url", "http://127.0.0.1:9"]);
