@@ -382,7 +382,7 @@ mod tests {
         for name in ["tasks", "bank", "shop", "telecom"] {
             assert_eq!(suite(&benches.join(name)).unwrap(), []);
         }
-        for name in ["22-models.bench", "retry.bench"] {
+        for name in ["22-models.bench", "retry.bench", "policies.bench"] {
             assert_eq!(sweep(&benches.join("sweeps").join(name)).unwrap().1, [], "{name}");
         }
     }
@@ -417,6 +417,44 @@ mod tests {
         );
         check("suite: absent\n", &["x.bench:1:1: error: can't read the suite"]);
         check("suite: broken\n", &["broken/b.yaml:"]);
+    }
+
+    #[test]
+    fn policies_are_those_of_the_suites_team() {
+        let dialogue = "id: a-1\ncategory: a\ndifficulty: easy\nuser:\n- say: Hi\n";
+        let check = |team: &str, conditions: &str, expected: &[&str]| {
+            let sweep = format!("suite: suite\nconditions:\n{conditions}");
+            let folder = folder(&[
+                ("x.bench", &sweep),
+                ("suite/a.yaml", dialogue),
+                ("suite/suite.yaml", "team: team\n"),
+                ("suite/team/team.ctx", &format!("forenpc: clerk\n{team}")),
+                ("suite/team/clerk.npc", "name: clerk\nprimary_directive: Work.\n"),
+                ("suite/team/docs/a.md", "# A\n"),
+            ]);
+            let (_, problems) = super::sweep(&folder.path().join("x.bench")).unwrap();
+            let mut lines = lines(folder.path(), &problems);
+            // What else the team lacks is told elsewhere.
+            lines.retain(|line| line.starts_with("x.bench"));
+            assert_eq!(lines.len(), expected.len(), "{lines:#?}");
+            for (line, words) in lines.iter().zip(expected) {
+                assert!(line.starts_with(words), "{line}");
+            }
+        };
+        let documents = "knowledge: {folder: docs}\n";
+        check(documents, "- {name: one, policy: clerk, gate: off, retrieval: golden}\n", &[]);
+        check(
+            documents,
+            "- {name: one, policy: clark}\n",
+            &["x.bench:3:23: error: the suite's team has no NPC `clark`; it has clerk"],
+        );
+        // Another team has other NPCs.
+        check(documents, "- {name: one, team: else, policy: clark}\n", &[]);
+        check(
+            "",
+            "- {name: one, retrieval: bm25}\n",
+            &["x.bench:3:10: error: the team team has no documents"],
+        );
     }
 
     #[test]

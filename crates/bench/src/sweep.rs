@@ -486,9 +486,9 @@ mod tests {
         };
         write("team.ctx", "context: x\nforenpc: a\nknowledge: {folder: docs}\ngate: own\n");
         write("docs/a.md", "# A\n");
-        write("own.gate", "rules:\n- {name: never, on: put, deny: 'true', reason: never}\n");
+        write("own.gate", "rules:\n  little:\n    tools: put\n    need: args.n == 1\n    reason: too much\n");
         write("a.npc", "name: a\nprimary_directive: Work.\njinxes: [put, kb_search]\n");
-        write("jinxes/put.jinx", "jinx_name: put\ndescription: Puts.\nsteps:\n- return: done\n");
+        write("jinxes/put.jinx", "jinx_name: put\ndescription: Puts.\ninputs: [n]\nsteps:\n- return: done\n");
         let team = || Team::load(folder.path()).unwrap();
         let told = |condition: &Condition| {
             let mut team = team();

@@ -125,8 +125,9 @@ impl Dialogues<'_> {
     /// What is counted, over all dialogues together.
     fn pooled(&self, measured: &Measured) -> Cell {
         let counts = self.measured.iter().filter_map(|one| (measured.count)(one));
-        let (sum, of) = counts.fold((0, 0), |(sum, all), (count, of)| (sum + count, all + of));
-        let value = (of > 0).then(|| sum as f64 / of as f64);
+        let (sum, of) =
+            counts.fold((0.0, 0.0), |(sum, all), (count, of)| (sum + count as f64, all + of as f64));
+        let value = (of > 0.0).then(|| sum / of);
         let cell = match measured.digits {
             Some(digits) => Cell::number(value, digits),
             None => Cell::percent(value),
@@ -286,12 +287,12 @@ fn recall(all: &[Dialogues]) -> Option<Table> {
     let mut table =
         Table::new("Required documents among the passages that the agent's searches gave", &columns);
     for one in all {
-        let documents: u64 = one.measured.iter().map(|measures| measures.documents).sum();
+        let documents: f64 = one.measured.iter().map(|measures| measures.documents as f64).sum();
         let cells = RANKS.map(|k| {
-            let found: u64 = one.measured.iter().map(|measures| measures.found_within(k)).sum();
+            let found: f64 = one.measured.iter().map(|measures| measures.found_within(k) as f64).sum();
             // Nobody looks for what stands in the prompt, or can't be found.
             let searches = one.header.and_then(|header| header.retrieval).is_none_or(|how| how.searches());
-            let share = (documents > 0 && searches).then(|| found as f64 / documents as f64);
+            let share = (documents > 0.0 && searches).then(|| found / documents);
             Cell::percent(share).from(one.group.behind.clone())
         });
         table.rows.push([Cell::text(&one.name)].into_iter().chain(cells).collect());
@@ -304,7 +305,8 @@ fn figure(all: &[Dialogues]) -> Figure {
     let priced = all.iter().all(|one| one.cost().is_some());
     let mut series: Vec<Series> = Vec::new();
     for one in all {
-        let tokens = || one.mean(|measures| (measures.tokens_in + measures.tokens_out) as f64 / 1000.0);
+        let tokens =
+            || one.mean(|measures| (measures.tokens_in as f64 + measures.tokens_out as f64) / 1000.0);
         let x = if priced { one.cost() } else { tokens() };
         let Some((x, y)) = x.zip(one.group.score()) else { continue };
         let behind = Some(one.group.behind.clone());

@@ -309,5 +309,7 @@ pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<
 }
 
 #[cfg(test)]
+mod dialogues_tests;
+#[cfg(test)]
 #[path = "tests.rs"]
 mod tests;

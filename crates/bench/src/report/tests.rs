@@ -9,7 +9,7 @@ const HOSTILE: &str =
 
 /// A run of `model` under `condition`: for each task, at which attempt it was solved; 0 = never, in
 /// two.
-fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> RunSource {
+pub(super) fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> RunSource {
     let mut header = header();
     header.model = Named { name: model.into(), hash: format!("{model}-hash") };
     header.condition = condition.into();
@@ -30,7 +30,7 @@ fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> RunSo
     RunSource { file: format!("{model}.{condition}.{trial}.jsonl").into(), run }
 }
 
-fn facts(model: &Named) -> Facts {
+pub(super) fn facts(model: &Named) -> Facts {
     let (study, parameters) = match model.name.as_str() {
         "small" => ("qwen3-0.6b", 0.6),
         "big" => ("qwen3-8b", 8.2),

@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 
 use alara_bench::options::{Options, Player, Progress, Solver};
 use alara_bench::policy::{Retry, RuleOverride};
+use alara_bench::price::Price;
 use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named};
 use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner;
@@ -62,6 +63,10 @@ pub struct Args {
     /// How the team's documents are found [default: as its files say]
     #[arg(long, value_name = "none|golden|bm25|embedding|hybrid")]
     retrieval: Option<Retrieval>,
+    /// What a million tokens cost, in prompts, cached in prompts and generated, for the report on
+    /// dialogues [default: the sweep's `prices`]
+    #[arg(long, value_name = "IN/CACHED/OUT")]
+    price: Option<Price>,
     /// The model of users who are NPCs, in tasks that are dialogues [default: the model under test]
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["gold", "junk"])]
     user_model: Option<String>,

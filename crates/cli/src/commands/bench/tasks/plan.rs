@@ -92,7 +92,7 @@ impl Job<'_> {
             npc: self.npc.name.clone(),
             gate: condition.gate,
             retrieval: condition.retrieval,
-            price: self.run.price,
+            price: args.price.or(self.run.price),
             sampling: Sampling { seed: *seed, temperature, ..Sampling::default() },
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
             thinking: condition.thinking,
