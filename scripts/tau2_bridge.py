@@ -13,6 +13,7 @@ import json
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,7 @@ class Chat:
         work.mkdir()
         write_team(args.team, team, policy, url)
         command = [args.alara, "chat", "-t", team, "--workdir", work, "--trace", self.trace, "--yes", "--seed", str(seed)]
+        command += [] if args.temperature is None else ["--temperature", str(args.temperature)]
         command += [word for flag, value in (("-n", args.npc), ("-m", args.model)) if value for word in (flag, value)]
         self.errors = (folder / "chat.log").open("w+")
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self.errors, text=True)
@@ -155,7 +157,8 @@ class Chat:
         while time.monotonic() < deadline and self.process.poll() is None:
             ends = [one for one in self.records() if one["record"] == "end" and not one.get("in")]
             if len(ends) > self.ended:
-                if not self.ended and not any(one["server"] == "tau2" and one.get("tools") for one in self.records()[0].get("mcp", [])):
+                servers = self.records()[0].get("mcp", [])
+                if not any(one["server"] == "tau2" and one.get("tools") for one in servers):
                     raise self.broken("the NPC has none of tau2's tools")
                 self.ended = len(ends)
                 return ends[-1]["outcome"]
@@ -196,7 +199,8 @@ def write_team(origin, team, policy, url):
     else:
         team.mkdir()
         npc = {"name": "agent", "jinxes": [], "mcp_servers": ["tau2"], "limits": {"turns": 40}}
-        (team / "agent.npc").write_text(f"{yaml.safe_dump(npc)}primary_directive: {{{{ (ctx.directive ~ ctx.policy) | tojson }}}}\n")
+        directive = "primary_directive: {{ (ctx.directive ~ ctx.policy) | tojson }}\n"
+        (team / "agent.npc").write_text(yaml.safe_dump(npc) + directive)
     path = next(iter(team.glob("*.ctx")), team / "team.ctx")
     context = (yaml.safe_load(path.read_text()) if path.exists() else None) or {}
     servers = [one for one in context.get("mcp_servers") or [] if one.get("name") != "tau2"]
@@ -319,6 +323,7 @@ def main():
     parser.add_argument("--retrieval", help="tau2's retrieval config")
     parser.add_argument("--trials", type=int, default=1)
     parser.add_argument("--seed", type=int, default=300)
+    parser.add_argument("--temperature", type=float, help="the agent's [default: what its model's file recommends]")
     parser.add_argument("--turns", type=int, default=30, help="most messages of the user")
     parser.add_argument("--seconds", type=int, default=600, help="most seconds for an answer")
     parser.add_argument("--user-llm", default="openai/user", help="the model of tau2's user simulator")
@@ -351,4 +356,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     main()
