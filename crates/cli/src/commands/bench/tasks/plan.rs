@@ -110,9 +110,13 @@ impl Job<'_> {
         })
     }
 
-    /// All that the team says, also by its documents.
+    /// All that the team says, also by its gates and documents.
     fn said(&self) -> anyhow::Result<Vec<u8>> {
         let mut said = serde_json::to_vec(&self.team)?;
+        let gates = self.team.npcs.iter().flat_map(|npc| &npc.gate.gates);
+        for path in gates.map(|gate| &gate.path).collect::<BTreeSet<_>>() {
+            said.extend(std::fs::read(path)?);
+        }
         let npcs = self.team.npcs.iter().chain([&self.npc]);
         let all = npcs.map(|npc| npc.knowledge.as_ref()).chain([self.team.knowledge.as_ref()]).flatten();
         for folder in all.map(|knowledge| &knowledge.folder).collect::<BTreeSet<_>>() {
