@@ -159,6 +159,8 @@ const CARELESS: &str = r#"[
   ["pay_referral_4138", {"customer_id": "c28", "referral_id": "r281", "account_id": "a282", "amount": 100}]]]
 ]"#;
 
+type Careless = (String, String, Vec<(String, Value)>);
+
 /// The turns in which a tool of the bank is called; a hidden one is unlocked first.
 fn turns_of(name: &str, arguments: &Value) -> Vec<Reply> {
     match name.ends_with(|c: char| c.is_ascii_digit()) {
@@ -173,7 +175,7 @@ fn turns_of(name: &str, arguments: &Value) -> Vec<Reply> {
 #[test]
 fn the_gate_stops_what_is_forbidden_and_nothing_else() {
     let bank = Bank::new();
-    let careless: Vec<(String, String, Vec<(String, Value)>)> = serde_json::from_str(CARELESS).unwrap();
+    let careless: Vec<Careless> = serde_json::from_str(CARELESS).unwrap();
     for (id, rule, calls) in &careless {
         let task = bank.task(id);
         // The customer is verified as gold does it.

@@ -501,6 +501,7 @@ mod tests {
         assert_eq!(told(&changed), (0, 1, Retrieval::Golden));
         assert_eq!(told(&Condition { gate: Some(true), ..Condition::default() }).0, 1);
         let mut bare = Team { knowledge: None, ..team() };
+        bare.npcs.iter_mut().for_each(|npc| npc.knowledge = None);
         let error = changed.apply(&mut bare).unwrap_err().to_string();
         assert!(error.contains("retrieval `golden`") && error.contains("knowledge"), "{error}");
     }

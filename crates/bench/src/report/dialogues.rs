@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use alara_harness::knowledge::Retrieval;
 use serde::Deserialize;
 
 use super::data::{Case, Data};
@@ -291,7 +292,7 @@ fn recall(all: &[Dialogues]) -> Option<Table> {
         let cells = RANKS.map(|k| {
             let found: f64 = one.measured.iter().map(|measures| measures.found_within(k) as f64).sum();
             // Nobody looks for what stands in the prompt, or can't be found.
-            let searches = one.header.and_then(|header| header.retrieval).is_none_or(|how| how.searches());
+            let searches = one.header.and_then(|header| header.retrieval).is_none_or(Retrieval::searches);
             let share = (documents > 0.0 && searches).then(|| found / documents);
             Cell::percent(share).from(one.group.behind.clone())
         });
