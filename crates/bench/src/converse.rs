@@ -103,11 +103,13 @@ impl<'a> Talk<'a> {
     /// Whether it came out as it should, and its measures.
     pub fn judge(&self, entries: &[Entry]) -> (ScriptOutcome, Measures) {
         let writes = |name: &str| self.team.jinx(name).is_some_and(|jinx| jinx.effect == Effect::Write);
-        let after = Databases::read(self.work);
-        let measures =
-            measures::of(entries, self.dialogue, &self.gold, &after.clone().unwrap_or_default(), &writes);
-        let flaw = after.and_then(|after| self.gold.held_against(self.dialogue, &after, entries));
-        (flaw.map_or_else(ScriptOutcome::Failed, |()| ScriptOutcome::Passed), measures)
+        let read = Databases::read(self.work);
+        let after = read.as_ref().cloned().unwrap_or_default();
+        let measures = measures::of(entries, self.dialogue, &self.gold, &after, &writes);
+        // One that can't be read is wrong, whatever it should have been.
+        let reward = read.and_then(|after| self.gold.held_against(self.dialogue, &after, entries));
+        let measures = Measures { reward: reward.is_ok(), ..measures };
+        (reward.map_or_else(ScriptOutcome::Failed, |()| ScriptOutcome::Passed), measures)
     }
 }
 

@@ -134,7 +134,7 @@ pub fn of(
     };
     let ranks = ranks(entries, dialogue);
     let mut measures = Measures {
-        reward: database && user_database && actions_made == actions,
+        reward: gold.held_against(dialogue, after, entries).is_ok(),
         database,
         user_database,
         actions,
