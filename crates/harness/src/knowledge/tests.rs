@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::bm25::Bm25;
+use super::vectors::Kept;
 use super::*;
 use crate::model::Embedder;
 
@@ -80,6 +81,28 @@ impl Letters {
     fn asked(&self) -> usize {
         self.0.load(std::sync::atomic::Ordering::Relaxed)
     }
+}
+
+/// Vectors of three numbers, the last of which is 0.
+struct Longer(Letters);
+
+impl Embedder for Longer {
+    fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, crate::ModelError> {
+        let vectors = self.0.embed(texts)?;
+        Ok(vectors.into_iter().map(|vector| [vector, vec![0.0]].concat()).collect())
+    }
+}
+
+#[test]
+fn vectors_of_another_length_are_made_anew() {
+    let texts = ["xx", "yy", "xy"].map(str::to_owned);
+    let mut kept = Kept::default();
+    let (short, new) = kept.of(&texts[..2], &Letters(0.into())).unwrap();
+    assert!(new && Kept::from_bytes(&kept.to_bytes()).unwrap() == kept);
+    assert_eq!(kept.of(&texts[..2], &Letters(0.into())).unwrap(), (short, false));
+    let longer = Longer(Letters(0.into()));
+    let (all, _) = kept.of(&texts, &longer).unwrap();
+    assert_eq!(all, Vectors::of(&texts, &longer).unwrap());
 }
 
 fn ids(

@@ -82,7 +82,8 @@ impl Vectors {
 
 /// The hash of a text.
 type TextHash = [u8; 32];
-/// Beyond so many bytes, vectors of what is not looked for now are dropped.
+/// Most bytes of a file of vectors.
+/// One that would be longer keeps the vectors of what is searched now, and no others.
 const LARGEST: usize = 256 << 20;
 
 /// All vectors that one model has made, by the hashes of their texts.
@@ -107,10 +108,15 @@ impl Kept {
         if !missing.is_empty() {
             let wanted: Vec<String> = missing.iter().map(|(_, text)| (*text).clone()).collect();
             let made = Vectors::of(&wanted, embedder)?;
-            if self.width != made.width || (self.rows.len() + made.len()) * (32 + 4 * made.width) > LARGEST {
+            if self.width != made.width && !self.rows.is_empty() {
+                // They are of another model, so those that seemed to be there are not.
+                *self = Kept::default();
+                return self.of(texts, embedder);
+            }
+            self.width = made.width;
+            if (self.rows.len() + made.len()) * (32 + 4 * made.width) > LARGEST {
                 let wanted: BTreeSet<&TextHash> = hashes.iter().collect();
-                self.rows.retain(|hash, row| row.len() == made.width && wanted.contains(hash));
-                self.width = made.width;
+                self.rows.retain(|hash, _| wanted.contains(hash));
             }
             for ((hash, _), row) in missing.iter().zip(made.numbers.chunks_exact(made.width.max(1))) {
                 self.rows.insert(*hash, row.to_vec());
