@@ -5,10 +5,10 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use alara_engine::{Engine, Format, Message, Request, SamplingOverrides, ToolCall, ToolChoice, violation};
+use alara_engine::{Engine, Format, Message, Request, ToolCall, ToolChoice, violation};
 use serde_json::{Map, Value, json};
 
-use super::masked::{engine, formats};
+use super::masked::{engine, formats, told};
 use crate::hidden::{self, CALL, UNLOCK};
 use crate::model::{ChatModel, Events, ModelError, Reply, Scripted, Single};
 use crate::resume::resume;
@@ -456,19 +456,6 @@ impl ChatModel for Led<'_> {
     }
 }
 
-fn talk(model: &Led, fixture: &Fixture, seed: u64, temperature: f32) -> Vec<Entry> {
-    let source = Single(model);
-    let mut session = Session::new(&source, &fixture.sandbox);
-    session.sampling = SamplingOverrides {
-        seed: Some(seed),
-        temperature: Some(temperature),
-        ..SamplingOverrides::default()
-    };
-    let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap();
-    agent.run("go").unwrap();
-    session.trace.entries()
-}
-
 #[test]
 fn a_random_model_can_only_write_what_is_unlocked() {
     let phases = "\
@@ -487,7 +474,7 @@ phases:
         for round in 0..12u8 {
             let model = Led::new(&engine, &first);
             let temperature = [0.7, 1.5, 4.0][usize::from(round) % 3];
-            let calls = done(&talk(&model, &fixture, round.into(), temperature));
+            let calls = done(&told(&["go"], &model, &fixture, round.into(), temperature));
             assert_eq!(calls.len(), 6);
             for call in &calls[2..] {
                 assert!(call.result.ok && call.call.name == CALL, "{:?}: {}", call.call, call.result.error);
@@ -511,7 +498,7 @@ fn unlocking_costs_no_prefix_hit() {
             let engine = engine(format, 2);
             let calls = [(UNLOCK, json!({"name": name})), ("look_up", json!({})), ("look_up", json!({}))];
             let model = Led::new(&engine, &calls);
-            let entries = talk(&model, &fixture, 3, 0.0);
+            let entries = told(&["go"], &model, &fixture, 3, 0.0);
             let bound = model.requests.lock().unwrap().last().unwrap().bound.len();
             assert_eq!(bound, usize::from(hidden::is_unguessable(name)));
             let usage = entries.iter().filter_map(|entry| match &*entry.record {

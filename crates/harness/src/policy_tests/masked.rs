@@ -95,6 +95,17 @@ impl ChatModel for Watched<'_> {
 
 /// A conversation of two messages.
 fn talk(model: &dyn ChatModel, fixture: &Fixture, seed: u64, temperature: f32) -> Vec<Entry> {
+    told(&["paint it", "and now?"], model, fixture, seed, temperature)
+}
+
+/// A conversation in which the team's agent is told this.
+pub(super) fn told(
+    texts: &[&str],
+    model: &dyn ChatModel,
+    fixture: &Fixture,
+    seed: u64,
+    temperature: f32,
+) -> Vec<Entry> {
     let source = Single(model);
     let mut session = Session::new(&source, &fixture.sandbox);
     session.sampling = SamplingOverrides {
@@ -103,7 +114,7 @@ fn talk(model: &dyn ChatModel, fixture: &Fixture, seed: u64, temperature: f32) -
         ..SamplingOverrides::default()
     };
     let mut agent = Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap();
-    for text in ["paint it", "and now?"] {
+    for text in texts {
         agent.run(text).unwrap();
     }
     session.trace.entries()
