@@ -1,4 +1,5 @@
-//! What a turn cost, and what speculative decoding, the prefix cache and the grammar had to do with it.
+//! What a turn cost, and what speculative decoding, the prefix cache and the grammar had to do with
+//! it.
 
 use std::time::Duration;
 
