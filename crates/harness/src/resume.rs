@@ -141,8 +141,9 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
         return Err(Error::NoConversation { path: path.to_owned() });
     };
     let failed = |source| Error::Resume { path: path.to_owned(), source };
-    let sessions = undo.map_or_else(|| Ok(Vec::new()), |(folder, _)| undo::sessions(folder));
     let own = std::path::absolute(path).map_err(failed)?;
+    let ended = |(folder, _): (&Path, _)| undo::wait(folder, &own).and_then(|()| undo::sessions(folder));
+    let sessions = undo.map_or_else(|| Ok(Vec::new()), ended);
     let unfinished = unfinished(sessions.map_err(failed)?, &own, &lines);
     let ended = lines.last().and_then(|line| line.time.parse::<Timestamp>().ok()).map(SystemTime::from);
     let changed = match ended.filter(|_| start.work == work) {

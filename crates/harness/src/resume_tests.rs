@@ -142,6 +142,29 @@ fn a_call_that_was_cut_off_is_taken_back_and_told() {
 }
 
 #[test]
+fn what_a_dead_session_started_is_waited_for() {
+    let place = Place::new();
+    let trace = Trace::create(&place.path()).unwrap();
+    [start(&place), asked("go"), calls(&["1"]), begun("1")]
+        .into_iter()
+        .for_each(|record| drop(trace.push("", record).unwrap()));
+    place.does("cut", "1", true, || {});
+    drop(trace);
+    // The program outlives the session that was killed, by longer than any beat.
+    let beat = undo::hold(&place.undo().join("cut/beat")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            place.write("a", "late\n");
+            undo::touch(&beat);
+            drop(beat);
+        });
+        place.resume();
+    });
+    assert_eq!(place.read("a").as_deref(), Some("one\n"));
+}
+
+#[test]
 fn what_calls_inside_of_one_have_done_stays() {
     let place = Place::new();
     let trace = Trace::create(&place.path()).unwrap();

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use super::supervise::{self, Limits, Scope};
 use super::view::View;
 use super::{Enforced, Output, enforced, isolation, mounts, syscalls};
+use crate::undo;
 
 /// The hidden first argument.
 const ARGUMENT: &str = "__sandbox";
@@ -75,6 +76,8 @@ pub struct Plan {
     pub protected: Vec<PathBuf>,
     /// Where what is written to the work directory goes instead.
     pub layer: Option<Layer>,
+    /// What is [held](undo::hold) until the program and all that it started are gone.
+    pub beat: Option<PathBuf>,
 }
 
 impl Plan {
@@ -193,6 +196,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     // Fails only for the leader of a process group, which is then as good.
     let _ = setsid();
     die_with(plan.parent);
+    let beat = plan.beat.take().and_then(|beat| undo::hold(&beat));
     isolation::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
     // The change of credentials may have made the kernel forget the request.
     die_with(plan.parent);
@@ -246,11 +250,8 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let _ = request.thread_unblock();
     let child = again(None, &Stage::Inner(plan)).args(program).spawn();
     let _ = request.thread_block();
-    if !namespace {
-        // The death of the parent must end the descendants too, and they have no process 1 to die
-        // with.
-        let _ = prctl::set_pdeathsig(Signal::SIGTERM);
-    }
+    // From now on the death of the parent ends the descendants first, and this process after them.
+    let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     let inner =
         child.map(|child| Pid::from_raw(child.id() as i32)).unwrap_or_else(|error| fail("process 1", error));
     let _ = program_runs.set(inner);
@@ -259,6 +260,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
         tell_left();
         supervise::kill_descendants(inner);
     }
+    beat.iter().for_each(undo::touch);
     let broken = *broken.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(limit) = broken {
         let _ = raise(limit.signal());

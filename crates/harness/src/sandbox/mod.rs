@@ -379,6 +379,7 @@ impl Sandbox {
             protected: protected.map(|path| self.inside(path)).collect(),
             layer: layer
                 .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
+            beat: self.journal.as_ref().map(Journal::beat),
         }
     }
 

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Serialize;
 
 use super::{
     BEAT, By, Changed, Entry, FILE_BYTES, FILES, JOURNAL, KEPT, KNOWN, SESSION_BYTES, SESSIONS, Seen, State,
-    read, state,
+    read, state, touch,
 };
 
 /// The journal of a session.
@@ -71,7 +71,7 @@ impl Beat {
         let seen = over.clone();
         let beat = move |file: File| {
             while !seen.load(Ordering::Relaxed) {
-                let _ = file.set_modified(SystemTime::now());
+                touch(&file);
                 std::thread::park_timeout(Beat::PAUSE);
             }
         };
@@ -100,6 +100,12 @@ impl Journal {
     /// A journal in this folder.
     pub fn new(folder: PathBuf) -> Self {
         Journal { folder, inner: Mutex::default() }
+    }
+
+    /// The file whose time is that of the session, for whoever runs its programs to
+    /// [hold](super::hold).
+    pub(crate) fn beat(&self) -> PathBuf {
+        self.folder.join(BEAT)
     }
 
     /// Why something is not written down, told once.
@@ -144,7 +150,7 @@ impl Journal {
         if !entry.changes.is_empty() || entry.uncovered.is_some() {
             self.note(inner, JOURNAL, &[&entry]);
         }
-        Before { entry, beat: Beat::of(&self.folder.join(BEAT)) }
+        Before { entry, beat: Beat::of(&self.beat()) }
     }
 
     /// Writes the line of its end.

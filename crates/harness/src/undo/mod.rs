@@ -4,7 +4,8 @@
 //! In `journal.jsonl` stands a line for each program that did: what was at each path before and
 //! after.
 //! In `kept` lie former contents, each under its SHA-256.
-//! The time of `beat` is that of the session, as long as something is under way.
+//! The time of `beat` is that of the session, as long as something is under way; it is locked as
+//! long as a program runs, even if the session was killed.
 //! In `known.jsonl`, as long as the session goes on, stands what was at each path of a directory
 //! that is compared as a whole.
 //! This module knows files: not which tools there are, nor who may ask for what.
@@ -13,10 +14,10 @@ mod back;
 mod journal;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,8 @@ const KNOWN: &str = "known.jsonl";
 const BEAT: &str = "beat";
 /// How long after the last beat of a session something may still be its doing.
 const AFTER: Duration = Duration::from_millis(300);
+/// How long to wait for what a dead session had started: the kernel is ending it.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// What journals call it when a session is taken back, before its name.
 const BY: &str = "alara undo ";
 
@@ -166,13 +169,7 @@ impl Recorded {
     /// # Errors
     /// It can't be read.
     pub fn read(folder: &Path) -> io::Result<Self> {
-        let text = fs::read_to_string(folder.join(JOURNAL))?;
-        // The last line of a program that was killed may be half a one.
-        let mut entries: Vec<Entry> =
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let ended: BTreeSet<usize> =
-            entries.iter().filter(|entry| !entry.begun).map(|entry| entry.number).collect();
-        entries.retain(|entry| !entry.begun || !ended.contains(&entry.number));
+        let mut entries = entries(folder)?;
         for Entry { time, work, changes, uncovered, .. } in entries.iter_mut().filter(|entry| entry.begun) {
             if uncovered.is_some()
                 && let Some(known) = known(folder, work, time)
@@ -205,6 +202,55 @@ impl Recorded {
             _ => true,
         }
     }
+}
+
+/// The lines of a journal, each of a beginning only if it has no end.
+fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
+    let text = fs::read_to_string(folder.join(JOURNAL))?;
+    // The last line of a program that was killed may be half a one.
+    let mut entries: Vec<Entry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let ended: BTreeSet<usize> =
+        entries.iter().filter(|entry| !entry.begun).map(|entry| entry.number).collect();
+    entries.retain(|entry| !entry.begun || !ended.contains(&entry.number));
+    Ok(entries)
+}
+
+/// Says, as long as it is open, that a program of a session still runs, though the session itself
+/// may be dead.
+/// `None`: nothing is written down of what it changes.
+pub(crate) fn hold(beat: &Path) -> Option<File> {
+    let file = File::options().append(true).open(beat).ok()?;
+    file.lock_shared().ok().map(|()| file)
+}
+
+/// Says that a session was alive until now.
+pub(crate) fn touch(beat: &File) {
+    // Where that can't be, nothing is taken back.
+    let _ = beat.set_modified(SystemTime::now());
+}
+
+/// Waits until what was cut off of a trace is gone with all that it had started.
+///
+/// # Errors
+/// It is not after some seconds.
+pub(crate) fn wait(root: &Path, trace: &Path) -> io::Result<()> {
+    let begun = Instant::now();
+    for folder in fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let is_its = |entry: &Entry| entry.begun && entry.trace == trace;
+        if !entries(&folder).is_ok_and(|entries| entries.iter().any(is_its)) {
+            continue;
+        }
+        let Ok(beat) = File::options().append(true).open(folder.join(BEAT)) else { continue };
+        while let Err(fs::TryLockError::WouldBlock) = beat.try_lock() {
+            if begun.elapsed() > PATIENCE {
+                let message =
+                    format!("what an earlier session started still runs (see {})", folder.display());
+                return Err(io::Error::other(message));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
 }
 
 /// Whether somebody has changed a path since.
