@@ -95,8 +95,17 @@ impl Row {
 
 impl Table {
     /// What the cells of [`Table::rows`] are.
-    pub const COLUMNS: [&str; 9] =
-        ["category", "tasks", "solved", "at first", "errors", "tool calls", "tokens/s", "prefix hit", "time"];
+    pub const COLUMNS: [&str; 9] = [
+        "category",
+        "tasks",
+        "solved",
+        "at first",
+        "errors",
+        "tool calls",
+        "tokens/s",
+        "prefix hit",
+        "task time",
+    ];
 
     /// The table as text, cell by cell; the last row is the sum.
     pub fn rows(&self) -> Vec<Vec<String>> {

@@ -364,6 +364,11 @@ pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
     full.then(|| cause.to_string())
 }
 
+/// Whether a name is that of an endpoint's model, or of a script.
+pub fn is_elsewhere(name: &str) -> bool {
+    Address::is_meant_by(name) || name.starts_with("script:")
+}
+
 /// Bytes of the file of a model on this machine, or of the one that ships.
 pub fn file_size(name: Option<&str>) -> Option<f64> {
     let bytes = match name {

@@ -88,7 +88,9 @@ pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
 fn an_agent_solves_a_task_after_feedback() {
     let replies = json!([shell("touch parcels"), {"text": "Done."}, shell("rm parcels && mkdir parcels && touch parcels/depot.txt"), {"text": "Done."}]);
     let dir = RunDir::new(&[("script.json", &replies.to_string())]);
-    let output = dir.run(&["-m", "script:script.json", "--task", "shell-01", "--out", "run.jsonl", "--json"]);
+    let arguments =
+        ["-m", "script:script.json", "--task", "shell-01", "--attempts", "5", "--out", "run.jsonl"];
+    let output = dir.run(&[&arguments[..], &["--json"]].concat());
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let table: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&table["total"]["solved"], &table["total"]["solved_first"]), (&json!(1), &json!(0)));
@@ -175,7 +177,7 @@ fn a_killed_run_leaves_no_process_and_goes_on() {
             line == format!("sleep\0{time}\0").as_bytes()
         })
     };
-    let mut child = dir.alara(&["suite", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
+    let mut child = dir.alara(&["suite", "--gold", "--parallel", "1", "--out", "run.jsonl"]).spawn().unwrap();
     wait("the second task", sleeping);
     child.kill().unwrap();
     child.wait().unwrap();
@@ -255,13 +257,47 @@ fn a_missing_program_is_no_failure_of_the_agent() {
     let bash = Command::new("bash").args(["-c", "command -v bash"]).output().unwrap();
     std::fs::create_dir(dir.path("bin")).unwrap();
     std::os::unix::fs::symlink(words(&bash.stdout).trim(), dir.path("bin/bash")).unwrap();
-    let output =
-        dir.alara(&["s", "--gold", "--out", "run.jsonl"]).env("PATH", dir.path("bin")).output().unwrap();
+    let mut command = dir.alara(&["s", "--gold", "--parallel", "1", "--out", "run.jsonl"]);
+    let output = command.env("PATH", dir.path("bin")).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let records = dir.records("run.jsonl");
     let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
     assert_eq!((&ends[0]["verdict"], &ends[0]["reason"]), (&json!("error"), &json!("git is not installed")));
     assert_eq!(ends[1]["verdict"], "solved");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn tasks_are_tried_once_and_side_by_side_unless_told_otherwise() {
+    let task = |id| yaml(id, "[ -f x ]", ": > x");
+    let dir = RunDir::new(&[("s/a.yaml", &task("a")), ("s/b.yaml", &task("b")), ("s/c.yaml", &task("c"))]);
+    let output = dir.run(&["s", "--gold", "--out", "run.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let cores = std::thread::available_parallelism().unwrap().get().min(16);
+    let header = &dir.records("run.jsonl")[0];
+    assert_eq!((&header["parallel"], &header["policy"]["attempts"]), (&json!(cores), &json!(1)));
+    let said = words(&output.stderr);
+    let before = format!("3 tasks with gold, at most 1 attempt each, {cores} at a time; about ");
+    for expected in [&*before, "3 tasks in ", "the time of each task, added up: ", "--attempts 5"] {
+        assert!(said.contains(expected), "{said}");
+    }
+    // What is gone on with goes on as it was begun.
+    assert!(dir.run(&["s", "--gold", "--parallel", "7", "--out", "seven.jsonl"]).status.success());
+    let text = std::fs::read_to_string(dir.path("seven.jsonl")).unwrap();
+    let begun: String = text.split_inclusive('\n').take(3).collect();
+    std::fs::write(dir.path("seven.jsonl"), begun).unwrap();
+    let output = dir.run(&["s", "--gold", "--resume", "seven.jsonl", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let table: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(table["total"]["solved"], 3);
+    let (wall, added) = (&table["wall_seconds"], &table["total"]["seconds"]);
+    assert!(wall.as_f64().unwrap() > 0.0 && added.as_f64().unwrap() > 0.0, "{table}");
+    // A sweep has the rule of the study.
+    let output = dir.run(&["s", "--gold", "--trials", "1", "--out", "sweep"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let file = std::fs::read_dir(dir.path("sweep")).unwrap().map(|entry| entry.unwrap().path());
+    let file = file.filter(|path| path.extension().is_some_and(|ending| ending == "jsonl")).last().unwrap();
+    assert_eq!(dir.records(file.to_str().unwrap())[0]["policy"]["attempts"], 5);
 }
 
 #[test]

@@ -220,7 +220,7 @@ fn an_agent_that_fills_the_disk_stops_nobody_else() {
     {
         std::fs::write(dir.path(&format!("suite/{id}.yaml")), yaml(id, "[ -f done ]", gold)).unwrap();
     }
-    let script = "TMPDIR=$PWD/disk alara suite --gold --attempts 1 --out run.jsonl";
+    let script = "TMPDIR=$PWD/disk alara suite --gold --parallel 1 --out run.jsonl";
     let Some(output) = on_small_disk(&dir, "disk", 8 << 20, script) else { return };
     assert!(output.status.success(), "{output:?}");
     let records = dir.records("run.jsonl");
@@ -330,7 +330,7 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
         let ends = records.iter().filter(|record| record["record"] == "task");
         ends.map(|end| end["verdict"].as_str().unwrap().to_owned()).collect()
     };
-    let output = dir.run(&["two.bench", "--gold", "--out", "all"]);
+    let output = dir.run(&["two.bench", "--gold", "--parallel", "1", "--out", "all"]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(verdicts("all/model.once.1.jsonl"), ["solved", "failed", "failed"]);
     // A second attempt that begins anew does the same as the first.

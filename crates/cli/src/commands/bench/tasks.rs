@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use alara_bench::options::{Options, Player, Progress, Solver};
 use alara_bench::policy::{Retry, RuleOverride};
@@ -31,6 +32,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use crate::agent::{self, INTERRUPTED};
+use crate::progress::count;
 use crate::{cache, model, ui};
 use display::Display;
 use plan::Job;
@@ -76,9 +78,9 @@ pub struct Args {
     /// Only tasks with these ids
     #[arg(long, value_name = "ID", num_args = 1..)]
     task: Vec<String>,
-    /// Most attempts a task
-    #[arg(long, default_value = "5", value_name = "N")]
-    attempts: NonZeroU32,
+    /// Most attempts a task [default: 1; of a sweep 5, as in the published study]
+    #[arg(long, value_name = "N")]
+    attempts: Option<NonZeroU32>,
     /// How a further attempt begins: with the verification's output in the same conversation, with
     /// everything as at the beginning, or as in the published study
     #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
@@ -112,9 +114,10 @@ pub struct Args {
     /// Say what would run, and what it takes of memory and time, and run nothing
     #[arg(long, conflicts_with = "list")]
     plan: bool,
-    /// How many tasks run at a time
-    #[arg(long, default_value = "1", value_name = "N")]
-    parallel: NonZeroUsize,
+    /// How many tasks run at a time [default: one a core, as far as the memory bears it; of an
+    /// endpoint 1]
+    #[arg(long, value_name = "N")]
+    parallel: Option<NonZeroUsize>,
     /// Where to write the run, one JSON record a line; the traces lie beside it.
     /// Of a sweep: the folder for its files [default: runs/DATE-TIME.jsonl, of a sweep
     /// runs/DATE-TIME]
@@ -183,7 +186,7 @@ impl Args {
             gate: self.gate,
             retrieval: self.retrieval,
             retry: Some(self.retry),
-            attempts: Some(self.attempts),
+            attempts: self.attempts.or((!self.is_sweep()).then_some(NonZeroU32::MIN)),
             categories,
             timeout: Some(self.timeout),
             temperature: Some(self.temperature),
@@ -194,12 +197,16 @@ impl Args {
         })
     }
 
-    /// The folder in which the runs of a sweep are written; `None` = it is one run, in a file.
-    fn folder(&self, sweep: &Sweep) -> Option<PathBuf> {
+    /// Whether several runs are asked for, or a part of them.
+    fn is_sweep(&self) -> bool {
         let file = self.suite.as_deref().and_then(Path::extension).is_some_and(|ending| ending == "bench");
-        let several = file || sweep.trials.is_some() || self.shard.is_some();
+        file || self.trials.is_some() || self.shard.is_some()
+    }
+
+    /// The folder in which the runs of a sweep are written; `None` = it is one run, in a file.
+    fn folder(&self) -> Option<PathBuf> {
         let named = || self.resume.clone().or_else(|| self.out.clone());
-        several.then(|| named().unwrap_or_else(|| run_file::default_path().with_extension("")))
+        self.is_sweep().then(|| named().unwrap_or_else(|| run_file::default_path().with_extension("")))
     }
 }
 
@@ -229,9 +236,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.gold {
         runner::require_gold(&tasks)?;
     }
-    let folder = args.folder(&sweep);
+    let folder = args.folder();
     let jobs = plan::jobs(args, &sweep, &suite, &tasks, folder.as_deref())?;
     let mut forecasts = Vec::new();
+    if folder.is_none() && !args.plan && !args.json {
+        jobs.iter().try_for_each(|job| plan::announce(args, job))?;
+    }
     if folder.is_some() || args.plan {
         forecasts = plan::forecasts(args, &jobs)?;
         plan::tell(&forecasts, args.plan);
@@ -254,7 +264,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::note("nothing ran: there is no work here");
         return Ok(ExitCode::SUCCESS);
     }
+    let begun = Instant::now();
     let (files, ended) = work(args, &suite, &jobs, folder.as_deref())?;
+    let wall = begun.elapsed();
     if !ended {
         let whole = folder.or(files.into_iter().next()).unwrap_or_default();
         ui::note(&format!("interrupted; go on with: {}", resume_command(&whole)));
@@ -266,7 +278,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note(&format!("runs in {0}; when all shards are done: alara report {0}", folder.display()));
         }
         Some(folder) => crate::commands::report::summary(folder, args.json)?,
-        None => files.iter().try_for_each(|file| report(args, file))?,
+        None => files.iter().try_for_each(|file| report(args, file, wall))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -312,7 +324,7 @@ fn work(
         }
         let model = current.model(args, job)?;
         let user = match &args.user_model {
-            Some(name) => Some(args.model.named(Some(name)).load(None, args.parallel.get())?),
+            Some(name) => Some(args.model.named(Some(name)).load(None, job.parallel)?),
             None => None,
         };
         let embedder = match job.embedder() {
@@ -351,7 +363,7 @@ fn work(
             timeout: job.timeout(),
             seed: job.run.seed,
             retry_temperature: condition.retry_temperature.unwrap_or(1.0),
-            parallel: args.parallel.get(),
+            parallel: job.parallel,
             isolation: Isolation::Auto,
             programs: programs.clone(),
             cancel: cancel.clone(),
@@ -417,7 +429,7 @@ impl Loaded {
         if self.model.is_none() && !args.scripted() {
             let mut model = args.model.named(job.model.as_deref());
             model.steady = false;
-            self.model = Some(model.load(None, args.parallel.get())?);
+            self.model = Some(model.load(None, job.parallel)?);
         }
         Ok(self.model.clone())
     }
@@ -436,7 +448,8 @@ fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
     }
 }
 
-fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
+/// Tells how a run ended, which took so long by the clock this time.
+fn report(args: &Args, path: &Path, wall: Duration) -> anyhow::Result<()> {
     let run = run_file::read(path)?;
     sqlite::write(&path.with_extension("sqlite"), [(path, &run)])?;
     let table = stats::table([&run]);
@@ -445,9 +458,23 @@ fn report(args: &Args, path: &Path) -> anyhow::Result<()> {
         report["suite"] = json!(run.header.suite);
         report["model"] = json!(run.header.model);
         report["file"] = json!(path);
+        report["wall_seconds"] = json!(wall.as_secs_f64());
         ui::line(&report.to_string());
     } else {
         ui::table(&Table::COLUMNS, table.rows());
+    }
+    let at_a_time = match run.header.parallel {
+        1 => "one at a time".to_owned(),
+        several => format!("{several} at a time"),
+    };
+    ui::note(&format!(
+        "{} in {}, {at_a_time}; the time of each task, added up: {}",
+        count(run.finished.len(), "task"),
+        plan::span(wall),
+        plan::span(Duration::try_from_secs_f64(table.total.seconds).unwrap_or_default())
+    ));
+    if args.attempts.is_none() {
+        ui::note("one attempt a task; five, as in the published study: --attempts 5");
     }
     ui::note(&format!("run file {0}; more with: alara report {0}", path.display()));
     Ok(())

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use alara_bench::record::{Header, Machine, Named, now};
+use alara_bench::run_file;
 use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::{Sampling, limits};
@@ -13,12 +14,17 @@ use anyhow::bail;
 use serde_json::json;
 
 use super::Args;
+use crate::progress::count;
 use crate::{compute, model, ui};
 
 /// Tokens that a task takes on average, as far as one can say beforehand: written, and read without
 /// being cached.
 const WRITTEN: f64 = 1000.0;
 const READ: f64 = 3000.0;
+/// Seconds that its programs take: folders, sandboxes, the check.
+const PROGRAMS: f64 = 0.4;
+/// Most tasks at a time where nobody says how many.
+const SIDE_BY_SIDE: usize = 16;
 
 /// One run: who works on which tasks under which rules, and where that is written.
 pub struct Job<'a> {
@@ -28,6 +34,8 @@ pub struct Job<'a> {
     /// The model as `-m` would name it; `None` = the one that ships, or the gold solutions.
     pub model: Option<String>,
     pub tasks: Vec<&'a Task>,
+    /// How many tasks run at a time.
+    pub parallel: usize,
     /// `None` = a file of this moment.
     pub path: Option<PathBuf>,
 }
@@ -44,6 +52,7 @@ pub fn jobs<'a>(
     let runs = sweep.runs(&args.condition()?);
     let mine = shard.range(runs.len() * tasks.len());
     let mut jobs = Vec::new();
+    let mut side_by_side: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for (index, run) in runs.into_iter().enumerate() {
         let first = index * tasks.len();
         let part = |at: usize| at.clamp(first, first + tasks.len()) - first;
@@ -61,9 +70,64 @@ pub fn jobs<'a>(
         let npc = team.npc(run.condition.npc.as_deref())?.clone();
         let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.scripted());
         let path = folder.map(|folder| folder.join(run.file(shard)));
-        jobs.push(Job { run, team, npc, model, tasks: tasks.to_vec(), path });
+        let parallel = match (args.parallel, side_by_side.get(&model)) {
+            (Some(asked), _) => asked.get(),
+            (None, Some(known)) => *known,
+            (None, None) => {
+                let file = path.as_deref().or(args.resume.as_deref());
+                *side_by_side.entry(model.clone()).or_insert(parallel(args, model.as_deref(), file))
+            }
+        };
+        jobs.push(Job { run, team, npc, model, tasks: tasks.to_vec(), parallel, path });
     }
     Ok(jobs)
+}
+
+/// How many tasks run at a time where nobody says: what the file says that is gone on with, else
+/// as many as there are cores and memory for.
+fn parallel(args: &Args, model: Option<&str>, file: Option<&Path>) -> usize {
+    let before = file.filter(|_| args.resume.is_some()).and_then(|file| run_file::read(file).ok());
+    if let Some(before) = before {
+        return before.header.parallel;
+    }
+    if model.is_some_and(model::is_elsewhere) {
+        return 1;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(SIDE_BY_SIDE);
+    let bears = |tasks: usize| {
+        let candidate = args.model.named(model).candidate(tasks);
+        candidate.err().is_none_or(|error| model::out_of_memory(&error).is_none())
+    };
+    std::iter::successors(Some(cores), |tasks| Some(tasks / 2))
+        .take_while(|tasks| *tasks > 1)
+        .find(|&tasks| args.scripted() || bears(tasks))
+        .unwrap_or(1)
+}
+
+/// Says beforehand what a run does and how long that will take about.
+///
+/// # Errors
+/// As [`forecasts`].
+pub fn announce(args: &Args, job: &Job) -> anyhow::Result<()> {
+    let (bandwidth, peak) = limits(args.model.threads(), compute::isa()?);
+    let about = match args.scripted() {
+        true => Some(Duration::from_secs_f64(PROGRAMS * job.tasks.len() as f64 / job.parallel as f64)),
+        false => job.about(bandwidth, peak),
+    };
+    let about = about.map_or_else(String::new, |about| format!("; about {} on this machine", span(about)));
+    let model = match (args.gold, args.junk) {
+        (true, _) => "gold",
+        (_, true) => "junk",
+        _ => job.model.as_deref().unwrap_or(model::SHIPPED_NAME),
+    };
+    let attempts = job.run.condition.policy().most();
+    ui::note(&format!(
+        "{} with {model}, at most {} each, {} at a time{about}",
+        count(job.tasks.len(), "task"),
+        count(attempts.get() as usize, "attempt"),
+        job.parallel
+    ));
+    Ok(())
 }
 
 impl Job<'_> {
@@ -99,7 +163,7 @@ impl Job<'_> {
             calls: condition.calls,
             policy: condition.policy(),
             timeout: self.timeout().as_secs(),
-            parallel: args.parallel.get(),
+            parallel: self.parallel,
             condition: condition.name.clone(),
             trial: *trial,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -136,6 +200,20 @@ impl Job<'_> {
     /// The limit of tasks that have none of their own.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.run.condition.timeout.map_or(360, std::num::NonZeroU64::get))
+    }
+
+    /// How long it takes about, where bytes come at `bandwidth` a second and operations are done at
+    /// `peak`; `None` = nobody knows, as for an endpoint.
+    fn about(&self, bandwidth: f64, peak: f64) -> Option<Duration> {
+        let bytes = model::file_size(self.model.as_deref())?;
+        // Decode reads the file once a token, for all tasks at a time; prefill multiplies and adds
+        // once a weight of about five bits.
+        let decode = bytes / bandwidth / self.parallel as f64;
+        let prefill = bytes * 8.0 / 5.0 * 2.0 / peak;
+        let programs = PROGRAMS / self.parallel as f64;
+        let most = self.timeout().as_secs_f64() / self.parallel as f64;
+        let task = (WRITTEN * decode + READ * prefill + programs).min(most);
+        Some(Duration::from_secs_f64(task * self.tasks.len() as f64))
     }
 
     /// What to call it beside others.
@@ -176,7 +254,7 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
             .map(|task| task.timeout.map_or(job.timeout().as_secs_f64(), |own| own.get() as f64))
             .sum();
         // An absurd limit of a task is no time that a clock shows.
-        let most = Duration::try_from_secs_f64(most / args.parallel.get() as f64).unwrap_or(Duration::MAX);
+        let most = Duration::try_from_secs_f64(most / job.parallel as f64).unwrap_or(Duration::MAX);
         if let Some(known) = forecasts.iter_mut().find(|known| known.model == job.model) {
             let share = (known.tasks + job.tasks.len()) as f64 / known.tasks as f64;
             known.about = known.about.map(|about| about.mul_f64(share));
@@ -186,20 +264,14 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
         }
         let (mut memory, mut about, mut missing) = (Ok(0), None, None);
         if !args.scripted() {
-            match args.model.named(job.model.as_deref()).candidate(args.parallel.get()) {
+            match args.model.named(job.model.as_deref()).candidate(job.parallel) {
                 Ok(candidate) => memory = Ok(candidate.bytes),
                 Err(error) => match model::out_of_memory(&error) {
                     Some(why) => memory = Err(why),
                     None => missing = Some(error),
                 },
             }
-            about = model::file_size(job.model.as_deref()).map(|bytes| {
-                // Decode reads the file once a token; prefill multiplies and adds once a weight of
-                // about five bits.
-                let (decode, prefill) = (bytes / bandwidth, bytes * 8.0 / 5.0 * 2.0 / peak);
-                let task = (WRITTEN * decode + READ * prefill).min(job.timeout().as_secs_f64());
-                Duration::from_secs_f64(task * job.tasks.len() as f64)
-            });
+            about = job.about(bandwidth, peak);
         }
         let (model, tasks) = (job.model.clone(), job.tasks.len());
         forecasts.push(Forecast { model, memory, tasks, about, at_most: most, missing });
