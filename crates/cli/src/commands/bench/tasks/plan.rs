@@ -1,6 +1,7 @@
 //! What a sweep will do: its runs, and beforehand what each model takes of memory and time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -52,6 +53,7 @@ pub fn jobs<'a>(
     let runs = sweep.runs(&args.condition()?);
     let mine = shard.range(runs.len() * tasks.len());
     let mut jobs = Vec::new();
+    let asked = args.parallel.map(NonZeroUsize::get).or_else(|| begun_with(args.resume.as_deref()?));
     let mut side_by_side: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for (index, run) in runs.into_iter().enumerate() {
         let first = index * tasks.len();
@@ -70,26 +72,28 @@ pub fn jobs<'a>(
         let npc = team.npc(run.condition.npc.as_deref())?.clone();
         let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.scripted());
         let path = folder.map(|folder| folder.join(run.file(shard)));
-        let parallel = match (args.parallel, side_by_side.get(&model)) {
-            (Some(asked), _) => asked.get(),
-            (None, Some(known)) => *known,
-            (None, None) => {
-                let file = path.as_deref().or(args.resume.as_deref());
-                *side_by_side.entry(model.clone()).or_insert(parallel(args, model.as_deref(), file))
-            }
+        let parallel = match asked {
+            Some(asked) => asked,
+            None => *side_by_side
+                .entry(model.clone())
+                .or_insert_with_key(|model| parallel(args, model.as_deref())),
         };
         jobs.push(Job { run, team, npc, model, tasks: tasks.to_vec(), parallel, path });
     }
     Ok(jobs)
 }
 
-/// How many tasks run at a time where nobody says: what the file says that is gone on with, else
-/// as many as there are cores and memory for.
-fn parallel(args: &Args, model: Option<&str>, file: Option<&Path>) -> usize {
-    let before = file.filter(|_| args.resume.is_some()).and_then(|file| run_file::read(file).ok());
-    if let Some(before) = before {
-        return before.header.parallel;
+/// How many tasks ran at a time in the run, or the sweep, that is gone on with.
+fn begun_with(path: &Path) -> Option<usize> {
+    let parallel = |file: &Path| run_file::read(file).ok().map(|run| run.header.parallel);
+    match path.read_dir() {
+        Ok(entries) => entries.flatten().find_map(|entry| parallel(&entry.path())),
+        Err(_) => parallel(path),
     }
+}
+
+/// How many tasks run at a time where nobody says: as many as there are cores and memory for.
+fn parallel(args: &Args, model: Option<&str>) -> usize {
     if model.is_some_and(model::is_elsewhere) {
         return 1;
     }
