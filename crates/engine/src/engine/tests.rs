@@ -49,7 +49,7 @@ pub(super) fn collect(events: Events) -> Turn {
     for event in events {
         match event.unwrap() {
             Event::Text { text: piece } => text += &piece,
-            Event::Reasoning { .. } | Event::Logprobs { .. } => {}
+            Event::Prefill { .. } | Event::Reasoning { .. } | Event::Logprobs { .. } => {}
             Event::ToolCall(call) => calls.push(call),
             Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
             Event::Done { finish, usage } => return Turn { text, calls, finish, usage },
