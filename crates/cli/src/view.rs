@@ -33,13 +33,14 @@ pub enum Words {
 }
 
 impl Words {
-    /// Those of a command that prints an answer when it is whole, or an object with it.
-    pub fn of_answer(json: bool) -> Self {
+    /// Those of a command that prints an answer when it is whole, or as `json`.
+    /// A program that reads JSON hears of nothing else, unless it asks for all.
+    pub fn of_answer(json: bool, verbose: bool) -> Self {
         match (json, std::io::stdout().is_terminal(), std::io::stderr().is_terminal()) {
             (false, true, _) => Words::Answer,
             (_, _, true) => Words::Watched,
-            (false, ..) => Words::Held,
-            (true, ..) => Words::Silent,
+            (true, ..) if !verbose => Words::Silent,
+            _ => Words::Held,
         }
     }
 }

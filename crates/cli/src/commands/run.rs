@@ -128,7 +128,8 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let context_files = agent.context_files()?;
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
-    let view = Mutex::new(View::new(Words::of_answer(args.json), args.agent.verbose));
+    let words = Words::of_answer(args.json, args.agent.verbose);
+    let view = Mutex::new(View::new(words, args.agent.verbose));
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
@@ -160,7 +161,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         Outcome::Cancelled => ui::note("interrupted"),
         other => ui::note(&other.reason()),
     }
-    if !args.json || std::io::stderr().is_terminal() {
+    if words != Words::Silent {
         ui::note(&view.summary(&usage, path.as_deref()));
     }
     match &outcome {
@@ -293,7 +294,10 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
     // What a jinx gives back is its answer, whatever the models of its steps say.
-    let words = if args.json { Words::of_answer(true) } else { Words::Held };
+    let words = match Words::of_answer(args.json, args.agent.verbose) {
+        Words::Answer => Words::Watched,
+        words => words,
+    };
     let view = Mutex::new(View::new(words, args.agent.verbose));
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let responses = Mutex::new(Responses::default());
