@@ -70,6 +70,8 @@ fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
 pub struct Settings {
     /// How tokens were sampled at the start.
     begun: SamplingOverrides,
+    /// And whether the model was to reason.
+    begun_thinking: Option<bool>,
     max_tokens: Option<usize>,
     /// Whether the model reasons; `None` = as it is set up.
     pub thinking: Option<bool>,
@@ -78,9 +80,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Nothing is changed yet; `sampling` is what was asked for when alara started.
-    pub fn new(sampling: &SamplingOverrides) -> Self {
-        Settings { begun: sampling.clone(), max_tokens: None, thinking: None, directives: BTreeMap::new() }
+    /// Nothing is changed yet; `sampling` and `thinking` are what was asked for at the start.
+    pub fn new(sampling: &SamplingOverrides, thinking: Option<bool>) -> Self {
+        Settings {
+            begun: sampling.clone(),
+            begun_thinking: thinking,
+            max_tokens: None,
+            thinking,
+            directives: BTreeMap::new(),
+        }
     }
 
     /// The NPC with what was changed.
@@ -107,7 +115,7 @@ impl Settings {
     /// There is no such option, or it can't have that value.
     pub fn set(&mut self, typed: &str, sampling: &mut SamplingOverrides, npc: &Npc) -> anyhow::Result<String> {
         if typed == RESET {
-            (self.max_tokens, self.thinking) = (None, None);
+            (self.max_tokens, self.thinking) = (None, self.begun_thinking);
             sampling.clone_from(&self.begun);
             return Ok("all is as it was at the start".to_owned());
         }
@@ -122,7 +130,7 @@ impl Settings {
             }
             "thinking" => {
                 self.thinking = match value {
-                    RESET => None,
+                    RESET => self.begun_thinking,
                     "on" => Some(true),
                     "off" => Some(false),
                     _ => return Err(wants("on or off")),
@@ -176,7 +184,8 @@ impl Settings {
             Some(true) => "on",
             Some(false) => "off",
         };
-        rows.push(row(THINKING, thinking.to_owned(), from(self.thinking.is_some(), "the model")));
+        let otherwise = if self.begun_thinking.is_some() { "the start" } else { "the model" };
+        rows.push(row(THINKING, thinking.to_owned(), from(self.thinking != self.begun_thinking, otherwise)));
         rows
     }
 }
@@ -193,7 +202,7 @@ mod tests {
     #[test]
     fn what_is_set_holds_until_it_is_taken_back() {
         let mut sampling = SamplingOverrides { seed: Some(7), ..SamplingOverrides::default() };
-        let mut settings = Settings::new(&sampling);
+        let mut settings = Settings::new(&sampling, None);
         let npc = Npc { name: "n".into(), directive: "You are.".into(), ..Npc::default() };
         let model = Sampling { top_k: 20, ..Sampling::default() };
         let shown = |settings: &Settings, sampling: &SamplingOverrides, name: &str| {
@@ -225,7 +234,7 @@ mod tests {
     #[test]
     fn what_cannot_be_set_is_told() {
         let mut sampling = SamplingOverrides::default();
-        let mut settings = Settings::new(&sampling);
+        let mut settings = Settings::new(&sampling, None);
         let mut check = |typed: &str, expected: &str| {
             let error = settings.set(typed, &mut sampling, &Npc::default()).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{typed}: {error}");

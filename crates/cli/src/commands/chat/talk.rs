@@ -61,7 +61,7 @@ pub struct Talk<'s> {
 impl<'s> Talk<'s> {
     /// A talk with the member `npc` of the team that the person asked for with `args`.
     pub fn new(session: Session<'s>, models: &'s Source, args: agent::Args, team: Team, npc: String) -> Self {
-        let settings = Settings::new(&session.sampling);
+        let settings = Settings::new(&session.sampling, session.thinking);
         let (first, conversations) = (npc.clone(), BTreeMap::new());
         Talk { session, models, args, team, first, npc, conversations, runs: 0, settings, offered: Vec::new() }
     }
@@ -397,6 +397,7 @@ impl<'s> Talk<'s> {
     /// Begins a new conversation, with a trace of its own.
     fn begin_anew(&mut self, npc: String) {
         self.conversations.clear();
+        self.offered.clear();
         self.session.trace = state::trace();
         self.first.clone_from(&npc);
         self.npc = npc;
