@@ -96,8 +96,9 @@ pub fn details(call: &ToolCall, result: &ToolResult, seconds: f64, styled: bool)
     if let Some((before, after)) = change {
         let diff = diff::between(before, after);
         // The numbers of lines are those of the texts, and not of the file.
-        let diff = diff::shown(&diff, styled).into_iter().filter(|line| !line.contains("@@"));
-        lines.extend(diff.filter(|line| !line.starts_with('\\')).map(|line| format!("    {line}")));
+        let diff = diff.split_inclusive('\n').filter(|line| !line.starts_with(['@', '\\']));
+        let diff = diff::shown(&diff.collect::<String>(), styled).into_iter();
+        lines.extend(diff.map(|line| format!("    {line}")));
     }
     let (output, complaint) = (result.output_text(), result.complaint());
     let shown = match diff::is_diff(&output) {

@@ -237,7 +237,9 @@ impl View {
 
     /// Ends what is open but for a line of this kind.
     fn open(&mut self, open: Open) {
-        if self.open != open || self.call.is_some() {
+        // An answer goes on behind a line that has ended: it may be within a fence of code.
+        let other = self.open != Open::Nothing && self.open != open;
+        if other || self.call.is_some() {
             self.end_line();
         }
         self.clear();

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::jinx::Jinx;
 use crate::mcp::START;
 use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};

@@ -54,7 +54,7 @@ fields! {
 const MAX_TOKENS: (&str, &str) = ("max_tokens", "most tokens of one turn");
 const THINKING: (&str, &str) = ("thinking", "whether a model that can reason does so: on or off");
 
-fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display>(
+fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy>(
     text: &str,
     least: T,
     most: T,
