@@ -64,6 +64,38 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     aligned(header, rows).iter().for_each(|text| line(text));
 }
 
+/// Columns in which names stand beside what they are.
+const NAMES: usize = 32;
+
+/// Prints a name and what it is to stdout.
+pub fn entry(name: &str, about: &str) {
+    entry_lines(name, about, columns()).iter().for_each(|text| line(text));
+}
+
+/// A name, and what it is: beside it, or below where the terminal is too narrow for that.
+fn entry_lines(name: &str, about: &str, columns: Option<usize>) -> Vec<String> {
+    let Some(columns) = columns.filter(|columns| NAMES + about.chars().count() >= *columns) else {
+        return vec![format!("{name:<NAMES$} {about}").trim_end().to_owned()];
+    };
+    let indent = if columns < 2 * NAMES { 4 } else { NAMES + 1 };
+    let mut lines = vec![name.to_owned()];
+    if indent > NAMES && name.chars().count() <= NAMES {
+        lines[0] = format!("{name:<NAMES$}");
+    } else {
+        lines.push(" ".repeat(indent - 1));
+    }
+    for word in about.split_whitespace() {
+        let last = lines.last().map_or(0, |last| last.chars().count());
+        if last + 1 + word.chars().count() >= columns && last >= indent {
+            lines.push(" ".repeat(indent - 1));
+        }
+        if let Some(last) = lines.last_mut() {
+            *last += &format!(" {word}");
+        }
+    }
+    lines
+}
+
 /// Prints columns of words to stdout, all to the left.
 pub fn table_of_words(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     columns_of(header, rows, usize::MAX).iter().for_each(|text| line(text));
@@ -232,6 +264,19 @@ mod tests {
         let known = alara_engine::Error::OutOfBlocks { capacity: 3 };
         let told = told(&anyhow::Error::from(known).context("the model stopped"));
         assert!(told.ends_with("\nhint: --kv-size gives keys and values more memory"), "{told}");
+    }
+
+    #[test]
+    fn entries_fit_their_terminal() {
+        let check = |columns: Option<usize>, expected: &[&str]| {
+            assert_eq!(entry_lines("/retry", "say the last message again, as if it were new", columns), expected);
+        };
+        let wide = format!("{:<32} say the last message again, as if it were new", "/retry");
+        check(None, &[&wide]);
+        check(Some(100), &[&wide]);
+        let (first, second) = (format!("{:<32} say the last message again, as", "/retry"), " ".repeat(33) + "if it were new");
+        check(Some(64), &[&first, &second]);
+        check(Some(40), &["/retry", "    say the last message again, as if", "    it were new"]);
     }
 
     #[test]

@@ -228,7 +228,7 @@ impl View {
     }
 
     /// Lets something turn beside these words, until something else is shown.
-    fn spin(&mut self, words: &str) {
+    pub fn spin(&mut self, words: &str) {
         if !self.watched || self.open != Open::Nothing || self.call.is_some() {
             return;
         }

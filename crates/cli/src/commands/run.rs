@@ -137,6 +137,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let mut session = agent.equip(session, trace, || view().end_line())?.reading(context_files);
     session.dry_run = args.dry_run;
     let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
+    view().spin("begins");
     hooks::start(&session, &team, npc)?;
     let Spoken { outcome, said } = speak(&session, &team, npc, earlier, schema, &task)?;
     let ended = hooks::end(&session, &team, npc, outcome.as_ref().map_or("failed", Outcome::tag));

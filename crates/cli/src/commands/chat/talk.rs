@@ -217,7 +217,7 @@ impl<'s> Talk<'s> {
                     });
                     let typed = format!("/{} {}", jinx.name, inputs.collect::<Vec<_>>().join(" "));
                     let about = jinx.description.lines().next().unwrap_or_default();
-                    ui::line(&format!("{typed:<32} {}", printable(about)));
+                    ui::entry(&typed, &printable(about));
                 }
             }
             "model" => {
@@ -334,7 +334,13 @@ impl<'s> Talk<'s> {
         }
         let model = self.models.model(&npc.model)?;
         let rows = self.settings.rows(&self.session.sampling, &model.sampling(), npc);
-        ui::table_of_words(&["", "now", "from", "what it is"], rows);
+        // What each is does not fit a narrow terminal, and can be left out.
+        let shown = if ui::columns().is_some_and(|columns| columns < 90) { 3 } else { 4 };
+        let rows = rows.into_iter().map(|mut row| {
+            row.truncate(shown);
+            row
+        });
+        ui::table_of_words(&["", "now", "from", "what it is"][..shown], rows);
         Ok(None)
     }
 
@@ -446,18 +452,17 @@ fn show(text: &str) {
 }
 
 fn help() {
-    ui::line(
-        "TEXT                  say it to the NPC; a \\ at the end continues the line, and so does an open ```",
-    );
-    ui::line("@NPC TEXT             say it to another one, once; @NPC alone: talk with that one from now on");
-    ui::line(
-        "/JINX ARGUMENTS       run a jinx yourself: values in the order of its inputs, or name=value first; if it",
-    );
-    ui::line(
-        "                      needs one text, that is all the rest. The NPC hears of it with your next message",
+    ui::entry("TEXT", "say it to the NPC; a \\ at the end continues the line, and so does an open ```");
+    ui::entry("@NPC TEXT", "say it to another one, once; @NPC alone: talk with that one from now on");
+    ui::entry(
+        "/JINX ARGUMENTS",
+        "run a jinx or a tool of an MCP server yourself: values in the order of its inputs, or name=value first; \
+         if it needs one text, that is all the rest. The NPC hears of it with your next message",
     );
     for (name, arguments, about) in COMMANDS {
-        ui::line(&format!("{:<21} {about}", format!("/{name} {arguments}")));
+        ui::entry(format!("/{name} {arguments}").trim_end(), about);
     }
-    ui::line("Ctrl-C interrupts the NPC or clears the line, Ctrl-D leaves, Tab completes");
+    ui::entry("Ctrl-C", "interrupts the NPC or clears the line");
+    ui::entry("Ctrl-D", "leaves");
+    ui::entry("Tab", "completes");
 }
