@@ -137,7 +137,10 @@ mod tests {
         }
         insta::assert_snapshot!(shown);
         let whole = line(&list, &many, 1.0, None, false);
-        assert!(whole.ends_with("ok, 1.00 s: total 12 of what is there, and much more (+2 lines)"), "{whole}");
+        assert!(
+            whole.ends_with("ok, 1.00 s: total 12 of what is there, and much more (+2 lines)"),
+            "{whole}"
+        );
     }
 
     #[test]

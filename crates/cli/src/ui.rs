@@ -254,7 +254,10 @@ mod tests {
     fn what_is_wrong_comes_first_and_what_to_do_last() {
         let check = |error: anyhow::Error, expected: &str| assert_eq!(told(&error), expected);
         check(anyhow::anyhow!("no"), "no");
-        check(anyhow::anyhow!("no file\nhint: look").context("can't begin"), "can't begin: no file\nhint: look");
+        check(
+            anyhow::anyhow!("no file\nhint: look").context("can't begin"),
+            "can't begin: no file\nhint: look",
+        );
         check(anyhow::anyhow!("used").context("can't listen\nhint: wait"), "can't listen: used\nhint: wait");
         let twice = anyhow::anyhow!("a\nhint: one\nhint: two").context("b\nhint: one");
         check(twice, "b: a\nhint: one\nhint: two");
@@ -269,12 +272,16 @@ mod tests {
     #[test]
     fn entries_fit_their_terminal() {
         let check = |columns: Option<usize>, expected: &[&str]| {
-            assert_eq!(entry_lines("/retry", "say the last message again, as if it were new", columns), expected);
+            assert_eq!(
+                entry_lines("/retry", "say the last message again, as if it were new", columns),
+                expected
+            );
         };
         let wide = format!("{:<32} say the last message again, as if it were new", "/retry");
         check(None, &[&wide]);
         check(Some(100), &[&wide]);
-        let (first, second) = (format!("{:<32} say the last message again, as", "/retry"), " ".repeat(33) + "if it were new");
+        let (first, second) =
+            (format!("{:<32} say the last message again, as", "/retry"), " ".repeat(33) + "if it were new");
         check(Some(64), &[&first, &second]);
         check(Some(40), &["/retry", "    say the last message again, as if", "    it were new"]);
     }

@@ -11,9 +11,7 @@ use indicatif::ProgressBar;
 
 use crate::fold::{self, details};
 use crate::markdown::Markdown;
-use crate::progress::{
-    call_line, count, emitted, generated, job_line, not_done, printable, prompt, shorten,
-};
+use crate::progress::{call_line, count, emitted, generated, job_line, not_done, printable, prompt, shorten};
 use crate::ui;
 
 /// Most lines of a call's details while the work goes on.
@@ -278,7 +276,9 @@ impl View {
         self.end_line();
         match self.words {
             Words::Answer if self.said.trim() == text.trim() => {}
-            Words::Answer => ui::line((self.markdown.feed(text.trim_end()) + &self.markdown.finish()).trim_end()),
+            Words::Answer => {
+                ui::line((self.markdown.feed(text.trim_end()) + &self.markdown.finish()).trim_end())
+            }
             Words::Watched | Words::Held | Words::Silent => ui::line(text.trim_end()),
         }
     }

@@ -197,7 +197,10 @@ fn answers_are_set_and_told_otherwise() {
         "/hlep",
     ];
     let (answers, shown) = chat(&dir, &lines);
-    contains(&answers, &["temperature", "default", "max_tokens", "4096", "the NPC", "You work.\nYou sing.\none\n"]);
+    contains(
+        &answers,
+        &["temperature", "default", "max_tokens", "4096", "the NPC", "You work.\nYou sing.\none\n"],
+    );
     contains(&shown, &["there is no `temprature` to be set\nhint: /set temperature", "temperature 0.7\n"]);
     contains(&shown, &["max_tokens 77\n", "thinking off\n", "all is as it was at the start\n"]);
     contains(&shown, &["no NPC `critc` in the team (known: critic, worker)\nhint: @critic"]);
@@ -206,7 +209,11 @@ fn answers_are_set_and_told_otherwise() {
     let starts = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     let starts: Vec<Value> = starts.filter(|record| record["record"] == "start").collect();
     let told = |start: &Value| {
-        (start["system"][0]["text"].clone(), start["limits"]["turn_tokens"].clone(), start["thinking"].clone())
+        (
+            start["system"][0]["text"].clone(),
+            start["limits"]["turn_tokens"].clone(),
+            start["thinking"].clone(),
+        )
     };
     assert_eq!(told(&starts[0]), (json!("You sing."), json!(77), json!(false)));
     assert_eq!(told(&starts[1]), (json!("You work."), json!(4096), Value::Null));

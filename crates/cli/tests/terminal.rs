@@ -184,7 +184,8 @@ fn shown(columns: u16, variables: &[(&str, &str)], more: &[&str]) -> (String, St
     let npc = "name: worker\nprimary_directive: You work.\njinxes: [shell, edit_file]\n";
     dir.write("team/worker.npc", npc);
     dir.write("work/notes.txt", "one\ntwo of them\n");
-    let fixed = ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--yes", "--trace", "t"];
+    let fixed =
+        ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--yes", "--trace", "t"];
     let command = dir.alara(&[&fixed[..], more, &["look"]].concat());
     let (code, bytes) = on_screen(command, &[], columns, variables);
     assert_eq!(code, 0, "{bytes}");
@@ -234,7 +235,8 @@ fn long_steps_show_that_something_is_done() {
         return;
     }
     let dir = limited(&json!([says_and_calls("", "sleep 2"), {"text": "Done."}]), "{}");
-    let fixed = ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--trace", "t", "wait"];
+    let fixed =
+        ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--trace", "t", "wait"];
     let (code, bytes) = on_screen(dir.alara(&fixed), &[], 80, &[("TERM", "xterm")]);
     assert_eq!(code, 0, "{bytes}");
     assert!(bytes.contains("1s > shell  command: sleep 2"), "{bytes:?}");
@@ -277,8 +279,7 @@ fn a_server_tells_how_to_use_it_and_no_more() {
     let tell = |more: &[&str]| {
         let dir = limited(&json!([{"text": "Hi"}, {"text": "Hi"}]), "{}");
         let all = ["serve", "--port", "0", "--json", "-t", "./team", "--workdir", "work"];
-        let mut child =
-            dir.alara(&[&all[..], &["-m", "script:script.json"], more].concat()).spawn().unwrap();
+        let mut child = dir.alara(&[&all[..], &["-m", "script:script.json"], more].concat()).spawn().unwrap();
         let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         std::io::BufRead::read_line(&mut out, &mut line).unwrap();

@@ -186,7 +186,10 @@ fn serve_tells_what_an_agent_could_not_do() {
     let served = TestDir::npc_team(&json!([same, same, same, same, same])).serve(&[]);
     let body = served.answer(json!({"model": "corca"}));
     let choice = &body["choices"][0];
-    assert_eq!((&choice["message"]["content"], &choice["finish_reason"]), (&json!("I try."), &json!("length")));
+    assert_eq!(
+        (&choice["message"]["content"], &choice["finish_reason"]),
+        (&json!("I try."), &json!("length"))
+    );
     assert_eq!(body["alara"]["finish"], "repetition", "{body}");
 }
 

@@ -11,7 +11,11 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("npcs", "", "who is in the team"),
     ("jinxes", "", "what can be run as /NAME"),
     ("model", "[NAME]", "tell or change the model"),
-    ("set", "[NAME VALUE]", "tell or change how the model answers: temperature, max_tokens …; reset takes it back"),
+    (
+        "set",
+        "[NAME VALUE]",
+        "tell or change how the model answers: temperature, max_tokens …; reset takes it back",
+    ),
     ("system", "[TEXT]", "tell or change the NPC's system prompt in this conversation; reset takes it back"),
     ("team", "[TEAM]", "tell or change the team; a new conversation begins"),
     ("history", "[N]", "the last messages of the conversation"),

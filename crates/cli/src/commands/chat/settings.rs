@@ -113,7 +113,12 @@ impl Settings {
     ///
     /// # Errors
     /// There is no such option, or it can't have that value.
-    pub fn set(&mut self, typed: &str, sampling: &mut SamplingOverrides, npc: &Npc) -> anyhow::Result<String> {
+    pub fn set(
+        &mut self,
+        typed: &str,
+        sampling: &mut SamplingOverrides,
+        npc: &Npc,
+    ) -> anyhow::Result<String> {
         if typed == RESET {
             (self.max_tokens, self.thinking) = (None, self.begun_thinking);
             sampling.clone_from(&self.begun);
@@ -122,7 +127,9 @@ impl Settings {
         let (name, value) = typed.split_once([' ', '=']).unwrap_or((typed, ""));
         let (name, value) = (name.trim(), value.trim_matches([' ', '=']));
         let again = value == RESET;
-        let wants = |what: &str| anyhow::anyhow!("`{name}` is {what}, not `{value}`{HINT}/set {name} {RESET} takes it back");
+        let wants = |what: &str| {
+            anyhow::anyhow!("`{name}` is {what}, not `{value}`{HINT}/set {name} {RESET} takes it back")
+        };
         match name {
             "max_tokens" if again => self.max_tokens = None,
             "max_tokens" => {

@@ -15,9 +15,9 @@ use super::input::Names;
 use super::line::{self, COMMANDS, Line};
 use super::settings::{RESET, Settings};
 use crate::first_words;
+use crate::fold::details;
 use crate::markdown::Markdown;
 use crate::model::Source;
-use crate::fold::details;
 use crate::progress::{count, printable, status, verdict};
 use crate::{agent, state, ui};
 
@@ -63,7 +63,18 @@ impl<'s> Talk<'s> {
     pub fn new(session: Session<'s>, models: &'s Source, args: agent::Args, team: Team, npc: String) -> Self {
         let settings = Settings::new(&session.sampling, session.thinking);
         let (first, conversations) = (npc.clone(), BTreeMap::new());
-        Talk { session, models, args, team, first, npc, conversations, runs: 0, settings, offered: Vec::new() }
+        Talk {
+            session,
+            models,
+            args,
+            team,
+            first,
+            npc,
+            conversations,
+            runs: 0,
+            settings,
+            offered: Vec::new(),
+        }
     }
 
     /// Loads the model; at a terminal, says who is there.

@@ -76,9 +76,7 @@ pub fn answer(
         },
         Outcome::Answer { text } => ToolResult::succeeded(text.trim()),
         // Half an answer may do for whoever asked, and was paid for.
-        other if !said.is_empty() => {
-            ToolResult { output: said.into(), ..ToolResult::failed(other.reason()) }
-        }
+        other if !said.is_empty() => ToolResult { output: said.into(), ..ToolResult::failed(other.reason()) },
         other => ToolResult::failed(other.reason()),
     })
 }
