@@ -314,3 +314,10 @@ impl View {
         text
     }
 }
+
+impl Drop for View {
+    /// What turns must not stand before an error.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
