@@ -144,11 +144,14 @@ impl View {
             Event::ToolCallDelta { name, arguments, .. } => {
                 self.written = if name.is_some() { 0 } else { self.written } + arguments.chars().count();
                 match name {
-                    Some(name) => self.spin(&format!("writes a call of {}", shorten(name))),
+                    Some(name) if self.watched => {
+                        self.end_line();
+                        self.spin(&format!("writes a call of {}", shorten(name)));
+                    }
                     None if self.written > 0 => {
                         self.spin(&format!("writes a call, {} characters", self.written));
                     }
-                    None => {}
+                    _ => {}
                 }
             }
             Event::Text { text } if depth == 0 => self.say(text),
@@ -260,7 +263,7 @@ impl View {
             _ if !rest.is_empty() => ui::text(&rest),
             _ => {}
         }
-        if open == Open::Remark || self.call.take().is_some() {
+        if (open == Open::Remark) | self.call.take().is_some() {
             ui::note("");
         }
     }
