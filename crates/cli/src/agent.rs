@@ -64,6 +64,9 @@ pub struct Args {
     /// Leave AGENTS.md unread
     #[arg(long, conflicts_with = "context_files")]
     no_context_files: bool,
+    /// Show calls and their results in full, and what others of the team say
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Where to write the trace [default: a new file in the user's state directory]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     trace: Option<PathBuf>,
@@ -218,6 +221,7 @@ impl Args {
         let calls = self.calls.or(before.map(|before| before.calls));
         let mut session =
             session.sampled(sampling).calling(calls).permitted(consent::answers()?).traced(trace);
+        session.thinking = before.and_then(|before| before.thinking);
         session.threads = self.model.threads();
         session.knowledge = Arc::new(cache::knowledge());
         if self.yes {

@@ -12,7 +12,6 @@ use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use serde_json::Value;
 
-use crate::markdown::is_styled;
 use crate::progress::printable;
 use crate::{diff, ui};
 
@@ -80,7 +79,7 @@ fn about_risk(risk: Risk) -> Answer {
 
 /// Shows what is about to be written, and asks about it until it is clear what is to happen.
 fn about_writes(proposal: &dyn Proposal) -> Answer {
-    let styled = is_styled(&std::io::stderr());
+    let styled = ui::is_styled(&std::io::stderr());
     proposal.others().iter().for_each(|what| ui::note(&format!("  it {}", printable(what))));
     let diff: Vec<String> =
         proposal.files().iter().flat_map(|file| diff::shown(&diff::unified(file), styled)).collect();
@@ -102,7 +101,7 @@ fn about_writes(proposal: &dyn Proposal) -> Answer {
             Some(None) => match edit_texts(proposal) {
                 Ok(true) => return Answer::Yes,
                 Ok(false) => ui::note("nothing was edited"),
-                Err(error) => ui::note(&printable(&format!("error: {error:#}"))),
+                Err(error) => ui::note(&printable(&format!("error: {}", ui::told(&error)))),
             },
             None => return Answer::No,
         }
@@ -143,6 +142,11 @@ fn edit_texts(proposal: &dyn Proposal) -> anyhow::Result<bool> {
         }
     }
     Ok(edited)
+}
+
+/// Asks with these words for a line of text; `None` = there was no answer.
+pub fn text(words: &str) -> Option<String> {
+    DefaultEditor::new().ok()?.readline(words).ok()
 }
 
 /// Asks with these words until there is an answer.

@@ -55,7 +55,10 @@ pub fn context_files(work: &Path, named: bool, yes: bool) -> anyhow::Result<Cont
         }
         Err(error) => {
             let error = anyhow::Error::from(error);
-            ui::note(&format!("warning: no {NAME} is read: {error:#}\nhint: mend it, or --no-context-files"));
+            ui::note(&format!(
+                "warning: no {NAME} is read: {}\nhint: mend it, or --no-context-files",
+                ui::told(&error)
+            ));
             return Ok(ContextFiles::default());
         }
     };

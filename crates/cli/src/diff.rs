@@ -10,8 +10,16 @@ use crate::ui;
 
 /// How long may be spent on a diff that is as short as can be; then any will do.
 const SEARCH: Duration = Duration::from_secs(1);
-/// A terminal's colours: of what goes, of what comes, and none.
-const COLOURS: [&str; 3] = ["\u{1b}[31m", "\u{1b}[32m", "\u{1b}[0m"];
+/// A terminal's colours, by what a line begins with; the first that fits counts.
+const COLOURS: [(&str, &str); 6] = [
+    ("--- ", "\u{1b}[1m"),
+    ("+++ ", "\u{1b}[1m"),
+    ("diff ", "\u{1b}[1m"),
+    ("@@", "\u{1b}[36m"),
+    ("-", "\u{1b}[31m"),
+    ("+", "\u{1b}[32m"),
+];
+const PLAIN: &str = "\u{1b}[0m";
 
 /// What becomes of a file, as `diff -u` has it.
 /// Of what is no text only the lengths are told.
@@ -36,15 +44,26 @@ pub fn unified(file: &ProposedFile) -> String {
     if shown.is_empty() { format!("--- {old}\n+++ {new}\n") } else { shown }
 }
 
+/// Whether a text is a unified diff, as `diff -u` and git write it.
+pub fn is_diff(text: &str) -> bool {
+    let mut lines = text.lines();
+    lines.any(|line| line.starts_with("--- "))
+        && lines.next().is_some_and(|line| line.starts_with("+++ "))
+        && lines.next().is_none_or(|line| line.starts_with("@@"))
+}
+
+/// What becomes of a text, without the names of files.
+pub fn between(before: &str, after: &str) -> String {
+    TextDiff::configure().timeout(SEARCH).diff_lines(before, after).unified_diff().to_string()
+}
+
 /// A diff line by line, so that it does not play with the terminal, `styled` in colours.
 pub fn shown(diff: &str, styled: bool) -> Vec<String> {
-    let [red, green, none] = COLOURS;
     let line = |line: &str| {
         let line = printable(line.trim_end_matches('\n')).into_owned();
-        match line.chars().next().filter(|_| styled) {
-            Some('-') => format!("{red}{line}{none}"),
-            Some('+') => format!("{green}{line}{none}"),
-            _ => line,
+        match COLOURS.iter().find(|(mark, _)| styled && line.starts_with(mark)) {
+            Some((_, colour)) => format!("{colour}{line}{PLAIN}"),
+            None => line,
         }
     };
     diff.split_inclusive('\n').map(line).collect()
@@ -86,5 +105,17 @@ mod tests {
     fn a_diff_does_not_play_with_the_terminal() {
         assert_eq!(shown("+a\u{1b}[2J\r\n x\n", false), ["+a\u{fffd}[2J\u{fffd}", " x"]);
         assert_eq!(shown("-a\n", true), ["\u{1b}[31m-a\u{1b}[0m"]);
+        assert_eq!(shown("--- a\n@@ 1\n", true), ["\u{1b}[1m--- a\u{1b}[0m", "\u{1b}[36m@@ 1\u{1b}[0m"]);
+    }
+
+    #[test]
+    fn diffs_are_known() {
+        let check = |text: &str, expected| assert_eq!(is_diff(text), expected, "{text}");
+        check("diff --git a/x b/x\nindex 1..2\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", true);
+        check("--- a\n+++ b\n", true);
+        check("- a\n+ b\n", false);
+        check("--- a\nb\n", false);
+        check("", false);
+        assert_eq!(between("a\nb\n", "a\nc\n"), "@@ -1,2 +1,2 @@\n a\n-b\n+c\n");
     }
 }

@@ -13,6 +13,7 @@ mod diff;
 mod earlier;
 mod facts;
 mod first_words;
+mod fold;
 mod gpu;
 mod input;
 mod markdown;
@@ -22,9 +23,11 @@ mod progress;
 mod state;
 mod traces;
 mod ui;
+mod view;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 
 /// Run agents on local models, fully offline.
@@ -46,11 +49,30 @@ fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     launch_with_the_other_build();
     alara_harness::sandbox::enter();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| suggesting(error).exit());
     match cli.command.run() {
         Ok(code) => code,
         Err(error) => ui::report(&error),
     }
+}
+
+/// The same error, with the command that was meant in place of one that is mistyped.
+/// Clap misses letters in the wrong order in short names.
+fn suggesting(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let typed = typed.clone();
+    let root = Cli::command();
+    let words = std::env::args().skip(1);
+    let command = words.fold(&root, |command, word| command.find_subcommand(&word).unwrap_or(command));
+    let names = command.get_subcommands().map(clap::Command::get_name);
+    let meant = match alara_engine::nearest(&typed, names) {
+        Some(near) => near.to_owned(),
+        // A sentence is a task.
+        None if typed.trim().contains(char::is_whitespace) => format!("run \"{}\"", typed.trim()),
+        None => return error,
+    };
+    error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
+    error
 }
 
 /// The sandbox starts its launcher isolated and without the environment, where this build may not

@@ -6,8 +6,6 @@
 //! Emphasis ends with its line.
 //! What is no markup is shown as it is.
 
-use std::io::IsTerminal;
-
 use crate::progress::printable;
 
 /// Renders one text.
@@ -49,12 +47,6 @@ enum Kind {
     /// This replaces the mark; then comes text of this style, of which the beginning is already
     /// there.
     Text { mark: String, style: Style, rest: String },
-}
-
-/// Whether a stream is a terminal whose user wants colours.
-pub fn is_styled(stream: &impl IsTerminal) -> bool {
-    let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    stream.is_terminal() && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 impl Markdown {

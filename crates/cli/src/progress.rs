@@ -1,108 +1,13 @@
-//! What people see of an agent at work, and how calls, results and costs are put in a line.
+//! How calls, results and costs are put in a line.
 
 use std::borrow::Cow;
-use std::io::IsTerminal;
-use std::path::Path;
 
-use alara_engine::{Event, ToolCall, Usage};
-use alara_harness::{Notice, ToolResult};
+use alara_engine::{ToolCall, Usage};
+use alara_harness::ToolResult;
 use serde_json::{Map, Value};
 
-use crate::ui;
-
-/// How many lines of a tool's output are shown while it works.
-const SHOWN_LINES: usize = 6;
 /// How many characters of an argument or a line are shown.
 const SHOWN_CHARACTERS: usize = 120;
-
-/// Shows on stderr what an agent does.
-#[derive(Default)]
-pub struct Progress {
-    /// How many turns there were in the conversation that the run began with.
-    pub turns: usize,
-    /// How many calls.
-    pub calls: usize,
-    /// Whether the cursor stands behind streamed text.
-    within_line: bool,
-}
-
-impl Progress {
-    /// Whether the streamed text is all that a person at a terminal needs to see.
-    pub fn is_on_screen() -> bool {
-        std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
-    }
-
-    /// Shows what happens.
-    pub fn show(&mut self, notice: &Notice) {
-        match notice {
-            Notice::Turn { depth: 0, turn, .. } => self.turns = *turn,
-            // Others speak on a line of their own.
-            Notice::Turn { npc, depth, turn: 1 } => {
-                self.end_line();
-                let who = if npc.is_empty() { "the model" } else { npc };
-                ui::note(&format!("{}{}:", "  ".repeat(depth.saturating_sub(1)), printable(who)));
-            }
-            Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } => {
-                ui::piece(&printable(text));
-                self.within_line = !text.ends_with('\n') && (self.within_line || !text.is_empty());
-            }
-            Notice::Event { event: Event::Incomplete { name, .. }, .. } => {
-                self.end_line();
-                ui::note(&format!("the call of {name} was cut off, and is not made"));
-            }
-            Notice::Call { call, .. } => {
-                self.end_line();
-                self.calls += 1;
-                ui::note(&format!("> {}", call_line(call)));
-            }
-            Notice::Result { result, took, .. } => {
-                self.end_line();
-                ui::note(&format!("  {}", verdict(result, took.as_secs_f64())));
-                ui::piece(&excerpt(result));
-            }
-            Notice::Emit(response) => {
-                self.end_line();
-                ui::note(&format!("* {}", response_line(response)));
-            }
-            Notice::Warning(text) => {
-                self.end_line();
-                ui::note(&format!("warning: {}", printable(text)));
-            }
-            Notice::Unchanged { what, nobody } => {
-                self.end_line();
-                ui::note(&not_done(what, *nobody));
-            }
-            Notice::Job { job, call, ended } => {
-                self.end_line();
-                ui::note(&printable(&job_line(*job, call, *ended)));
-            }
-            Notice::Compaction { messages } => {
-                self.end_line();
-                ui::note(&format!("({} summed up, to fit the context)", count(*messages, "earlier message")));
-            }
-            Notice::Turn { .. } | Notice::Event { .. } => {}
-        }
-    }
-
-    /// Ends a line of streamed text, so that another one can begin.
-    pub fn end_line(&mut self) {
-        if self.within_line {
-            ui::note("");
-            self.within_line = false;
-        }
-    }
-
-    /// What it all took, in one line.
-    pub fn summary(&self, usage: &Usage, trace: Option<&Path>) -> String {
-        let mut text = format!("{}, {}; ", count(self.turns, "turn"), count(self.calls, "tool call"));
-        text += &prompt(usage);
-        text += &generated(usage);
-        if let Some(path) = trace {
-            text += &format!("; trace {}", path.display());
-        }
-        text
-    }
-}
 
 /// That nothing was changed, and how it could be.
 pub fn not_done(what: &str, nobody: bool) -> String {
@@ -127,6 +32,17 @@ pub fn response_line(response: &Value) -> String {
     };
     let kind = response["type"].as_str().unwrap_or("response");
     format!("{}: {}", printable(kind), printable(&shorten(&content)))
+}
+
+/// A response of a jinx in full, for the person whom it is for.
+pub fn emitted(response: &Value) -> String {
+    let content = match &response["content"] {
+        Value::Null => "(removed)".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let kind = response["type"].as_str().unwrap_or("response");
+    format!("* {}: {}", shorten(kind), printable(&content))
 }
 
 /// So many of them, in words.
@@ -155,6 +71,19 @@ pub fn generated(usage: &Usage) -> String {
         0 => generated,
         drafted => format!("{generated} ({} of {drafted} draft tokens accepted)", usage.drafts.accepted),
     }
+}
+
+/// What a message of the user took, in one line: tokens, speed, and how full the context is.
+pub fn status(usage: &Usage, last: Option<&Usage>, context: Option<usize>) -> String {
+    let share = |part: usize, of: usize| (part * 100).checked_div(of).unwrap_or(0);
+    let cached = share(usage.cached_tokens, usage.prompt_tokens);
+    let mut text = format!("{} ({cached}% cached), ", count(usage.prompt_tokens, "prompt token"));
+    text += &generated(usage);
+    if let (Some(last), Some(context)) = (last, context) {
+        let used = last.prompt_tokens + last.completion_tokens;
+        text += &format!("; context {used} of {context} ({}%)", share(used, context));
+    }
+    text
 }
 
 /// How a call ended: whether it succeeded, and after how many seconds.
@@ -187,25 +116,6 @@ pub fn arguments_line(name: &str, arguments: &Map<String, Value>) -> String {
         line += &format!("  {name}: {}", shorten(&value));
     }
     line
-}
-
-/// The first lines of what a tool gave back or complained about, indented.
-pub fn excerpt(result: &ToolResult) -> String {
-    let (output, complaint) = (result.output_text(), result.complaint());
-    let lines = output.lines().chain(complaint.lines());
-    let mut text = String::new();
-    let mut more = 0;
-    for (index, line) in lines.enumerate() {
-        if index < SHOWN_LINES {
-            text += &format!("  | {}\n", shorten(line));
-        } else {
-            more += 1;
-        }
-    }
-    if more > 0 {
-        text += &format!("  | … {more} more\n");
-    }
-    text
 }
 
 /// At most so many characters in one line, all of them [`printable`].
@@ -249,10 +159,25 @@ mod tests {
         check(json!({"path": "", "n": 3, "text": "a\nb"}), r#"shell  path: ""  n: 3  text: "a\nb""#);
         assert_eq!(shorten("red \u{1b}[31m"), "red \u{fffd}[31m");
         assert_eq!(shorten(&"é".repeat(200)).chars().count(), SHOWN_CHARACTERS + 1);
-        let output = (1..=8).map(|line| line.to_string()).collect::<Vec<_>>().join("\n");
-        assert_eq!(
-            excerpt(&ToolResult::succeeded(output)),
-            "  | 1\n  | 2\n  | 3\n  | 4\n  | 5\n  | 6\n  | … 2 more\n"
+    }
+
+    #[test]
+    fn a_status_line() {
+        let usage = Usage {
+            prompt_tokens: 200,
+            cached_tokens: 150,
+            completion_tokens: 30,
+            decode_time: std::time::Duration::from_secs(2),
+            ..Usage::default()
+        };
+        let check =
+            |usage: &Usage, last, context, expected: &str| assert_eq!(status(usage, last, context), expected);
+        check(
+            &usage,
+            Some(&usage),
+            Some(1000),
+            "200 prompt tokens (75% cached), 30 generated at 15.0 tokens/s; context 230 of 1000 (23%)",
         );
+        check(&Usage::default(), None, Some(9), "0 prompt tokens (0% cached), 0 generated");
     }
 }

@@ -1,13 +1,16 @@
 //! What people see: the one place that prints lines, tables, progress and errors.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use alara_harness::ModelError;
 use alara_harness::model::endpoint::EndpointError;
 use indicatif::{ProgressBar, ProgressStyle};
+
+/// What stands between what is wrong and what to do about it.
+pub const HINT: &str = "\nhint: ";
 
 /// Prints a line of the answer to stdout.
 /// Whoever closed it, as `head` does, wants no more of the answer.
@@ -38,9 +41,64 @@ pub fn piece(text: &str) {
     let _ = std::io::stderr().flush();
 }
 
+/// Whether a stream is a terminal whose user wants colours.
+/// `NO_COLOR`, `CLICOLOR=0` and a dumb terminal say no; a pipe never gets any, whatever is said.
+pub fn is_styled(stream: &impl IsTerminal) -> bool {
+    let says = |name: &str| std::env::var(name).unwrap_or_default();
+    stream.is_terminal() && says("NO_COLOR").is_empty() && says("CLICOLOR") != "0" && !is_dumb()
+}
+
+/// Whether a terminal can't move its cursor.
+pub fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
+}
+
+/// The columns of the terminal that remarks go to; `None` if they go elsewhere.
+pub fn columns() -> Option<usize> {
+    let size = console::Term::stderr().size_checked()?;
+    Some(usize::from(size.1)).filter(|columns| *columns > 0)
+}
+
 /// Prints aligned columns to stdout: the first to the left, the others to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     aligned(header, rows).iter().for_each(|text| line(text));
+}
+
+/// Columns in which names stand beside what they are.
+const NAMES: usize = 32;
+
+/// Prints a name and what it is to stdout.
+pub fn entry(name: &str, about: &str) {
+    entry_lines(name, about, columns()).iter().for_each(|text| line(text));
+}
+
+/// A name, and what it is: beside it, or below where the terminal is too narrow for that.
+fn entry_lines(name: &str, about: &str, columns: Option<usize>) -> Vec<String> {
+    let Some(columns) = columns.filter(|columns| NAMES + about.chars().count() >= *columns) else {
+        return vec![format!("{name:<NAMES$} {about}").trim_end().to_owned()];
+    };
+    let indent = if columns < 2 * NAMES { 4 } else { NAMES + 1 };
+    let mut lines = vec![name.to_owned()];
+    if indent > NAMES && name.chars().count() <= NAMES {
+        lines[0] = format!("{name:<NAMES$}");
+    } else {
+        lines.push(" ".repeat(indent - 1));
+    }
+    for word in about.split_whitespace() {
+        let last = lines.last().map_or(0, |last| last.chars().count());
+        if last + 1 + word.chars().count() >= columns && last >= indent {
+            lines.push(" ".repeat(indent - 1));
+        }
+        if let Some(last) = lines.last_mut() {
+            *last += &format!(" {word}");
+        }
+    }
+    lines
+}
+
+/// Prints columns of words to stdout, all to the left.
+pub fn table_of_words(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    columns_of(header, rows, usize::MAX).iter().for_each(|text| line(text));
 }
 
 /// Prints aligned columns to stderr, as [`table`] does to stdout.
@@ -49,15 +107,20 @@ pub fn note_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) 
 }
 
 fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<String> {
+    columns_of(header, rows, 1)
+}
+
+/// Lines of aligned columns: the first `left` to the left, the others to the right.
+fn columns_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: usize) -> Vec<String> {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
-    let cell = |(at, (cell, &width)): (usize, (&String, &usize))| match at {
-        0 => format!("{cell:<width$}"),
-        _ => format!("{cell:>width$}"),
+    let cell = |(at, (cell, &width)): (usize, (&String, &usize))| match at < left {
+        true => format!("{cell:<width$}"),
+        false => format!("{cell:>width$}"),
     };
     rows.iter()
         .map(|row| row.iter().zip(&widths).enumerate().map(cell).collect::<Vec<_>>().join("  "))
@@ -69,7 +132,7 @@ fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<
 /// Silent where stderr is no terminal.
 pub fn spinner() -> ProgressBar {
     let spinner = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
         spinner.set_style(style);
     }
     spinner.enable_steady_tick(Duration::from_millis(120));
@@ -112,22 +175,47 @@ pub fn bytes(bytes: u64) -> String {
     format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
 }
 
-/// Prints the chain of causes, and a hint where there is one.
+/// Prints what is wrong, where, and last what to do about it.
 /// Exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
-    note(&format!("error: {error:#}"));
-    // A model's error passes through the harness as it is.
-    let own = |cause: &'_ (dyn std::error::Error + 'static)| {
-        let cause = cause.downcast_ref::<ModelError>().map_or(cause, ModelError::cause);
-        match cause.downcast_ref::<EndpointError>() {
-            Some(error) => error.hint(),
-            None => cause.downcast_ref().and_then(hint).map(str::to_owned),
-        }
-    };
-    if let Some(hint) = error.chain().find_map(own) {
-        note(&format!("hint: {hint}"));
-    }
+    note(&format!("error: {}", told(error)));
     ExitCode::from(2)
+}
+
+/// A chain of causes in words, the outermost first, and in lines of their own behind them what to do
+/// about it.
+/// Any link of the chain may say that, behind [`HINT`] at its end.
+pub fn told(error: &anyhow::Error) -> String {
+    let (mut causes, mut hints): (Vec<String>, Vec<String>) = Default::default();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        let mut parts = text.split(HINT);
+        let what = parts.next().unwrap_or_default().trim_end();
+        // Some errors repeat the one below them.
+        if !what.is_empty() && causes.last().is_none_or(|before| !before.ends_with(what)) {
+            causes.push(what.to_owned());
+        }
+        hints.extend(parts.map(str::to_owned));
+        hints.extend(own_hint(cause));
+    }
+    let mut told = causes.join(": ");
+    for (at, hint) in hints.iter().enumerate() {
+        if !hints[..at].contains(hint) {
+            told += HINT;
+            told += hint;
+        }
+    }
+    told
+}
+
+/// The hint of an error that has one, but not in its words.
+fn own_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    // A model's error passes through the harness as it is.
+    let cause = cause.downcast_ref::<ModelError>().map_or(cause, ModelError::cause);
+    match cause.downcast_ref::<EndpointError>() {
+        Some(error) => error.hint(),
+        None => cause.downcast_ref().and_then(hint).map(str::to_owned),
+    }
 }
 
 /// The next command to try.
@@ -161,6 +249,42 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_wrong_comes_first_and_what_to_do_last() {
+        let check = |error: anyhow::Error, expected: &str| assert_eq!(told(&error), expected);
+        check(anyhow::anyhow!("no"), "no");
+        check(
+            anyhow::anyhow!("no file\nhint: look").context("can't begin"),
+            "can't begin: no file\nhint: look",
+        );
+        check(anyhow::anyhow!("used").context("can't listen\nhint: wait"), "can't listen: used\nhint: wait");
+        let twice = anyhow::anyhow!("a\nhint: one\nhint: two").context("b\nhint: one");
+        check(twice, "b: a\nhint: one\nhint: two");
+        check(anyhow::anyhow!("a: b").context("x"), "x: a: b");
+        let repeating = anyhow::Error::from(std::io::Error::other("lost")).context("can't read: lost");
+        check(repeating, "can't read: lost");
+        let known = alara_engine::Error::OutOfBlocks { capacity: 3 };
+        let told = told(&anyhow::Error::from(known).context("the model stopped"));
+        assert!(told.ends_with("\nhint: --kv-size gives keys and values more memory"), "{told}");
+    }
+
+    #[test]
+    fn entries_fit_their_terminal() {
+        let check = |columns: Option<usize>, expected: &[&str]| {
+            assert_eq!(
+                entry_lines("/retry", "say the last message again, as if it were new", columns),
+                expected
+            );
+        };
+        let wide = format!("{:<32} say the last message again, as if it were new", "/retry");
+        check(None, &[&wide]);
+        check(Some(100), &[&wide]);
+        let (first, second) =
+            (format!("{:<32} say the last message again, as", "/retry"), " ".repeat(33) + "if it were new");
+        check(Some(64), &[&first, &second]);
+        check(Some(40), &["/retry", "    say the last message again, as if", "    it were new"]);
+    }
 
     #[test]
     fn sizes_for_people() {

@@ -178,6 +178,96 @@ fn commands() {
 }
 
 #[test]
+fn answers_are_set_and_told_otherwise() {
+    let dir = talking(&json!([{"text": "one"}, {"text": "two"}, {"text": "three"}]));
+    let lines = [
+        "/set",
+        "/set temprature 1",
+        "/set temperature 0.7",
+        "/set max_tokens 77",
+        "/set thinking off",
+        "/system",
+        "/system You sing.",
+        "/system",
+        "say one",
+        "/set reset",
+        "/system reset",
+        "say two",
+        "@critc",
+        "/hlep",
+    ];
+    let (answers, shown) = chat(&dir, &lines);
+    contains(
+        &answers,
+        &["temperature", "default", "max_tokens", "4096", "the NPC", "You work.\nYou sing.\none\n"],
+    );
+    contains(&shown, &["there is no `temprature` to be set\nhint: /set temperature", "temperature 0.7\n"]);
+    contains(&shown, &["max_tokens 77\n", "thinking off\n", "all is as it was at the start\n"]);
+    contains(&shown, &["no NPC `critc` in the team (known: critic, worker)\nhint: @critic"]);
+    contains(&shown, &["no command and no jinx /hlep\nhint: /help\n"]);
+    let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
+    let starts = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let starts: Vec<Value> = starts.filter(|record| record["record"] == "start").collect();
+    let told = |start: &Value| {
+        (
+            start["system"][0]["text"].clone(),
+            start["limits"]["turn_tokens"].clone(),
+            start["thinking"].clone(),
+        )
+    };
+    assert_eq!(told(&starts[0]), (json!("You sing."), json!(77), json!(false)));
+    assert_eq!(told(&starts[1]), (json!("You work."), json!(4096), Value::Null));
+    let temperature = starts[0]["sampling"]["temperature"].as_f64().unwrap();
+    assert!((temperature - 0.7).abs() < 1e-6 && starts[1]["sampling"]["temperature"] == 0.0);
+}
+
+#[test]
+fn calls_are_folded_and_the_last_is_shown_in_full() {
+    if !sandboxed("calls_are_folded_and_the_last_is_shown_in_full") {
+        return;
+    }
+    let call = |command: &str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
+    let dir = talking(&json!([call("seq 3"), call("echo a\necho b"), {"text": "Done."}]));
+    let (answers, shown) = chat(&dir, &["do it", "/last", "/last 2", "/last 3", "/last x"]);
+    contains(&shown, &["> shell  command: seq 3  ok, ", " s: 1 (+2 lines)\n"]);
+    contains(&answers, &["Done.\n> shell  ok, ", " s\n  command: echo a\n    echo b\n  | a\n  | b\n"]);
+    contains(&answers, &["  command: seq 3\n  | 1\n  | 2\n  | 3\n"]);
+    contains(&shown, &["worker has not made so many calls", "`x` is no number\nhint: /last 2"]);
+}
+
+#[test]
+fn tools_of_mcp_servers_are_commands() {
+    if !sandboxed("tools_of_mcp_servers_are_commands") {
+        return;
+    }
+    let dir = talking(&json!([{"text": "I see."}]));
+    let server = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.sh");
+    std::fs::copy(server, dir.path("team/echo.sh")).unwrap();
+    dir.write("team/team.ctx", "forenpc: worker\nmcp_servers: [{name: echo, path: echo.sh}]\n");
+    let npc = "name: worker\nprimary_directive: You work.\njinxes: [shell]\nmcp_servers: [echo]\n";
+    dir.write("team/worker.npc", npc);
+    let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work", "--yes"];
+    let output = dir.with_input(&arguments, "/a text=hi\n/jinxes\nwhat did I do?\n/b b\n");
+    let (answers, shown) = (text(&output.stdout), text(&output.stderr));
+    contains(&answers, &["hi", "/a text [times]", "Says it again.", "I see.\n"]);
+    assert!(!shown.contains("error"), "{shown}");
+    contains(&message(&dir)[0].1, &["I ran /a text=hi: {\"ok\":true", "what did I do?"]);
+    let replayed = dir.with_input(&["trace", "replay", "-t", "team"], "");
+    contains(&text(&replayed.stdout), &["the same: "]);
+}
+
+#[test]
+fn a_plain_chat_has_no_tools() {
+    let dir = TestDir::with(&json!([{"text": "Hello."}]));
+    let arguments = ["chat", "-t", "alara", "-n", "chat", "-m", "script:script.json", "--workdir", "work"];
+    let output = dir.with_input(&arguments, "hi\n");
+    assert_eq!(text(&output.stdout), "Hello.\n", "{output:?}");
+    let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
+    let start: Value = serde_json::from_str(records.lines().next().unwrap()).unwrap();
+    assert_eq!((&start["npc"], &start["tools"]), (&json!("chat"), &json!([])));
+}
+
+#[test]
 fn a_changed_team_is_read_again() {
     let dir = talking(&json!([{"text": "one"}, {"text": "two"}, {"text": "three"}]));
     let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];

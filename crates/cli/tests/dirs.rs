@@ -129,11 +129,22 @@ pub fn at_a_terminal(dir: &TestDir, arguments: &[&str], answers: &[(&str, &str)]
 /// As [`at_a_terminal`], of any command.
 /// Without an answer to come it goes on by itself; after a minute it is ended.
 pub fn typed(command: Command, answers: &[(&str, &str)]) -> (i32, String) {
+    on_screen(command, answers, 80, &[("TERM", "dumb"), ("NO_COLOR", "1")])
+}
+
+/// The same on a terminal of so many columns, with these variables.
+pub fn on_screen(
+    command: Command,
+    answers: &[(&str, &str)],
+    columns: u16,
+    variables: &[(&str, &str)],
+) -> (i32, String) {
     const TERMINAL: &str = r#"
-import json, os, pty, signal, sys
-answers, command = json.loads(sys.argv[1]), sys.argv[2:]
+import fcntl, json, os, pty, signal, struct, sys, termios
+answers, columns, command = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 child, terminal = pty.fork()
 if child == 0:
+    fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     os.execvp(command[0], command)
 signal.signal(signal.SIGALRM, lambda *_: os.kill(child, signal.SIGKILL))
 signal.alarm(60)
@@ -155,8 +166,9 @@ sys.stdout.buffer.write(shown)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) % 256)
 "#;
     let mut terminal = Command::new("python3");
-    terminal.args(["-c", TERMINAL, &json!(answers).to_string()]).arg(command.get_program());
-    terminal.args(command.get_args()).env("TERM", "dumb").env("NO_COLOR", "1");
+    terminal.args(["-c", TERMINAL, &json!(answers).to_string(), &columns.to_string()]);
+    terminal.arg(command.get_program()).args(command.get_args());
+    terminal.env_remove("NO_COLOR").env_remove("CLICOLOR").envs(variables.iter().copied());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => terminal.env(name, value),

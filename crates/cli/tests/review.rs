@@ -184,7 +184,7 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
             .unwrap();
         let shown = text(&output.stderr);
         assert_eq!(code(&output), 0, "{shown}");
-        assert!(shown.contains("> shell  command: rm -r docs; echo new > new.txt\n  ok, "), "{shown}");
+        assert!(shown.contains("> shell  command: rm -r docs; echo new > new.txt  ok, "), "{shown}");
         assert_eq!(files(&dir), before, "{shown}");
         let results = results(&dir);
         let dry = "this is a dry run: the call was not made, and nothing has changed";

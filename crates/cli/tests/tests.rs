@@ -35,6 +35,7 @@ mod serve;
 mod skills;
 mod stock;
 mod tau2;
+mod terminal;
 mod trust;
 mod undo;
 mod verify;

@@ -125,6 +125,18 @@ impl Sequence {
         }
     }
 
+    /// Tells how far a prompt is that takes more than one step.
+    pub fn tell_prefill(&mut self) {
+        let (pending, prompt) = (self.data.pending(), self.data.prompt);
+        let computed = self.data.tokens.len() - pending;
+        if self.data.finished || computed >= prompt {
+            return;
+        }
+        if let Some(cached) = self.data.found.as_ref().map(|found| found.cached) {
+            let _ = self.events.send(Ok(Event::Prefill { computed, cached, prompt }));
+        }
+    }
+
     /// Ends the turn with an error.
     pub fn fail(&mut self, error: Error) {
         self.data.finished = true;

@@ -135,7 +135,12 @@ impl Play {
                 Ok(Event::Text { text }) => answer += &text,
                 Ok(Event::Reasoning { text }) => reasoning += &text,
                 Ok(Event::ToolCall(call)) => calls.push(call),
-                Ok(Event::ToolCallDelta { .. } | Event::Incomplete { .. } | Event::Logprobs { .. }) => {}
+                Ok(
+                    Event::Prefill { .. }
+                    | Event::ToolCallDelta { .. }
+                    | Event::Incomplete { .. }
+                    | Event::Logprobs { .. },
+                ) => {}
                 Ok(Event::Done { finish, usage }) => end = Ok((finish, usage)),
                 Err(error) => end = Err(error),
             }

@@ -195,8 +195,8 @@ pub struct TurnReader {
     finish: Option<String>,
     /// Whether the answer is JSON of any type, and not a text.
     json: bool,
-    /// Whether the call under way is the answer.
-    answering: bool,
+    /// What is written so far of the call that is the answer; `None` = no such call is under way.
+    answering: Option<String>,
     /// How many calls came that are none.
     calls: usize,
     answered: bool,
@@ -214,13 +214,20 @@ impl TurnReader {
         match event {
             Event::ToolCallDelta { index, name, arguments } => {
                 if let Some(name) = &name {
-                    self.answering = name == finish;
+                    self.answering = (name == finish).then(String::new);
                 }
                 // The answer comes as a whole.
-                (!self.answering).then_some(Event::ToolCallDelta { index, name, arguments })
+                match &mut self.answering {
+                    Some(written) => {
+                        *written += &arguments;
+                        None
+                    }
+                    None => Some(Event::ToolCallDelta { index, name, arguments }),
+                }
             }
             Event::ToolCall(mut call) if call.name == *finish => {
                 self.answered = true;
+                self.answering = None;
                 let text = match call.arguments.shift_remove(ANSWER) {
                     Some(Value::String(text)) if !self.json => text,
                     Some(value) => value.to_string(),
@@ -232,11 +239,67 @@ impl TurnReader {
                 self.calls += 1;
                 Some(Event::ToolCall(call))
             }
-            Event::Incomplete { name, .. } if name == *finish => None,
+            Event::Incomplete { name, arguments } if name == *finish => {
+                self.answering = Some(arguments);
+                self.unfinished().map(|text| Event::Text { text })
+            }
             Event::Done { finish: Finish::ToolCalls, usage } if self.answered && self.calls == 0 => {
                 Some(Event::Done { finish: Finish::Stop, usage })
             }
             other => Some(other),
+        }
+    }
+
+    /// What is written of an answer that breaks off here; `None` = nothing, or JSON, of which half
+    /// is none.
+    pub fn unfinished(&mut self) -> Option<String> {
+        let written = self.answering.take().filter(|_| !self.json)?;
+        unfinished(&written, ANSWER).filter(|text| !text.is_empty())
+    }
+}
+
+/// The text of the member `key` in the beginning of an object's JSON text, as far as it goes.
+fn unfinished(json: &str, key: &str) -> Option<String> {
+    let (mut depth, mut rest, mut key_before) = (0usize, json, None);
+    loop {
+        let next = rest.chars().next()?;
+        rest = &rest[next.len_utf8()..];
+        match next {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
+            ':' if depth == 1 && key_before.as_deref() == Some(key) && rest.trim_start().starts_with('"') => {
+                return Some(string(&rest.trim_start()[1..]).0);
+            }
+            ',' => key_before = None,
+            '"' => {
+                let (text, length) = string(rest);
+                rest = &rest[length..];
+                key_before = Some(text);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The text of a JSON string after its quote, as far as it goes, and how many bytes it takes with
+/// its end.
+fn string(json: &str) -> (String, usize) {
+    let mut escaped = false;
+    let end = json.char_indices().find(|(_, c)| {
+        let ends = *c == '"' && !escaped;
+        escaped = *c == '\\' && !escaped;
+        ends
+    });
+    let mut raw = end.map_or(json, |(end, _)| &json[..end]);
+    let length = end.map_or(json.len(), |(end, _)| end + 1);
+    loop {
+        // What breaks off may do so within an escape.
+        match serde_json::from_str(&format!("\"{raw}\"")) {
+            Ok(text) => return (text, length),
+            Err(_) => match raw.char_indices().next_back() {
+                Some((last, _)) => raw = &raw[..last],
+                None => return (String::new(), length),
+            },
         }
     }
 }
@@ -354,8 +417,46 @@ mod tests {
             done(Finish::Length),
         ];
         assert_eq!(read(&request, cut), [done(Finish::Length)]);
+        let half = |json: bool| {
+            let arguments = r#"{"answer": "Once"#;
+            let cut = vec![
+                delta(Some("finish"), arguments),
+                Event::Incomplete { name: "finish".into(), arguments: arguments.into() },
+                done(Finish::Length),
+            ];
+            read(if json { &by_schema } else { &request }, cut)
+        };
+        assert_eq!(half(false), [text("Once"), done(Finish::Length)]);
+        assert_eq!(half(true), [done(Finish::Length)], "half of a JSON is none");
         let mut free = TurnReader::new(Calls::Free, &request.tools, false);
         assert_eq!(free.read(call("finish", json!({}))), Some(call("finish", json!({}))), "nobody's answer");
+    }
+
+    #[test]
+    fn half_an_answer() {
+        let check = |json: &str, expected: Option<&str>| {
+            assert_eq!(unfinished(json, ANSWER).as_deref(), expected, "{json}");
+        };
+        check("", None);
+        check(r#"{"answer"#, None);
+        check(r#"{"answer": "#, None);
+        check(r#"{"answer": ""#, Some(""));
+        check(r#"{"answer":"a \"b\"\n"#, Some("a \"b\"\n"));
+        check(r#"{"answer":"a\"#, Some("a"));
+        check(r#"{"answer":"a\u00e"#, Some("a"));
+        check(r#"{"answer":"a\ud83d\ude0"#, Some("a"));
+        check(r#"{"thought":"the \"answer\": \"no","answer":"yes"#, Some("yes"));
+        check(r#"{"other":{"answer":"no"},"answer":"yes"}"#, Some("yes"));
+        let mut reader = TurnReader { finish: Some("finish".into()), ..TurnReader::default() };
+        let piece = |name: Option<&str>, arguments: &str| Event::ToolCallDelta {
+            index: 0,
+            name: name.map(str::to_owned),
+            arguments: arguments.into(),
+        };
+        assert!(reader.read(piece(Some("finish"), r#"{"answer": "It "#)).is_none());
+        assert!(reader.read(piece(None, "is ")).is_none());
+        assert_eq!(reader.unfinished().as_deref(), Some("It is "));
+        assert_eq!(reader.unfinished(), None, "told once");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::jinx::Jinx;
 use crate::mcp::START;
 use crate::model::{ChatModel, Events, ModelError};
 use crate::permission::{Answer, Question};
@@ -192,12 +193,22 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
                 }
             }
             Record::ToolCall { call } if scope == PERSON => {
-                tool::person(session, team, call)?;
+                let offered = match team.jinx(&call.name) {
+                    Some(_) => Vec::new(),
+                    None => offered(session, team),
+                };
+                tool::person(session, team, &offered, call)?;
             }
             _ => {}
         }
     }
     Ok(())
+}
+
+/// What the MCP servers of a team offer to any of its NPCs.
+fn offered(session: &Session, team: &Team) -> Vec<Jinx> {
+    let npcs = team.npcs.iter().filter(|npc| !npc.servers.is_empty());
+    npcs.flat_map(|npc| session.mcp.offered(session, team, npc).jinxes).collect()
 }
 
 /// The member of this name, or that of a team below.

@@ -21,7 +21,7 @@ fn recorded(fixture: &Fixture, turns: impl IntoIterator<Item = Turn>) -> Vec<Ent
         name: "shell".into(),
         arguments: json!({"command": "echo mine"}).as_object().cloned().unwrap(),
     };
-    tool::person(&session, &fixture.team, &call).unwrap();
+    tool::person(&session, &fixture.team, &[], &call).unwrap();
     // The script may be over.
     let _ = agent.run("and more");
     session.trace.entries()

@@ -94,13 +94,19 @@ pub fn work(
     let ended = outcome.as_ref().map_or("failed", Outcome::tag);
     hooks::end(&session, team, &npc, ended).map_err(|error| Refusal::from(&error))?;
     let outcome = outcome.map_err(|error| Refusal::from(&error))?;
-    let (text, finish) = match outcome {
-        Outcome::Answer { text } => (text, Finish::Stop),
-        Outcome::Length => (last_said(&agent), Finish::Length),
-        other => return Err(without_answer(&other)),
+    let mut report = report(&session, &agent, name);
+    let (text, finish) = match &outcome {
+        Outcome::Answer { text } => (text.as_str(), Finish::Stop),
+        Outcome::Length => (agent.said(), Finish::Length),
+        // What there is of an answer is one that was cut off.
+        other if !agent.said().trim().is_empty() => {
+            report["finish"] = other.tag().into();
+            (agent.said(), Finish::Length)
+        }
+        other => return Err(without_answer(other)),
     };
-    live.answer(&text);
-    let alara = Some(report(&session, &agent, name));
+    live.answer(text);
+    let alara = Some(report);
     listener.send(Ok(Piece::End(Box::new(End { finish, usage: session.trace.usage(), alara }))));
     Ok(())
 }
@@ -193,15 +199,6 @@ fn without_answer(outcome: &Outcome) -> Refusal {
         Outcome::Answer { .. } | Outcome::Length | Outcome::Failed { .. } => "failed",
     };
     Refusal::new(422, "agent_error", outcome.reason()).coded(code)
-}
-
-/// The text that a limit cut off.
-fn last_said(agent: &Agent) -> String {
-    let said = agent.records().filter_map(|record| match record {
-        Record::Assistant { message, .. } => Some(message.content.clone()),
-        _ => None,
-    });
-    said.last().unwrap_or_default()
 }
 
 /// What the agent did: its calls, and where all of it is written.

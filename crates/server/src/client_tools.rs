@@ -144,6 +144,11 @@ impl Iterator for Turns<'_> {
             }
             let taken = match self.events.next()? {
                 Ok(Event::Done { finish, usage }) => self.end(finish, usage),
+                // It is said only that it goes on.
+                Ok(Event::Prefill { .. }) => {
+                    self.ready.push_back(Event::Text { text: String::new() });
+                    Ok(())
+                }
                 Ok(event) => {
                     self.take(event);
                     Ok(())

@@ -84,7 +84,7 @@ fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
             }
             // Pieces of a call are told as a whole, with the id that the model gives it at its end;
             // one that is cut off is no call.
-            Event::ToolCallDelta { .. } => continue,
+            Event::Prefill { .. } | Event::ToolCallDelta { .. } => continue,
             Event::Incomplete { name, .. } => {
                 cut_off = Some(name);
                 continue;

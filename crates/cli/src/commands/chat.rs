@@ -4,8 +4,8 @@
 mod conversation;
 mod input;
 mod line;
+mod settings;
 mod talk;
-mod view;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use alara_harness::Session;
 use anyhow::Context;
 
 use crate::agent::{self, INTERRUPTED};
+use crate::view::{View, Words};
 use crate::{earlier, ui};
 use input::{Input, Lines};
 use talk::{Next, Talk};
-use view::View;
 
 /// Talk with the NPCs of a team
 ///
@@ -40,7 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let npc = team.npc(agent.npc.as_deref())?.name.clone();
     let sandbox = agent.sandbox(&team, false)?;
     let models = agent.models();
-    let view = Mutex::new(View::new());
+    let view = Mutex::new(View::new(Words::Answer, agent.verbose));
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
@@ -69,6 +69,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         working.store(false, Ordering::Relaxed);
         cancel.store(false, Ordering::Relaxed);
         match next {
+            Ok(Next::Said { text, remark }) => {
+                let mut view = view();
+                text.iter().for_each(|text| view.answer(text));
+                view.remark(&remark);
+            }
             Ok(Next::Remark(text)) => view().remark(&text),
             Ok(Next::Nothing) => {}
             Ok(Next::Leave) => break,

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     made.iter().filter(|path| path.is_file()).for_each(|path| ui::line(&path.display().to_string()));
     if let Err(error) = agent::team_in(directory).and_then(|team| consent::keep(&team)) {
-        ui::note(&format!("warning: {error:#}"));
+        ui::note(&format!("warning: {}", ui::told(&error)));
     }
     ui::note(&format!(
         "the team is in {shown}; `alara check {shown}` checks it, `alara run -t {shown} TASK` gives it work"

@@ -20,8 +20,9 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::{self, INTERRUPTED};
 use crate::first_words::{self, Meant};
-use crate::progress::{Progress, printable};
-use crate::{earlier, input, ui};
+use crate::progress::printable;
+use crate::view::{View, Words};
+use crate::{ask, earlier, input, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -29,7 +30,7 @@ const SCHEMA_HINT: &str =
 
 /// Do one task with an agent, or run one jinx
 ///
-/// The answer goes to stdout, progress to stderr.
+/// The answer goes to stdout, progress to stderr; what there is of an answer that was cut off, too.
 /// What comes through standard input, by a pipe or from a file, is a part of the task.
 /// Before anything that lies in the work directory is removed, overwritten or moved, you are asked.
 /// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks something, 130:
@@ -37,8 +38,8 @@ const SCHEMA_HINT: &str =
 #[derive(clap::Args)]
 pub struct Args {
     /// The task, in plain words, in which - stands for standard input; or a .jinx or SKILL.md file
-    /// and its arguments as name=value
-    #[arg(required_unless_present_any = ["latest", "resume"], value_name = "TASK")]
+    /// and its arguments as name=value [default: it is asked for]
+    #[arg(value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
     agent: agent::Args,
@@ -96,10 +97,10 @@ fn file_alone<'a>(task: &'a [String], agent: &agent::Args) -> Option<&'a str> {
 fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = args.task.iter().map(String::as_str).filter(|word| *word != input::DASH).collect();
     let input = input::read(words.len() < args.task.len())?;
-    let task = input::joined(&words.join(" "), input.as_deref());
+    let mut task = input::joined(&words.join(" "), input.as_deref());
     let (agent, earlier) = args.agent.with_earlier()?;
     if task.trim().is_empty() && earlier.is_none() {
-        bail!("the task is empty");
+        task = asked_for(args)?;
     }
     let team = agent.team()?;
     let (task, npc) = match earlier {
@@ -127,53 +128,89 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let context_files = agent.context_files()?;
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
-    let progress = Mutex::new(Progress::default());
-    let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
-    let session = Session::new(&models, &sandbox).observed(|notice| progress().show(notice));
+    let words = Words::of_answer(args.json, args.agent.verbose);
+    let view = Mutex::new(View::new(words, args.agent.verbose));
+    let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
+    let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
-    let mut session = agent.equip(session, trace, || progress().end_line())?.reading(context_files);
+    let mut session = agent.equip(session, trace, || view().end_line())?.reading(context_files);
     session.dry_run = args.dry_run;
     let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
+    view().spin("begins");
     hooks::start(&session, &team, npc)?;
-    let outcome = speak(&session, &team, npc, earlier, schema, &task);
+    let Spoken { outcome, said } = speak(&session, &team, npc, earlier, schema, &task)?;
     let ended = hooks::end(&session, &team, npc, outcome.as_ref().map_or("failed", Outcome::tag));
-    let outcome = outcome?;
+    view().end_line();
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        // It had begun, so there is something to tell beside the error.
+        Err(error) if !said.trim().is_empty() => {
+            let error = anyhow::Error::from(error);
+            ui::report(&error);
+            Outcome::Failed { error: format!("{error:#}") }
+        }
+        Err(error) => return Err(error.into()),
+    };
     ended?;
     let jobs = session.finish();
     let usage = trace::usage(session.trace.since(before).iter().map(|entry| &*entry.record));
-    let mut progress = progress();
-    progress.end_line();
-
-    let why = match &outcome {
-        Outcome::Answer { .. } => None,
-        Outcome::Cancelled => Some("interrupted".to_owned()),
-        other => Some(other.reason()),
-    };
-    if let Some(why) = why {
-        ui::note(&why);
+    let mut view = view();
+    view.end_line();
+    match &outcome {
+        Outcome::Answer { .. } | Outcome::Failed { .. } => {}
+        Outcome::Cancelled => ui::note("interrupted"),
+        other => ui::note(&other.reason()),
     }
-    ui::note(&progress.summary(&usage, path.as_deref()));
-    if args.json {
-        let mut report = serde_json::to_value(&outcome)?;
-        report["usage"] = serde_json::to_value(usage)?;
-        report["turns"] = json!(progress.turns);
-        report["calls"] = json!(progress.calls);
-        report["trace"] = json!(path);
-        if !jobs.is_empty() {
-            report["ended_jobs"] = json!(jobs);
+    if words != Words::Silent {
+        ui::note(&view.summary(&usage, path.as_deref()));
+    }
+    match &outcome {
+        _ if args.json => {
+            let mut report = serde_json::to_value(&outcome)?;
+            if !matches!(outcome, Outcome::Answer { .. }) && !said.is_empty() {
+                report["text"] = json!(said);
+            }
+            report["usage"] = serde_json::to_value(usage)?;
+            report["turns"] = json!(view.turns);
+            report["calls"] = json!(view.calls);
+            report["trace"] = json!(path);
+            if !jobs.is_empty() {
+                report["ended_jobs"] = json!(jobs);
+            }
+            ui::line(&report.to_string());
         }
-        ui::line(&report.to_string());
-    } else if let Outcome::Answer { text } = &outcome
-        && !Progress::is_on_screen()
-    {
-        ui::line(text.trim_end());
+        Outcome::Answer { text } => view.answer(text),
+        _ => view.rest(&said),
     }
     Ok(match outcome {
         Outcome::Answer { .. } => ExitCode::SUCCESS,
         Outcome::Cancelled => INTERRUPTED.into(),
         _ => ExitCode::FAILURE,
     })
+}
+
+/// The task, which a person is asked for.
+///
+/// # Errors
+/// Nobody is there, or says nothing.
+fn asked_for(args: &Args) -> anyhow::Result<String> {
+    const HOW: &str = "alara run \"what is to be done\"; alara chat talks";
+    if !args.task.is_empty() || !ask::is_possible() {
+        bail!("there is no task\nhint: {HOW}");
+    }
+    let task = ask::text("What is to be done? ").unwrap_or_default();
+    if task.trim().is_empty() {
+        bail!("there is no task\nhint: {HOW}");
+    }
+    Ok(task)
+}
+
+/// What came of a task.
+struct Spoken {
+    outcome: Result<Outcome, alara_harness::Error>,
+    /// What there is of an answer.
+    said: String,
 }
 
 /// Says a task, in a new conversation or in the one from earlier.
@@ -184,13 +221,17 @@ fn speak(
     earlier: Option<Resumed>,
     schema: Option<Value>,
     task: &str,
-) -> anyhow::Result<Outcome> {
-    let Some(mut earlier) = earlier else {
-        return Ok(Agent::new(session, team, npc, schema)?.run(task)?);
+) -> anyhow::Result<Spoken> {
+    let (mut agent, message) = match earlier {
+        None => (Agent::new(session, team, npc, schema)?, task.to_owned()),
+        Some(mut earlier) => {
+            let (scope, conversation) = earlier.take(&npc.name);
+            let message = earlier::message(&earlier, &conversation, task)?;
+            (Agent::resume(session, team, npc, &scope, conversation.records)?, message)
+        }
     };
-    let (scope, conversation) = earlier.take(&npc.name);
-    let message = earlier::message(&earlier, &conversation, task)?;
-    Ok(Agent::resume(session, team, npc, &scope, conversation.records)?.run(&message)?)
+    let outcome = agent.run(&message);
+    Ok(Spoken { outcome, said: agent.said().to_owned() })
 }
 
 /// What is meant by a task: a single word may be the name of something, and then it is asked.
@@ -253,21 +294,26 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let models = args.agent.models();
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
-    let progress = Mutex::new(Progress::default());
-    let progress = || progress.lock().unwrap_or_else(PoisonError::into_inner);
+    // What a jinx gives back is its answer, whatever the models of its steps say.
+    let words = match Words::of_answer(args.json, args.agent.verbose) {
+        Words::Answer => Words::Watched,
+        words => words,
+    };
+    let view = Mutex::new(View::new(words, args.agent.verbose));
+    let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let responses = Mutex::new(Responses::default());
     let responses = || responses.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::new(&models, &sandbox).observed(|notice| {
         if let Notice::Emit(response) = notice {
             responses().apply(response);
         }
-        progress().show(notice);
+        view().show(notice);
     });
-    let session = args.agent.equip(session, None, || progress().end_line())?;
+    let session = args.agent.equip(session, None, || view().end_line())?;
     let caller = Caller { npc, ..Caller::person(&session, &team) };
     let result = tool::call(&caller, &jinx, &given, &jinx.name)?;
     session.finish();
-    progress().end_line();
+    view().end_line();
     if args.json {
         let mut report = serde_json::to_value(&result)?;
         let responses: Vec<Value> = responses().iter().cloned().collect();

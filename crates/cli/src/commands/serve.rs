@@ -105,9 +105,9 @@ pub struct Args {
     /// Most seconds for a request, its wait included
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
-    /// Print no line for each request
+    /// Print a line for each request
     #[arg(short, long)]
-    quiet: bool,
+    verbose: bool,
     /// Print where it listens as one JSON object on stdout
     #[arg(long)]
     json: bool,
@@ -173,7 +173,7 @@ struct LocalWorkplace {
     cache: Option<PathBuf>,
     threads: usize,
     yes: bool,
-    quiet: bool,
+    verbose: bool,
 }
 
 impl Workplace for LocalWorkplace {
@@ -222,7 +222,7 @@ impl Workplace for LocalWorkplace {
     }
 
     fn log(&self, line: &str) {
-        if !self.quiet {
+        if self.verbose {
             ui::note(line);
         }
     }
@@ -266,7 +266,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         cache: model.cache.folder(),
         threads: model.threads(),
         yes: args.yes,
-        quiet: args.quiet,
+        verbose: args.verbose,
     };
     let options = Options {
         address: SocketAddr::new(args.host, args.port),
@@ -289,9 +289,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("{error}\nhint: ALARA_TOKEN=$(openssl rand -hex 16) alara serve …, or leave out --host")
         }
         Err(error @ alara_server::Error::Address { .. }) => {
-            return Err(
-                anyhow::Error::from(error).context("hint: another port with --port, 0 for any that is free")
-            );
+            return Err(anyhow::anyhow!("{error}\nhint: another port with --port, 0 for any that is free"));
         }
         server => server?,
     };
@@ -312,20 +310,26 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Tells where the server is, and how to try it.
 fn announce(args: &Args, server: &Server, npcs: &[String]) {
     let (model, models) = (server.model(), server.models());
-    let who = [models.as_slice(), npcs].map(|names| names.join(", ")).join(" and ");
+    let last = npcs.last().map_or(model, String::as_str);
+    let tell = |place: &str, curl: &str| {
+        let names = match npcs {
+            [] => models.join(", "),
+            npcs => format!("{}; as agents: {}", models.join(", "), npcs.join(", ")),
+        };
+        ui::note(&format!("serves {place} (Ctrl-C ends it)\nmodels: {names}\n{curl}"));
+    };
     if let Some(socket) = server.socket() {
         let socket = socket.display().to_string();
-        ui::note(&format!("{who} at {socket}; try: curl --unix-socket {socket} http://alara/v1/models"));
+        tell(&socket, &format!("curl --unix-socket {socket} http://alara/v1/models"));
         if args.json {
             ui::line(&json!({"socket": socket, "model": model, "models": models, "npcs": npcs}).to_string());
         }
         return;
     }
     let url = format!("http://{}/v1", server.address());
-    let last = npcs.last().map_or(model, String::as_str);
     let key = if args.token.is_some() { " -H \"Authorization: Bearer $ALARA_TOKEN\"" } else { "" };
-    let body = json!({"model": last, "messages": [{"role": "user", "content": "…"}]});
-    ui::note(&format!("{who} at {url}; try: curl {url}/chat/completions{key} -d '{body}'"));
+    let body = json!({"model": last, "messages": [{"role": "user", "content": "Say hello."}]});
+    tell(&url, &format!("curl {url}/chat/completions{key} -d '{body}'"));
     if !args.host.is_loopback() {
         ui::note(
             "warning: what is sent is not encrypted; for other than trusted networks put a TLS proxy before it",

@@ -181,6 +181,16 @@ fn serve_tells_what_an_agent_could_not_do() {
     let (status, body) = served.ask(json!({"model": "corca"}));
     // A status that no client takes as a reason to have the work done again.
     assert_eq!((status, &body["error"]["code"]), (422, &json!("repetition")), "{body}");
+    // What it has said is an answer that was cut off.
+    let same = json!({"text": "I try.", "calls": [{"name": "shell", "arguments": {"command": "true"}}]});
+    let served = TestDir::npc_team(&json!([same, same, same, same, same])).serve(&[]);
+    let body = served.answer(json!({"model": "corca"}));
+    let choice = &body["choices"][0];
+    assert_eq!(
+        (&choice["message"]["content"], &choice["finish_reason"]),
+        (&json!("I try."), &json!("length"))
+    );
+    assert_eq!(body["alara"]["finish"], "repetition", "{body}");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_run_says_which_jobs_it_ended_and_its_trace_is_replayed_without_them() {
         ("shell", background("echo made > new; sleep 60")),
     ]);
     dir.write("work/page", "served");
-    let output = dir.task().arg("--json").output().unwrap();
+    let output = dir.task().args(["--json", "-v"]).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(code(&output), 0, "{}", text(&output.stderr));
     let [serve, make] = [format!("shell {SERVE}"), "shell echo made > new; sleep 60".to_owned()];

@@ -140,5 +140,6 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], answers: &Answ
     if let Some(at) = stepped.too_long {
         running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });
     }
+    running.iter_mut().for_each(Sequence::tell_prefill);
     Ok(())
 }

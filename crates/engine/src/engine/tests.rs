@@ -49,7 +49,7 @@ pub(super) fn collect(events: Events) -> Turn {
     for event in events {
         match event.unwrap() {
             Event::Text { text: piece } => text += &piece,
-            Event::Reasoning { .. } | Event::Logprobs { .. } => {}
+            Event::Prefill { .. } | Event::Reasoning { .. } | Event::Logprobs { .. } => {}
             Event::ToolCall(call) => calls.push(call),
             Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
             Event::Done { finish, usage } => return Turn { text, calls, finish, usage },
@@ -124,6 +124,30 @@ fn a_second_turn_reuses_the_first_one() {
     assert!(cached.usage.cached_tokens >= answer.usage.prompt_tokens, "{:?}", cached.usage);
     let fresh = turn(&super::tests::engine(512, 1), &second);
     assert_eq!((fresh.usage.cached_tokens, &fresh.text), (0, &cached.text));
+}
+
+#[test]
+fn a_long_prompt_tells_how_far_it_is() {
+    let engine = engine(8192, 1);
+    let prefill = |text: &str| {
+        let events: Vec<Event> = engine.generate(&request(text, 4)).unwrap().map(Result::unwrap).collect();
+        let told = events.iter().filter_map(|event| match event {
+            Event::Prefill { computed, cached, prompt } => Some((*computed, *cached, *prompt)),
+            _ => None,
+        });
+        let told: Vec<_> = told.collect();
+        assert!(events[..told.len()].iter().all(|event| matches!(event, Event::Prefill { .. })));
+        let Some(Event::Done { usage, .. }) = events.last() else { panic!("no end") };
+        (told, usage.prompt_tokens)
+    };
+    let long = "one two three four five six seven eight nine ten ".repeat(60);
+    let (told, prompt) = prefill(&long);
+    assert!(prompt > 1024 && told.len() == (prompt - 1) / 512, "{told:?} of {prompt}");
+    for (at, told) in told.iter().enumerate() {
+        assert_eq!(*told, (512 * (at + 1), 0, prompt));
+    }
+    assert_eq!(prefill(&long).0, [], "all of it is cached");
+    assert_eq!(prefill("short").0, [], "one step is no wait");
 }
 
 #[test]

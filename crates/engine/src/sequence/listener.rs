@@ -38,6 +38,7 @@ impl Listener {
     /// False if nobody listens any more.
     pub(crate) fn send(&mut self, event: Result<Event>) -> bool {
         match (event, &mut self.instead) {
+            (Ok(event @ Event::Prefill { .. }), _) => self.sender.send(Ok(event)).is_ok(),
             // A call is known by the event itself, which comes after its tokens' probabilities.
             (
                 Ok(event @ (Event::Text { .. } | Event::Reasoning { .. } | Event::Logprobs { .. })),

@@ -104,6 +104,8 @@ pub struct Session<'a> {
     pub sandbox: &'a Sandbox,
     /// How tokens are sampled, as far as it is set here; the rest is as each model has it.
     pub sampling: SamplingOverrides,
+    /// Whether models that can reason do so; `None` = as each is set up.
+    pub thinking: Option<bool>,
     /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
     /// say.
     pub calls: Option<Calls>,
@@ -147,6 +149,7 @@ impl<'a> Session<'a> {
             models,
             sandbox,
             sampling: SamplingOverrides::default(),
+            thinking: None,
             calls: None,
             context_files: ContextFiles::default(),
             dry_run: false,

@@ -185,14 +185,20 @@ fn made(
 }
 
 /// Runs a call that the person makes beside all conversations, and records it.
+/// `offered` is what MCP servers offer beside the team's jinxes.
 ///
 /// # Errors
 /// As [`execute`].
-pub fn person(session: &Session, team: &Team, call: &ToolCall) -> Result<ToolResult, Error> {
+pub fn person(
+    session: &Session,
+    team: &Team,
+    offered: &[Jinx],
+    call: &ToolCall,
+) -> Result<ToolResult, Error> {
     session.trace.push(PERSON, Record::ToolCall { call: call.clone() })?;
     let begun = Instant::now();
-    let caller = Caller { scope: PERSON, ..Caller::person(session, team) };
-    let result = match team.jinx(&call.name) {
+    let caller = Caller { scope: PERSON, offered, ..Caller::person(session, team) };
+    let result = match caller.jinx(&call.name) {
         Some(jinx) => dispatch(&caller, jinx, &call.arguments, &call.id)?,
         None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
     };

@@ -26,6 +26,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                 request.system.clone_from(&start.system);
                 request.tools.clone_from(&start.tools);
                 request.sampling = start.sampling.clone();
+                request.thinking = start.thinking;
                 calls = start.calls;
                 request.schema.clone_from(&start.schema);
                 request.max_tokens = Some(start.limits.turn_tokens);

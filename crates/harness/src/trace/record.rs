@@ -164,6 +164,9 @@ pub struct Start {
     pub mcp: Vec<Served>,
     /// How tokens are sampled.
     pub sampling: Sampling,
+    /// Whether a model that can reason does so; `None` = as it is set up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thinking: Option<bool>,
     /// Whether each turn is a call.
     #[serde(default, skip_serializing_if = "Calls::is_free")]
     pub calls: Calls,

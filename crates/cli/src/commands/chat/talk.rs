@@ -7,17 +7,18 @@ use alara_harness::agent::offer;
 use alara_harness::resume::{Conversation as Earlier, Resumed};
 use alara_harness::run::hooks;
 use alara_harness::trace::{self, Record};
-use alara_harness::{Agent, ModelSource, Outcome, Session, Team, tool};
+use alara_harness::{Agent, Jinx, ModelSource, Outcome, Session, Team, tool};
 use anyhow::{Context, bail};
 
 use super::conversation::Conversation;
 use super::input::Names;
 use super::line::{self, COMMANDS, Line};
-use super::view;
+use super::settings::{RESET, Settings};
 use crate::first_words;
-use crate::markdown::{Markdown, is_styled};
+use crate::fold::details;
+use crate::markdown::Markdown;
 use crate::model::Source;
-use crate::progress::{count, printable, verdict};
+use crate::progress::{count, printable, status, verdict};
 use crate::{agent, state, ui};
 
 /// How many messages of a conversation that goes on are shown.
@@ -29,6 +30,8 @@ const HISTORY: usize = 10;
 pub enum Next {
     /// Nothing.
     Nothing,
+    /// To show the answer, if there is one, and to say something about it.
+    Said { text: Option<String>, remark: String },
     /// To say something about it.
     Remark(String),
     /// To leave.
@@ -49,12 +52,29 @@ pub struct Talk<'s> {
     conversations: BTreeMap<String, Conversation>,
     /// How many jinxes the person has run.
     runs: usize,
+    /// What was changed by `/set` and `/system`.
+    settings: Settings,
+    /// The tools of the MCP servers that were started for the NPC that is spoken to.
+    offered: Vec<Jinx>,
 }
 
 impl<'s> Talk<'s> {
     /// A talk with the member `npc` of the team that the person asked for with `args`.
     pub fn new(session: Session<'s>, models: &'s Source, args: agent::Args, team: Team, npc: String) -> Self {
-        Talk { session, models, args, team, first: npc.clone(), npc, conversations: BTreeMap::new(), runs: 0 }
+        let settings = Settings::new(&session.sampling, session.thinking);
+        let (first, conversations) = (npc.clone(), BTreeMap::new());
+        Talk {
+            session,
+            models,
+            args,
+            team,
+            first,
+            npc,
+            conversations,
+            runs: 0,
+            settings,
+            offered: Vec::new(),
+        }
     }
 
     /// Loads the model; at a terminal, says who is there.
@@ -119,7 +139,7 @@ impl<'s> Talk<'s> {
     /// What can be completed.
     pub fn names(&self) -> Names {
         let commands = COMMANDS.iter().map(|(name, ..)| (*name).to_owned());
-        let jinxes = self.team.jinxes.iter().map(|jinx| jinx.name.clone());
+        let jinxes = self.team.jinxes.iter().chain(&self.offered).map(|jinx| jinx.name.clone());
         let teams = self.team.teams.iter().map(|team| team.name.clone());
         Names {
             commands: commands.chain(jinxes).collect(),
@@ -141,11 +161,13 @@ impl<'s> Talk<'s> {
             Line::Say(text) => self.say(&self.npc.clone(), text),
             Line::To { npc, text } => {
                 if self.team.member(npc).is_none() {
-                    let known = self.names().npcs.join(", ");
-                    bail!("there is no NPC `{npc}` in the team (known: {known})");
+                    let npcs = self.names().npcs;
+                    let meant = meant("@", npc, npcs.iter().map(String::as_str));
+                    bail!("there is no NPC `{npc}` in the team (known: {}){meant}", npcs.join(", "));
                 }
                 if text.is_empty() {
                     npc.clone_into(&mut self.npc);
+                    self.offered.clear();
                     return Ok(Next::Remark(format!("this is {npc}")));
                 }
                 self.say(npc, text)
@@ -157,6 +179,7 @@ impl<'s> Talk<'s> {
     /// Says `text` to a member of the team, in the conversation with that one.
     fn say(&mut self, name: &str, text: &str) -> anyhow::Result<Next> {
         let (team, npc) = self.team.member(name).context("the NPC is gone")?;
+        let npc = &self.settings.applied(npc);
         if let Some(answer) = first_words::small_talk(text).filter(|_| self.models.is_shipped(&npc.model)) {
             ui::line(answer);
             return Ok(Next::Nothing);
@@ -168,15 +191,18 @@ impl<'s> Talk<'s> {
         let outcome = agent.run(&conversation.message(text));
         conversation.records = agent.into_records();
         conversation.news.clear();
+        if name == self.npc {
+            self.offered = self.session.mcp.offered(&self.session, team, npc).jinxes;
+        }
         let outcome = outcome?;
         let context = self.models.model(&npc.model)?.context();
         let usage = conversation.usage(before);
-        let status = view::status(&usage, conversation.last_turn(), context);
-        Ok(Next::Remark(match outcome {
-            Outcome::Answer { .. } => format!("[{status}]"),
-            Outcome::Cancelled => format!("interrupted\n[{status}]"),
-            other => format!("{}\n[{status}]", other.reason()),
-        }))
+        let status = status(&usage, conversation.last_turn(), context);
+        Ok(match outcome {
+            Outcome::Answer { text } => Next::Said { text: Some(text), remark: format!("[{status}]") },
+            Outcome::Cancelled => Next::Remark(format!("interrupted\n[{status}]")),
+            other => Next::Remark(format!("{}\n[{status}]", other.reason())),
+        })
     }
 
     fn command(&mut self, name: &str, rest: &str) -> anyhow::Result<Next> {
@@ -194,14 +220,15 @@ impl<'s> Talk<'s> {
                 }
             }
             "jinxes" => {
-                for jinx in &self.team.jinxes {
+                self.start_servers()?;
+                for jinx in self.team.jinxes.iter().chain(&self.offered) {
                     let inputs = jinx.inputs.iter().map(|input| match input.default {
                         None => input.name.clone(),
                         Some(_) => format!("[{}]", input.name),
                     });
                     let typed = format!("/{} {}", jinx.name, inputs.collect::<Vec<_>>().join(" "));
                     let about = jinx.description.lines().next().unwrap_or_default();
-                    ui::line(&format!("{typed:<32} {}", printable(about)));
+                    ui::entry(&typed, &printable(about));
                 }
             }
             "model" => {
@@ -246,12 +273,31 @@ impl<'s> Talk<'s> {
                     .team
                     .member(&self.npc)
                     .and_then(|(_, npc)| self.models.model(&npc.model).ok()?.context());
-                let status = view::status(&conversation.usage(0), conversation.last_turn(), context);
+                let status = status(&conversation.usage(0), conversation.last_turn(), context);
                 ui::line(&format!("{}, {}; {status}", count(turns, "turn"), count(calls, "tool call")));
                 if let Some(path) = self.session.trace.path() {
                     ui::line(&format!("trace {}", path.display()));
                 }
             }
+            "last" => {
+                let back = match rest {
+                    "" => 1,
+                    number => number.parse().ok().filter(|back| *back > 0).with_context(|| {
+                        format!("`{number}` is no number\nhint: /last 2 is the last call but one")
+                    })?,
+                };
+                let mut results = conversation.records.iter().rev().filter_map(|record| match &**record {
+                    Record::ToolResult { call, result, seconds, .. } => Some((call, result, *seconds)),
+                    _ => None,
+                });
+                let Some((call, result, seconds)) = results.nth(back - 1) else {
+                    bail!("{} has not made so many calls in this conversation", self.npc);
+                };
+                let styled = ui::is_styled(&std::io::stdout());
+                details(call, result, seconds, styled).iter().for_each(|line| ui::line(line));
+            }
+            "set" => return Ok(self.set(rest)?.map_or(Next::Nothing, Next::Remark)),
+            "system" => return self.system(rest),
             "phase" => {
                 let stands = trace::phases(conversation.records.iter().map(|record| &**record));
                 match stands {
@@ -289,17 +335,68 @@ impl<'s> Talk<'s> {
         Ok(Next::Nothing)
     }
 
+    /// Shows what `/set` can change, or changes it.
+    fn set(&mut self, rest: &str) -> anyhow::Result<Option<String>> {
+        let (_, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
+        if !rest.is_empty() {
+            let said = self.settings.set(rest, &mut self.session.sampling, npc)?;
+            self.session.thinking = self.settings.thinking;
+            return Ok(Some(said));
+        }
+        let model = self.models.model(&npc.model)?;
+        let rows = self.settings.rows(&self.session.sampling, &model.sampling(), npc);
+        // What each is does not fit a narrow terminal, and can be left out.
+        let shown = if ui::columns().is_some_and(|columns| columns < 90) { 3 } else { 4 };
+        let rows = rows.into_iter().map(|mut row| {
+            row.truncate(shown);
+            row
+        });
+        ui::table_of_words(&["", "now", "from", "what it is"][..shown], rows);
+        Ok(None)
+    }
+
+    /// Shows the system prompt of the NPC that is spoken to, or replaces its own part of it.
+    fn system(&mut self, rest: &str) -> anyhow::Result<Next> {
+        let (team, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
+        if rest.is_empty() {
+            for segment in alara_harness::agent::system(team, &self.settings.applied(npc)) {
+                ui::line(&printable(&segment.text));
+            }
+            return Ok(Next::Nothing);
+        }
+        let own = (rest != RESET).then(|| rest.to_owned());
+        let said = match own {
+            Some(_) => format!("from your next message on that is the system prompt of {}", self.npc),
+            None => format!("{} has the system prompt of its file again", self.npc),
+        };
+        self.settings.direct(&self.npc, own);
+        Ok(Next::Remark(said))
+    }
+
+    /// Starts the MCP servers of the NPC that is spoken to, as far as they are not.
+    fn start_servers(&mut self) -> anyhow::Result<()> {
+        let (team, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
+        self.offered = self.session.mcp.offered(&self.session, team, npc).jinxes;
+        Ok(())
+    }
+
     /// Runs a jinx for the person.
     /// The NPC that is spoken to hears of it before the next message.
     fn run(&mut self, name: &str, rest: &str) -> anyhow::Result<Next> {
-        let Some(jinx) = self.team.jinx(name) else {
-            bail!("there is no command and no jinx /{name}\nhint: /help, /jinxes");
+        if self.team.jinx(name).is_none() {
+            self.start_servers()?;
+        }
+        let offered = self.offered.iter().find(|jinx| jinx.name == name);
+        let Some(jinx) = self.team.jinx(name).or(offered) else {
+            let meant = meant("/", name, self.names().commands.iter().map(String::as_str));
+            let meant = if meant.is_empty() { "\nhint: /help, /jinxes".to_owned() } else { meant };
+            bail!("there is no command and no jinx /{name}{meant}");
         };
         let arguments = line::arguments(jinx, rest, &offer(&self.team, None)).map_err(anyhow::Error::msg)?;
         self.runs += 1;
         let call = ToolCall { id: format!("run_{}", self.runs), name: name.to_owned(), arguments };
         let begun = std::time::Instant::now();
-        let result = tool::person(&self.session, &self.team, &call)?;
+        let result = tool::person(&self.session, &self.team, &self.offered, &call)?;
         let output = result.output_text();
         if !output.is_empty() {
             ui::line(&printable(&output));
@@ -317,6 +414,7 @@ impl<'s> Talk<'s> {
     /// Begins a new conversation, with a trace of its own.
     fn begin_anew(&mut self, npc: String) {
         self.conversations.clear();
+        self.offered.clear();
         self.session.trace = state::trace();
         self.first.clone_from(&npc);
         self.npc = npc;
@@ -351,26 +449,31 @@ impl<'s> Talk<'s> {
     }
 }
 
+/// What may have been meant by a name that is not known, as a hint behind an error.
+fn meant<'a>(mark: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let near = alara_engine::nearest(name, known);
+    near.map(|near| format!("{}{mark}{near}", ui::HINT)).unwrap_or_default()
+}
+
 /// Prints Markdown.
 fn show(text: &str) {
-    let mut markdown = Markdown::new(is_styled(&std::io::stdout()));
+    let mut markdown = Markdown::new(ui::is_styled(&std::io::stdout()));
     let text = markdown.feed(text);
     ui::text(&(text + &markdown.finish()));
 }
 
 fn help() {
-    ui::line(
-        "TEXT                  say it to the NPC; a \\ at the end continues the line, and so does an open ```",
-    );
-    ui::line("@NPC TEXT             say it to another one, once; @NPC alone: talk with that one from now on");
-    ui::line(
-        "/JINX ARGUMENTS       run a jinx yourself: values in the order of its inputs, or name=value first; if it",
-    );
-    ui::line(
-        "                      needs one text, that is all the rest. The NPC hears of it with your next message",
+    ui::entry("TEXT", "say it to the NPC; a \\ at the end continues the line, and so does an open ```");
+    ui::entry("@NPC TEXT", "say it to another one, once; @NPC alone: talk with that one from now on");
+    ui::entry(
+        "/JINX ARGUMENTS",
+        "run a jinx or a tool of an MCP server yourself: values in the order of its inputs, or name=value first; \
+         if it needs one text, that is all the rest. The NPC hears of it with your next message",
     );
     for (name, arguments, about) in COMMANDS {
-        ui::line(&format!("{:<21} {about}", format!("/{name} {arguments}")));
+        ui::entry(format!("/{name} {arguments}").trim_end(), about);
     }
-    ui::line("Ctrl-C interrupts the NPC or clears the line, Ctrl-D leaves, Tab completes");
+    ui::entry("Ctrl-C", "interrupts the NPC or clears the line");
+    ui::entry("Ctrl-D", "leaves");
+    ui::entry("Tab", "completes");
 }

@@ -38,7 +38,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
     let offload = args.device.offload();
     let contents = match Contents::of(&gguf, args.context, args.kv, args.tensors, &offload) {
-        Err(error) => bail!("{error:#}\nhint: with --gpu-memory GB a GPU can be asked for that is not here"),
+        Err(error) => {
+            bail!("{}\nhint: with --gpu-memory GB a GPU can be asked for that is not here", ui::told(&error))
+        }
         Ok(contents) => contents,
     };
     if args.json {

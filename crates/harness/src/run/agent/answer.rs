@@ -55,15 +55,18 @@ pub fn answer(
         hook: caller.hook,
         tools: step.tools.clone(),
     };
+    let mut said = String::new();
     let run =
         Agent::start(caller.session, caller.trace, team, npc, given, Vec::new()).and_then(|mut agent| {
             agent.deadline = caller.deadline;
-            agent.run(prompt)
+            let outcome = agent.run(prompt);
+            agent.said().trim().clone_into(&mut said);
+            outcome
         });
     let outcome = match run {
         Ok(outcome) => outcome,
         // A step that fails may be tried again, or caught.
-        Err(error @ Error::Model(_)) => return Ok(ToolResult::failed(chain(&error))),
+        Err(error @ Error::Model(_)) => Outcome::Failed { error: chain(&error) },
         Err(error) => return Err(error),
     };
     Ok(match outcome {
@@ -72,6 +75,8 @@ pub fn answer(
             Err(error) => ToolResult::failed(format!("the answer is no JSON: {error}")),
         },
         Outcome::Answer { text } => ToolResult::succeeded(text.trim()),
+        // Half an answer may do for whoever asked, and was paid for.
+        other if !said.is_empty() => ToolResult { output: said.into(), ..ToolResult::failed(other.reason()) },
         other => ToolResult::failed(other.reason()),
     })
 }

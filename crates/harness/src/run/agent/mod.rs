@@ -52,6 +52,8 @@ pub struct Agent<'a, 's: 'a> {
     turns: Option<usize>,
     /// What of the tools' schemas is not guaranteed, as far as that was reported.
     loosened: Vec<String>,
+    /// The text of the latest turn of the run that has any.
+    said: String,
 }
 
 /// What an agent gets beside its NPC.
@@ -187,6 +189,7 @@ impl<'a, 's> Agent<'a, 's> {
             hidden,
             mcp: served,
             sampling: session.sampling.over(&model.sampling()),
+            thinking: session.thinking,
             calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
             schema: given.schema,
             phases,
@@ -198,7 +201,7 @@ impl<'a, 's> Agent<'a, 's> {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
         let Given { scope, depth, hook, .. } = given;
-        let (deadline, turns, loosened) = (None, None, Vec::new());
+        let (deadline, turns, loosened, said) = (None, None, Vec::new(), String::new());
         Ok(Agent {
             session,
             team,
@@ -214,6 +217,7 @@ impl<'a, 's> Agent<'a, 's> {
             deadline,
             turns,
             loosened,
+            said,
         })
     }
 
@@ -251,6 +255,13 @@ impl<'a, 's> Agent<'a, 's> {
     /// Everything that has happened in this conversation so far.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().map(|record| &**record)
+    }
+
+    /// What the latest run has said so far: the text of its last turn that has any, also of one that
+    /// was cut off.
+    /// It is what there is of an answer where the run ends without one.
+    pub fn said(&self) -> &str {
+        &self.said
     }
 
     /// The records, for [`resume`](Self::resume).
@@ -292,6 +303,7 @@ impl<'a, 's> Agent<'a, 's> {
     /// # Errors
     /// The model or the sandbox failed, or the trace can't be written.
     pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
+        self.said.clear();
         self.push(Record::User { text: task.to_owned() })?;
         let own = self.npc.limits.seconds.map(Duration::from_secs);
         let own = own.and_then(|time| Instant::now().checked_add(time));
@@ -411,28 +423,63 @@ impl<'a, 's> Agent<'a, 's> {
         let model = self.model.clone();
         let mut reader = self.reader();
         for event in model.chat(request).map_err(Error::Model)? {
-            let Some(event) = reader.read(event.map_err(Error::Model)?) else { continue };
-            self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            let event = match event {
+                Ok(event) => reader.read(event),
+                Err(error) => {
+                    self.cut_off(&mut message, &mut reader);
+                    return Err(Error::Model(error));
+                }
+            };
+            if let Some(event) = &event {
+                self.session.notify(&Notice::Event { depth: self.depth, event });
+            }
             match event {
-                Event::Text { text } => message.content += &text,
-                Event::Reasoning { text } => reasoning += &text,
-                Event::ToolCall(call) => message.tool_calls.push(call),
-                // The first come again as a whole; the other ends the turn by its length, and never
-                // runs.
-                Event::ToolCallDelta { .. } | Event::Incomplete { .. } | Event::Logprobs { .. } => {}
-                Event::Done { finish, usage } => {
+                Some(Event::Text { text }) => self.say(&mut message, &text),
+                Some(Event::Reasoning { text }) => reasoning += &text,
+                Some(Event::ToolCall(call)) => message.tool_calls.push(call),
+                Some(Event::Done { finish, usage }) => {
                     self.tell_loosened(&usage.loosened);
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
                     let finish = self.take_written(&mut message, finish);
                     self.push(Record::Assistant { message: message.clone(), finish, usage })?;
                     return Ok(Ok((message, finish)));
                 }
+                // The pieces of a call come again as a whole; one that the turn's end cut off never
+                // runs.
+                Some(
+                    Event::Prefill { .. }
+                    | Event::ToolCallDelta { .. }
+                    | Event::Incomplete { .. }
+                    | Event::Logprobs { .. },
+                )
+                | None => {}
             }
             if let Some(stopped) = self.caller(deadline).stopped() {
+                self.cut_off(&mut message, &mut reader);
                 return Ok(Err(stopped));
             }
         }
         Err(Error::NoEnd)
+    }
+
+    /// Adds a piece to what the turn says.
+    fn say(&mut self, message: &mut Message, text: &str) {
+        if message.content.is_empty() && !text.is_empty() {
+            self.said.clear();
+        }
+        self.said += text;
+        message.content += text;
+    }
+
+    /// Tells what a turn that ends here has written of an answer and not told yet.
+    fn cut_off(&mut self, message: &mut Message, reader: &mut TurnReader) {
+        if let Some(text) = reader.unfinished() {
+            let event = Event::Text { text };
+            self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            if let Event::Text { text } = event {
+                self.say(message, &text);
+            }
+        }
     }
 
     /// Warns of what is not guaranteed of calls, once each.

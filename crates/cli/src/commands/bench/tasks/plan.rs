@@ -326,7 +326,7 @@ pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
         1 => Err(missing.remove(0)),
         count => {
             for error in missing {
-                ui::note(&format!("{error:#}"));
+                ui::note(&ui::told(&error));
             }
             bail!(
                 "{count} of {} models can't be had; the others would run without them: leave them out",

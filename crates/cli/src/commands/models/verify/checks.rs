@@ -294,7 +294,8 @@ pub fn tool_call(gguf: &Gguf, offload: Offload) -> Finding {
             Event::ToolCall(call) => calls.push(call),
             Event::Reasoning { .. } => thinks = true,
             Event::Done { finish, .. } => end = finish,
-            Event::Text { .. }
+            Event::Prefill { .. }
+            | Event::Text { .. }
             | Event::ToolCallDelta { .. }
             | Event::Incomplete { .. }
             | Event::Logprobs { .. } => {}

@@ -1,0 +1,258 @@
+//! What `/set` and `/system` change: how the model answers in this talk, and what it is told.
+
+use std::collections::BTreeMap;
+
+use alara_engine::{Sampling, SamplingOverrides, nearest};
+use alara_harness::Npc;
+use anyhow::bail;
+
+use crate::ui::HINT;
+
+/// The word that takes a change back.
+pub const RESET: &str = "reset";
+
+/// A sampling option that can be set.
+struct Field {
+    name: &'static str,
+    about: &'static str,
+    /// Sets it from text; `None` leaves it out.
+    put: fn(&mut SamplingOverrides, Option<&str>) -> Result<(), String>,
+    /// What it is set to.
+    get: fn(&SamplingOverrides) -> Option<String>,
+    /// What it is in the end.
+    of: fn(&Sampling) -> String,
+}
+
+/// Declares the options: name, type, least and most, what it is.
+macro_rules! fields {
+    ($($name:ident: $type:ty, $least:expr, $most:expr, $about:expr;)*) => {
+        const FIELDS: &[Field] = &[$(Field {
+            name: stringify!($name),
+            about: $about,
+            put: |overrides, text| {
+                overrides.$name = text.map(|text| number::<$type>(text, $least, $most)).transpose()?;
+                Ok(())
+            },
+            get: |overrides| overrides.$name.map(|value| value.to_string()),
+            of: |sampling| sampling.$name.to_string(),
+        }),*];
+    };
+}
+
+fields! {
+    temperature: f32, 0.0, 10.0, "divides the logits; 0 takes the most likely token";
+    top_p: f32, 0.0, 1.0, "keeps the fewest tokens that are together so likely; 1 is all";
+    top_k: usize, 0, usize::MAX, "keeps so many of the most likely tokens; 0 is all";
+    min_p: f32, 0.0, 1.0, "drops tokens less likely than this share of the most likely one";
+    repetition_penalty: f32, 0.01, 10.0, "divides the logits of seen tokens; 1 is off";
+    presence_penalty: f32, -10.0, 10.0, "taken off the logits of seen tokens; 0 is off";
+    frequency_penalty: f32, -10.0, 10.0, "the same, once per occurrence; 0 is off";
+    seed: u64, 0, u64::MAX, "of the random draws";
+}
+
+/// What else can be set.
+const MAX_TOKENS: (&str, &str) = ("max_tokens", "most tokens of one turn");
+const THINKING: (&str, &str) = ("thinking", "whether a model that can reason does so: on or off");
+
+fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy>(
+    text: &str,
+    least: T,
+    most: T,
+) -> Result<T, String> {
+    match text.parse() {
+        Ok(number) if number >= least && number <= most => Ok(number),
+        _ if most.to_string().len() > 9 => Err(format!("a number from {least} up")),
+        _ => Err(format!("a number from {least} to {most}")),
+    }
+}
+
+/// What was changed.
+pub struct Settings {
+    /// How tokens were sampled at the start.
+    begun: SamplingOverrides,
+    /// And whether the model was to reason.
+    begun_thinking: Option<bool>,
+    max_tokens: Option<usize>,
+    /// Whether the model reasons; `None` = as it is set up.
+    pub thinking: Option<bool>,
+    /// What NPCs are told in place of what their files say.
+    directives: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Nothing is changed yet; `sampling` and `thinking` are what was asked for at the start.
+    pub fn new(sampling: &SamplingOverrides, thinking: Option<bool>) -> Self {
+        Settings {
+            begun: sampling.clone(),
+            begun_thinking: thinking,
+            max_tokens: None,
+            thinking,
+            directives: BTreeMap::new(),
+        }
+    }
+
+    /// The NPC with what was changed.
+    pub fn applied(&self, npc: &Npc) -> Npc {
+        let mut npc = npc.clone();
+        npc.limits.turn_tokens = self.max_tokens.unwrap_or(npc.limits.turn_tokens);
+        if let Some(directive) = self.directives.get(&npc.name) {
+            npc.directive.clone_from(directive);
+        }
+        npc
+    }
+
+    /// Tells an NPC something else than its file says, or that again.
+    pub fn direct(&mut self, npc: &str, directive: Option<String>) {
+        match directive {
+            Some(text) => drop(self.directives.insert(npc.to_owned(), text)),
+            None => drop(self.directives.remove(npc)),
+        }
+    }
+
+    /// Does what was typed behind `/set`: `NAME VALUE`, `NAME reset` or `reset`; says what it is now.
+    ///
+    /// # Errors
+    /// There is no such option, or it can't have that value.
+    pub fn set(
+        &mut self,
+        typed: &str,
+        sampling: &mut SamplingOverrides,
+        npc: &Npc,
+    ) -> anyhow::Result<String> {
+        if typed == RESET {
+            (self.max_tokens, self.thinking) = (None, self.begun_thinking);
+            sampling.clone_from(&self.begun);
+            return Ok("all is as it was at the start".to_owned());
+        }
+        let (name, value) = typed.split_once([' ', '=']).unwrap_or((typed, ""));
+        let (name, value) = (name.trim(), value.trim_matches([' ', '=']));
+        let again = value == RESET;
+        let wants = |what: &str| {
+            anyhow::anyhow!("`{name}` is {what}, not `{value}`{HINT}/set {name} {RESET} takes it back")
+        };
+        match name {
+            "max_tokens" if again => self.max_tokens = None,
+            "max_tokens" => {
+                self.max_tokens = Some(number(value, 1, usize::MAX).map_err(|what| wants(&what))?);
+            }
+            "thinking" => {
+                self.thinking = match value {
+                    RESET => self.begun_thinking,
+                    "on" => Some(true),
+                    "off" => Some(false),
+                    _ => return Err(wants("on or off")),
+                }
+            }
+            _ => {
+                let Some(field) = FIELDS.iter().find(|field| field.name == name) else {
+                    let names: Vec<&str> = names().collect();
+                    let hint = match nearest(name, names.iter().copied()) {
+                        Some(near) => format!("/set {near}"),
+                        None => format!("one of {}", names.join(", ")),
+                    };
+                    bail!("there is no `{name}` to be set{HINT}{hint}");
+                };
+                let text = if again { (field.get)(&self.begun) } else { Some(value.to_owned()) };
+                (field.put)(sampling, text.as_deref()).map_err(|what| wants(&what))?;
+            }
+        }
+        Ok(match name {
+            "max_tokens" => format!("max_tokens {}", self.applied(npc).limits.turn_tokens),
+            _ if again => format!("{name} is as it was at the start"),
+            _ => format!("{name} {value}"),
+        })
+    }
+
+    /// Each option: its name, what it is now, where that is from, what it is.
+    /// `model` is what holds for the model where nobody says otherwise.
+    pub fn rows(&self, sampling: &SamplingOverrides, model: &Sampling, npc: &Npc) -> Vec<Vec<String>> {
+        let now = sampling.over(model);
+        let mut rows: Vec<Vec<String>> = FIELDS
+            .iter()
+            .map(|field| {
+                let (own, begun) = ((field.get)(sampling), (field.get)(&self.begun));
+                let from = match own {
+                    Some(_) if own != begun => "/set",
+                    Some(_) => "the start",
+                    None if (field.of)(model) != (field.of)(&Sampling::default()) => "the model",
+                    None => "default",
+                };
+                vec![field.name.to_owned(), (field.of)(&now), from.to_owned(), field.about.to_owned()]
+            })
+            .collect();
+        let row = |(name, about): (&str, &str), now: String, from: &str| {
+            vec![name.to_owned(), now, from.to_owned(), about.to_owned()]
+        };
+        let from = |set: bool, otherwise: &'static str| if set { "/set" } else { otherwise };
+        let most = self.applied(npc).limits.turn_tokens.to_string();
+        rows.push(row(MAX_TOKENS, most, from(self.max_tokens.is_some(), "the NPC")));
+        let thinking = match self.thinking {
+            None => "-",
+            Some(true) => "on",
+            Some(false) => "off",
+        };
+        let otherwise = if self.begun_thinking.is_some() { "the start" } else { "the model" };
+        rows.push(row(THINKING, thinking.to_owned(), from(self.thinking != self.begun_thinking, otherwise)));
+        rows
+    }
+}
+
+/// The names of all options.
+fn names() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(|field| field.name).chain([MAX_TOKENS.0, THINKING.0])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_holds_until_it_is_taken_back() {
+        let mut sampling = SamplingOverrides { seed: Some(7), ..SamplingOverrides::default() };
+        let mut settings = Settings::new(&sampling, None);
+        let npc = Npc { name: "n".into(), directive: "You are.".into(), ..Npc::default() };
+        let model = Sampling { top_k: 20, ..Sampling::default() };
+        let shown = |settings: &Settings, sampling: &SamplingOverrides, name: &str| {
+            let rows = settings.rows(sampling, &model, &npc);
+            let row = rows.into_iter().find(|row| row[0] == name).unwrap();
+            format!("{} from {}", row[1], row[2])
+        };
+        assert_eq!(shown(&settings, &sampling, "temperature"), "0 from default");
+        assert_eq!(shown(&settings, &sampling, "top_k"), "20 from the model");
+        assert_eq!(shown(&settings, &sampling, "seed"), "7 from the start");
+        for typed in ["temperature 0.7", "top_k=3", "seed 8", "max_tokens 99", "thinking off"] {
+            settings.set(typed, &mut sampling, &npc).unwrap();
+        }
+        assert_eq!(shown(&settings, &sampling, "temperature"), "0.7 from /set");
+        assert_eq!(shown(&settings, &sampling, "top_k"), "3 from /set");
+        assert_eq!((sampling.seed, settings.thinking), (Some(8), Some(false)));
+        assert_eq!(settings.applied(&npc).limits.turn_tokens, 99);
+        settings.set("seed reset", &mut sampling, &npc).unwrap();
+        assert_eq!(shown(&settings, &sampling, "seed"), "7 from the start");
+        settings.set("reset", &mut sampling, &npc).unwrap();
+        assert_eq!(shown(&settings, &sampling, "top_k"), "20 from the model");
+        assert_eq!((settings.applied(&npc), settings.thinking), (npc.clone(), None));
+        settings.direct("n", Some("You sing.".into()));
+        assert_eq!(settings.applied(&npc).directive, "You sing.");
+        settings.direct("n", None);
+        assert_eq!(settings.applied(&npc).directive, "You are.");
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_told() {
+        let mut sampling = SamplingOverrides::default();
+        let mut settings = Settings::new(&sampling, None);
+        let mut check = |typed: &str, expected: &str| {
+            let error = settings.set(typed, &mut sampling, &Npc::default()).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{typed}: {error}");
+        };
+        check("temprature 1", "there is no `temprature` to be set\nhint: /set temperature");
+        check("nothing 1", "there is no `nothing` to be set\nhint: one of temperature, top_p");
+        check("top_p 2", "`top_p` is a number from 0 to 1, not `2`\nhint: /set top_p reset");
+        check("seed x", "`seed` is a number from 0 up, not `x`");
+        check("temperature", "`temperature` is a number from 0 to 10, not ``");
+        check("temperature NaN", "`temperature` is a number from 0 to 10");
+        check("thinking maybe", "`thinking` is on or off");
+        assert_eq!(sampling, SamplingOverrides::default());
+    }
+}

@@ -1,0 +1,326 @@
+//! What people see of agents at work: the answer on stdout, and on stderr a line for each call.
+//! Where stderr is a terminal, something turns while something takes its time.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Instant;
+
+use alara_engine::{Event, ToolCall, Usage};
+use alara_harness::{Notice, ToolResult};
+use indicatif::ProgressBar;
+
+use crate::fold::{self, details};
+use crate::markdown::Markdown;
+use crate::progress::{call_line, count, emitted, generated, job_line, not_done, printable, prompt, shorten};
+use crate::ui;
+
+/// Most lines of a call's details while the work goes on.
+const SHOWN_LINES: usize = 200;
+
+/// Where an NPC's words go as they come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// To stdout: they are the answer.
+    Answer,
+    /// To stderr, where somebody watches; the answer goes elsewhere once it is whole.
+    Watched,
+    /// Nowhere, unless a call follows them: then they are no answer, and go to stderr.
+    Held,
+    /// Nowhere, as all else that is no warning.
+    Silent,
+}
+
+impl Words {
+    /// Those of a command that prints an answer when it is whole, or as `json`.
+    /// A program that reads JSON hears of nothing else, unless it asks for all.
+    pub fn of_answer(json: bool, verbose: bool) -> Self {
+        match (json, std::io::stdout().is_terminal(), std::io::stderr().is_terminal()) {
+            (false, true, _) => Words::Answer,
+            (_, _, true) => Words::Watched,
+            (true, ..) if !verbose => Words::Silent,
+            _ => Words::Held,
+        }
+    }
+}
+
+/// Which line is not ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    Nothing,
+    /// One of the answer, on stdout.
+    Answer,
+    /// One on stderr.
+    Remark,
+}
+
+/// Shows what happens in a session.
+pub struct View {
+    words: Words,
+    verbose: bool,
+    markdown: Markdown,
+    /// Whether stderr is a terminal.
+    watched: bool,
+    /// Whether remarks may be styled.
+    styled: bool,
+    open: Open,
+    /// What turns.
+    spinner: Option<ProgressBar>,
+    /// The call whose line is begun, on a terminal that can't draw over it.
+    call: Option<String>,
+    /// What the turn under way has said.
+    said: String,
+    /// When it began.
+    begun: Instant,
+    /// How many characters it has written of a call.
+    written: usize,
+    /// How many turns there were in the conversation that the session began with.
+    pub turns: usize,
+    /// How many calls.
+    pub calls: usize,
+}
+
+impl View {
+    /// A view in which nothing has happened.
+    /// `verbose`: calls and results in full.
+    pub fn new(words: Words, verbose: bool) -> Self {
+        View {
+            words,
+            verbose,
+            markdown: Markdown::new(ui::is_styled(&std::io::stdout())),
+            watched: std::io::stderr().is_terminal(),
+            styled: ui::is_styled(&std::io::stderr()),
+            open: Open::Nothing,
+            spinner: None,
+            call: None,
+            said: String::new(),
+            begun: Instant::now(),
+            written: 0,
+            turns: 0,
+            calls: 0,
+        }
+    }
+
+    /// Shows what happens.
+    pub fn show(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Warning(text) => self.line(&format!("warning: {}", printable(text))),
+            Notice::Unchanged { what, nobody } => self.line(&not_done(what, *nobody)),
+            Notice::Turn { npc, depth, turn } => self.turn(npc, *depth, *turn),
+            Notice::Event { depth, event } => self.event(*depth, event),
+            Notice::Call { depth, call } => self.begin_call(*depth, call),
+            _ if self.words == Words::Silent => {}
+            Notice::Result { depth, call, result, took } => {
+                self.end_call(*depth, call, result, took.as_secs_f64());
+            }
+            Notice::Emit(response) => self.line(&emitted(response)),
+            Notice::Job { job, call, ended } => self.line(&printable(&job_line(*job, call, *ended))),
+            Notice::Compaction { messages } => {
+                let messages = count(*messages, "earlier message");
+                self.line(&format!("({messages} summed up, to fit the context)"));
+            }
+        }
+    }
+
+    fn turn(&mut self, npc: &str, depth: usize, turn: usize) {
+        let who = if npc.is_empty() { "the model" } else { npc };
+        if depth == 0 {
+            self.turns = turn;
+            self.said.clear();
+        } else if turn == 1 && self.words != Words::Silent {
+            // Others speak on a line of their own.
+            self.line(&format!("{}{}:", "  ".repeat(depth - 1), printable(who)));
+        }
+        (self.begun, self.written) = (Instant::now(), 0);
+        self.spin(&format!("{} thinks", printable(who)));
+    }
+
+    fn event(&mut self, depth: usize, event: &Event) {
+        match event {
+            Event::Prefill { computed, cached, prompt } => {
+                let seconds = self.begun.elapsed().as_secs_f64();
+                let speed = computed.saturating_sub(*cached) as f64 / seconds.max(1e-3);
+                self.spin(&format!("reads the prompt: {computed} of {prompt} tokens, {speed:.0} tokens/s"));
+            }
+            Event::ToolCallDelta { name, arguments, .. } => {
+                self.written = if name.is_some() { 0 } else { self.written } + arguments.chars().count();
+                match name {
+                    Some(name) if self.watched => {
+                        self.end_line();
+                        self.spin(&format!("writes a call of {}", shorten(name)));
+                    }
+                    None if self.written > 0 => {
+                        self.spin(&format!("writes a call, {} characters", self.written));
+                    }
+                    _ => {}
+                }
+            }
+            Event::Text { text } if depth == 0 => self.say(text),
+            Event::Text { text } | Event::Reasoning { text } => {
+                let shown = self.verbose || (self.watched && depth == 0);
+                if shown && !text.is_empty() && self.words != Words::Silent {
+                    self.open(Open::Remark);
+                    self.remark_piece(&printable(text));
+                    self.open = if text.ends_with('\n') { Open::Nothing } else { Open::Remark };
+                }
+            }
+            Event::Incomplete { name, .. } if self.words != Words::Silent => {
+                self.line(&format!("the call of {} was cut off, and is not made", shorten(name)));
+            }
+            Event::Done { .. } => self.end_line(),
+            Event::Incomplete { .. } | Event::ToolCall(_) | Event::Logprobs { .. } => {}
+        }
+    }
+
+    /// Shows a piece of the answer, or of what is said on the way there.
+    fn say(&mut self, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        self.said += text;
+        let open = match self.words {
+            Words::Answer => Open::Answer,
+            Words::Watched => Open::Remark,
+            Words::Held | Words::Silent => return,
+        };
+        self.open(open);
+        match open {
+            Open::Answer => ui::text(&self.markdown.feed(text)),
+            _ => ui::piece(&printable(text)),
+        }
+        // What renders Markdown may hold back the end.
+        self.open = if text.ends_with('\n') { Open::Nothing } else { open };
+    }
+
+    fn begin_call(&mut self, depth: usize, call: &ToolCall) {
+        self.calls += 1;
+        if self.words == Words::Silent {
+            return;
+        }
+        if self.words == Words::Held && depth == 0 && !self.said.trim().is_empty() {
+            ui::note(&printable(std::mem::take(&mut self.said).trim_end()));
+        }
+        let line = format!("{}> {}", "  ".repeat(depth), call_line(call));
+        if self.watched && ui::is_dumb() && !self.verbose {
+            self.end_line();
+            ui::piece(&line);
+            self.call = Some(call.id.clone());
+        } else {
+            self.end_line();
+            self.spin(&line);
+        }
+    }
+
+    fn end_call(&mut self, depth: usize, call: &ToolCall, result: &ToolResult, seconds: f64) {
+        let indent = "  ".repeat(depth);
+        if self.call.take_if(|open| *open == call.id).is_some() {
+            return ui::note(&fold::end(result, seconds));
+        }
+        self.end_line();
+        if self.verbose {
+            let lines = details(call, result, seconds, self.styled);
+            lines.iter().take(SHOWN_LINES).for_each(|line| ui::note(&format!("{indent}{line}")));
+            if lines.len() > SHOWN_LINES {
+                ui::note(&format!("{indent}  | … {} more", lines.len() - SHOWN_LINES));
+            }
+            return;
+        }
+        let columns = ui::columns().map(|columns| columns.saturating_sub(indent.len()));
+        ui::note(&format!("{indent}{}", fold::line(call, result, seconds, columns, self.styled)));
+    }
+
+    /// Lets something turn beside these words, until something else is shown.
+    pub fn spin(&mut self, words: &str) {
+        if !self.watched || self.open != Open::Nothing || self.call.is_some() {
+            return;
+        }
+        self.spinner.get_or_insert_with(ui::spinner).set_message(words.to_owned());
+    }
+
+    /// Ends what is open but for a line of this kind.
+    fn open(&mut self, open: Open) {
+        // An answer goes on behind a line that has ended: it may be within a fence of code.
+        let other = self.open != Open::Nothing && self.open != open;
+        if other || self.call.is_some() {
+            self.end_line();
+        }
+        self.clear();
+    }
+
+    fn clear(&mut self) {
+        if let Some(spinner) = self.spinner.take() {
+            spinner.finish_and_clear();
+        }
+    }
+
+    /// Ends whatever line is open, so that another one can begin.
+    pub fn end_line(&mut self) {
+        self.clear();
+        let rest = self.markdown.finish();
+        let open = std::mem::replace(&mut self.open, Open::Nothing);
+        match open {
+            Open::Answer => ui::text(&format!("{rest}\n")),
+            // It may have held back all of a last line.
+            _ if !rest.is_empty() => ui::text(&rest),
+            _ => {}
+        }
+        if (open == Open::Remark) | self.call.take().is_some() {
+            ui::note("");
+        }
+    }
+
+    /// Shows a line on stderr.
+    fn line(&mut self, text: &str) {
+        self.end_line();
+        ui::note(text);
+    }
+
+    /// Shows an answer, unless all of it was shown as it came.
+    pub fn answer(&mut self, text: &str) {
+        self.end_line();
+        match self.words {
+            Words::Answer if self.said.trim() == text.trim() => {}
+            Words::Answer => {
+                ui::line((self.markdown.feed(text.trim_end()) + &self.markdown.finish()).trim_end())
+            }
+            Words::Watched | Words::Held | Words::Silent => ui::line(text.trim_end()),
+        }
+    }
+
+    /// Shows what there is of an answer that was cut off, unless it was shown as it came.
+    pub fn rest(&mut self, text: &str) {
+        self.end_line();
+        if self.words != Words::Answer && !text.trim().is_empty() {
+            ui::line(text.trim_end());
+        }
+    }
+
+    /// Shows a remark that is less than an answer.
+    pub fn remark(&self, text: &str) {
+        self.remark_piece(&format!("{text}\n"));
+    }
+
+    fn remark_piece(&self, text: &str) {
+        match self.styled {
+            true => ui::piece(&format!("\u{1b}[2m{text}\u{1b}[0m")),
+            false => ui::piece(text),
+        }
+    }
+
+    /// What it all took, in one line.
+    pub fn summary(&self, usage: &Usage, trace: Option<&Path>) -> String {
+        let mut text = format!("{}, {}; ", count(self.turns, "turn"), count(self.calls, "tool call"));
+        text += &prompt(usage);
+        text += &generated(usage);
+        if let Some(path) = trace {
+            text += &format!("; trace {}", path.display());
+        }
+        text
+    }
+}
+
+impl Drop for View {
+    /// What turns must not stand before an error.
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
