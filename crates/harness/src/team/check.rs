@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Team, stock};
+use super::{Team, stock, syntax};
 use crate::jinx::{Jinx, check};
 use crate::skill;
 use crate::source::Source;
@@ -37,7 +37,10 @@ impl Team {
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
         let unusable = |name: &str| unusable(name, &self.diagnostics).is_some();
         found.extend(check(&self.jinxes, &unusable, &keys, &text_of));
+        found.extend(syntax::check(self.jinxes.iter().filter(|jinx| is_own(jinx)), &text_of));
         let own = |jinx: &&Jinx| self.directory.is_some() && is_own(jinx);
+        let undescribed = |jinx: &&Jinx| jinx.description.is_empty() && self.reaches(&jinx.name);
+        found.extend(self.jinxes.iter().filter(own).filter(undescribed).map(undescribed_jinx));
         for jinx in self.jinxes.iter().filter(own).filter(|jinx| jinx.hidden && !self.reaches(&jinx.name)) {
             let message = format!(
                 "no NPC can unlock the hidden jinx `{}`: list it under `jinxes` of those that may",
@@ -48,6 +51,13 @@ impl Team {
         }
         self.teams.iter().for_each(|team| team.analyse(found));
     }
+}
+
+/// That a jinx says nothing of itself.
+pub(super) fn undescribed_jinx(jinx: &Jinx) -> Diagnostic {
+    let message = format!("`{}` has no `description`: a model chooses its tools by theirs", jinx.name);
+    let (path, severity) = (jinx.path.clone(), Severity::Warning);
+    Diagnostic { path, location: Location::default(), severity, message }
 }
 
 /// The file of a jinx or an NPC of this name, if one of the errors is about it.
