@@ -38,6 +38,7 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Severity};
 use assemble::Above;
 pub(crate) use files::File;
+pub use syntax::unreadable_bash;
 pub use files::Watch;
 use files::{Folder, Listing};
 pub use gates::Held;

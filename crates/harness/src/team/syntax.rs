@@ -77,6 +77,13 @@ pub fn check<'a>(
     found
 }
 
+/// What bash can't read of each of these scripts: the message, and the line from 1.
+/// Nothing runs.
+pub fn unreadable_bash(scripts: &[&str]) -> Vec<Option<(String, usize)>> {
+    let scripts: Vec<String> = scripts.iter().map(|script| script.replace('\0', "")).collect();
+    ask(Language::Bash, &scripts).unwrap_or_else(|| vec![None; scripts.len()])
+}
+
 fn collect<'a>(jinx: &'a Jinx, steps: &'a [Step], programs: &mut Vec<Program<'a>>) {
     for step in steps {
         let mut add = |code, language| programs.push(Program { jinx, step: step.location, code, language });
