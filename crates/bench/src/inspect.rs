@@ -100,7 +100,8 @@ fn unreadable(path: &Path) -> Vec<Diagnostic> {
     // What can't be read is told already.
     let tasks = tasks(path).unwrap_or_default();
     let scripts = tasks.iter().flat_map(|(task, path, location)| {
-        [("setup", &task.setup), ("verify", &task.verify)].map(|(key, script)| (key, script.as_str(), path, *location))
+        [("setup", &task.setup), ("verify", &task.verify)]
+            .map(|(key, script)| (key, script.as_str(), path, *location))
     });
     let scripts: Vec<_> = scripts.collect();
     let found = unreadable_bash(&scripts.iter().map(|(_, script, ..)| *script).collect::<Vec<_>>());

@@ -30,7 +30,10 @@ fn told(machine: &Machine, entries: &[Entry], here: Option<&Here>) -> String {
     match (here, choice) {
         (Some(here), Some(choice)) if here.name != choice.name && choice.size > Some(here.bytes) => {
             let (size, get) = get(choice);
-            format!("a better one is on this machine: -m {}; the one for this machine{size}: {get}", here.name)
+            format!(
+                "a better one is on this machine: -m {}; the one for this machine{size}: {get}",
+                here.name
+            )
         }
         (Some(here), _) => format!("a better one is on this machine: -m {}", here.name),
         (None, Some(choice)) => {
@@ -76,14 +79,24 @@ mod tests {
             assert!(!line.contains('\n'));
         };
         let pull = "`alara models pull qwen3.5-9b`";
-        check(&machine, None, &format!("a better one for this machine (5.3 GiB): {pull}, then -m qwen3.5-9b"));
+        check(
+            &machine,
+            None,
+            &format!("a better one for this machine (5.3 GiB): {pull}, then -m qwen3.5-9b"),
+        );
         check(&machine, here("qwen3.5-9b", 5_680_522_464), "a better one is on this machine: -m qwen3.5-9b");
         check(
             &machine,
             here("qwen3-4b", 2_497_281_312),
-            &format!("a better one is on this machine: -m qwen3-4b; the one for this machine (5.3 GiB): {pull}"),
+            &format!(
+                "a better one is on this machine: -m qwen3-4b; the one for this machine (5.3 GiB): {pull}"
+            ),
         );
-        check(&machine, here("o/r:large.gguf", 9_000_000_000), "a better one is on this machine: -m o/r:large.gguf");
+        check(
+            &machine,
+            here("o/r:large.gguf", 9_000_000_000),
+            "a better one is on this machine: -m o/r:large.gguf",
+        );
         let small = Machine { memory: Some(2 << 30), threads: 1, gpu: None };
         check(&small, None, "a better one: -m MODEL, `alara models list`");
         let gpu = Machine { gpu: Some(("GPU".into(), 24 << 30)), ..machine };

@@ -96,7 +96,9 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
         bail!("{}{size} is not on this machine\nhint: alara models pull {}", entry.title, entry.name);
     }
     let is_file = path.extension().is_some_and(|ending| {
-        ["gguf", "safetensors", "bin", "pt", "pth", "zip"].iter().any(|other| ending.eq_ignore_ascii_case(other))
+        ["gguf", "safetensors", "bin", "pt", "pth", "zip"]
+            .iter()
+            .any(|other| ending.eq_ignore_ascii_case(other))
     });
     match name.parse::<HubName>() {
         Ok(hub) if !is_file => {
@@ -122,7 +124,10 @@ fn instead(path: &Path, name: &str, is_file: bool) -> String {
     }
     match local::alike(name).as_slice() {
         [] => format!("\nhint: {known}; without -m the model that ships is used"),
-        alike => format!(", did you mean {}?\nhint: {known}, and `alara models pull NAME` gets one", alike.join(", ")),
+        alike => format!(
+            ", did you mean {}?\nhint: {known}, and `alara models pull NAME` gets one",
+            alike.join(", ")
+        ),
     }
 }
 
@@ -205,7 +210,9 @@ impl Kind {
         let named = |endings: &[&str]| {
             path.extension().is_some_and(|own| endings.iter().any(|ending| own.eq_ignore_ascii_case(ending)))
         };
-        let text = String::from_utf8_lossy(head).trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']).to_lowercase();
+        let text = String::from_utf8_lossy(head)
+            .trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n'])
+            .to_lowercase();
         // The length of the table of tensors, and the JSON that it is.
         let is_table = head.len() > 8 && head[8] == b'{' && head[5..8] == [0; 3];
         let beginning = BEGINNINGS.iter().find(|(begin, _)| head.starts_with(begin)).map(|(_, kind)| *kind);
@@ -304,7 +311,12 @@ mod tests {
         };
         let pull = "alara models pull hf:OWNER/NAME:FILE";
         check("page.gguf", b"\n<!DOCTYPE html><html>", "but a web page", pull);
-        check("m.gguf", b"version https://git-lfs.github.com/spec/v1\noid x", "a Git LFS pointer", "`git lfs pull`");
+        check(
+            "m.gguf",
+            b"version https://git-lfs.github.com/spec/v1\noid x",
+            "a Git LFS pointer",
+            "`git lfs pull`",
+        );
         check("none.gguf", b"", "is no GGUF file but empty", pull);
         check("error.gguf", b"{\"error\": \"gated\"}", "but JSON", pull);
         check("m.zip", b"PK\x03\x04 and so on", "but an archive", "unpack it");

@@ -175,7 +175,10 @@ fn tests_of_a_strangers_jinx_get_no_keys() {
 fn what_would_go_wrong_when_it_runs() {
     let team = team(&[
         ("team.ctx", "name: t\nforenpc: w\ncurrency: EUR\n"),
-        ("jinxes/asks.jinx", "description: Asks.\nsteps: [{when: 1 > 0, then: [{engine: llm, npc: ww, prompt: x}]}]\n"),
+        (
+            "jinxes/asks.jinx",
+            "description: Asks.\nsteps: [{when: 1 > 0, then: [{engine: llm, npc: ww, prompt: x}]}]\n",
+        ),
         ("w.npc", "name: w\nmodel: qwen9\nprimary_directive: Pay in {{ curency }}.\njinxes: [bad, plain]\n"),
         (
             "jinxes/bad.jinx",

@@ -29,7 +29,10 @@ fn every_command_with_json_prints_json() {
     let dir = TestDir::with(&json!([{"text": "Done."}]));
     let tiny = format!("{}/tests/fixtures/arch/qwen3-exact/model.gguf", crate::root().display());
     let gate = format!("{}/teams/shop/shop.gate", crate::root().display());
-    dir.write("suite/a.yaml", "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: test -e x\n");
+    dir.write(
+        "suite/a.yaml",
+        "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: test -e x\n",
+    );
     dir.write("docs/a.md", "# A\n\nHouses and gardens.\n");
     dir.write("queries.jsonl", "{\"query\": \"houses\", \"documents\": [\"a\"]}\n");
     let script = ["-m", "script:script.json", "--workdir", "work"];
@@ -40,11 +43,17 @@ fn every_command_with_json_prints_json() {
         ("bench tasks", &["suite", "--list"]),
         ("bench tasks", &["suite", "--plan", "-m", &tiny]),
         ("bench tasks", &["suite", "-m", "script:script.json", "--attempts", "1", "--out", "r.jsonl"]),
-        ("bench tasks", &["suite", "-m", "script:script.json", "--attempts", "1", "--trials", "1", "--out", "r"]),
+        (
+            "bench tasks",
+            &["suite", "-m", "script:script.json", "--attempts", "1", "--trials", "1", "--out", "r"],
+        ),
         ("bench tasks", &["suite", "-m", "script:script.json", "--shard", "1/1", "--out", "s"]),
         ("bench tasks", &["suite", "-m", "script:script.json", "--shard", "2/2", "--out", "n"]),
         ("bench speed", &["-m", &tiny, "-p", "4", "-n", "2", "-r", "1"]),
-        ("bench prefix", &["-m", &tiny, "--sizes", "32", "--parallel", "1", "-n", "2", "--beside", "0", "--words", "4"]),
+        (
+            "bench prefix",
+            &["-m", &tiny, "--sizes", "32", "--parallel", "1", "-n", "2", "--beside", "0", "--words", "4"],
+        ),
         ("bench drafts", &["-r", "1", "-n", "2"]),
         ("report", &["r.jsonl"]),
         ("report", &["r.jsonl", "--html", "page"]),
@@ -65,9 +74,11 @@ fn every_command_with_json_prints_json() {
         ("debug kernels", &[]),
     ];
     for (command, arguments) in cases {
-        let words: Vec<&str> = command.split(' ').chain(arguments.iter().copied()).chain(["--json"]).collect();
+        let words: Vec<&str> =
+            command.split(' ').chain(arguments.iter().copied()).chain(["--json"]).collect();
         let output = dir.alara(&words).output().unwrap();
-        let (shown, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        let (shown, error) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
         // A whole, or a line each.
         let is_json = serde_json::from_str::<Value>(&shown).is_ok()
             || (!shown.is_empty() && shown.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
@@ -79,7 +90,8 @@ fn every_command_with_json_prints_json() {
     let tried: BTreeSet<String> = cases.iter().map(|(command, _)| (*command).to_owned()).collect();
     assert_eq!(known, tried, "a command with --json is not tried here");
     // It says where it is, and goes on.
-    let mut server = dir.alara(&["serve", "-m", "script:script.json", "--port", "0", "--json"]).spawn().unwrap();
+    let mut server =
+        dir.alara(&["serve", "-m", "script:script.json", "--port", "0", "--json"]).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
     server.kill().unwrap();

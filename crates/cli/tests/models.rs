@@ -399,7 +399,10 @@ fn the_catalog() {
         assert!(shown.starts_with(&format!("to begin with, take {name}: the ")), "{shown}");
         assert_eq!(list["choice"]["name"], name);
         assert!(list["choice"]["why"].as_str().is_some_and(|why| shown.ends_with(why)), "{list}");
-        assert!(table.lines().any(|line| line.starts_with("this machine: ") && line.contains("thread")), "{table}");
+        assert!(
+            table.lines().any(|line| line.starts_with("this machine: ") && line.contains("thread")),
+            "{table}"
+        );
         assert_eq!(table.lines().filter(|line| line.contains(" take this ")).count(), 1, "{table}");
         let larger = catalog.iter().filter(|entry| entry["size"].as_u64() > Some(memory));
         assert!(larger.clone().all(|entry| entry["fits"] == false), "{memory}");
@@ -477,10 +480,14 @@ fn the_model_that_ships_is_named() {
     write("team/w.npc", "name: w\nprimary_directive: Work.\n");
     assert!(dir.works(&["run", "-t", "team", "hi"]).contains("I am alara"));
     assert_eq!(dir.works(&["check", "team"]), "no problems\n");
-    write("s.bench", "models: [alara-tiny]\ntasks: [git-01]\n");
+    write("s.bench", "models: [alara-tiny]\ncategories: [git]\n");
+    assert_eq!(dir.works(&["check", "s.bench"]), "no problems\n");
     let plan = dir.alara(&["bench", "tasks", "--plan", "--json", "-m", "alara-tiny"]);
     let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
-    assert!(plan["models"][0]["memory"].as_u64() > Some(0) && plan["models"][0]["missing"].is_null(), "{plan}");
+    assert!(
+        plan["models"][0]["memory"].as_u64() > Some(0) && plan["models"][0]["missing"].is_null(),
+        "{plan}"
+    );
     dir.fails(&["models", "pull", "alara-tiny"], "ships with alara, so nothing is to be downloaded");
     assert_eq!(dir.list()["shipped"]["name"], "alara-tiny");
     assert!(dir.works(&["models", "list"]).lines().any(|line| line.starts_with("alara-tiny ")));
@@ -494,7 +501,10 @@ fn what_is_meant_by_a_name_that_is_none() {
     let dir = TestDir::new();
     let error = dir.fails(&["run", "-m", "qwen3", "x"], "there is no model file qwen3, did you mean ");
     assert!(error.contains("qwen3-4b, qwen3-8b") && error.contains("alara models pull NAME"), "{error}");
-    dir.fails(&["run", "-m", "qwen3:4b", "x"], "Qwen3 4B (2.3 GiB) is not on this machine\nhint: alara models pull qwen3-4b");
+    dir.fails(
+        &["run", "-m", "qwen3:4b", "x"],
+        "Qwen3 4B (2.3 GiB) is not on this machine\nhint: alara models pull qwen3-4b",
+    );
     dir.fails(&["models", "pull", "qwen3"], "did you mean qwen3-0.6b, qwen3-1.7b, qwen3-4b");
     // As Ollama writes it; the file of the catalog is asked for.
     let output = dir.alara(&["models", "pull", "qwen3:4b"]);
@@ -524,7 +534,13 @@ fn a_model_gets_here_without_a_network() {
         }
     }
     let mut command = dir.command(&["models", "pull", "qwen3-0.6b"]);
-    fails({ command.env("HF_ENDPOINT", "http://127.0.0.1:1"); command }, "behind a proxy set HTTPS_PROXY");
+    fails(
+        {
+            command.env("HF_ENDPOINT", "http://127.0.0.1:1");
+            command
+        },
+        "behind a proxy set HTTPS_PROXY",
+    );
 }
 
 #[test]
@@ -540,7 +556,20 @@ fn a_model_outside_of_the_catalog_is_told_by_its_file() {
     let row = table.lines().find(|line| line.starts_with("owner/tiny-GGUF:")).unwrap();
     assert!(row.contains("qwen3") && row.contains("F32"), "{row}");
     // So does a report tell it.
-    dir.works(&["bench", "tasks", "-m", "owner/tiny-GGUF", "--task", "git-01", "--attempts", "1", "--timeout", "1", "--out", "r.jsonl"]);
+    dir.works(&[
+        "bench",
+        "tasks",
+        "-m",
+        "owner/tiny-GGUF",
+        "--task",
+        "git-01",
+        "--attempts",
+        "1",
+        "--timeout",
+        "1",
+        "--out",
+        "r.jsonl",
+    ]);
     let report: Value = serde_json::from_str(&dir.works(&["report", "--json", "r.jsonl"])).unwrap();
     assert_eq!(report["models"][0][1]["family"], "qwen3", "{}", report["models"]);
     assert!(report["models"][0][1]["parameters"].as_f64() > Some(0.0), "{}", report["models"]);
@@ -554,11 +583,22 @@ fn recommended_sampling() {
     let of = |more: &[&str]| {
         let trace = dir.root.path().join("t.jsonl");
         let _ = std::fs::remove_file(&trace);
-        let line = ["run", "-m", "Qwen3-4B-Q8_0.gguf", "--workdir", ".", "--trace", "t.jsonl", "--tool-format", "hermes"];
+        let line = [
+            "run",
+            "-m",
+            "Qwen3-4B-Q8_0.gguf",
+            "--workdir",
+            ".",
+            "--trace",
+            "t.jsonl",
+            "--tool-format",
+            "hermes",
+        ];
         let mut command = dir.command(&[&line[..], more, &["say something about houses"]].concat());
         command.output().unwrap();
         let text = std::fs::read_to_string(trace).unwrap();
-        let start: Value = serde_json::from_str(text.lines().find(|line| line.contains("\"sampling\"")).unwrap()).unwrap();
+        let start: Value =
+            serde_json::from_str(text.lines().find(|line| line.contains("\"sampling\"")).unwrap()).unwrap();
         let number = |name: &str| (start["sampling"][name].as_f64().unwrap() * 100.0).round() / 100.0;
         (number("temperature"), number("top_p"), number("top_k"))
     };
@@ -568,9 +608,25 @@ fn recommended_sampling() {
     // A turn that is nothing but a call takes the most likely token.
     assert_eq!(of(&["--calls", "forced"]), (0.0, 1.0, 0.0));
     let shown = dir.works(&["models", "show", "Qwen3-4B-Q8_0.gguf"]);
-    assert!(shown.contains("sampling        temperature 0.6, top_p 0.95, top_k 20; with --thinking off "), "{shown}");
+    assert!(
+        shown.contains("sampling        temperature 0.6, top_p 0.95, top_k 20; with --thinking off "),
+        "{shown}"
+    );
     // The benchmark stays at 0, and says so.
-    dir.works(&["bench", "tasks", "-m", "Qwen3-4B-Q8_0.gguf", "--task", "git-01", "--attempts", "1", "--timeout", "1", "--out", "r.jsonl"]);
+    dir.works(&[
+        "bench",
+        "tasks",
+        "-m",
+        "Qwen3-4B-Q8_0.gguf",
+        "--task",
+        "git-01",
+        "--attempts",
+        "1",
+        "--timeout",
+        "1",
+        "--out",
+        "r.jsonl",
+    ]);
     let header = std::fs::read_to_string(dir.root.path().join("r.jsonl")).unwrap();
     let header: Value = serde_json::from_str(header.lines().next().unwrap()).unwrap();
     assert_eq!(header["sampling"]["temperature"], 0.0, "{header}");

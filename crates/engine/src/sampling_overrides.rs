@@ -135,6 +135,9 @@ mod tests {
         assert_eq!(SamplingOverrides::from(all.clone()).over(&model), all);
         assert_eq!(of(Writer::new()), SamplingOverrides::default());
         let none = SamplingOverrides::default();
-        assert_eq!((none.clone().or(&asked), asked.clone().or(&SamplingOverrides::from(all))), (asked.clone(), asked));
+        assert_eq!(
+            (none.clone().or(&asked), asked.clone().or(&SamplingOverrides::from(all))),
+            (asked.clone(), asked)
+        );
     }
 }

@@ -243,7 +243,8 @@ fn short(value: f64) -> String {
 fn labels(names: &[&str], most: usize) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for name in names {
-        let (model, condition) = name.split_once(", ").map_or((*name, ""), |(model, condition)| (model, condition));
+        let (model, condition) =
+            name.split_once(", ").map_or((*name, ""), |(model, condition)| (model, condition));
         let last = model.rsplit(['/', '\\']).next().filter(|last| !last.is_empty()).unwrap_or(model);
         let last = last.rsplit_once('#').map_or(last, |(_, name)| name);
         let short = if condition.is_empty() { last.to_owned() } else { format!("{last}, {condition}") };

@@ -25,7 +25,9 @@ fn core(name: &str, entry: &Entry) -> String {
     let name = plain(name);
     let quantization = format!("-{}", plain(&entry.quantization));
     let mut core = name.as_str();
-    while let Some(shorter) = ENDINGS.into_iter().chain([&*quantization]).find_map(|end| core.strip_suffix(end)) {
+    while let Some(shorter) =
+        ENDINGS.into_iter().chain([&*quantization]).find_map(|end| core.strip_suffix(end))
+    {
         core = shorter;
     }
     core.to_owned()
@@ -58,7 +60,9 @@ pub fn alike(name: &str, known: &[String]) -> Vec<String> {
         })
         .unwrap_or_else(|| {
             of(&|other| {
-                letters.len() > 2 && other.starts_with(letters) && !next(other, letters).is_some_and(char::is_alphabetic)
+                letters.len() > 2
+                    && other.starts_with(letters)
+                    && !next(other, letters).is_some_and(char::is_alphabetic)
             })
         })
 }

@@ -119,7 +119,8 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
 pub fn alike(name: &str) -> Vec<String> {
     let catalog = entries().unwrap_or_default().iter().map(|entry| entry.name.clone());
     let here = models().unwrap_or_default().into_iter().filter(|model| model.catalog.is_none());
-    let known: Vec<String> = catalog.chain([SHIPPED.to_owned()]).chain(here.map(|model| model.name)).collect();
+    let known: Vec<String> =
+        catalog.chain([SHIPPED.to_owned()]).chain(here.map(|model| model.name)).collect();
     super::alike::alike(name, &known)
 }
 

@@ -202,7 +202,10 @@ impl Machine {
     pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
         let fitting = || entries.iter().filter(|entry| entry.choice && self.fits(entry) != Some(false));
         let size = |entry: &&Entry| entry.size;
-        fitting().filter(|entry| self.is_bearable(entry)).max_by_key(size).or_else(|| fitting().min_by_key(size))
+        fitting()
+            .filter(|entry| self.is_bearable(entry))
+            .max_by_key(size)
+            .or_else(|| fitting().min_by_key(size))
     }
 
     /// Why that one, in words.
@@ -215,9 +218,9 @@ impl Machine {
 
     /// What it has, in words.
     pub fn described(&self) -> String {
-        let memory = self.memory.map_or_else(|| "memory unknown".to_owned(), |bytes| {
-            format!("{} of memory", ui::bytes(bytes))
-        });
+        let memory = self
+            .memory
+            .map_or_else(|| "memory unknown".to_owned(), |bytes| format!("{} of memory", ui::bytes(bytes)));
         let threads = format!("{} thread{}", self.threads, if self.threads == 1 { "" } else { "s" });
         match &self.gpu {
             Some((name, free)) => format!("{memory}, {threads}, {name} with {} free", ui::bytes(*free)),
@@ -324,12 +327,15 @@ mod tests {
         check(32, 2, Some("qwen3.5-35b-a3b"));
         check(64, 8, Some("qwen3.5-35b-a3b"));
         // A GPU holds what the memory does not, and reads it faster.
-        let with_gpu = |gigabytes, gpu: u64| Machine { gpu: Some(("GPU".into(), gpu << 30)), ..machine(gigabytes, 1) };
+        let with_gpu =
+            |gigabytes, gpu: u64| Machine { gpu: Some(("GPU".into(), gpu << 30)), ..machine(gigabytes, 1) };
         let check_gpu = |gigabytes, gpu, expected: &str| {
             let machine = with_gpu(gigabytes, gpu);
             let found = machine.choice(entries).unwrap();
             assert_eq!(found.name, expected, "{gigabytes} GB, GPU of {gpu}");
-            assert!(machine.why(found).starts_with("the largest") && machine.described().contains("GPU with"));
+            assert!(
+                machine.why(found).starts_with("the largest") && machine.described().contains("GPU with")
+            );
         };
         check_gpu(4, 4, "qwen3.5-4b");
         check_gpu(8, 8, "qwen3.5-9b");

@@ -203,7 +203,8 @@ fn a_relative_command_is_found_from_the_team() {
     let team = |name: &str, command: &str| {
         let folder = place.path().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        let npc = format!("name: w\nprimary_directive: Work.\nmcp_servers: [{{name: e, command: {command}}}]\n");
+        let npc =
+            format!("name: w\nprimary_directive: Work.\nmcp_servers: [{{name: e, command: {command}}}]\n");
         std::fs::write(folder.join("w.npc"), npc).unwrap();
     };
     team("team", ".venv/bin/server");

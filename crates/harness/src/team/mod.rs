@@ -38,7 +38,6 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Severity};
 use assemble::Above;
 pub(crate) use files::File;
-pub use syntax::unreadable_bash;
 pub use files::Watch;
 use files::{Folder, Listing};
 pub use gates::Held;
@@ -48,6 +47,7 @@ pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;
 pub use rules::{ANY, Rule};
 pub use search::Search;
+pub use syntax::unreadable_bash;
 
 /// A team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

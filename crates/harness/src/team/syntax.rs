@@ -107,7 +107,8 @@ fn collect<'a>(jinx: &'a Jinx, steps: &'a [Step], programs: &mut Vec<Program<'a>
 fn plain(program: &Program) -> String {
     let Program { code, language, .. } = program;
     let pieces = pieces(code);
-    let is_text = |piece: &Piece| matches!(piece, Piece::Text(range) if !code[range.clone()].trim().is_empty());
+    let is_text =
+        |piece: &Piece| matches!(piece, Piece::Text(range) if !code[range.clone()].trim().is_empty());
     if !pieces.iter().any(is_text) || pieces.iter().any(|piece| matches!(piece, Piece::Tag(..))) {
         return String::new();
     }

@@ -142,12 +142,15 @@ impl Templates {
             let (root, key) = (parts.next().unwrap_or_default(), parts.next());
             let (name, near) = match (root, key) {
                 // What is in one of its keys may be anything.
-                ("ctx", Some(key)) if !ctx.contains_key(key) => (of_ctx(key), nearest(key, keys()).map(of_ctx)),
+                ("ctx", Some(key)) if !ctx.contains_key(key) => {
+                    (of_ctx(key), nearest(key, keys()).map(of_ctx))
+                }
                 ("ctx", _) => continue,
                 _ if globals.contains(&root) => continue,
                 _ => {
                     let near = nearest(root, globals.iter().copied().chain(keys()));
-                    let shown = |near: &str| if globals.contains(&near) { near.to_owned() } else { of_ctx(near) };
+                    let shown =
+                        |near: &str| if globals.contains(&near) { near.to_owned() } else { of_ctx(near) };
                     (root.to_owned(), near.map(shown))
                 }
             };
@@ -280,10 +283,10 @@ mod tests {
         let near = ", did you mean `ctx.currency`?";
         check("a: curency\nb: Pay in {{ curency }}.", &[&told("2:14", "curency", near)]);
         check("{{ ctx.curency }}", &[&told("1:4", "ctx.curency", near)]);
-        check("{% if shel %}{{ nothing.at.all }}{% endif %}", &[
-            &told("1:17", "nothing", ""),
-            &told("1:7", "shel", ", did you mean `shell`?"),
-        ]);
+        check(
+            "{% if shel %}{{ nothing.at.all }}{% endif %}",
+            &[&told("1:17", "nothing", ""), &told("1:7", "shel", ", did you mean `shell`?")],
+        );
         // What is known, bound in the template, or asked for.
         check("{{ ctx.currency }}{{ ctx.shop.whatever }}{{ shell }}{{ Jinx('a') }}{{ range(2) }}", &[]);
         check("{% for x in ctx.shop %}{{ x }}{{ loop.index }}{% endfor %}{% set y = 1 %}{{ y }}", &[]);

@@ -178,7 +178,12 @@ mod tests {
         let mut both = usage.clone();
         both += Usage { completion_tokens: 500, ..Usage::default() };
         check(&both, None, None, "200 prompt tokens (75% cached), 530 generated at 15.0 tokens/s");
-        check(&Usage { completion_tokens: 7, ..Usage::default() }, None, None, "0 prompt tokens (0% cached), 7 generated");
+        check(
+            &Usage { completion_tokens: 7, ..Usage::default() },
+            None,
+            None,
+            "0 prompt tokens (0% cached), 7 generated",
+        );
         check(&Usage::default(), None, Some(9), "0 prompt tokens (0% cached), 0 generated");
     }
 }

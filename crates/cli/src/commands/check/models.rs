@@ -23,7 +23,8 @@ pub fn problems(team: &Team) -> Vec<Diagnostic> {
         let mut files: Vec<PathBuf> = file.into_iter().map(Path::to_owned).collect();
         files.extend(team.directory.iter().flat_map(|folder| contexts(folder)));
         let named = files.iter().find_map(|file| Some((file.clone(), place(file, name)?)));
-        let Some((path, location)) = named.or_else(|| Some((files.first()?.clone(), Location::default()))) else {
+        let Some((path, location)) = named.or_else(|| Some((files.first()?.clone(), Location::default())))
+        else {
             continue;
         };
         let message = one_line(&error);

@@ -39,7 +39,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         let known: Vec<Value> =
             known.iter().map(|entry| described(entry, machine.fits(entry), choice)).collect();
-        let here: Vec<Value> = models.iter().map(|model| told(model, facts_of(&files, model), &machine)).collect();
+        let here: Vec<Value> =
+            models.iter().map(|model| told(model, facts_of(&files, model), &machine)).collect();
         let gpu = machine.gpu.as_ref().map(|(name, free)| json!({"name": name, "free": free}));
         let shipped = shipped.map(|facts| {
             json!({"name": SHIPPED, "bytes": facts.bytes, "parameters": facts.parameters, "architecture": facts.architecture})
@@ -88,8 +89,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let shipped = shipped.map(|facts| {
         other_row(SHIPPED.to_owned(), Some(&facts), ui::bytes(facts.bytes), "yes", "ships with alara")
     });
-    let header =
-        ["other models on this machine", "family", "parameters", "quantization", "size", "fits", "context", "tools", "here"];
+    let header = [
+        "other models on this machine",
+        "family",
+        "parameters",
+        "quantization",
+        "size",
+        "fits",
+        "context",
+        "tools",
+        "here",
+    ];
     ui::table(&header, shipped.into_iter().chain(other));
     ui::line("");
     ui::line(&format!("hub's cache: {}", hub.display()));

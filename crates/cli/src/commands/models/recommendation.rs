@@ -27,7 +27,11 @@ impl Recommendation {
     pub fn of(gguf: &Gguf, name: Option<&str>) -> anyhow::Result<Recommendation> {
         let own = SamplingOverrides::of(gguf);
         if own != SamplingOverrides::default() {
-            return Ok(Recommendation { by: Some("file"), values: values(&own), ..Recommendation::default() });
+            return Ok(Recommendation {
+                by: Some("file"),
+                values: values(&own),
+                ..Recommendation::default()
+            });
         }
         let entry = match place(name)? {
             Place::Shipped => None,
@@ -52,7 +56,9 @@ impl Recommendation {
     pub fn told(&self) -> String {
         let listed = |values: &Map<String, Json>| match values.is_empty() {
             true => "the most likely token".to_owned(),
-            false => values.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
+            false => {
+                values.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+            }
         };
         let by = match (self.by, &self.source) {
             (Some("file"), _) => "; the file recommends it".to_owned(),
@@ -87,7 +93,9 @@ fn values(overrides: &SamplingOverrides) -> Map<String, Json> {
         ("mirostat", overrides.mirostat.map(usize::from)),
     ];
     let numbers = numbers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), number(value?))));
-    numbers.chain(counts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?))))).collect()
+    numbers
+        .chain(counts.into_iter().filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))))
+        .collect()
 }
 
 #[cfg(test)]

@@ -316,7 +316,9 @@ impl Flow<'_, '_> {
         }
         let hint = match kind {
             "a whole number" => format!("; `range({items})` counts so far"),
-            "a text" => format!("; `{items}.splitlines()` are its lines, and an input of `type: list` takes a list"),
+            "a text" => {
+                format!("; `{items}.splitlines()` are its lines, and an input of `type: list` takes a list")
+            }
             _ => String::new(),
         };
         self.report.error(step, format!("`for` goes through a list, and `{items}` is {kind}{hint}"));

@@ -66,8 +66,11 @@ fn names() {
 #[test]
 fn what_a_loop_goes_through() {
     let check = |inputs: &str, items: &str, expected: Option<&str>| {
-        let text = format!("inputs: [{inputs}]\nsteps:\n- {{for: x, in: {items}, do: [{{set: {{y: '{{{{ x }}}}'}}}}]}}");
-        let expected = expected.map(|what| format!("j.jinx:3:3: error: `for` goes through a list, and {what}"));
+        let text = format!(
+            "inputs: [{inputs}]\nsteps:\n- {{for: x, in: {items}, do: [{{set: {{y: '{{{{ x }}}}'}}}}]}}"
+        );
+        let expected =
+            expected.map(|what| format!("j.jinx:3:3: error: `for` goes through a list, and {what}"));
         let expected: Vec<&str> = expected.as_deref().into_iter().collect();
         expect(&text, &expected);
     };
