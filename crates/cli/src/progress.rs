@@ -61,11 +61,9 @@ pub fn prompt(usage: &Usage) -> String {
 
 /// How many tokens were generated, how fast, and how many draft tokens were accepted.
 pub fn generated(usage: &Usage) -> String {
-    let seconds = usage.decode_time.as_secs_f64();
-    let speed = usage.completion_tokens as f64 / seconds;
-    let generated = match seconds > 0.0 {
-        true => format!("{} generated at {speed:.1} tokens/s", usage.completion_tokens),
-        false => format!("{} generated", usage.completion_tokens),
+    let generated = match usage.tokens_per_second() {
+        Some(speed) => format!("{} generated at {speed:.1} tokens/s", usage.completion_tokens),
+        None => format!("{} generated", usage.completion_tokens),
     };
     match usage.drafts.drafted {
         0 => generated,
@@ -177,6 +175,16 @@ mod tests {
             Some(&usage),
             Some(1000),
             "200 prompt tokens (75% cached), 30 generated at 15.0 tokens/s; context 230 of 1000 (23%)",
+        );
+        // Of a turn whose time is not known the tokens say nothing of the speed.
+        let mut both = usage.clone();
+        both += Usage { completion_tokens: 500, ..Usage::default() };
+        check(&both, None, None, "200 prompt tokens (75% cached), 530 generated at 15.0 tokens/s");
+        check(
+            &Usage { completion_tokens: 7, ..Usage::default() },
+            None,
+            None,
+            "0 prompt tokens (0% cached), 7 generated",
         );
         check(&Usage::default(), None, Some(9), "0 prompt tokens (0% cached), 0 generated");
     }
