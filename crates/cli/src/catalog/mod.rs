@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::memory;
 
-static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/catalog");
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/catalog");
 
 /// A model of the catalog: the file of it that `pull` gets, and what is known of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
