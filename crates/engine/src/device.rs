@@ -67,6 +67,7 @@ const METAL_BUILD: &str = "the one for macOS computes on Apple's (docs/gpu.md)";
 
 /// Texts of the CUDA libraries, and what they mean.
 /// Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
+#[cfg(any(feature = "candle", test))]
 const ANSWERS: [(&str, DeviceProblem); 12] = [
     ("CUDA_ERROR_NO_DEVICE", DeviceProblem::None),
     ("CUDA_ERROR_STUB_LIBRARY", DeviceProblem::NoDriver),
@@ -84,6 +85,7 @@ const ANSWERS: [(&str, DeviceProblem); 12] = [
 
 /// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal
 /// kernels.
+#[cfg(any(feature = "candle", test))]
 const FULL: [&str; 4] = [
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -92,6 +94,7 @@ const FULL: [&str; 4] = [
 ];
 
 /// The error of `operation` on a device, by the device's message.
+#[cfg(any(feature = "candle", test))]
 pub fn failed(operation: &str, message: &str) -> Error {
     let says = |text: &&str| message.contains(*text);
     if FULL.iter().any(says) {
