@@ -223,8 +223,7 @@ fn cuda(_index: usize) -> Result<Gpu, DeviceProblem> {
 #[cfg(feature = "metal")]
 fn metal() -> Result<Gpu, DeviceProblem> {
     // candle takes the first of an empty list where there is no GPU, as in a virtual machine.
-    let opened =
-        std::panic::catch_unwind(|| Handle::new_metal(0)).map_err(|_| DeviceProblem::None)?;
+    let opened = std::panic::catch_unwind(|| Handle::new_metal(0)).map_err(|_| DeviceProblem::None)?;
     let handle = opened.map_err(|error| problem(&error))?;
     let metal = handle.as_metal_device().map_err(|error| problem(&error))?.device();
     // What the system lets a process keep there at once; the memory is the CPU's too.

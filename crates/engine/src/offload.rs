@@ -51,7 +51,9 @@ impl ResolvedDevice {
     pub fn summary(&self) -> DeviceSummary {
         match self {
             ResolvedDevice::Cpu => DeviceSummary { device: Device::Cpu, gpu: String::new(), layers: 0 },
-            ResolvedDevice::Candle(_) => DeviceSummary { device: Device::Candle, gpu: String::new(), layers: 0 },
+            ResolvedDevice::Candle(_) => {
+                DeviceSummary { device: Device::Candle, gpu: String::new(), layers: 0 }
+            }
             ResolvedDevice::Gpu(gpu, placement) => {
                 DeviceSummary { device: gpu.device, gpu: gpu.name.clone(), layers: placement.layers }
             }
@@ -128,9 +130,7 @@ impl Offload {
         let found = match (self.device, self.memory) {
             (Device::Cpu | Device::Candle, _) => None,
             (Device::Cuda(_) | Device::Metal, Some(memory)) => Some((self.device, memory)),
-            (device, most) => {
-                device.open()?.map(|gpu| (gpu.device, most.unwrap_or(u64::MAX).min(gpu.free)))
-            }
+            (device, most) => device.open()?.map(|gpu| (gpu.device, most.unwrap_or(u64::MAX).min(gpu.free))),
         };
         let place = |(device, budget)| (budget, on(device, breakdown.clone()).place(budget, self.layers));
         Ok(found.map(place))
