@@ -1,4 +1,10 @@
-//! The stock suite is embedded; a changed task must rebuild it.
+//! Says where the suite lies that is embedded, and builds anew when a task changes.
+
+use std::path::Path;
+
 fn main() {
-    println!("cargo:rerun-if-changed=../../benches/tasks");
+    // In a package it lies in the crate; in the tree a link does, which may be no folder on Windows.
+    let benches = if Path::new("benches/tasks").is_dir() { "benches" } else { "../../benches" };
+    println!("cargo::rerun-if-changed={benches}/tasks");
+    println!("cargo::rustc-env=ALARA_BENCHES={benches}");
 }

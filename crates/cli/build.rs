@@ -1,5 +1,10 @@
-//! Rebuilds when a file of the catalog comes or goes: they are embedded.
+//! Says where the data lies that is embedded, and builds anew when some of it changes.
+
+use std::path::Path;
 
 fn main() {
-    println!("cargo::rerun-if-changed=../../models/catalog");
+    // In a package it lies in the crate; in the tree a link does, which may be no folder on Windows.
+    let models = if Path::new("models/catalog").is_dir() { "models" } else { "../../models" };
+    println!("cargo::rerun-if-changed={models}/catalog");
+    println!("cargo::rustc-env=ALARA_MODELS={models}");
 }

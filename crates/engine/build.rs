@@ -1,17 +1,23 @@
-//! Rebuilds when an architecture file or a template comes or goes: they are embedded.
+//! Says where architecture files and templates lie that are embedded, and builds anew when one
+//! changes.
 //! And tells the program what it was built from: files of the prefix cache hold numbers that
 //! another build may compute otherwise.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-const SOURCES: [&str; 3] = ["src", "../kernels/src", "../../Cargo.lock"];
+/// In a package there are only the first two: there the version stands for all.
+const SOURCES: [&str; 4] = ["src", "Cargo.toml", "../kernels/src", "../../Cargo.lock"];
 
 fn main() {
-    println!("cargo::rerun-if-changed=../../models/architectures");
-    println!("cargo::rerun-if-changed=../../models/templates");
+    // In a package they lie in the crate; in the tree a link does, which may be no folder on Windows.
+    let models = if Path::new("models/templates").is_dir() { "models" } else { "../../models" };
+    println!("cargo::rustc-env=ALARA_MODELS={models}");
+    for data in ["architectures", "templates"] {
+        println!("cargo::rerun-if-changed={models}/{data}");
+    }
     let mut hash = DefaultHasher::new();
-    for source in SOURCES {
+    for source in SOURCES.into_iter().filter(|source| Path::new(source).exists()) {
         println!("cargo::rerun-if-changed={source}");
         let mut files = Vec::new();
         collect(Path::new(source), &mut files);
@@ -20,7 +26,7 @@ fn main() {
             (&file, std::fs::read(&file).unwrap_or_default()).hash(&mut hash);
         }
     }
-    for variable in ["TARGET", "OPT_LEVEL", "CARGO_ENCODED_RUSTFLAGS"] {
+    for variable in ["TARGET", "OPT_LEVEL", "CARGO_ENCODED_RUSTFLAGS", "CARGO_PKG_VERSION"] {
         std::env::var_os(variable).hash(&mut hash);
     }
     println!("cargo::rustc-env=ALARA_BUILD={:016x}", hash.finish());

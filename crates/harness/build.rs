@@ -1,6 +1,12 @@
-//! Builds anew when a stock team or jinx changes: they are embedded.
+//! Says where the stock teams and jinxes lie that are embedded, and builds anew when one changes.
+
+use std::path::Path;
 
 fn main() {
-    println!("cargo::rerun-if-changed=../../teams");
-    println!("cargo::rerun-if-changed=../../jinxes");
+    for (variable, name) in [("ALARA_TEAMS", "teams"), ("ALARA_JINXES", "jinxes")] {
+        // In a package they lie in the crate; in the tree a link does, which may be no folder on Windows.
+        let folder = if Path::new(name).is_dir() { name.to_owned() } else { format!("../../{name}") };
+        println!("cargo::rerun-if-changed={folder}");
+        println!("cargo::rustc-env={variable}={folder}");
+    }
 }

@@ -16,7 +16,8 @@ use crate::report::math::median;
 
 /// Turns of the model that ships, in the first task of each category of the suite whose trace takes
 /// less than 20 kB.
-const RECORDED: &str = include_str!("../../../benches/drafts.jsonl");
+const RECORDED: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", env!("ALARA_BENCHES"), "/drafts.jsonl"));
 
 /// What free text is asked for.
 const ASKED: [&str; 6] = [

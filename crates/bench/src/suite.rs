@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::dialogue::Setting;
 use crate::{Error, Task, suite_csv};
 
-static STOCK: Dir = include_dir!("$CARGO_MANIFEST_DIR/../../benches/tasks");
+static STOCK: Dir = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_BENCHES/tasks");
 
 /// The jinx that gives what is found on the web when there is none.
 const CORPUS: &str = "web_corpus";

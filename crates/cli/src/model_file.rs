@@ -266,7 +266,12 @@ impl Kind {
 pub fn shipped_bytes() -> &'static [u8] {
     #[repr(C, align(64))]
     struct Aligned<T: ?Sized>(T);
-    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/alara-tiny.gguf"));
+    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/",
+        env!("ALARA_MODELS"),
+        "/alara-tiny.gguf"
+    )));
     &MODEL.0
 }
 

@@ -27,6 +27,7 @@ mod mcp;
 mod models;
 mod policies;
 mod real_models;
+mod releases;
 mod resume;
 mod review;
 mod runs;

@@ -15,10 +15,11 @@ use crate::nearest::nearest;
 use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerFacts};
 use crate::{Error, Result, role};
 
-static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/architectures");
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/architectures");
 
 /// What is laid under each of them.
-const EVERY: &str = include_str!("../../../models/every-architecture.yaml");
+const EVERY: &str =
+    include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", env!("ALARA_MODELS"), "/every-architecture.yaml"));
 
 /// An architecture file, with the cases of its `when` that hold for a model already taken in.
 #[derive(Clone, Debug, Deserialize)]

@@ -2,7 +2,7 @@
 //!
 //! Owns the names of devices, how they are found, and the errors of what goes wrong with them.
 //! [`crate::placement`] decides what of a model goes there.
-//! A build without the features `cuda` and `metal` knows the names only.
+//! A build without the features `cuda`, `metal` and `candle` knows the names only.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,6 +67,7 @@ const METAL_BUILD: &str = "the one for macOS computes on Apple's (docs/gpu.md)";
 
 /// Texts of the CUDA libraries, and what they mean.
 /// Source: `CUresult` and `cublasStatus_t`, CUDA 13 driver API and cuBLAS.
+#[cfg(any(feature = "candle", test))]
 const ANSWERS: [(&str, DeviceProblem); 12] = [
     ("CUDA_ERROR_NO_DEVICE", DeviceProblem::None),
     ("CUDA_ERROR_STUB_LIBRARY", DeviceProblem::NoDriver),
@@ -84,6 +85,7 @@ const ANSWERS: [(&str, DeviceProblem); 12] = [
 
 /// Texts by which devices say that their memory is full: CUDA's driver, cuBLAS, candle's Metal
 /// kernels.
+#[cfg(any(feature = "candle", test))]
 const FULL: [&str; 4] = [
     "CUDA_ERROR_OUT_OF_MEMORY",
     "CUBLAS_STATUS_ALLOC_FAILED",
@@ -92,6 +94,7 @@ const FULL: [&str; 4] = [
 ];
 
 /// The error of `operation` on a device, by the device's message.
+#[cfg(any(feature = "candle", test))]
 pub fn failed(operation: &str, message: &str) -> Error {
     let says = |text: &&str| message.contains(*text);
     if FULL.iter().any(says) {
@@ -103,26 +106,26 @@ pub fn failed(operation: &str, message: &str) -> Error {
     }
 }
 
-/// A device that was found.
+/// A device as candle knows it.
+#[cfg(feature = "candle")]
+pub type Handle = candle_core::Device;
+
+/// There is none in a build without candle.
+#[cfg(not(feature = "candle"))]
+#[derive(Clone, Debug)]
+pub enum Handle {}
+
+/// A GPU that was found.
 #[derive(Clone, Debug)]
 pub struct Gpu {
-    /// As candle knows it.
-    pub device: candle_core::Device,
+    /// Which one.
+    pub device: Device,
+    /// What computes on it.
+    pub handle: Handle,
     /// Bytes of its memory that are free.
     pub free: u64,
     /// What its maker calls it.
     pub name: String,
-}
-
-impl Gpu {
-    /// Its name here.
-    pub fn device(&self) -> Device {
-        match self.device.location() {
-            candle_core::DeviceLocation::Cuda { gpu_id } => Device::Cuda(gpu_id),
-            candle_core::DeviceLocation::Metal { .. } => Device::Metal,
-            candle_core::DeviceLocation::Cpu => Device::Candle,
-        }
-    }
 }
 
 impl Device {
@@ -140,6 +143,17 @@ impl Device {
             Device::Cuda(index) => cuda(index).map(Some).map_err(|problem| self.unusable(problem)),
             Device::Metal => metal().map(Some).map_err(|problem| self.unusable(problem)),
         }
+    }
+
+    /// candle on the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Device`]: this build is without it.
+    pub(crate) fn candle() -> Result<Handle> {
+        #[cfg(feature = "candle")]
+        return Ok(Handle::Cpu);
+        #[cfg(not(feature = "candle"))]
+        Err(Device::Candle.unusable(DeviceProblem::NotBuilt("one with the feature `candle` has it")))
     }
 
     /// The error that says why.
@@ -191,14 +205,14 @@ fn cuda(index: usize) -> Result<Gpu, DeviceProblem> {
     if index >= count {
         return Err(if count == 0 { DeviceProblem::None } else { DeviceProblem::Index { count } });
     }
-    let device = candle_core::Device::new_cuda(index).map_err(|error| problem(&error))?;
-    let cuda = device.as_cuda_device().map_err(|error| problem(&error))?;
+    let handle = Handle::new_cuda(index).map_err(|error| problem(&error))?;
+    let cuda = handle.as_cuda_device().map_err(|error| problem(&error))?;
     // Whether it has kernels for this GPU is known now, not in the first step.
     alara_cuda::Gpu::of(cuda).map_err(|error| problem(&error))?;
     let context = cuda.cuda_stream().context().clone();
     let (free, _) = context.mem_get_info().map_err(|error| problem(&error))?;
     let name = context.name().map_err(|error| problem(&error))?;
-    Ok(Gpu { device, free: free as u64, name })
+    Ok(Gpu { device: Device::Cuda(index), handle, free: free as u64, name })
 }
 
 #[cfg(not(feature = "cuda"))]
@@ -209,13 +223,12 @@ fn cuda(_index: usize) -> Result<Gpu, DeviceProblem> {
 #[cfg(feature = "metal")]
 fn metal() -> Result<Gpu, DeviceProblem> {
     // candle takes the first of an empty list where there is no GPU, as in a virtual machine.
-    let opened =
-        std::panic::catch_unwind(|| candle_core::Device::new_metal(0)).map_err(|_| DeviceProblem::None)?;
-    let device = opened.map_err(|error| problem(&error))?;
-    let metal = device.as_metal_device().map_err(|error| problem(&error))?.device();
+    let opened = std::panic::catch_unwind(|| Handle::new_metal(0)).map_err(|_| DeviceProblem::None)?;
+    let handle = opened.map_err(|error| problem(&error))?;
+    let metal = handle.as_metal_device().map_err(|error| problem(&error))?.device();
     // What the system lets a process keep there at once; the memory is the CPU's too.
     let free = metal.recommended_max_working_set_size().saturating_sub(metal.current_allocated_size());
-    Ok(Gpu { free: free as u64, name: "Apple GPU".into(), device })
+    Ok(Gpu { free: free as u64, name: "Apple GPU".into(), device: Device::Metal, handle })
 }
 
 #[cfg(not(feature = "metal"))]

@@ -3,7 +3,7 @@
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::cache::CacheConfig;
-use crate::device::{Device, Gpu};
+use crate::device::{Device, Gpu, Handle};
 use crate::error::DeviceProblem;
 use crate::gguf::Gguf;
 use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
@@ -30,7 +30,7 @@ pub(crate) enum ResolvedDevice {
     /// The CPU.
     Cpu,
     /// candle on the CPU, to compare with.
-    Candle,
+    Candle(Handle),
     /// A GPU, for a part of it or all.
     Gpu(Gpu, Placement),
 }
@@ -51,9 +51,11 @@ impl ResolvedDevice {
     pub fn summary(&self) -> DeviceSummary {
         match self {
             ResolvedDevice::Cpu => DeviceSummary { device: Device::Cpu, gpu: String::new(), layers: 0 },
-            ResolvedDevice::Candle => DeviceSummary { device: Device::Candle, gpu: String::new(), layers: 0 },
+            ResolvedDevice::Candle(_) => {
+                DeviceSummary { device: Device::Candle, gpu: String::new(), layers: 0 }
+            }
             ResolvedDevice::Gpu(gpu, placement) => {
-                DeviceSummary { device: gpu.device(), gpu: gpu.name.clone(), layers: placement.layers }
+                DeviceSummary { device: gpu.device, gpu: gpu.name.clone(), layers: placement.layers }
             }
         }
     }
@@ -65,14 +67,14 @@ impl ResolvedDevice {
             ResolvedDevice::Gpu(_, Placement { host, .. }) => {
                 MemoryEstimate { working: host.working.saturating_add(beside), ..*host }
             }
-            ResolvedDevice::Cpu | ResolvedDevice::Candle => breakdown.whole,
+            ResolvedDevice::Cpu | ResolvedDevice::Candle(_) => breakdown.whole,
         }
     }
 
     /// What a person should know of it.
     pub fn note(&self) -> Option<String> {
         let ResolvedDevice::Gpu(gpu, Placement { layers, of, gpu: held, .. }) = self else { return None };
-        let device = gpu.device();
+        let device = gpu.device;
         let rest = if layers < of { ", the rest on the CPU" } else { "" };
         let held = shown(held.total());
         Some(format!("{layers} of {of} layers on {} ({device}), which takes {held} there{rest}", gpu.name))
@@ -128,9 +130,7 @@ impl Offload {
         let found = match (self.device, self.memory) {
             (Device::Cpu | Device::Candle, _) => None,
             (Device::Cuda(_) | Device::Metal, Some(memory)) => Some((self.device, memory)),
-            (device, most) => {
-                device.open()?.map(|gpu| (gpu.device(), most.unwrap_or(u64::MAX).min(gpu.free)))
-            }
+            (device, most) => device.open()?.map(|gpu| (gpu.device, most.unwrap_or(u64::MAX).min(gpu.free))),
         };
         let place = |(device, budget)| (budget, on(device, breakdown.clone()).place(budget, self.layers));
         Ok(found.map(place))
@@ -143,14 +143,14 @@ impl Offload {
     /// The device can't be used, or the layers that were asked for don't fit.
     pub(crate) fn open(&self, model: &Model) -> Result<ResolvedDevice> {
         let resolved = match self.device {
-            Device::Candle => ResolvedDevice::Candle,
+            Device::Candle => ResolvedDevice::Candle(Device::candle()?),
             Device::Cpu => ResolvedDevice::Cpu,
             _ if self.layers == Some(0) => ResolvedDevice::Cpu,
             _ => match self.device.open()? {
                 None => ResolvedDevice::Cpu,
                 Some(gpu) => {
                     let budget = self.memory.map_or(gpu.free, |most| most.min(gpu.free));
-                    match on(gpu.device(), model.breakdown()?).place(budget, self.layers) {
+                    match on(gpu.device, model.breakdown()?).place(budget, self.layers) {
                         Ok(placement) => ResolvedDevice::Gpu(gpu, placement),
                         Err(_) if self.device == Device::Auto && self.layers.is_none() => ResolvedDevice::Cpu,
                         Err(refusal) => return Err(model.refused(refusal)),
@@ -197,7 +197,7 @@ mod tests {
             Model { gguf: &gguf, architecture: &architecture, config: &config, kv: KvType::F16, context: 64 };
         let check = |device, layers| match (Offload { device, layers, memory: None }).open(&model) {
             Ok(ResolvedDevice::Cpu) => "host".to_owned(),
-            Ok(ResolvedDevice::Candle) => "oracle".to_owned(),
+            Ok(ResolvedDevice::Candle(_)) => "oracle".to_owned(),
             Ok(ResolvedDevice::Gpu(..)) => "gpu".to_owned(),
             Err(error) => error.to_string(),
         };

@@ -36,6 +36,7 @@ mod short_conv;
 #[cfg(test)]
 mod testing;
 mod thread_pool;
+#[cfg(feature = "candle")]
 mod view;
 mod wide;
 
@@ -60,4 +61,5 @@ pub use sample::{TERMS, argmax, softmax_terms};
 pub use scan::{ScanShape, scan};
 pub use short_conv::short_conv;
 pub use thread_pool::ThreadPool;
+#[cfg(feature = "candle")]
 pub use view::{ViewError, view};

@@ -33,7 +33,7 @@ use sampling::Recommended;
 /// What `-m` calls the model that ships.
 pub const SHIPPED: &str = "alara-tiny";
 
-static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/catalog");
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/catalog");
 
 /// A model of the catalog: the file of it that `pull` gets, and what is known of it.
 #[derive(Clone, Debug, Deserialize, Serialize)]

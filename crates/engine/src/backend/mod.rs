@@ -4,11 +4,13 @@
 //! texts or requests.
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
+#[cfg(feature = "candle")]
 pub mod candle;
 pub mod native;
 mod operands;
 mod profile;
 mod routing;
+#[cfg(feature = "candle")]
 pub mod split;
 mod step;
 mod threads;

@@ -70,7 +70,7 @@ impl Start<'_> {
 /// An encoder is small, and has no cache: it stays on the CPU.
 pub fn resolve(model: &Model, options: &Options) -> Result<ResolvedDevice> {
     match (model.architecture.encoder, options.offload.device) {
-        (true, Device::Candle) => Ok(ResolvedDevice::Candle),
+        (true, Device::Candle) => Ok(ResolvedDevice::Candle(Device::candle()?)),
         (true, _) => Ok(ResolvedDevice::Cpu),
         (false, _) => options.offload.open(model),
     }

@@ -20,8 +20,10 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::architecture::Architecture;
+#[cfg(feature = "candle")]
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
+#[cfg(feature = "candle")]
 use crate::backend::split::Split;
 use crate::backend::{Isa, KvType, default_threads};
 use crate::cache::disk;
@@ -196,10 +198,12 @@ impl Engine {
             let native = || Native::new(threads, isa);
             match resolved {
                 ResolvedDevice::Cpu => start.on(native(), 0),
-                ResolvedDevice::Candle => start.on(Candle::cpu(), 0),
+                #[cfg(feature = "candle")]
+                ResolvedDevice::Candle(device) => start.on(Candle::on(device), 0),
+                #[cfg(feature = "candle")]
                 ResolvedDevice::Gpu(gpu, placement) => {
                     let first = placement.of - placement.layers;
-                    start.on(Split::new(Candle::on(gpu.device), native(), first), host_bytes)
+                    start.on(Split::new(Candle::on(gpu.handle), native(), first), host_bytes)
                 }
             }
         })

@@ -461,7 +461,7 @@ fn so_it_does_on_the_gpu_within_rounding() {
     for (seed, path) in paths.into_iter().enumerate() {
         let case = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
         let gguf = Gguf::open(&path).unwrap();
-        let backend = || Candle::on(gpu.device.clone());
+        let backend = || Candle::on(gpu.handle.clone());
         let make =
             |folder: &Path| restarted_on(backend(), &gguf, folder, Log::default()).with_host_tier(1 << 20);
         // Where weights are quantized, the number of rows decides how activations are rounded.

@@ -6,8 +6,10 @@ mod turns;
 
 use crate::Result;
 use crate::architecture::Architecture;
+#[cfg(feature = "candle")]
 use crate::backend::candle::Candle;
 use crate::backend::native::Native;
+#[cfg(feature = "candle")]
 use crate::backend::split::Split;
 use crate::backend::{Backend, Isa, KvType, Profile, default_threads};
 use crate::cache::{CacheConfig, Table};
@@ -42,16 +44,44 @@ impl Default for ProbeSettings {
 /// One sequence on a bare decoder.
 #[derive(Debug)]
 pub struct Probe {
-    decoder: AnyPool,
+    decoder: Box<dyn AnyPool>,
     table: Table,
     device: DeviceSummary,
 }
 
-#[derive(Debug)]
-enum AnyPool {
-    Native(Box<Pool<Native>>),
-    Candle(Box<Pool<Candle>>),
-    Split(Box<Pool<Split<Candle, Native>>>),
+/// A pool of whatever backend.
+trait AnyPool: std::fmt::Debug {
+    fn vocabulary(&self) -> usize;
+    fn forward(&mut self, table: &mut Table, tokens: &[u32], outputs: usize) -> Result<Vec<f32>>;
+    fn layers(&mut self, table: &mut Table, tokens: &[u32]) -> Result<Vec<Vec<f32>>>;
+    fn release(&mut self, table: Table);
+}
+
+impl<B: Backend> AnyPool for Pool<B> {
+    fn vocabulary(&self) -> usize {
+        self.vocabulary()
+    }
+
+    fn forward(&mut self, table: &mut Table, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
+        self.forward_one(table, tokens, outputs)
+    }
+
+    fn layers(&mut self, table: &mut Table, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
+        let mut layers = Vec::new();
+        if !self.reserve(table, tokens.len())? {
+            return Err(crate::Error::OutOfBlocks { capacity: self.capacity() });
+        }
+        let mut observer = |_, rows| layers.push(rows);
+        self.forward_observed(
+            &mut [StepInput { table, tokens, drafted: &[], outputs: 0, saves: Vec::new() }],
+            Some(&mut observer),
+        )?;
+        Ok(layers)
+    }
+
+    fn release(&mut self, table: Table) {
+        self.release(table);
+    }
 }
 
 impl Probe {
@@ -67,12 +97,13 @@ impl Probe {
         let resolved = settings.offload.open(&model)?;
         let device = resolved.summary();
         let decoder = match resolved {
-            ResolvedDevice::Cpu => AnyPool::Native(Box::new(pool(&model, native())?)),
-            ResolvedDevice::Candle => AnyPool::Candle(Box::new(pool(&model, Candle::cpu())?)),
+            ResolvedDevice::Cpu => pool(&model, native())?,
+            #[cfg(feature = "candle")]
+            ResolvedDevice::Candle(device) => pool(&model, Candle::on(device))?,
+            #[cfg(feature = "candle")]
             ResolvedDevice::Gpu(gpu, placement) => {
                 let first = placement.of - placement.layers;
-                let backend = Split::new(Candle::on(gpu.device), native(), first);
-                AnyPool::Split(Box::new(pool(&model, backend)?))
+                pool(&model, Split::new(Candle::on(gpu.handle), native(), first))?
             }
         };
         Ok(Probe { decoder, table: Table::default(), device })
@@ -88,7 +119,7 @@ impl Probe {
         let architecture = Architecture::of(gguf)?;
         let (kv, config) = (settings.kv, cache_config(gguf, &architecture, tokens)?);
         let model = Model { gguf, architecture: &architecture, config: &config, kv, context: tokens };
-        let decoder = AnyPool::Native(Box::new(pool(&model, backend)?));
+        let decoder = pool(&model, backend)?;
         let device = ResolvedDevice::Cpu.summary();
         Ok(Probe { decoder, table: Table::default(), device })
     }
@@ -100,11 +131,7 @@ impl Probe {
 
     /// V, the number of logits in a row.
     pub fn vocabulary(&self) -> usize {
-        match &self.decoder {
-            AnyPool::Native(pool) => pool.vocabulary(),
-            AnyPool::Candle(pool) => pool.vocabulary(),
-            AnyPool::Split(pool) => pool.vocabulary(),
-        }
+        self.decoder.vocabulary()
     }
 
     /// Appends `tokens` and gives the logits of the last `outputs` of them.
@@ -114,11 +141,7 @@ impl Probe {
     /// If the cache is full, a token is out of range, or the backend fails.
     pub fn feed(&mut self, tokens: &[u32], outputs: usize) -> Result<Vec<f32>> {
         let outputs = outputs.min(tokens.len());
-        match &mut self.decoder {
-            AnyPool::Native(pool) => pool.forward_one(&mut self.table, tokens, outputs),
-            AnyPool::Candle(pool) => pool.forward_one(&mut self.table, tokens, outputs),
-            AnyPool::Split(pool) => pool.forward_one(&mut self.table, tokens, outputs),
-        }
+        self.decoder.forward(&mut self.table, tokens, outputs)
     }
 
     /// Appends `tokens` and gives the residual stream after each block, a row a token.
@@ -127,37 +150,13 @@ impl Probe {
     /// # Errors
     /// As [`Probe::feed`].
     pub fn layers(&mut self, tokens: &[u32]) -> Result<Vec<Vec<f32>>> {
-        fn observed<B: Backend>(
-            pool: &mut Pool<B>,
-            table: &mut Table,
-            tokens: &[u32],
-        ) -> Result<Vec<Vec<f32>>> {
-            let mut layers = Vec::new();
-            if !pool.reserve(table, tokens.len())? {
-                return Err(crate::Error::OutOfBlocks { capacity: pool.capacity() });
-            }
-            let mut observer = |_, rows| layers.push(rows);
-            pool.forward_observed(
-                &mut [StepInput { table, tokens, drafted: &[], outputs: 0, saves: Vec::new() }],
-                Some(&mut observer),
-            )?;
-            Ok(layers)
-        }
-        match &mut self.decoder {
-            AnyPool::Native(pool) => observed(pool, &mut self.table, tokens),
-            AnyPool::Candle(pool) => observed(pool, &mut self.table, tokens),
-            AnyPool::Split(pool) => observed(pool, &mut self.table, tokens),
-        }
+        self.decoder.layers(&mut self.table, tokens)
     }
 
     /// Starts over with an empty sequence.
     pub fn clear(&mut self) {
         let table = std::mem::take(&mut self.table);
-        match &mut self.decoder {
-            AnyPool::Native(pool) => pool.release(table),
-            AnyPool::Candle(pool) => pool.release(table),
-            AnyPool::Split(pool) => pool.release(table),
-        }
+        self.decoder.release(table);
     }
 }
 
@@ -168,12 +167,7 @@ fn cache_config(gguf: &Gguf, architecture: &Architecture, tokens: usize) -> Resu
 }
 
 /// A decoder with its blocks.
-fn pool<B: Backend>(model: &Model, backend: B) -> Result<Pool<B>> {
+fn pool<B: Backend + 'static>(model: &Model, backend: B) -> Result<Box<dyn AnyPool>> {
     let Model { gguf, architecture, config, kv, .. } = *model;
-    Ok(Pool::new(Decoder::load_as(gguf, architecture, backend, config, kv)?, config))
+    Ok(Box::new(Pool::new(Decoder::load_as(gguf, architecture, backend, config, kv)?, config)))
 }
-
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod whole_tests;

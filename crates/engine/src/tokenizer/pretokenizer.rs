@@ -13,8 +13,9 @@ use crate::gguf::Gguf;
 use crate::nearest;
 
 static RULES: LazyLock<Result<Vec<Rule>, String>> = LazyLock::new(|| {
-    serde_saphyr::from_str(include_str!("../../../../models/pretokenizers.yaml"))
-        .map_err(|error| error.to_string())
+    const TABLE: &str =
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", env!("ALARA_MODELS"), "/pretokenizers.yaml"));
+    serde_saphyr::from_str(TABLE).map_err(|error| error.to_string())
 });
 
 /// An entry of the table.

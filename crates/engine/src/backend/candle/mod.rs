@@ -39,6 +39,7 @@ pub struct Candle {
 
 impl Candle {
     /// On the CPU.
+    #[cfg(test)]
     pub fn cpu() -> Self {
         Self::on(Device::Cpu)
     }

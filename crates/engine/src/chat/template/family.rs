@@ -12,7 +12,7 @@ use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/templates");
+static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/templates");
 
 static FAMILIES: LazyLock<Result<Vec<Family>, String>> = LazyLock::new(|| {
     let text = FILES.get_file("families.yaml").and_then(|file| file.contents_utf8()).unwrap_or_default();
