@@ -41,7 +41,7 @@ fn root() -> PathBuf {
 }
 
 /// Files below `folder` with one of these endings, build outputs and fixtures left out.
-fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+pub fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
