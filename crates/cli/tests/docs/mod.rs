@@ -20,4 +20,5 @@
 mod commands;
 mod links;
 mod page;
+mod pictures;
 mod shells;
