@@ -1,7 +1,7 @@
 //! README.md and docs: every link leads somewhere, and every command does what its page says.
 //!
-//! Blocks of `console` (lines after `$ `, with what they print) and `sh` (a script) are run, page by
-//! page, in a folder of the page's own.
+//! Blocks of `console` (lines after `$ `, with what they print) and `sh` (a script) are run, in a
+//! folder for each page.
 //! A block whose first line is a comment with a file's name is that file.
 //! What is different about a block stands in a comment of HTML before it, which readers don't see:
 //!
