@@ -40,9 +40,14 @@ struct Cli {
     command: commands::Command,
 }
 
+/// All commands and their arguments.
+fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// The names of all commands.
 fn command_names() -> Vec<String> {
-    let command = Cli::command();
+    let command = command();
     let names = command.get_subcommands().map(|command| command.get_name().to_owned());
     names.chain(["help".to_owned()]).collect()
 }
@@ -51,6 +56,7 @@ fn main() -> ExitCode {
     #[cfg(feature = "cuda")]
     launch_with_the_other_build();
     alara_harness::sandbox::enter();
+    commands::answer_shell(command);
     let cli = Cli::try_parse().unwrap_or_else(|error| suggesting(error).exit());
     match cli.command.run() {
         Ok(code) => code,

@@ -50,6 +50,8 @@ fn the_whole_help() {
         "debug parse",
         "debug mask",
         "debug kernels",
+        "completions",
+        "man",
     ];
     let mut help = String::new();
     for command in commands {

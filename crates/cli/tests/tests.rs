@@ -13,6 +13,7 @@ mod context_files;
 mod conventions;
 mod dialogues;
 mod dirs;
+mod docs;
 mod endpoint;
 mod first_words;
 mod foreign;

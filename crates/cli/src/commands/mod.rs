@@ -22,10 +22,12 @@ mod bench;
 mod cache;
 mod chat;
 mod check;
+mod completions;
 mod debug;
 mod doctor;
 mod gate;
 mod init;
+mod man;
 mod models;
 mod report;
 mod run;
@@ -34,6 +36,8 @@ mod serve;
 mod trace;
 mod undo;
 mod warm;
+
+pub use completions::answer_shell;
 
 subcommands! {
     Run(run::Args) => run::run,
@@ -52,4 +56,6 @@ subcommands! {
     Warm(warm::Args) => warm::run,
     Doctor(doctor::Args) => doctor::run,
     Debug(debug::Args) => debug::run,
+    Completions(completions::Args) => completions::run,
+    Man(man::Args) => man::run,
 }
