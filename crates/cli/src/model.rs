@@ -7,7 +7,7 @@ use alara_bench::record::Named;
 use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
-use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models};
+use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models, shipped};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -367,7 +367,7 @@ pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
 /// Bytes of the file of a model on this machine, or of the one that ships.
 pub fn file_size(name: Option<&str>) -> Option<f64> {
     let bytes = match name {
-        None => shipped_bytes().len() as u64,
+        None => shipped::bytes().len() as u64,
         Some(name) => path(name).ok()?.metadata().ok()?.len(),
     };
     Some(bytes as f64)
@@ -434,7 +434,7 @@ pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
 pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     match name {
         Some(name) => Ok(alara_engine::open(&path(name)?)?),
-        None => shipped(),
+        None => Ok(shipped::open()?),
     }
 }
 
@@ -496,22 +496,6 @@ fn in_directory(path: &Path, name: &str) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The model that ships.
-fn shipped() -> anyhow::Result<Gguf> {
-    Ok(Gguf::from_static(SHIPPED_NAME, shipped_bytes())?)
-}
-
-/// What messages call the model that ships.
-pub const SHIPPED_NAME: &str = "alara-tiny.gguf";
-
-/// The file of the model that ships, at an address that lets its weights be used in place.
-pub fn shipped_bytes() -> &'static [u8] {
-    #[repr(C, align(64))]
-    struct Aligned<T: ?Sized>(T);
-    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/alara-tiny.gguf"));
-    &MODEL.0
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -562,7 +546,7 @@ mod tests {
         check(&[], spec(Some("m"), Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#m");
         check(&[], spec(None, Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#n");
         check(&[], spec(Some("http://127.0.0.1:1/v1#m"), None), "http://127.0.0.1:1/v1#m");
-        check(&[], spec(None, None), SHIPPED_NAME);
+        check(&[], spec(None, None), shipped::NAME);
         check(
             &[],
             spec(Some("no-such"), None),

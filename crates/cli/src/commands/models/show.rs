@@ -35,12 +35,17 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let gguf = crate::model::open(args.model.as_deref())?;
+    let path = args.model.as_deref().map(crate::model::path).transpose()?;
+    let gguf = match &path {
+        Some(path) => alara_engine::open(path)?,
+        None => crate::model::open(None)?,
+    };
     let offload = args.device.offload();
-    let contents = match Contents::of(&gguf, args.context, args.kv, args.tensors, &offload) {
+    let mut contents = match Contents::of(&gguf, args.context, args.kv, args.tensors, &offload) {
         Err(error) => bail!("{error:#}\nhint: with --gpu-memory GB a GPU can be asked for that is not here"),
         Ok(contents) => contents,
     };
+    contents.path = path.as_deref().map(std::path::absolute).transpose()?;
     if args.json {
         ui::line(&serde_json::to_string_pretty(&contents)?);
     } else {

@@ -8,6 +8,7 @@ use alara_bench::record::{Header, Machine, Named, now};
 use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::{Sampling, limits};
+use alara_harness::model::shipped;
 use alara_harness::{Npc, Team, knowledge};
 use anyhow::bail;
 use serde_json::json;
@@ -217,7 +218,7 @@ pub fn tell(forecasts: &[Forecast], alone: bool) {
             (None, Err(_)) => ("too much".to_owned(), "is left out"),
         };
         vec![
-            forecast.model.clone().unwrap_or_else(|| model::SHIPPED_NAME.to_owned()),
+            forecast.model.clone().unwrap_or_else(|| shipped::NAME.to_owned()),
             forecast.tasks.to_string(),
             memory,
             forecast.about.map_or_else(|| "-".to_owned(), span),
