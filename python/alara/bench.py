@@ -1,8 +1,13 @@
 """The benchmark: runs of it, and its results as frames of pandas.
 
+>>> import tempfile
 >>> from alara import bench
->>> results = bench.run(task="file-1", attempts=1, out=tmp / "runs", progress=None)  # doctest: +SKIP
->>> results.summary()  # doctest: +SKIP
+>>> with tempfile.TemporaryDirectory() as folder:
+...     results = bench.run(task="file-ops-01", attempts=1, out=folder + "/run", progress=None)
+>>> results.attempts["task"].tolist()
+['file-ops-01']
+>>> results.summary()["category"].tolist()
+['file-ops', 'all']
 """
 
 from __future__ import annotations
@@ -45,12 +50,13 @@ class Results:
         95 % interval; cases that the environment broke (``errors``) count neither for nor against.
         With ``category``, only the rows of that one.
         """
-        if category is None:
-            return self._summary.copy()
-        known = list(self._summary["category"].unique())
-        if category not in known:
-            raise ValueError(f"category: `{category}` is none of {', '.join(known)}")
-        return self._summary[self._summary["category"] == category].reset_index(drop=True)
+        rows: pandas.DataFrame = self._summary.copy()
+        if category is not None:
+            known = list(rows["category"].unique())
+            if category not in known:
+                raise ValueError(f"category: `{category}` is none of {', '.join(known)}")
+            rows = rows[rows["category"] == category].reset_index(drop=True)
+        return rows
 
 
 def _pandas() -> Any:

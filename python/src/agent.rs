@@ -121,7 +121,8 @@ pub fn run(
     }
     let cancel = Arc::<AtomicBool>::default();
     let (say, mut said) = channel();
-    let work = Work { task, team: &team, settings: &settings, cancel: cancel.clone(), asks: ask.is_some(), say };
+    let work =
+        Work { task, team: &team, settings: &settings, cancel: cancel.clone(), asks: ask.is_some(), say };
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("agent".into()).stack_size(STACK);
         let worker = thread.spawn_scoped(scope, move || match engine {
@@ -136,7 +137,9 @@ pub fn run(
         while let Some(said) = hear(py, &mut said, &mut failed, &cancel) {
             // Once something was raised, what is said any more is not heard.
             let heard = match said {
-                Said::Notice(notice) => tell(py, on_event.as_ref().filter(|_| failed.is_none()), &notice).map(drop),
+                Said::Notice(notice) => {
+                    tell(py, on_event.as_ref().filter(|_| failed.is_none()), &notice).map(drop)
+                }
                 Said::Question(question, reply) => {
                     tell(py, ask.as_ref().filter(|_| failed.is_none()), &question).map(|answer| {
                         // Nobody waits for it if the run was cancelled.
@@ -154,7 +157,9 @@ pub fn run(
             (Some(error), _) => Err(error),
             (None, Ok(Ok(report))) => Ok(report.to_string()),
             (None, Ok(Err(error))) => Err(raised(py, &place, &error)),
-            (None, Err(_)) => Err(raised_text(py, &place, "the agent's thread panicked, which is a fault in alara")),
+            (None, Err(_)) => {
+                Err(raised_text(py, &place, "the agent's thread panicked, which is a fault in alara"))
+            }
         }
     })
 }
@@ -215,9 +220,13 @@ impl Work<'_> {
         };
         let (outcome, usage, path, jobs) = {
             let session = Session::new(models, &sandbox).observed(&mut observe);
-            let sampling =
-                SamplingOverrides { seed: Some(*seed), temperature: *temperature, ..SamplingOverrides::default() };
-            let permissions = state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))?;
+            let sampling = SamplingOverrides {
+                seed: Some(*seed),
+                temperature: *temperature,
+                ..SamplingOverrides::default()
+            };
+            let permissions = state::permissions()
+                .map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))?;
             let trace = self.settings.trace.as_deref().map_or_else(state::trace, Trace::create)?;
             let mut session = session.sampled(sampling).permitted(permissions).traced(trace);
             session.dry_run = *dry_run;
@@ -231,12 +240,14 @@ impl Work<'_> {
                 session = session.asking(move |question| {
                     let (reply, answer) = channel();
                     let agreed = yes
-                        || say.send(Said::Question(asked(question), reply)).is_ok() && answer.recv() == Ok(true);
+                        || say.send(Said::Question(asked(question), reply)).is_ok()
+                            && answer.recv() == Ok(true);
                     if agreed { Answer::Yes } else { Answer::No }
                 });
             }
             hooks::start(&session, team, npc)?;
-            let outcome = Agent::new(&session, team, npc, schema.clone()).and_then(|mut agent| agent.run(self.task));
+            let outcome =
+                Agent::new(&session, team, npc, schema.clone()).and_then(|mut agent| agent.run(self.task));
             let ended = hooks::end(&session, team, npc, outcome.as_ref().map_or("failed", Outcome::tag));
             let outcome = outcome?;
             ended?;

@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
-use alara_engine::{Device, EmbedInput, Engine, Events, Format, KvType, Offload, Options, Request, Sampling, nearest};
+use alara_engine::{
+    Device, EmbedInput, Engine, Events, Format, KvType, Offload, Options, Request, Sampling, nearest,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -72,7 +74,8 @@ where
 fn tool_format(name: &str) -> PyResult<&'static Format> {
     let known = || Format::all().iter().map(|format| format.name);
     Format::from_name(name).ok_or_else(|| {
-        let near = nearest(name, known()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let near =
+            nearest(name, known()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         let known = known().collect::<Vec<_>>().join(", ");
         PyValueError::new_err(format!("tool_format: `{name}` is none of {known}{near}"))
     })
@@ -128,7 +131,10 @@ impl PyEngine {
     #[getter]
     fn notes(&self) -> Vec<&str> {
         let engine = &self.0;
-        [engine.placement_note(), engine.template_note(), engine.tokenizer_note()].into_iter().flatten().collect()
+        [engine.placement_note(), engine.template_note(), engine.tokenizer_note()]
+            .into_iter()
+            .flatten()
+            .collect()
     }
 
     fn generate(&self, py: Python, request: &str) -> PyResult<PyEvents> {
@@ -214,7 +220,9 @@ impl PyEvents {
             });
             match event {
                 Poll::Ready(None) => return Ok(None),
-                Poll::Ready(Some(Ok(event))) => return Ok(Some(serde_json::to_string(&event).unwrap_or_default())),
+                Poll::Ready(Some(Ok(event))) => {
+                    return Ok(Some(serde_json::to_string(&event).unwrap_or_default()));
+                }
                 Poll::Ready(Some(Err(error))) => return Err(raised(py, self.engine.name(), &error)),
                 Poll::Pending => {
                     if let Err(interrupt) = py.check_signals() {

@@ -55,8 +55,10 @@ fn path(name: &str) -> Result<PathBuf, ModelError> {
     }
     let binary = BINARY.get().ok_or_else(|| ModelError::new(format!("there is no model file {name}")))?;
     let output = Command::new(binary).args(["models", "show", "--json", "--", name]).output();
-    let output = output.map_err(|error| ModelError::new(format!("can't start {}: {error}", binary.display())))?;
-    let shown: Option<Value> = serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
+    let output =
+        output.map_err(|error| ModelError::new(format!("can't start {}: {error}", binary.display())))?;
+    let shown: Option<Value> =
+        serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
     match shown.as_ref().and_then(|shown| shown["path"].as_str()) {
         Some(path) => Ok(path.into()),
         None => {
@@ -123,7 +125,8 @@ fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError>
     }
     if let Some(script) = name.and_then(|name| name.strip_prefix("script:")) {
         let text = std::fs::read_to_string(script);
-        let text = text.map_err(|error| ModelError::new(format!("can't read the script {script}: {error}")))?;
+        let text =
+            text.map_err(|error| ModelError::new(format!("can't read the script {script}: {error}")))?;
         let script = Scripted::from_json(&text).map_err(io::Error::from);
         return Ok(elsewhere(script.map_err(ModelError::new)?));
     }

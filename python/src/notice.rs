@@ -12,7 +12,9 @@ pub fn told(notice: &Notice) -> Option<Value> {
         Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } if text.is_empty() => {
             return None;
         }
-        Notice::Turn { npc, depth, turn } => json!({"notice": "turn", "npc": npc, "depth": depth, "turn": turn}),
+        Notice::Turn { npc, depth, turn } => {
+            json!({"notice": "turn", "npc": npc, "depth": depth, "turn": turn})
+        }
         Notice::Event { depth, event } => json!({"notice": "model", "depth": depth, "event": event}),
         Notice::Call { depth, call } => json!({"notice": "call", "depth": depth, "call": call}),
         Notice::Result { depth, call, result, took } => json!({
@@ -27,7 +29,9 @@ pub fn told(notice: &Notice) -> Option<Value> {
         Notice::Emit(response) => json!({"notice": "response", "response": response}),
         Notice::Warning(text) => json!({"notice": "warned", "text": text}),
         Notice::Unchanged { what, nobody } => json!({"notice": "unchanged", "what": what, "nobody": nobody}),
-        Notice::Job { job, call, ended } => json!({"notice": "job", "job": job, "call": call, "ended": ended}),
+        Notice::Job { job, call, ended } => {
+            json!({"notice": "job", "job": job, "call": call, "ended": ended})
+        }
         Notice::Compaction { messages } => json!({"notice": "compaction", "messages": messages}),
     })
 }

@@ -129,7 +129,12 @@ pub fn frame(sources: &[RunSource]) -> Result<Frame, Error> {
     for (model, condition) in subjects {
         let of = |category: Option<&str>| {
             let category = category.map(str::to_owned);
-            let behind = Selection { model: Some(model), condition: Some(condition), category, ..Selection::default() };
+            let behind = Selection {
+                model: Some(model),
+                condition: Some(condition),
+                category,
+                ..Selection::default()
+            };
             Group::of(&data, behind)
         };
         let all = of(None);
