@@ -5,6 +5,8 @@
 //! them: no value has a second form here.
 //! Whatever takes time runs without the interpreter's lock, and looks after Ctrl-C.
 
+#![allow(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
+
 mod agent;
 mod bench;
 mod engine;

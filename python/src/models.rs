@@ -1,7 +1,6 @@
 //! From a model's name to a model.
 //! Names of the catalog and of stores on this machine are the binary's to know: it is asked.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
@@ -127,8 +126,7 @@ fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError>
         let text = std::fs::read_to_string(script);
         let text =
             text.map_err(|error| ModelError::new(format!("can't read the script {script}: {error}")))?;
-        let script = Scripted::from_json(&text).map_err(io::Error::from);
-        return Ok(elsewhere(script.map_err(ModelError::new)?));
+        return Ok(elsewhere(Scripted::from_json(&text).map_err(ModelError::new)?));
     }
     let gguf = open(name)?;
     let bytes = Engine::memory_estimate(&gguf, &Options::default()).map_err(ModelError::new)?.total();
