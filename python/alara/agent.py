@@ -40,6 +40,8 @@ class Team:
         if text is not None and not isinstance(name, str):
             # A path is never the name of a team that lies elsewhere.
             text = os.path.join(text, "")
+        # What its programs need is found out in the sandbox.
+        binary()
         self._team = _alara.Team(text, _path(workdir, "workdir"))
 
     def __repr__(self) -> str:
