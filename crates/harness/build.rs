@@ -1,12 +1,16 @@
-//! Says where the stock teams and jinxes lie that are embedded, and builds anew when one changes.
+//! Says where the stock teams, the jinxes and the model lie that are embedded, and builds anew when
+//! one changes.
 
 use std::path::Path;
 
 fn main() {
-    for (variable, name) in [("ALARA_TEAMS", "teams"), ("ALARA_JINXES", "jinxes")] {
+    for (variable, name) in [("ALARA_TEAMS", "teams"), ("ALARA_JINXES", "jinxes"), ("ALARA_MODELS", "models")]
+    {
         // In a package they lie in the crate; in the tree a link does, which may be no folder on Windows.
         let folder = if Path::new(name).is_dir() { name.to_owned() } else { format!("../../{name}") };
-        println!("cargo::rerun-if-changed={folder}");
+        // Of the models it takes one.
+        let watched = if name == "models" { "/alara-tiny.gguf" } else { "" };
+        println!("cargo::rerun-if-changed={folder}{watched}");
         println!("cargo::rustc-env={variable}={folder}");
     }
 }

@@ -264,7 +264,7 @@ pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watche
     // If it can't be made or is not fit, the model says so and goes without.
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
-    let protected = protected(team.directory.as_deref(), work, cache);
+    let protected = state::protected(team.directory.as_deref(), work, cache);
     let guard = matches!(watched, Watched::Losses | Watched::Seen);
     let (review, read_only) = (watched == Watched::Seen, watched == Watched::Impossible);
     let policy = Policy { readable, protected, guard, review, read_only, ..Policy::default() };
@@ -282,30 +282,6 @@ pub fn warn_of_sandbox() {
     }
 }
 
-/// What an agent must not change, since it says what the agent may do.
-/// That is its team, the user's answers and settings, and the prefix cache.
-/// Of a team around the work directory, only its own files.
-fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) -> Vec<PathBuf> {
-    let config = search().config_home.map(|config| config.join("alara"));
-    let own = [state::directory(), config, cache::default(), prefix_cache];
-    let mut protected: Vec<PathBuf> = own.into_iter().flatten().collect();
-    let Some(team) = team else { return protected };
-    let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));
-    if !team.canonicalize().is_ok_and(around) {
-        protected.push(team.to_owned());
-        return protected;
-    }
-    let own = |path: &PathBuf| {
-        let named = path.file_name().is_some_and(|name| {
-            ["permissions.yaml", "agents.md", "jinxes", "jinxs", "agents"].iter().any(|own| name == *own)
-        });
-        named || path.extension().is_some_and(|extension| extension == "ctx" || extension == "npc")
-    };
-    let entries = team.read_dir().into_iter().flatten().flatten();
-    protected.extend(entries.map(|entry| entry.path()).filter(own));
-    protected
-}
-
 /// The team with this name, or the one that is meant without, for work in `workdir`; what is odd in
 /// its files is told.
 /// One that was found rather than named needs a yes, which `yes` is.
@@ -315,7 +291,7 @@ pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Tea
 
 /// The same; one that was `found` needs a yes in any case.
 fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
-    let mut team = Search { workdir: workdir.to_owned(), ..search() }.team(name)?;
+    let mut team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?;
     team.found |= found;
     consent::team(&team, yes)?;
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
@@ -338,7 +314,7 @@ pub fn team_in(directory: &Path) -> anyhow::Result<Team> {
     let name = directory.to_str().with_context(|| format!("{} is no text", directory.display()))?;
     let name = if name.is_empty() { "." } else { name };
     // With a slash it is never the name of a team that lies elsewhere.
-    Ok(search().team(Some(&format!("{}/", name.trim_end_matches('/'))))?)
+    Ok(state::search().team(Some(&format!("{}/", name.trim_end_matches('/'))))?)
 }
 
 /// Tells what is wrong in files; what is only odd is counted.
@@ -350,18 +326,6 @@ pub fn tell(diagnostics: &[Diagnostic], name: &str) {
     }
     if !warnings.is_empty() {
         ui::note(&format!("{}; `alara check {name}` tells them", count(warnings.len(), "warning")));
-    }
-}
-
-/// Where teams are looked for.
-pub fn search() -> Search {
-    let home = std::env::home_dir();
-    let config = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    Search {
-        work: PathBuf::new(),
-        workdir: PathBuf::new(),
-        config_home: config.or_else(|| Some(home.as_ref()?.join(".config"))),
-        home,
     }
 }
 

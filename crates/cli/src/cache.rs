@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use alara_engine::disk::{self, Log, Options, Outcome};
 use alara_harness::knowledge::IndexCache;
+use alara_harness::state;
 
 use crate::catalog::pull;
 use crate::ui;
@@ -33,7 +34,7 @@ impl Args {
         match self.cache.as_deref() {
             Some(off) if off == Path::new("off") || off.as_os_str().is_empty() => None,
             Some(folder) => Some(std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())),
-            None => default(),
+            None => state::prefixes(),
         }
     }
 }
@@ -88,23 +89,9 @@ pub fn gigabytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// The folder for those who name none.
-pub fn default() -> Option<PathBuf> {
-    folder("prefix")
-}
-
 /// Where indexes of documents are kept.
 pub fn knowledge() -> IndexCache {
-    folder("knowledge").map_or_else(IndexCache::default, IndexCache::kept_in)
-}
-
-/// A folder for what can be computed again.
-fn folder(name: &str) -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-        .or_else(|| Some(std::env::home_dir()?.join(".cache")))?;
-    Some(cache.join("alara").join(name))
+    state::cache("knowledge").map_or_else(IndexCache::default, IndexCache::kept_in)
 }
 
 /// A tenth of what would be free without the cache, within bounds.

@@ -9,6 +9,7 @@ use alara_engine::Gguf;
 use alara_engine::inspect::{
     Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Strings, TensorType, Tokenizer, Value, chat_template,
 };
+use alara_harness::model::shipped;
 use alara_server::{Facts, fills_in};
 use serde_json::{Map, Value as Json, json};
 use sha2::{Digest, Sha256};
@@ -108,7 +109,7 @@ impl FileFacts {
             Place::Shipped => {
                 // It is as old as the program that it is part of.
                 let stamp = std::env::current_exe().ok().and_then(|program| Stamp::of(&program));
-                (PathBuf::new(), stamp.unwrap_or(Stamp(0, UNIX_EPOCH)), hash(model::shipped_bytes()))
+                (PathBuf::new(), stamp.unwrap_or(Stamp(0, UNIX_EPOCH)), hash(shipped::bytes()))
             }
             Place::File(path) => {
                 let stamp = Stamp::of(&path)?;
@@ -257,7 +258,7 @@ mod tests {
     fn what_files_say() {
         let files = FileFacts::new(None);
         let shipped = files.of(None).unwrap();
-        assert_eq!(shipped.bytes, model::shipped_bytes().len() as u64);
+        assert_eq!(shipped.bytes, shipped::bytes().len() as u64);
         assert!(shipped.parameters > 1_000_000 && shipped.context.is_some_and(|tokens| tokens > 0));
         assert!(shipped.capabilities.starts_with(&["completion", "tools"]), "{:?}", shipped.capabilities);
         assert!(is_sha256(&shipped.digest) && !shipped.template.is_empty());
@@ -288,9 +289,9 @@ mod tests {
         let files = FileFacts::new(None);
         let first = files.of(Some(name)).unwrap();
         assert!(Arc::ptr_eq(&first, &files.of(Some(name)).unwrap()));
-        std::fs::write(&path, model::shipped_bytes()).unwrap();
+        std::fs::write(&path, shipped::bytes()).unwrap();
         let second = files.of(Some(name)).unwrap();
-        assert_eq!(second.bytes, model::shipped_bytes().len() as u64);
+        assert_eq!(second.bytes, shipped::bytes().len() as u64);
         assert_ne!(first.digest, second.digest);
         std::fs::remove_file(&path).unwrap();
         assert!(files.of(Some(name)).is_none());
@@ -298,7 +299,7 @@ mod tests {
         let hash = "ab".repeat(32);
         for name in [format!("sha256-{hash}"), hash.clone()] {
             let path = dir.path().join(name);
-            std::fs::write(&path, model::shipped_bytes()).unwrap();
+            std::fs::write(&path, shipped::bytes()).unwrap();
             assert_eq!(files.of(path.to_str()).unwrap().digest, hash);
         }
     }

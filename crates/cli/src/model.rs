@@ -7,7 +7,7 @@ use alara_bench::record::Named;
 use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options, SamplingOverrides};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
-use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models};
+use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models, shipped};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::model_file::{self, Place};
 use crate::{cache, catalog, compute, consent, device, ui};
 
-pub use crate::model_file::{SHIPPED_NAME, open, place, shipped_bytes};
+pub use crate::model_file::{open, place};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -120,7 +120,7 @@ impl Args {
         let (called, file) = match name.strip_prefix("script:") {
             Some(script) => ("script".to_owned(), script.into()),
             None => match place(Some(name))? {
-                Place::Shipped => return Ok(Named::of(SHIPPED_NAME, shipped_bytes())),
+                Place::Shipped => return Ok(Named::of(shipped::NAME, shipped::bytes())),
                 Place::File(file) => (model_file::open_file(&file)?.name().to_owned(), file),
             },
         };
@@ -384,7 +384,7 @@ pub fn is_elsewhere(name: &str) -> bool {
 /// Bytes of the file of a model on this machine, or of the one that ships.
 pub fn file_size(name: Option<&str>) -> Option<f64> {
     let bytes = match place(name).ok()? {
-        Place::Shipped => shipped_bytes().len() as u64,
+        Place::Shipped => shipped::bytes().len() as u64,
         Place::File(path) => path.metadata().ok()?.len(),
     };
     Some(bytes as f64)
@@ -489,9 +489,9 @@ mod tests {
         check(&[], spec(Some("m"), Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#m");
         check(&[], spec(None, Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#n");
         check(&[], spec(Some("http://127.0.0.1:1/v1#m"), None), "http://127.0.0.1:1/v1#m");
-        check(&[], spec(None, None), SHIPPED_NAME);
-        check(&[], spec(Some("alara-tiny"), None), SHIPPED_NAME);
-        check(&["-m", "alara-tiny.gguf"], spec(Some("m"), Some(url)), SHIPPED_NAME);
+        check(&[], spec(None, None), shipped::NAME);
+        check(&[], spec(Some("alara-tiny"), None), shipped::NAME);
+        check(&["-m", "alara-tiny.gguf"], spec(Some("m"), Some(url)), shipped::NAME);
         check(
             &[],
             spec(Some("no-such"), None),

@@ -6,14 +6,12 @@ use std::path::{Path, PathBuf};
 
 use alara_engine::Gguf;
 use alara_harness::model::endpoint::Address;
+use alara_harness::model::shipped;
 use anyhow::{Context, bail};
 
 use crate::catalog::name::{HubName, is_gguf};
 use crate::catalog::{self, local, ollama};
 use crate::ui;
-
-/// What messages call the model that ships.
-pub const SHIPPED_NAME: &str = "alara-tiny.gguf";
 
 /// Where the bytes of a model are.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +28,7 @@ pub enum Place {
 /// There is none, or its file can't be read as one.
 pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     match place(name)? {
-        Place::Shipped => Ok(Gguf::from_static(SHIPPED_NAME, shipped_bytes())?),
+        Place::Shipped => Ok(shipped::open()?),
         Place::File(path) => open_file(&path),
     }
 }
@@ -58,7 +56,7 @@ pub fn open_file(path: &Path) -> anyhow::Result<Gguf> {
 
 /// Whether `name` is one of the model that ships, unless a file is called so.
 pub fn is_shipped_name(name: &str) -> bool {
-    name.eq_ignore_ascii_case(SHIPPED_NAME) || name.eq_ignore_ascii_case(catalog::SHIPPED)
+    name.eq_ignore_ascii_case(shipped::NAME) || name.eq_ignore_ascii_case(catalog::SHIPPED)
 }
 
 /// The file that `name` means; without a name the model that ships.
@@ -262,19 +260,6 @@ impl Kind {
     }
 }
 
-/// The file of the model that ships, at an address that lets its weights be used in place.
-pub fn shipped_bytes() -> &'static [u8] {
-    #[repr(C, align(64))]
-    struct Aligned<T: ?Sized>(T);
-    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/",
-        env!("ALARA_MODELS"),
-        "/alara-tiny.gguf"
-    )));
-    &MODEL.0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,7 +284,7 @@ mod tests {
     fn the_model_that_ships_has_a_name() {
         for name in ["alara-tiny", "alara-tiny.gguf", "Alara-Tiny"] {
             assert_eq!(place(Some(name)).unwrap(), Place::Shipped, "{name}");
-            assert_eq!(open(Some(name)).unwrap().name(), SHIPPED_NAME);
+            assert_eq!(open(Some(name)).unwrap().name(), shipped::NAME);
         }
         assert!(!is_shipped_name("alara-tin") && !is_shipped_name("tiny"));
     }

@@ -219,8 +219,9 @@ mod graph {
     #[test]
     fn no_circle_between_the_modules_of_a_crate() {
         let mut seen = 0;
-        for entry in std::fs::read_dir(root().join("crates")).unwrap() {
-            let source = entry.unwrap().path().join("src");
+        let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        for folder in crates.chain([root().join("python")]) {
+            let source = folder.join("src");
             let edges = edges(&source);
             seen += edges.len();
             let circle = circle(&edges);
@@ -361,8 +362,8 @@ mod prose {
         let mut lines = 0;
         let manuals = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().path());
         let manuals = manuals.filter(|path| path.extension().is_some_and(|ending| ending == "md"));
-        let all =
-            files(&root().join("crates"), &[".rs"]).into_iter().chain(files(&root().join("docs"), &[".md"]));
+        let all = [("crates", ".rs"), ("python", ".rs"), ("docs", ".md"), ("python", ".md")];
+        let all = all.iter().flat_map(|(folder, ending)| files(&root().join(folder), &[ending]));
         for file in all.chain(manuals) {
             for (number, line, text) in prose(&file) {
                 lines += 1;

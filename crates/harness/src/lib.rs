@@ -17,6 +17,7 @@
 //!    `gate`: rules about calls over what results have told; `phases`: what an NPC may do when.
 //! 6. `team`: what the files of a directory make together.
 //! 7. `permission`, `client`, `store`, `trace`: what is decided, shared and recorded during a run.
+//!    `state`: where that lies between runs.
 //! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
 //!    It is one recursion.
 //! 9. `replay`: a recorded run once more.
@@ -82,6 +83,7 @@ pub mod sandbox;
 pub mod scratch;
 pub mod skill;
 pub mod source;
+pub mod state;
 pub mod store;
 pub mod team;
 #[cfg(test)]

@@ -71,6 +71,8 @@ pub struct Case<'a> {
     pub model: usize,
     /// Index of the condition.
     pub condition: usize,
+    /// Index of its run.
+    pub source: usize,
     /// From 1.
     pub trial: u32,
     /// How it ended.
@@ -196,7 +198,7 @@ impl<'a> Data<'a> {
                 }
                 let attempts = by_task[index].get(end.task.as_str()).map_or(&[][..], Vec::as_slice);
                 let trial = header.trial;
-                data.cases.push(Case { model, condition, trial, end, attempts });
+                data.cases.push(Case { model, condition, source: index, trial, end, attempts });
             }
         }
         Ok(data)

@@ -7,6 +7,7 @@ mod ab;
 mod correlations;
 mod data;
 mod dialogues;
+mod frame;
 mod group;
 mod html;
 mod markdown;
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 pub use data::{Facts, RunSource};
+pub use frame::{AttemptRow, Frame, SummaryRow, frame};
 pub use html::write as write_html;
 pub use markdown::markdown;
 

@@ -17,9 +17,9 @@ use anyhow::{Context, bail};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::agent::{INTERRUPTED, search, team_around, team_in};
+use crate::agent::{INTERRUPTED, team_around, team_in};
 use crate::progress::{count, printable};
-use crate::ui;
+use crate::{state, ui};
 
 /// Check a team, a jinx, a task suite or a sweep without running anything
 ///
@@ -117,14 +117,14 @@ impl Target {
             });
         }
         if ending != Some("jinx") && !skill::is_file(path) {
-            return Ok(Target { team: search().team(Some(name))?, file: None });
+            return Ok(Target { team: state::search().team(Some(name))?, file: None });
         }
         let file = path.canonicalize().with_context(|| format!("can't read {name}"))?;
         if let Some(team) = team_around(path).or_else(|| team_around(&file)) {
             return Ok(Target { team, file: Some(file) });
         }
         // Alone, it may call the built-in ones and the user's.
-        let mut team = search().team(Some("alara"))?;
+        let mut team = state::search().team(Some("alara"))?;
         let mut problems = Vec::new();
         if let Some(jinx) = check_jinx(path, &mut problems)? {
             team.jinxes.retain(|other| other.name != jinx.name);

@@ -103,7 +103,11 @@ fn without_clock(text: &str) -> String {
     let alike = |word: &str, next: Option<&&str>| {
         let number = word.trim_start_matches('(').chars().all(|c| c.is_ascii_digit() || c == '.');
         let unit = next.map(|next| next.trim_end_matches([',', ';', ')', '.']));
-        if number && unit.is_some_and(|unit| units.contains(&unit)) { "N".to_owned() } else { word.to_owned() }
+        if number && unit.is_some_and(|unit| units.contains(&unit)) {
+            "N".to_owned()
+        } else {
+            word.to_owned()
+        }
     };
     let words: Vec<&str> = text.split(' ').collect();
     let words = words.iter().enumerate().map(|(at, word)| alike(word, words.get(at + 1)));
@@ -226,8 +230,7 @@ impl Place {
                 if code != Some(*exit) {
                     return Err(format!("{told} ended with {code:?}, not {exit}:\n{output}"));
                 }
-                let shown: Vec<String> =
-                    expected.iter().map(|line| line.replace(PORT, &self.port)).collect();
+                let shown: Vec<String> = expected.iter().map(|line| line.replace(PORT, &self.port)).collect();
                 let lines: Vec<&str> = output.lines().collect();
                 if !shown.is_empty() && !fits(&shown, &lines) {
                     return Err(format!("{told} printed:\n{output}\nThe page has:\n{}", shown.join("\n")));
@@ -270,8 +273,10 @@ fn every_command_does_what_its_page_says() {
     let only = std::env::var("ALARA_DOCS").unwrap_or_default();
     let pages: Vec<Page> = paths.iter().map(|path| Page::read(path)).collect();
     let pages = pages.into_iter().filter(|page| page.path.to_string_lossy().contains(&only));
-    let pages: Vec<(Page, Vec<Step>)> =
-        pages.map(|page| (page.blocks().iter().flat_map(steps).collect(), page)).map(|(a, b)| (b, a)).collect();
+    let pages: Vec<(Page, Vec<Step>)> = pages
+        .map(|page| (page.blocks().iter().flat_map(steps).collect(), page))
+        .map(|(a, b)| (b, a))
+        .collect();
     let mut skipped: BTreeMap<&str, usize> = BTreeMap::new();
     for step in pages.iter().flat_map(|(_, steps)| steps) {
         if let Step::Skip { reason, commands } = step {
@@ -330,12 +335,20 @@ fn blocks_become_steps() {
                 $ x \\\n  y\nout\n$ z\n```\n<!-- needs: gpu -->\n```sh\nx\n```\n```yaml\n# no name: it has blanks\n```\n";
     let page = Page { path: "x.md".into(), text: text.to_owned() };
     let steps: Vec<Step> = page.blocks().iter().flat_map(steps).collect();
-    let [Step::File { path, text }, Step::File { text: json, .. }, Step::Run { line, command, expected, exit, .. }, Step::Run { .. }, Step::Skip { reason, .. }] =
-        &steps[..]
+    let [
+        Step::File { path, text },
+        Step::File { text: json, .. },
+        Step::Run { line, command, expected, exit, .. },
+        Step::Run { .. },
+        Step::Skip { reason, .. },
+    ] = &steps[..]
     else {
         panic!("other steps")
     };
-    assert_eq!((path.as_str(), text.as_str(), json.as_str()), ("team/a.npc", "# team/a.npc\nname: a\n", "{}\n"));
+    assert_eq!(
+        (path.as_str(), text.as_str(), json.as_str()),
+        ("team/a.npc", "# team/a.npc\nname: a\n", "{}\n")
+    );
     assert_eq!((*line, command.as_str(), *exit), (11, "x \\\n  y", 1));
     assert_eq!(expected, &["out"]);
     assert_eq!(reason, "gpu");

@@ -5,6 +5,7 @@ pub mod endpoint;
 mod local;
 mod models;
 mod scripted;
+pub mod shipped;
 mod spec;
 
 use std::sync::Arc;

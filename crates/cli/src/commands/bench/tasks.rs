@@ -27,6 +27,7 @@ use alara_engine::Sampling;
 use alara_harness::ChatModel;
 use alara_harness::calls::Calls;
 use alara_harness::knowledge::Retrieval;
+use alara_harness::model::shipped;
 use alara_harness::sandbox::{Isolation, enforced};
 use anyhow::{Context, bail};
 use serde_json::json;
@@ -427,7 +428,7 @@ impl Loaded {
         let script = |name: &str| Named { name: name.into(), hash: String::new() };
         let named = match (args.scripted(), wanted.as_deref()) {
             (true, _) => script(if args.gold { "gold" } else { "junk" }),
-            (false, None) => Named::of(model::SHIPPED_NAME, model::shipped_bytes()),
+            (false, None) => Named::of(shipped::NAME, shipped::bytes()),
             (false, Some(name)) => args.model.named(Some(name)).identity(name)?,
         };
         Ok(Loaded { wanted, named, model: None })

@@ -15,9 +15,9 @@ use alara_harness::{Diagnostic, Severity};
 
 use super::models::missing;
 use super::one_line;
-use crate::agent::{self, search};
+use crate::agent;
 use crate::progress::count;
-use crate::ui;
+use crate::{state, ui};
 
 /// Whether it is the file of a sweep.
 pub fn is_sweep(path: &Path) -> bool {
@@ -75,7 +75,7 @@ fn around(sweep: &Sweep, source: &Source, problems: &mut Vec<Diagnostic>) {
     for condition in &sweep.conditions {
         let team = condition.team.as_deref();
         let team = match team {
-            Some(name) => search().team(Some(name)).map_err(|error| (name, error.into())),
+            Some(name) => state::search().team(Some(name)).map_err(|error| (name, error.into())),
             None => crate::agent::built_in().map_err(|error| ("conditions", error)),
         };
         let npc = |team: &alara_harness::Team| match condition.npc.as_deref() {

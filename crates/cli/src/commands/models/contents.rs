@@ -1,6 +1,7 @@
 //! What a model file contains and what alara makes of it, as data.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use alara_engine::inspect::{
     Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Facts, MemoryBreakdown, MemoryEstimate, Placement,
@@ -17,6 +18,8 @@ use crate::catalog::{Entry, entries};
 #[derive(Serialize)]
 pub struct Contents {
     pub file: String,
+    /// Where it lies; `None` = it is built in.
+    pub path: Option<PathBuf>,
     /// Number of files of a split model.
     pub parts: usize,
     pub bytes: u64,
@@ -187,6 +190,7 @@ impl Contents {
         };
         Ok(Contents {
             file: gguf.name().to_owned(),
+            path: None,
             parts: gguf.parts(),
             bytes: gguf.file_bytes(),
             name: text("general.name"),

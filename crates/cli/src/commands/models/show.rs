@@ -9,6 +9,7 @@ use super::contents::{Contents, MemoryUse};
 use super::recommendation::Recommendation;
 use super::{count, printable};
 use crate::device;
+use crate::model_file::Place;
 use crate::ui::{self, bytes};
 
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
@@ -44,7 +45,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
         Ok(contents) => contents,
     };
-    let contents = Contents { sampling: Recommendation::of(&gguf, args.model.as_deref())?, ..contents };
+    let path = match crate::model::place(args.model.as_deref())? {
+        Place::Shipped => None,
+        Place::File(path) => Some(std::path::absolute(path)?),
+    };
+    let contents = Contents { path, sampling: Recommendation::of(&gguf, args.model.as_deref())?, ..contents };
     if args.json {
         ui::line(&serde_json::to_string_pretty(&contents)?);
     } else {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use alara_harness::model::Loaded;
 use alara_harness::model::endpoint::Address;
+use alara_harness::model::{Loaded, shipped};
 use alara_harness::{ChatModel, ModelError, ModelSource, ModelSpec};
 use alara_server::{Facts, Served};
 use anyhow::{Context, bail, ensure};
@@ -197,7 +197,7 @@ fn served(name: &str) -> anyhow::Result<Served> {
         return Ok(Served { name: address.to_string(), aliases: Vec::new(), spec });
     }
     let path = match model::place(Some(name))? {
-        Place::Shipped => PathBuf::from(model::SHIPPED_NAME),
+        Place::Shipped => PathBuf::from(shipped::NAME),
         Place::File(path) => path,
     };
     // A checkpoint is called as its folder is; in the hub's cache that is a commit.

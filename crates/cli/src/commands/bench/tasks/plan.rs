@@ -10,6 +10,7 @@ use alara_bench::run_file;
 use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::{Sampling, limits};
+use alara_harness::model::shipped;
 use alara_harness::{Npc, Team, knowledge};
 use anyhow::bail;
 use serde_json::{Value, json};
@@ -123,7 +124,7 @@ pub fn announce(args: &Args, job: &Job) -> anyhow::Result<()> {
     let model = match (args.gold, args.junk) {
         (true, _) => "gold",
         (_, true) => "junk",
-        _ => job.model.as_deref().unwrap_or(model::SHIPPED_NAME),
+        _ => job.model.as_deref().unwrap_or(shipped::NAME),
     };
     let attempts = job.run.condition.policy().most();
     ui::note(&format!(
@@ -325,7 +326,7 @@ pub fn tell(forecasts: &[Forecast], alone: bool) {
             (None, Err(_)) => ("too much".to_owned(), "is left out"),
         };
         vec![
-            forecast.model.clone().unwrap_or_else(|| model::SHIPPED_NAME.to_owned()),
+            forecast.model.clone().unwrap_or_else(|| shipped::NAME.to_owned()),
             forecast.tasks.to_string(),
             memory,
             forecast.about.map_or_else(|| "-".to_owned(), span),

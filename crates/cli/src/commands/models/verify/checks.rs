@@ -10,6 +10,7 @@ use alara_engine::{
     Engine, Error, Event, Finish, Gguf, KvType, Message, Offload, Options, Probe, ProbeSettings, Request,
     Segment, Tool, ToolCall, ToolChoice,
 };
+use alara_harness::model::shipped;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
@@ -227,7 +228,7 @@ pub fn perplexity(gguf: &Gguf, tokenizer: &Tokenizer, offload: Offload) -> Findi
     bar.finish_and_clear();
     let found = (bits / f64::from(rows.max(1))).exp();
     let most = (vocabulary as f64).sqrt();
-    if gguf.name() == crate::model::SHIPPED_NAME {
+    if gguf.name() == shipped::NAME {
         let reason = format!("{found:.0}, but the model that ships has learnt tasks only; logits are finite");
         return Err(Reason::Skipped(reason));
     }

@@ -1,0 +1,212 @@
+//! Runs as flat rows, for programs that make tables and drawings of their own.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::Selection;
+use super::data::{Data, Facts, RunSource, by_task};
+use super::group::Group;
+use crate::Error;
+use crate::record::{Cost, Verdict};
+use crate::task::Difficulty;
+
+/// What [`SummaryRow::category`] is of all categories together.
+pub const ALL: &str = "all";
+
+/// Attempts, and what they add up to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Frame {
+    /// A row an attempt at a task that came to its end.
+    pub attempts: Vec<AttemptRow>,
+    /// A row a category, and one for [`ALL`], of each model under each of its conditions.
+    pub summary: Vec<SummaryRow>,
+}
+
+/// An attempt.
+#[derive(Clone, Debug, Serialize)]
+pub struct AttemptRow {
+    /// The model.
+    pub model: String,
+    /// The condition.
+    pub condition: String,
+    /// Which repetition, from 1.
+    pub trial: u32,
+    /// The task.
+    pub task: String,
+    /// Its category.
+    pub category: String,
+    /// Its difficulty.
+    pub difficulty: Difficulty,
+    /// From 1.
+    pub attempt: u32,
+    /// How it ended.
+    pub verdict: Verdict,
+    /// Why it was not solved; empty if it was.
+    pub reason: String,
+    /// Wall-clock time with verification.
+    pub seconds: f64,
+    /// Seconds from the first request to its first token; `None` if there was none.
+    pub ttft: Option<f64>,
+    /// Generated tokens per second of decoding.
+    pub tokens_per_second: f64,
+    /// What the model did.
+    #[serde(flatten)]
+    pub cost: Cost,
+    /// The seed of its sampler.
+    pub seed: u64,
+    /// The run file.
+    pub file: PathBuf,
+    /// The trace, relative to the run file; empty if there is none.
+    pub trace: String,
+}
+
+/// What the cases of a model under a condition add up to.
+/// A case is a task in a trial.
+#[derive(Clone, Debug, Serialize)]
+pub struct SummaryRow {
+    /// The model.
+    pub model: String,
+    /// The condition.
+    pub condition: String,
+    /// The category, or [`ALL`].
+    pub category: String,
+    /// Cases that say something about the agent.
+    pub cases: usize,
+    /// Of these, the solved ones.
+    pub solved: usize,
+    /// Cases that ended with an error of the environment, which count neither for nor against.
+    pub errors: usize,
+    /// The solved share, 0 to 1; `None` of no case.
+    pub score: Option<f64>,
+    /// The lower end of its 95 % interval, Wilson's over the tasks.
+    pub low: Option<f64>,
+    /// The upper end.
+    pub high: Option<f64>,
+    /// The share that the first attempt solved.
+    pub first_attempt: Option<f64>,
+    /// Mean seconds a case.
+    pub seconds: Option<f64>,
+    /// Generated tokens per second of decoding.
+    pub tokens_per_second: f64,
+    /// The share of prompt tokens that were reused, 0 to 1.
+    pub prefix_hit: f64,
+    /// What the model did.
+    #[serde(flatten)]
+    pub cost: Cost,
+}
+
+/// The runs as rows; models and conditions are called as in a [report](super::report()).
+///
+/// # Errors
+/// Runs of different suites: their scores don't compare.
+pub fn frame(sources: &[RunSource]) -> Result<Frame, Error> {
+    let tasks = by_task(sources);
+    let data = Data::new(sources, &tasks, |_| Facts::default())?;
+    let attempts = data.cases.iter().flat_map(|case| {
+        case.attempts.iter().map(|attempt| AttemptRow {
+            model: data.label(case.model),
+            condition: data.conditions[case.condition].clone(),
+            trial: case.trial,
+            task: attempt.task.clone(),
+            category: case.end.category.clone(),
+            difficulty: case.end.difficulty,
+            attempt: attempt.attempt,
+            verdict: attempt.verdict,
+            reason: attempt.reason.clone(),
+            seconds: attempt.seconds,
+            ttft: attempt.ttft,
+            tokens_per_second: attempt.tokens_per_second,
+            cost: attempt.cost,
+            seed: attempt.seed,
+            file: sources[case.source].file.clone(),
+            trace: attempt.trace.clone(),
+        })
+    });
+    let mut summary = Vec::new();
+    let subjects: BTreeSet<_> = data.cases.iter().map(|case| (case.model, case.condition)).collect();
+    for (model, condition) in subjects {
+        let of = |category: Option<&str>| {
+            let category = category.map(str::to_owned);
+            let behind = Selection {
+                model: Some(model),
+                condition: Some(condition),
+                category,
+                ..Selection::default()
+            };
+            Group::of(&data, behind)
+        };
+        let all = of(None);
+        let categories: BTreeSet<&str> = all.cases.iter().map(|case| case.end.category.as_str()).collect();
+        let groups = categories.iter().map(|name| (*name, of(Some(name)))).chain([(ALL, of(None))]);
+        summary.extend(groups.map(|(category, group)| {
+            let (interval, cost) = (group.interval(), group.cost());
+            SummaryRow {
+                model: data.label(model),
+                condition: data.conditions[condition].clone(),
+                category: category.to_owned(),
+                cases: group.count(),
+                solved: group.solved(),
+                errors: group.errors(),
+                score: group.score(),
+                low: interval.map(|(low, _)| low),
+                high: interval.map(|(_, high)| high),
+                first_attempt: group.within(1),
+                seconds: group.mean(|case| case.end.seconds),
+                tokens_per_second: cost.tokens_per_second(),
+                prefix_hit: cost.prefix_hit(),
+                cost,
+            }
+        }));
+    }
+    Ok(Frame { attempts: attempts.collect(), summary })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_file::RunRecords;
+    use crate::run_file::tests::{attempt, finished, header};
+
+    #[test]
+    fn rows_of_attempts_and_what_they_add_up_to() {
+        let source = |condition: &str, verdict: Verdict| {
+            let mut header = header();
+            header.condition = condition.into();
+            let run = RunRecords {
+                header,
+                attempts: vec![
+                    attempt("git-1", 1, Verdict::Failed),
+                    attempt("git-1", 2, verdict),
+                    attempt("text-1", 1, Verdict::Solved),
+                    attempt("begun-1", 1, Verdict::Failed),
+                ],
+                finished: vec![
+                    finished("git-1", 2, verdict),
+                    finished("text-1", 1, Verdict::Solved),
+                    finished("text-2", 0, Verdict::Error),
+                ],
+            };
+            RunSource { file: format!("{condition}.jsonl").into(), run }
+        };
+        let frame = frame(&[source("a", Verdict::Solved), source("b", Verdict::Failed)]).unwrap();
+        let told = |row: &AttemptRow| {
+            (row.condition.clone(), row.task.clone(), row.attempt, row.file.display().to_string())
+        };
+        let attempts: Vec<_> = frame.attempts.iter().map(told).collect();
+        assert_eq!(attempts.len(), 6, "what has no end is left out");
+        assert_eq!(attempts[4], ("b".into(), "git-1".into(), 2, "b.jsonl".into()));
+        let summary: Vec<String> = frame
+            .summary
+            .iter()
+            .map(|row| {
+                let SummaryRow { condition, category, cases, solved, errors, .. } = row;
+                let [score, low, high, first] = [row.score, row.low, row.high, row.first_attempt]
+                    .map(|share| share.map_or("-".into(), |share| format!("{share:.3}")));
+                format!("{condition} {category} {solved}/{cases} {errors} {score} {low} {high} {first}")
+            })
+            .collect();
+        insta::assert_snapshot!(summary.join("\n"), @r"");
+    }
+}

@@ -1,0 +1,17 @@
+//! Runs of the benchmark, read.
+
+use std::path::PathBuf;
+
+use alara_bench::report::{find, frame};
+use pyo3::prelude::*;
+
+use crate::error::raised;
+
+/// The attempts of the runs in these files and folders, and what they add up to, as JSON.
+#[pyfunction]
+pub fn read_runs(py: Python, paths: Vec<PathBuf>) -> PyResult<String> {
+    let frame = py.detach(|| frame(&find(&paths)?));
+    let place = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let frame = frame.map_err(|error| raised(py, &place, &error))?;
+    Ok(serde_json::to_string(&frame).unwrap_or_default())
+}

@@ -1,0 +1,156 @@
+//! From a model's name to a model.
+//! Names of the catalog and of stores on this machine are the binary's to know: it is asked.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+use alara_engine::{Engine, Gguf, Options};
+use alara_harness::model::endpoint::{self, Address, Key};
+use alara_harness::model::{Candidate, Endpoint, ModelSpec, Models, shipped};
+use alara_harness::{ChatModel, ModelError, ModelSource, Scripted, sandbox};
+use pyo3::prelude::*;
+use serde_json::Value;
+
+/// The binary that came with this module.
+static BINARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// Says where the `alara` binary of this version is: it knows the names of models, and starts what
+/// agents run in the sandbox.
+/// Only the first one counts.
+#[pyfunction]
+pub fn use_binary(path: PathBuf) {
+    sandbox::launch_with(BINARY.get_or_init(|| path));
+}
+
+/// What the sandbox can't enforce on this machine, if anything.
+#[pyfunction]
+pub fn sandbox_warning(py: Python) -> Option<String> {
+    py.detach(|| sandbox::enforced().warning())
+}
+
+/// The model that `name` means, or the one that ships.
+///
+/// # Errors
+/// There is none, or it can't be read.
+pub fn open(name: Option<&str>) -> Result<Gguf, ModelError> {
+    match name {
+        Some(name) => alara_engine::open(&path(name)?).map_err(ModelError::new),
+        None => shipped::open(),
+    }
+}
+
+/// The file that `name` means: a path, else whatever the binary knows by that name.
+fn path(name: &str) -> Result<PathBuf, ModelError> {
+    let path = Path::new(name);
+    if Address::is_meant_by(name) {
+        return Err(ModelError::new(format!(
+            "{name} is an endpoint, not a model file\nhint: alara.run takes it as its model"
+        )));
+    }
+    if path.is_file() || path.join(alara_engine::WEIGHTS).is_file() {
+        let weights = path.join(alara_engine::WEIGHTS);
+        return Ok(if path.is_file() { path.to_owned() } else { weights });
+    }
+    let binary = BINARY.get().ok_or_else(|| ModelError::new(format!("there is no model file {name}")))?;
+    let output = Command::new(binary).args(["models", "show", "--json", "--", name]).output();
+    let output =
+        output.map_err(|error| ModelError::new(format!("can't start {}: {error}", binary.display())))?;
+    let shown: Option<Value> =
+        serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
+    match shown.as_ref().and_then(|shown| shown["path"].as_str()) {
+        Some(path) => Ok(path.into()),
+        None => {
+            let told = String::from_utf8_lossy(&output.stderr);
+            let told = told.trim().trim_start_matches("error: ");
+            Err(ModelError::new(told.to_owned()))
+        }
+    }
+}
+
+/// Where the agents of a run get their models from: what the caller named, whatever files say, else
+/// those that the team names.
+pub struct Source {
+    own: Option<ModelSpec>,
+    models: Models,
+}
+
+impl Source {
+    /// `yes`: keys that a team's files send away are allowed.
+    pub fn new(own: Option<String>, yes: bool) -> Self {
+        let own = own.map(ModelSpec::named);
+        let named = own.clone();
+        Source { own, models: Models::new(None, move |spec| find(spec, named.as_ref() == Some(spec), yes)) }
+    }
+}
+
+impl ModelSource for Source {
+    fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.models.model(&self.used(spec))
+    }
+
+    fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
+        self.models.model(&ModelSpec::named(name))
+    }
+
+    fn used(&self, spec: &ModelSpec) -> ModelSpec {
+        self.own.as_ref().unwrap_or(spec).clone()
+    }
+}
+
+/// The model that `spec` means, not loaded yet.
+/// `own`: the caller named it, and its key is the caller's.
+fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError> {
+    let name = spec.model.as_deref();
+    if let Some(url) = spec.api_url.as_deref().or_else(|| name.filter(|name| Address::is_meant_by(name))) {
+        let mut address: Address = url.parse().map_err(ModelError::new)?;
+        if spec.api_url.is_some() {
+            address.model = spec.model.clone().or(address.model);
+        }
+        let key = match &spec.api_key_env {
+            _ if own => own_key(&address)?,
+            Some(variable) if yes => key_in(variable)?,
+            Some(variable) if std::env::var_os(variable).is_some() => {
+                return Err(ModelError::new(format!(
+                    "the team's files send the key in {variable} to {}, and nobody said yes to that\nhint: yes=True \
+                     lets them; or name the endpoint yourself, as the model",
+                    address.authority()
+                )));
+            }
+            _ => None,
+        };
+        let options = endpoint::Options { key, ..endpoint::Options::default() };
+        return Ok(elsewhere(Endpoint::new(address, options).map_err(ModelError::new)?));
+    }
+    if let Some(script) = name.and_then(|name| name.strip_prefix("script:")) {
+        let text = std::fs::read_to_string(script);
+        let text =
+            text.map_err(|error| ModelError::new(format!("can't read the script {script}: {error}")))?;
+        return Ok(elsewhere(Scripted::from_json(&text).map_err(ModelError::new)?));
+    }
+    let gguf = open(name)?;
+    let bytes = Engine::memory_estimate(&gguf, &Options::default()).map_err(ModelError::new)?.total();
+    let load = move || {
+        let engine = Engine::load(&gguf, &Options::default()).map_err(ModelError::new)?;
+        Ok(Arc::new(engine) as Arc<dyn ChatModel>)
+    };
+    Ok(Candidate { bytes, load: Box::new(load) })
+}
+
+/// The caller's key for an endpoint that the caller names.
+fn own_key(address: &Address) -> Result<Option<Key>, ModelError> {
+    match key_in("ALARA_API_KEY")? {
+        None if address.host() == "api.openai.com" => key_in("OPENAI_API_KEY"),
+        own => Ok(own),
+    }
+}
+
+fn key_in(variable: &str) -> Result<Option<Key>, ModelError> {
+    let Ok(text) = std::env::var(variable) else { return Ok(None) };
+    Key::new(&text).map_err(|error| ModelError::new(format!("the environment variable {variable}: {error}")))
+}
+
+/// A model that takes no memory here.
+fn elsewhere(model: impl ChatModel + 'static) -> Candidate {
+    Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(model))) }
+}
