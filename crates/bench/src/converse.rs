@@ -170,7 +170,7 @@ impl<'a> Side<'a, '_> {
                 for call in &line.calls {
                     *calls += 1;
                     let (id, arguments) = (format!("user_{calls}"), call.arguments.clone());
-                    person(session, talk.team, &ToolCall { id, name: call.name.clone(), arguments })?;
+                    person(session, talk.team, &[], &ToolCall { id, name: call.name.clone(), arguments })?;
                 }
                 Ok(if line.stop { Said::Last } else { Said::Text(line.say.clone()) })
             }

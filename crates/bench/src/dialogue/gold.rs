@@ -39,7 +39,7 @@ pub fn replay(dialogue: &Dialogue, session: &Session, team: &Team, work: &Path) 
         let Target { name, arguments } = action.target();
         let call =
             Action { name, arguments: arguments.as_object().cloned().unwrap_or_default(), ..action.clone() };
-        let result = person(session, team, &call.call(format!("gold_{}", index + 1)))
+        let result = person(session, team, &[], &call.call(format!("gold_{}", index + 1)))
             .map_err(|error| alara_harness::error::chain(&error))?;
         if !result.ok {
             let why = if result.stderr.is_empty() { &result.error } else { &result.stderr };
