@@ -48,7 +48,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Shell::Elvish => &Elvish,
     };
     let mut script = Vec::new();
-    shell.write_registration(ASKED, "alara", "alara", "alara", &mut script).context("can't make the script")?;
+    shell
+        .write_registration(ASKED, "alara", "alara", "alara", &mut script)
+        .context("can't make the script")?;
     ui::text(&String::from_utf8_lossy(&script));
     Ok(ExitCode::SUCCESS)
 }
@@ -72,6 +74,7 @@ fn models(current: &OsStr) -> Vec<CompletionCandidate> {
     // Who completes does not read errors.
     let entries = catalog::entries().unwrap_or_default();
     let known = entries.iter().filter(|entry| entry.name.starts_with(&*begun));
-    let known = known.map(|entry| CompletionCandidate::new(&entry.name).help(Some(entry.title.clone().into())));
+    let known =
+        known.map(|entry| CompletionCandidate::new(&entry.name).help(Some(entry.title.clone().into())));
     known.chain(PathCompleter::any().complete(current)).collect()
 }

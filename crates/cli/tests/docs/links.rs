@@ -71,7 +71,8 @@ fn the_table_of_contents_has_every_page() {
 fn a_link_that_leads_nowhere_is_seen() {
     let page = |path: &str, text: &str| Page { path: path.into(), text: text.to_owned() };
     let one = page("docs/index.md", "# One\n");
-    let anchors = [(PathBuf::from("README.md"), vec!["licence".to_owned()]), (one.path.clone(), one.anchors())];
+    let anchors =
+        [(PathBuf::from("README.md"), vec!["licence".to_owned()]), (one.path.clone(), one.anchors())];
     let anchors = BTreeMap::from(anchors);
     let check = |target: &str| fault(&one, target, &anchors);
     for good in ["../README.md", "../README.md#licence", "#one", "https://example.org/x#y", "../docs"] {

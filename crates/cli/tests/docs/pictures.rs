@@ -36,7 +36,13 @@ fn a_terminal_is_recorded_as_it_looks() {
         .unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let picture = std::fs::read_to_string(out).unwrap();
-    for shown in ["class=\"bold\">bold</tspan>", "class=\"green\">green</tspan>", "&lt;x&gt;", ">~/work</tspan>", ">200 96</tspan>"] {
+    for shown in [
+        "class=\"bold\">bold</tspan>",
+        "class=\"green\">green</tspan>",
+        "&lt;x&gt;",
+        ">~/work</tspan>",
+        ">200 96</tspan>",
+    ] {
         assert!(picture.contains(shown), "{shown} is not in {picture}");
     }
     // The command is shown as it was typed; what it overwrote is not.
