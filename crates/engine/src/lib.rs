@@ -68,3 +68,8 @@ pub use offload::{DeviceSummary, Offload};
 pub use probe::{Probe, ProbeSettings, ProbeTurns};
 
 pub use nearest::nearest;
+
+/// The guide's example is compiled with the crate's own.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/embed.md")]
+mod guide {}

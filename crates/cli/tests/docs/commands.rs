@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::page::{Block, Page};
+use super::output::fits;
+use super::page::Page;
+use super::steps::{Step, steps};
 use crate::conventions::files;
 use crate::dirs::sandboxed;
 use crate::root;
@@ -27,119 +29,6 @@ pub const REASONS: &[(&str, &str)] = &[
 
 /// The port that pages name; a test takes one that is free.
 const PORT: &str = "8080";
-
-/// What a page says is done, in its order.
-enum Step {
-    File { path: String, text: String },
-    Run { line: usize, command: String, expected: Vec<String>, exit: i32, repository: bool },
-    Start { line: usize, command: String },
-    Skip { reason: String, commands: usize },
-}
-
-/// The name of a file that a comment at the head of a block gives.
-fn named(first: &str) -> Option<&str> {
-    let name = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
-    (name.contains('.') && !name.contains("..") && !name.starts_with('/') && name.chars().all(fits))
-        .then_some(name)
-}
-
-/// Commands after `$ `, each with its line in the block and what is shown of its output.
-fn console(lines: &[String]) -> Vec<(usize, String, Vec<String>)> {
-    let mut found: Vec<(usize, String, Vec<String>)> = Vec::new();
-    let mut goes_on = false;
-    for (at, line) in lines.iter().enumerate() {
-        if goes_on {
-            let (_, command, _) = found.last_mut().unwrap();
-            *command += "\n";
-            *command += line;
-            goes_on = line.ends_with('\\');
-        } else if let Some(command) = line.strip_prefix("$ ") {
-            found.push((at, command.to_owned(), Vec::new()));
-            goes_on = command.ends_with('\\');
-        } else {
-            let (_, _, output) = found.last_mut().expect("a block of console begins with `$ `");
-            output.push(line.clone());
-        }
-    }
-    found
-}
-
-fn steps(block: &Block) -> Vec<Step> {
-    let whole = || block.lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-    if let Some(path) = block.marks.get("file") {
-        return vec![Step::File { path: path.clone(), text: whole() }];
-    }
-    let commands = match block.language.as_str() {
-        "console" => console(&block.lines),
-        "sh" => vec![(0, format!("set -e\n{}", whole()), Vec::new())],
-        _ => {
-            let first = block.lines.first().map(String::as_str).unwrap_or_default();
-            let Some(path) = named(first) else { return Vec::new() };
-            // JSON has no comments.
-            let skipped = usize::from(first.starts_with("//"));
-            let text = block.lines[skipped..].iter().map(|line| format!("{line}\n")).collect();
-            return vec![Step::File { path: path.to_owned(), text }];
-        }
-    };
-    if let Some(reason) = block.marks.get("needs") {
-        return vec![Step::Skip { reason: reason.clone(), commands: commands.len() }];
-    }
-    let exit = block.marks.get("exit").map_or(0, |code| code.parse().unwrap());
-    let repository = block.marks.get("in").is_some_and(|place| place == "repository");
-    let step = |(at, command, expected): (usize, String, Vec<String>)| {
-        let line = block.line + 1 + at;
-        match block.marks.contains_key("goes") {
-            true => Step::Start { line, command },
-            false => Step::Run { line, command, expected, exit, repository },
-        }
-    };
-    commands.into_iter().map(step).collect()
-}
-
-/// `text` with numbers before units of time, and the names of traces and runs, made alike.
-fn without_clock(text: &str) -> String {
-    let units = ["s", "ms", "min", "tokens/s", "%"];
-    let alike = |word: &str, next: Option<&&str>| {
-        let number = word.trim_start_matches('(').chars().all(|c| c.is_ascii_digit() || c == '.');
-        let unit = next.map(|next| next.trim_end_matches([',', ';', ')', '.']));
-        if number && unit.is_some_and(|unit| units.contains(&unit)) {
-            "N".to_owned()
-        } else {
-            word.to_owned()
-        }
-    };
-    let words: Vec<&str> = text.split(' ').collect();
-    let words = words.iter().enumerate().map(|(at, word)| alike(word, words.get(at + 1)));
-    words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
-}
-
-/// Whether a line is as shown, where `…` stands for anything.
-fn line_fits(shown: &str, line: &str) -> bool {
-    let (shown, line) = (without_clock(shown), without_clock(line));
-    let mut parts = shown.split('…');
-    let Some(mut rest) = line.strip_prefix(parts.next().unwrap()) else { return false };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
-    for part in middle {
-        let Some((_, after)) = rest.split_once(part) else { return false };
-        rest = after;
-    }
-    rest.ends_with(last)
-}
-
-/// Whether lines are as shown, where a line `…` stands for any.
-fn fits(shown: &[String], lines: &[&str]) -> bool {
-    match shown.split_first() {
-        None => lines.is_empty(),
-        Some((first, rest)) if first.trim() == "…" => {
-            (0..=lines.len()).any(|skipped| fits(rest, &lines[skipped..]))
-        }
-        Some((first, rest)) => {
-            lines.split_first().is_some_and(|(line, more)| line_fits(first, line) && fits(rest, more))
-        }
-    }
-}
 
 /// The folder of a page: its work, a home, a copy of the repository by links, and what runs there.
 struct Place {
@@ -274,8 +163,10 @@ fn every_command_does_what_its_page_says() {
     let pages: Vec<Page> = paths.iter().map(|path| Page::read(path)).collect();
     let pages = pages.into_iter().filter(|page| page.path.to_string_lossy().contains(&only));
     let pages: Vec<(Page, Vec<Step>)> = pages
-        .map(|page| (page.blocks().iter().flat_map(steps).collect(), page))
-        .map(|(a, b)| (b, a))
+        .map(|page| {
+            let steps = page.blocks().iter().flat_map(steps).collect();
+            (page, steps)
+        })
         .collect();
     let mut skipped: BTreeMap<&str, usize> = BTreeMap::new();
     for step in pages.iter().flat_map(|(_, steps)| steps) {
@@ -312,46 +203,6 @@ fn every_command_does_what_its_page_says() {
     let _ = std::io::stderr().write_all(note.as_bytes());
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n\n"));
     assert!(count > 50 || !only.is_empty(), "only {count} commands were run");
-}
-
-#[test]
-fn what_is_otherwise_than_shown_is_seen() {
-    let check = |shown: &str, printed: &str| {
-        let shown: Vec<String> = shown.lines().map(str::to_owned).collect();
-        fits(&shown, &printed.lines().collect::<Vec<_>>())
-    };
-    assert!(check("a\n…\nd … f", "a\nb\nc\nd e f"));
-    assert!(check("ok, 0.16 s", "ok, 12.0 s"));
-    assert!(check("at 926.9 tokens/s; trace ….jsonl", "at 2.0 tokens/s; trace x/1-2.jsonl"));
-    assert!(!check("a\n…\nd", "a\nb"));
-    assert!(!check("a", "a\nb"));
-    assert!(!check("1 task", "2 task"));
-    assert!(!check("a … c", "a b"));
-}
-
-#[test]
-fn blocks_become_steps() {
-    let text = "```yaml\n# team/a.npc\nname: a\n```\n```json\n// b.json\n{}\n```\n<!-- exit: 1 -->\n```console\n\
-                $ x \\\n  y\nout\n$ z\n```\n<!-- needs: gpu -->\n```sh\nx\n```\n```yaml\n# no name: it has blanks\n```\n";
-    let page = Page { path: "x.md".into(), text: text.to_owned() };
-    let steps: Vec<Step> = page.blocks().iter().flat_map(steps).collect();
-    let [
-        Step::File { path, text },
-        Step::File { text: json, .. },
-        Step::Run { line, command, expected, exit, .. },
-        Step::Run { .. },
-        Step::Skip { reason, .. },
-    ] = &steps[..]
-    else {
-        panic!("other steps")
-    };
-    assert_eq!(
-        (path.as_str(), text.as_str(), json.as_str()),
-        ("team/a.npc", "# team/a.npc\nname: a\n", "{}\n")
-    );
-    assert_eq!((*line, command.as_str(), *exit), (11, "x \\\n  y", 1));
-    assert_eq!(expected, &["out"]);
-    assert_eq!(reason, "gpu");
 }
 
 #[test]

@@ -19,6 +19,8 @@
 
 mod commands;
 mod links;
+mod output;
 mod page;
 mod pictures;
 mod shells;
+mod steps;
