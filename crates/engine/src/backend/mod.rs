@@ -4,6 +4,9 @@
 //! texts or requests.
 //! Activations are values of the backend; `x: [T, D]` means T rows of D f32 numbers.
 
+// Some of it is for models that two backends share, and without candle there is one.
+#![cfg_attr(not(feature = "candle"), allow(dead_code))]
+
 #[cfg(feature = "candle")]
 pub mod candle;
 pub mod native;

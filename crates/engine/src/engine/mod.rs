@@ -194,7 +194,7 @@ impl Engine {
     /// If the model needs more memory than it may take.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         Self::load_by(gguf, options, |start, resolved| {
-            let Options { threads, isa, host_bytes, .. } = *start.options;
+            let Options { threads, isa, .. } = *start.options;
             let native = || Native::new(threads, isa);
             match resolved {
                 ResolvedDevice::Cpu => start.on(native(), 0),
@@ -202,7 +202,7 @@ impl Engine {
                 ResolvedDevice::Candle(device) => start.on(Candle::on(device), 0),
                 #[cfg(feature = "candle")]
                 ResolvedDevice::Gpu(gpu, placement) => {
-                    let first = placement.of - placement.layers;
+                    let (first, host_bytes) = (placement.of - placement.layers, start.options.host_bytes);
                     start.on(Split::new(Candle::on(gpu.handle), native(), first), host_bytes)
                 }
             }

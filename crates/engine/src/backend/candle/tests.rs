@@ -21,7 +21,7 @@ fn numbers(seed: usize, len: usize) -> Vec<f32> {
 /// The GPU, if this build can use one and this machine has one.
 fn device() -> Device {
     static FOUND: std::sync::LazyLock<Device> = std::sync::LazyLock::new(|| {
-        crate::device::Device::Auto.open().unwrap().map_or(Device::Cpu, |gpu| gpu.device)
+        crate::device::Device::Auto.open().unwrap().map_or(Device::Cpu, |gpu| gpu.handle)
     });
     FOUND.clone()
 }
