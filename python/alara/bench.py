@@ -172,6 +172,8 @@ def _follow(command: list[str], progress: Optional[Callable[[str], object]], whe
         text=True,
         encoding="utf-8",
         errors="replace",
+        # A terminal's interrupt is passed on once, below: a second one would end it in the middle.
+        start_new_session=True,
     )
     try:
         assert process.stderr is not None
@@ -181,7 +183,6 @@ def _follow(command: list[str], progress: Optional[Callable[[str], object]], whe
                 progress(line.rstrip("\n"))
         code = process.wait()
     except BaseException:
-        # Where a terminal sends the interrupt, the binary has it already; a second one ends it.
         if process.poll() is None:
             process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
             process.wait()
