@@ -278,6 +278,7 @@ pub(crate) mod tests {
                 tokens_in: 100,
                 tokens_cached: 60,
                 tokens_out: 30,
+                tokens_untimed: 0,
                 decode_seconds: 0.5,
             },
             ttft: Some(0.25),

@@ -23,17 +23,6 @@ pub fn job_line(job: usize, call: &str, ended: Option<&str>) -> String {
     }
 }
 
-/// A response of a jinx in one line.
-pub fn response_line(response: &Value) -> String {
-    let content = match &response["content"] {
-        Value::Null => "(removed)".to_owned(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    let kind = response["type"].as_str().unwrap_or("response");
-    format!("{}: {}", printable(kind), printable(&shorten(&content)))
-}
-
 /// A response of a jinx in full, for the person whom it is for.
 pub fn emitted(response: &Value) -> String {
     let content = match &response["content"] {
