@@ -282,7 +282,7 @@ impl<'s> Talk<'s> {
             "last" => {
                 let back = match rest {
                     "" => 1,
-                    number => number.parse().ok().filter(|back| *back > 0).with_context(|| {
+                    number => number.parse::<usize>().ok().filter(|back| *back > 0).with_context(|| {
                         format!("`{number}` is no number\nhint: /last 2 is the last call but one")
                     })?,
                 };
