@@ -583,17 +583,7 @@ fn recommended_sampling() {
     let of = |more: &[&str]| {
         let trace = dir.root.path().join("t.jsonl");
         let _ = std::fs::remove_file(&trace);
-        let line = [
-            "run",
-            "-m",
-            "Qwen3-4B-Q8_0.gguf",
-            "--workdir",
-            ".",
-            "--trace",
-            "t.jsonl",
-            "--tool-format",
-            "hermes",
-        ];
+        let line = ["run", "-m", "Qwen3-4B-Q8_0.gguf", "--workdir", ".", "--trace", "t.jsonl"];
         let mut command = dir.command(&[&line[..], more, &["say something about houses"]].concat());
         command.output().unwrap();
         let text = std::fs::read_to_string(trace).unwrap();
@@ -602,9 +592,9 @@ fn recommended_sampling() {
         let number = |name: &str| (start["sampling"][name].as_f64().unwrap() * 100.0).round() / 100.0;
         (number("temperature"), number("top_p"), number("top_k"))
     };
-    assert_eq!(of(&[]), (0.6, 0.95, 20.0));
-    assert_eq!(of(&["--thinking", "off"]), (0.7, 0.8, 20.0));
-    assert_eq!(of(&["--temperature", "0"]), (0.0, 0.95, 20.0));
+    assert_eq!(of(&["--calls", "free"]), (0.6, 0.95, 20.0));
+    assert_eq!(of(&["--calls", "free", "--thinking", "off"]), (0.7, 0.8, 20.0));
+    assert_eq!(of(&["--calls", "free", "--temperature", "0"]), (0.0, 0.95, 20.0));
     // A turn that is nothing but a call takes the most likely token.
     assert_eq!(of(&["--calls", "forced"]), (0.0, 1.0, 0.0));
     let shown = dir.works(&["models", "show", "Qwen3-4B-Q8_0.gguf"]);
