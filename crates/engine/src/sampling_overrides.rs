@@ -57,6 +57,12 @@ overrides! {
 }
 
 impl SamplingOverrides {
+    /// These, or `others` if nothing is set: recommendations belong together.
+    #[must_use]
+    pub fn or(self, others: &SamplingOverrides) -> SamplingOverrides {
+        if self == SamplingOverrides::default() { others.clone() } else { self }
+    }
+
     /// What the file in `gguf` recommends, in its keys `general.sampling.*`.
     /// Values that make no sense are left out, and the order of the steps, which is always the
     /// same.
@@ -128,5 +134,10 @@ mod tests {
         let all = Sampling { min_p: 0.1, ..Sampling::default() };
         assert_eq!(SamplingOverrides::from(all.clone()).over(&model), all);
         assert_eq!(of(Writer::new()), SamplingOverrides::default());
+        let none = SamplingOverrides::default();
+        assert_eq!(
+            (none.clone().or(&asked), asked.clone().or(&SamplingOverrides::from(all))),
+            (asked.clone(), asked)
+        );
     }
 }

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use alara_engine::{Event, Finish, Format, Request, Tool, ToolCall, ToolChoice};
+use alara_engine::{Event, Finish, Format, Request, Sampling, Tool, ToolCall, ToolChoice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -51,6 +51,14 @@ impl Calls {
     pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
         let described = format.is_some_and(Format::described);
         own.unwrap_or(if described { Calls::Forced } else { Calls::Free })
+    }
+
+    /// How tokens are sampled with a model that recommends `model`, if nobody says otherwise.
+    /// That is meant for what a model says freely.
+    /// Where each turn is nothing but a call, under a grammar, the most likely token is the one to
+    /// take: all that a draw could find is a less likely argument.
+    pub fn sampling(self, model: Sampling) -> Sampling {
+        if self == Calls::Forced { Sampling::default() } else { model }
     }
 
     /// Whether it is the default, which older traces don't name.
@@ -264,6 +272,15 @@ mod tests {
     fn call(name: &str, arguments: Value) -> Event {
         let Value::Object(arguments) = arguments else { unreachable!() };
         Event::ToolCall(ToolCall { id: "1".into(), name: name.into(), arguments })
+    }
+
+    #[test]
+    fn what_a_model_recommends_is_for_what_it_says_freely() {
+        let model = Sampling { temperature: 0.6, top_k: 20, ..Sampling::default() };
+        for calls in [Calls::Free, Calls::Thought] {
+            assert_eq!(calls.sampling(model.clone()), model);
+        }
+        assert_eq!(Calls::Forced.sampling(model), Sampling::default());
     }
 
     #[test]

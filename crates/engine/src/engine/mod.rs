@@ -100,6 +100,9 @@ pub struct Options {
     pub chat_template: Option<String>,
     /// Whether to reason, for requests that don't say; `None` = the template's default.
     pub thinking: Option<bool>,
+    /// How tokens are sampled where nobody says otherwise, if the file recommends nothing.
+    /// Default: nothing.
+    pub sampling: SamplingOverrides,
     /// Whether a step computes several tokens of a sequence: those that the grammar forces, and
     /// draft tokens of prompt lookup, which it verifies.
     /// The same answers, sooner.
@@ -135,6 +138,7 @@ impl Default for Options {
             threads: default_threads(),
             isa: Isa::best(),
             chat_template: None,
+            sampling: SamplingOverrides::default(),
             thinking: None,
             drafts: true,
             steady: true,
@@ -252,7 +256,7 @@ impl Engine {
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
             thinking: options.thinking,
-            sampling: SamplingOverrides::of(gguf).over(&Sampling::default()),
+            sampling: SamplingOverrides::of(gguf).or(&options.sampling).over(&Sampling::default()),
             control,
             segments: Segments::default(),
             context,
@@ -310,7 +314,7 @@ impl Engine {
     }
 
     /// How tokens are sampled where nobody says otherwise: as the file recommends
-    /// (`general.sampling.*`).
+    /// (`general.sampling.*`), else as [`Options::sampling`] says.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }

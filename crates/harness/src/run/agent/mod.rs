@@ -167,6 +167,7 @@ impl<'a, 's> Agent<'a, 's> {
         let permitted = tools.iter().map(|tool| tool.name.clone()).collect();
         tools.extend(queue.map(Queue::tool));
         let used = session.models.used(&npc.model);
+        let calls = session.calls.unwrap_or_else(|| Calls::of(npc.calls, format));
         let files = &session.context_files;
         let with_files = files.segment().is_some_and(|segment| given.system.contains(&segment));
         let start = Start {
@@ -186,8 +187,8 @@ impl<'a, 's> Agent<'a, 's> {
             tools,
             hidden,
             mcp: served,
-            sampling: session.sampling.over(&model.sampling()),
-            calls: session.calls.unwrap_or_else(|| Calls::of(npc.calls, model.format())),
+            sampling: session.sampling.over(&calls.sampling(model.sampling())),
+            calls,
             schema: given.schema,
             phases,
             gates,
