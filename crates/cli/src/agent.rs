@@ -40,8 +40,8 @@ pub struct Args {
     /// Seed of the sampler [default: 0]
     #[arg(long)]
     seed: Option<u64>,
-    /// Sampling temperature; 0 takes the most likely token [default: what the model's file
-    /// recommends, else 0]
+    /// Sampling temperature; 0 takes the most likely token [default: what the model's file or the
+    /// catalog recommends, else 0]
     #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Whether each turn is a call: free lets the model decide, forced makes it call a tool, or

@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 
 use crate::catalog::hub::is_sha256;
 use crate::model;
+use crate::model_file::Place;
 
 /// Entries of the longest array that is told; a vocabulary has hundreds of thousands.
 const ENTRIES: usize = 64;
@@ -99,18 +100,17 @@ impl FileFacts {
         let key = name.map(str::to_owned);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(held) = known.get(&key)
-            && (name.is_none() || Stamp::of(&held.path) == Some(held.stamp))
+            && (held.path.as_os_str().is_empty() || Stamp::of(&held.path) == Some(held.stamp))
         {
             return Some(held.facts.clone());
         }
-        let (path, stamp, digest) = match name {
-            None => {
+        let (path, stamp, digest) = match model::place(name).ok()? {
+            Place::Shipped => {
                 // It is as old as the program that it is part of.
                 let stamp = std::env::current_exe().ok().and_then(|program| Stamp::of(&program));
                 (PathBuf::new(), stamp.unwrap_or(Stamp(0, UNIX_EPOCH)), hash(model::shipped_bytes()))
             }
-            Some(name) => {
-                let path = model::path(name).ok()?;
+            Place::File(path) => {
                 let stamp = Stamp::of(&path)?;
                 let digest = digest(&path, stamp);
                 (path, stamp, digest)

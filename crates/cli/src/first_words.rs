@@ -7,8 +7,7 @@ use alara_harness::Team;
 use anyhow::bail;
 use rustyline::DefaultEditor;
 
-use crate::catalog::{self, Machine, local};
-use crate::{ask, ui};
+use crate::{advice, ask, ui};
 
 /// What is answered to a greeting, or to a question about alara itself.
 const ABOUT: &str = "\
@@ -180,25 +179,9 @@ fn plain(phrase: &str) -> String {
     words.trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
 }
 
-/// That the model that ships is a demonstration, and which one of the catalog this machine could
-/// have instead.
+/// That the model that ships is a demonstration, and what this machine could have instead.
 pub fn demonstration() -> String {
-    let begin = "the model that ships is a small demonstration, and often wrong";
-    let Some(better) = Machine::this().choice(catalog::entries().unwrap_or_default()) else {
-        return format!("{begin}; a better one: -m MODEL, `alara models list`");
-    };
-    let name = &better.name;
-    let here =
-        local::models().is_ok_and(|models| models.iter().any(|model| model.catalog.as_ref() == Some(name)));
-    match here {
-        true => format!("{begin}; a better one is on this machine: -m {name}"),
-        false => {
-            let size = better.size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
-            format!(
-                "{begin}; a better one for this machine{size}: `alara models pull {name}`, then -m {name}"
-            )
-        }
-    }
+    format!("the model that ships is a small demonstration, and often wrong; {}", advice::better())
 }
 
 /// What a task of one word may mean beside being a task.

@@ -1,6 +1,7 @@
 //! The `alara` binary: arguments, terminal output and exit codes.
 //! One file a command.
 
+mod advice;
 mod agent;
 mod ask;
 mod cache;
@@ -18,6 +19,7 @@ mod input;
 mod markdown;
 mod memory;
 mod model;
+mod model_file;
 mod progress;
 mod state;
 mod traces;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_bench::record::Named;
 use alara_engine::inspect::ChatTemplate;
-use alara_engine::{Engine, Format, Gguf, KvType, Options};
+use alara_engine::{Engine, Format, Gguf, KvType, Options, SamplingOverrides};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
 use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models};
 use alara_harness::{ChatModel, ModelError, Scripted};
@@ -13,9 +13,10 @@ use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
-use crate::catalog::name::HubName;
-use crate::catalog::{self, local, ollama};
-use crate::{cache, compute, consent, device, ui};
+use crate::model_file::{self, Place};
+use crate::{cache, catalog, compute, consent, device, ui};
+
+pub use crate::model_file::{SHIPPED_NAME, open, place, shipped_bytes};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -118,10 +119,10 @@ impl Args {
         }
         let (called, file) = match name.strip_prefix("script:") {
             Some(script) => ("script".to_owned(), script.into()),
-            None => {
-                let file = path(name)?;
-                (alara_engine::open(&file)?.name().to_owned(), file)
-            }
+            None => match place(Some(name))? {
+                Place::Shipped => return Ok(Named::of(SHIPPED_NAME, shipped_bytes())),
+                Place::File(file) => (model_file::open_file(&file)?.name().to_owned(), file),
+            },
         };
         Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
     }
@@ -191,6 +192,9 @@ impl Args {
             None => gguf?,
         };
         let mut options = self.options(parallel, memory)?;
+        if let Place::File(path) = place(name)? {
+            options.sampling = recommended(&path, self.thinking);
+        }
         if let Some(least) = self.cached {
             options.kv_sequences = Some(self.room(&gguf, &options, least)?);
         }
@@ -339,8 +343,16 @@ impl ModelSource for Source {
         self.models.model(&ModelSpec::named(name))
     }
 
+    /// However the model that ships is named, it is one model.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
-        lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named)
+        let used = lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named);
+        let is_shipped = |name: &str| matches!(place(Some(name)), Ok(Place::Shipped));
+        match (&used.model, &used.api_url) {
+            (Some(name), None) if model_file::is_shipped_name(name) && is_shipped(name) => {
+                ModelSpec::default()
+            }
+            _ => used,
+        }
     }
 
     fn loaded(&self) -> Vec<Loaded> {
@@ -366,11 +378,17 @@ pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
 
 /// Bytes of the file of a model on this machine, or of the one that ships.
 pub fn file_size(name: Option<&str>) -> Option<f64> {
-    let bytes = match name {
-        None => shipped_bytes().len() as u64,
-        Some(name) => path(name).ok()?.metadata().ok()?.len(),
+    let bytes = match place(name).ok()? {
+        Place::Shipped => shipped_bytes().len() as u64,
+        Place::File(path) => path.metadata().ok()?.len(),
     };
     Some(bytes as f64)
+}
+
+/// What the catalog recommends for sampling with the model in a file.
+fn recommended(path: &Path, thinking: Option<bool>) -> SamplingOverrides {
+    let found = catalog::of_file(path).and_then(|entry| entry.sampling.as_ref());
+    found.map_or_else(SamplingOverrides::default, |sampling| sampling.overrides(thinking))
 }
 
 /// A model that takes no memory here.
@@ -430,88 +448,6 @@ pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
         .try_map(|name| Format::from_name(&name).ok_or("there is no such format"))
 }
 
-/// Opens the model that `name` means, or the one that ships if there is no name.
-pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
-    match name {
-        Some(name) => Ok(alara_engine::open(&path(name)?)?),
-        None => shipped(),
-    }
-}
-
-/// The file that `name` means.
-/// It is a path, a name of the catalog or of Ollama's for a model on this machine, or
-/// `OWNER/NAME:FILE` of the hub's cache.
-/// The folder of a checkpoint means its file of tensors.
-/// A file of the work directory goes before a name, and so does such a folder.
-pub fn path(name: &str) -> anyhow::Result<PathBuf> {
-    if Address::is_meant_by(name) {
-        bail!("{name} is an endpoint; this takes a model file");
-    }
-    let path = Path::new(name);
-    if path.is_file() {
-        return Ok(path.to_owned());
-    }
-    let weights = path.join(alara_engine::WEIGHTS);
-    if weights.is_file() {
-        return Ok(weights);
-    }
-    if let Some(found) = local::resolve(name)? {
-        return Ok(found);
-    }
-    if path.is_dir() {
-        return in_directory(path, name);
-    }
-    if let Some(entry) = catalog::find(name)? {
-        let size = entry.size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
-        bail!("{}{size} is not on this machine\nhint: alara models pull {}", entry.title, entry.name);
-    }
-    match name.parse::<HubName>() {
-        Ok(hub) if !path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gguf")) => {
-            bail!("{} is not on this machine\nhint: alara models pull {name}", hub.repository)
-        }
-        _ => bail!(
-            "there is no model file {name}\nhint: `alara models list` tells the names that are known; without -m the \
-             model that ships is used"
-        ),
-    }
-}
-
-/// What to name instead of a directory.
-fn in_directory(path: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    if ollama::is_folder(path) {
-        match ollama::models(path).first() {
-            Some(held) => bail!(
-                "{name} is Ollama's directory of models\nhint: -m {}; `alara models list` tells all, of another directory \
-                 with OLLAMA_MODELS={name}",
-                held.name
-            ),
-            None => bail!("{name} is Ollama's directory of models, but there is none in it"),
-        }
-    }
-    let inside = std::fs::read_dir(path).with_context(|| format!("can't read {name}"))?;
-    let paths = inside.filter_map(|entry| Some(entry.ok()?.path().display().to_string()));
-    match paths.filter(|path| path.ends_with(".gguf")).min() {
-        Some(first) => bail!("{name} is a directory, not a model\nhint: -m {first}"),
-        None => bail!("{name} is a directory without a .gguf file, and no checkpoint with model.safetensors"),
-    }
-}
-
-/// The model that ships.
-fn shipped() -> anyhow::Result<Gguf> {
-    Ok(Gguf::from_static(SHIPPED_NAME, shipped_bytes())?)
-}
-
-/// What messages call the model that ships.
-pub const SHIPPED_NAME: &str = "alara-tiny.gguf";
-
-/// The file of the model that ships, at an address that lets its weights be used in place.
-pub fn shipped_bytes() -> &'static [u8] {
-    #[repr(C, align(64))]
-    struct Aligned<T: ?Sized>(T);
-    static MODEL: &Aligned<[u8]> = &Aligned(*include_bytes!("../../../models/alara-tiny.gguf"));
-    &MODEL.0
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -535,20 +471,6 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_a_checkpoint_is_a_model() {
-        let folder = tempfile::tempdir().unwrap();
-        let name = folder.path().to_str().unwrap();
-        let refused = path(name).unwrap_err().to_string();
-        assert!(
-            refused.contains("without a .gguf file, and no checkpoint with model.safetensors"),
-            "{refused}"
-        );
-        let weights = folder.path().join(alara_engine::WEIGHTS);
-        std::fs::write(&weights, "").unwrap();
-        assert_eq!(path(name).unwrap(), weights);
-    }
-
-    #[test]
     fn what_a_team_names() {
         let check = |line: &[&str], spec: ModelSpec, expected: &str| {
             let line = Line::parse_from([&["alara"], line].concat());
@@ -563,6 +485,8 @@ mod tests {
         check(&[], spec(None, Some("http://127.0.0.1:1/api#n")), "http://127.0.0.1:1/api#n");
         check(&[], spec(Some("http://127.0.0.1:1/v1#m"), None), "http://127.0.0.1:1/v1#m");
         check(&[], spec(None, None), SHIPPED_NAME);
+        check(&[], spec(Some("alara-tiny"), None), SHIPPED_NAME);
+        check(&["-m", "alara-tiny.gguf"], spec(Some("m"), Some(url)), SHIPPED_NAME);
         check(
             &[],
             spec(Some("no-such"), None),
@@ -577,6 +501,8 @@ mod tests {
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
         let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or as the prompt describes them (generic, code, json)";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);
+        let source = Line::parse_from(["alara", "-m", "alara-tiny"]).model.source(1, false);
+        assert!(source.is_shipped(&spec(Some("m"), None)));
         let source = Line::parse_from(["alara", "-m", "http://127.0.0.1:2#z"]).model.source(1, false);
         source.choose("http://127.0.0.1:3#y").unwrap();
         assert_eq!(source.model(&spec(None, None)).unwrap().name(), "http://127.0.0.1:3/v1#y");

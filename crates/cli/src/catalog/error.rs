@@ -25,7 +25,8 @@ pub enum HubError {
     Refused { url: String, status: StatusCode, message: String },
     #[error(
         "can't download from {url}: {reason}\n\
-         hint: try again later, which goes on where it stopped; HF_ENDPOINT names another hub"
+         hint: try again later, which goes on where it stopped; behind a proxy set HTTPS_PROXY; HF_ENDPOINT names \
+         another hub"
     )]
     Broken { url: String, reason: String },
     #[error("{url} answered what makes no sense: {reason}")]

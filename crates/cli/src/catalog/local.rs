@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::cache::{Cache, Cached};
 use super::choice::choose;
 use super::name::{HubName, Wanted, parts, split};
-use super::{Entry, entries, find, hub, ollama};
+use super::{Entry, SHIPPED, entries, find, hub, meant, ollama};
 
 /// Whose a model is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -108,7 +108,20 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
         return Ok(cached.or_else(|| entry.ollama.as_deref().and_then(of_ollama)));
     }
     let cached = || in_cache(&cache().ok()?, &name.parse().ok()?, None);
-    Ok(of_ollama(name).or_else(cached))
+    if let Some(found) = of_ollama(name).or_else(cached) {
+        return Ok(Some(found));
+    }
+    // As `pull` takes it.
+    Ok(meant(name)?.and_then(|entry| entry.cached(&cache().ok()?)))
+}
+
+/// Names that are like `name`: of the catalog, and of what is on this machine.
+pub fn alike(name: &str) -> Vec<String> {
+    let catalog = entries().unwrap_or_default().iter().map(|entry| entry.name.clone());
+    let here = models().unwrap_or_default().into_iter().filter(|model| model.catalog.is_none());
+    let known: Vec<String> =
+        catalog.chain([SHIPPED.to_owned()]).chain(here.map(|model| model.name)).collect();
+    super::alike::alike(name, &known)
 }
 
 /// The file that is meant, if the cache has it: of the repository's files there the one that a

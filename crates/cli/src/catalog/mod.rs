@@ -4,6 +4,7 @@
 //! This module owns names and paths of model files; it knows nothing of what is in them.
 //! Its submodules are the only code of alara that talks to the network for a model.
 
+mod alike;
 pub mod cache;
 mod choice;
 mod error;
@@ -12,19 +13,25 @@ pub mod local;
 pub mod name;
 pub mod ollama;
 pub mod pull;
+mod sampling;
 mod target;
 mod transfer;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use alara_engine::default_threads;
-use alara_engine::inspect::Architecture;
+use alara_engine::inspect::{Architecture, gpus};
 use anyhow::Context;
 use include_dir::{Dir, include_dir};
 use serde::{Deserialize, Serialize};
 
-use crate::memory;
+use crate::{memory, ui};
+
+use sampling::Recommended;
+
+/// What `-m` calls the model that ships.
+pub const SHIPPED: &str = "alara-tiny";
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../models/catalog");
 
@@ -65,6 +72,10 @@ pub struct Entry {
     pub tools: bool,
     /// A published score in general knowledge, where one is known.
     pub score: Option<Score>,
+    /// What its publisher recommends for sampling.
+    /// Left out where a card says nothing, or its word could not be verified.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Recommended>,
     /// Whether two independent public records agree in file, size and checksum.
     pub verified: bool,
     /// Whether it is the one to take where no larger of these fits.
@@ -134,40 +145,87 @@ fn all() -> Result<Vec<Entry>, String> {
 /// borne.
 const BYTES_A_THREAD: f64 = 1.25e9;
 
+/// What the system and its programs take of a machine's memory.
+const OTHERS: u64 = 2_500_000_000;
+
 /// What of a machine says which model to take.
+#[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// Bytes, whoever uses them now, where the system says it.
     pub memory: Option<u64>,
     pub threads: usize,
+    /// The GPU with most memory that this build computes on, and the bytes that are free there.
+    pub gpu: Option<(String, u64)>,
 }
 
 impl Machine {
     /// The one that this runs on.
     pub fn this() -> Machine {
-        Machine { memory: memory::total(), threads: default_threads() }
+        let opened = gpus().into_iter().filter_map(|(_, opened)| opened.ok());
+        Machine {
+            memory: memory::total(),
+            threads: default_threads(),
+            gpu: opened.map(|gpu| (gpu.name, gpu.free)).max_by_key(|(_, free)| *free),
+        }
+    }
+
+    fn gpu_bytes(&self) -> u64 {
+        self.gpu.as_ref().map_or(0, |(_, free)| *free)
     }
 
     /// Whether a model runs well in its memory, beside what else a machine does.
     /// It takes its file, an eighth of that for the KV cache and activations, and 2.5 GB for the
     /// system and its programs.
+    /// As much as goes on a GPU takes nothing of the memory.
     /// `None` where its size or the memory is not known.
     pub fn fits(&self, entry: &Entry) -> Option<bool> {
-        let size = entry.size?;
-        let needed = size.saturating_add(size / 8).saturating_add(2_500_000_000);
+        self.holds(entry.size?)
+    }
+
+    /// The same for a file of so many bytes.
+    pub fn holds(&self, size: u64) -> Option<bool> {
+        let needed = size.saturating_add(size / 8).saturating_sub(self.gpu_bytes()).saturating_add(OTHERS);
         Some(needed <= self.memory?)
+    }
+
+    /// Whether waiting for its tokens can be borne: a thread reads so many bytes for each.
+    /// What a GPU reads takes no time beside that.
+    pub fn is_bearable(&self, entry: &Entry) -> bool {
+        let size = entry.size.unwrap_or(0);
+        let share = size.saturating_sub(self.gpu_bytes()) as f64 / size.max(1) as f64;
+        let read = size as f64 * share * entry.active.unwrap_or(entry.parameters) / entry.parameters;
+        read <= BYTES_A_THREAD * self.threads as f64
     }
 
     /// The one of `entries` to begin with, of those that are meant for it and fit.
     /// It is the largest that is not too slow, else the smallest.
     pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
-        let bearable = |entry: &&Entry| {
-            let read =
-                entry.size.unwrap_or(0) as f64 * entry.active.unwrap_or(entry.parameters) / entry.parameters;
-            read <= BYTES_A_THREAD * self.threads as f64
-        };
         let fitting = || entries.iter().filter(|entry| entry.choice && self.fits(entry) != Some(false));
         let size = |entry: &&Entry| entry.size;
-        fitting().filter(bearable).max_by_key(size).or_else(|| fitting().min_by_key(size))
+        fitting()
+            .filter(|entry| self.is_bearable(entry))
+            .max_by_key(size)
+            .or_else(|| fitting().min_by_key(size))
+    }
+
+    /// Why that one, in words.
+    pub fn why(&self, choice: &Entry) -> String {
+        match self.is_bearable(choice) {
+            true => "the largest of those to begin with that fits and is not too slow here".to_owned(),
+            false => "the smallest of those to begin with: all are slow here".to_owned(),
+        }
+    }
+
+    /// What it has, in words.
+    pub fn described(&self) -> String {
+        let memory = self
+            .memory
+            .map_or_else(|| "memory unknown".to_owned(), |bytes| format!("{} of memory", ui::bytes(bytes)));
+        let threads = format!("{} thread{}", self.threads, if self.threads == 1 { "" } else { "s" });
+        match &self.gpu {
+            Some((name, free)) => format!("{memory}, {threads}, {name} with {} free", ui::bytes(*free)),
+            None => format!("{memory}, {threads}, no GPU that this build uses"),
+        }
     }
 }
 
@@ -178,14 +236,31 @@ pub fn find(name: &str) -> anyhow::Result<Option<&'static Entry>> {
     Ok(entries.iter().find(|entry| is(&entry.name) || entry.ollama.as_deref().is_some_and(is)))
 }
 
+/// The model of the catalog that a file is, in whatever quantization.
+pub fn of_file(path: &Path) -> Option<&'static Entry> {
+    sampling::of_file(path, entries().ok()?)
+}
+
+/// The model that `name` means in another spelling, such as Ollama's `qwen3:4b`.
+pub fn meant(name: &str) -> anyhow::Result<Option<&'static Entry>> {
+    Ok(alike::meant(name, entries()?))
+}
+
 /// Which file of the hub `name` means: of the catalog, whose word on it is there then, or as the
 /// hub names it.
 ///
 /// # Errors
 /// It is no such name.
 pub fn wanted(name: &str) -> anyhow::Result<(Option<&'static Entry>, name::HubName)> {
-    let entry = find(name)?;
-    Ok((entry, entry.map_or_else(|| name.parse(), |entry| Ok(entry.wanted()))?))
+    if let Some(entry) = find(name)?.or(meant(name)?) {
+        return Ok((Some(entry), entry.wanted()));
+    }
+    name.parse().map(|hub| (None, hub)).map_err(|error: anyhow::Error| match local::alike(name).as_slice() {
+        alike if !alike.is_empty() && !name.contains('/') => {
+            anyhow::anyhow!("{error}, did you mean {}?", alike.join(", "))
+        }
+        _ => error,
+    })
 }
 
 #[cfg(test)]
@@ -233,8 +308,10 @@ mod tests {
     /// What people buy has so many GB, of which the system keeps some for itself.
     #[test]
     fn what_to_take_on_which_machine() {
-        let machine =
-            |gigabytes: u64, threads| Machine { memory: Some(gigabytes * (1 << 30) * 97 / 100), threads };
+        let machine = |gigabytes: u64, threads| {
+            let memory = Some(gigabytes * (1 << 30) * 97 / 100);
+            Machine { memory, threads, gpu: None }
+        };
         let entries = entries().unwrap();
         let check = |gigabytes: u64, threads, expected: Option<&str>| {
             let found = machine(gigabytes, threads).choice(entries).map(|entry| entry.name.as_str());
@@ -249,6 +326,20 @@ mod tests {
         // Of its 36 thousand million parameters a token takes three.
         check(32, 2, Some("qwen3.5-35b-a3b"));
         check(64, 8, Some("qwen3.5-35b-a3b"));
+        // A GPU holds what the memory does not, and reads it faster.
+        let with_gpu =
+            |gigabytes, gpu: u64| Machine { gpu: Some(("GPU".into(), gpu << 30)), ..machine(gigabytes, 1) };
+        let check_gpu = |gigabytes, gpu, expected: &str| {
+            let machine = with_gpu(gigabytes, gpu);
+            let found = machine.choice(entries).unwrap();
+            assert_eq!(found.name, expected, "{gigabytes} GB, GPU of {gpu}");
+            assert!(
+                machine.why(found).starts_with("the largest") && machine.described().contains("GPU with")
+            );
+        };
+        check_gpu(4, 4, "qwen3.5-4b");
+        check_gpu(8, 8, "qwen3.5-9b");
+        check_gpu(16, 24, "qwen3.5-35b-a3b");
         for gigabytes in [8, 16, 32] {
             let fits = |entry: &&Entry| machine(gigabytes, 8).fits(entry) == Some(true);
             assert!(entries.iter().filter(fits).count() >= 5, "{gigabytes} GB");

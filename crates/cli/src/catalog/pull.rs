@@ -3,7 +3,7 @@
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::Entry;
 use super::cache::Cache;
@@ -36,6 +36,33 @@ pub trait Watcher {
 /// If anything goes wrong: then no file of the cache is half-written but those named
 /// `….incomplete`, which a later try goes on with.
 pub fn pull(
+    cache: &Cache,
+    hub: Hub,
+    name: &HubName,
+    entry: Option<&Entry>,
+    watcher: &mut dyn Watcher,
+) -> Result<PathBuf> {
+    download(cache, hub, name, entry, watcher).map_err(|error| match error.downcast_ref() {
+        Some(HubError::Broken { .. }) => anyhow!("{error}\n{}", by_hand(cache, name)),
+        _ => error,
+    })
+}
+
+/// How a model comes to a machine that has no network.
+fn by_hand(cache: &Cache, name: &HubName) -> String {
+    let file = match &name.wanted {
+        Wanted::File(file) => format!("{file} of {}", name.repository),
+        _ => format!("a .gguf file of {}", name.repository),
+    };
+    let folder = cache.folder(&name.repository);
+    format!(
+        "hint: without a network: copy {file} from another machine to any folder of this one, and give its path to -m; \
+         or copy there what a download left in {}, and set HF_HUB_OFFLINE=1 so that nothing is asked",
+        folder.display()
+    )
+}
+
+fn download(
     cache: &Cache,
     hub: Hub,
     name: &HubName,
@@ -114,7 +141,11 @@ fn publish(cache: &Cache, hub_file: HubFile<'_>, remote: &Remote) -> Result<Path
 fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<PathBuf> {
     let found = super::local::in_cache(cache, name, expected);
     found.with_context(|| {
-        format!("{} is not on this machine, and HF_HUB_OFFLINE forbids to download it", name.repository)
+        format!(
+            "{} is not on this machine, and HF_HUB_OFFLINE forbids to download it\n{}",
+            name.repository,
+            by_hand(cache, name)
+        )
     })
 }
 

@@ -3,6 +3,7 @@
 mod contents;
 mod list;
 mod pull;
+mod recommendation;
 mod rm;
 mod show;
 mod verify;
@@ -31,4 +32,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Text from a file must not steer the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// A number with its metric letter: 7.6 B.
+fn count(number: u64) -> String {
+    let letters = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
+    match letters.into_iter().find(|(unit, _)| number as f64 >= *unit) {
+        Some((unit, letter)) => format!("{:.1} {letter}", number as f64 / unit),
+        None => number.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_for_people() {
+        assert_eq!((count(999), count(7_600_000_000)), ("999".to_owned(), "7.6 B".to_owned()));
+    }
 }

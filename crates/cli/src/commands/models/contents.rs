@@ -10,6 +10,7 @@ use alara_engine::{Gguf, KvType, Offload};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
+use super::recommendation::Recommendation;
 use crate::catalog::{Entry, entries};
 
 /// The answer of `alara models show`; its fields are those of `--json`.
@@ -30,6 +31,8 @@ pub struct Contents {
     pub tensor_types: Vec<TypeUse>,
     pub tokenizer: Vocabulary,
     pub chat_template: Template,
+    /// How tokens are sampled where nobody says otherwise.
+    pub sampling: Recommendation,
     /// Why alara can't run the model; empty if it can.
     pub problems: Vec<String>,
     /// Of a model that can't run: models of the catalog that are most like it, nearest size first.
@@ -202,6 +205,7 @@ impl Contents {
                     .and_then(|source| ChatTemplate::new(source, "", "").ok()?.format())
                     .map(|format| format.name),
             },
+            sampling: Recommendation::default(),
             problems,
             nearest,
             tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },

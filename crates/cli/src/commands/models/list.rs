@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 
+use std::sync::Arc;
+
+use alara_server::Facts;
 use serde_json::{Value, json};
 
-use super::printable;
+use super::{count, printable};
 use crate::catalog::local::{self, Local, Store};
-use crate::catalog::{Entry, Machine, entries, hub, ollama};
+use crate::catalog::{Entry, Machine, SHIPPED, entries, hub, ollama};
+use crate::facts::FileFacts;
 use crate::ui;
 
 /// List the models that alara knows by name, and those that are on this machine: in Hugging Face's
@@ -26,13 +30,32 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let here = |entry: &Entry| models.iter().any(|model| model.catalog.as_ref() == Some(&entry.name));
     let known: Vec<&Entry> = entries()?.iter().filter(|entry| !args.local || here(entry)).collect();
     let machine = Machine::this();
-    let choice = machine.choice(entries()?).map(|entry| entry.name.as_str());
+    let chosen = machine.choice(entries()?);
+    let choice = chosen.map(|entry| entry.name.as_str());
+    let files = FileFacts::new(None);
+    let shipped = files.of(None);
     let hub = hub::cache_folder()?;
     let ollama = ollama::folder();
     if args.json {
         let known: Vec<Value> =
             known.iter().map(|entry| described(entry, machine.fits(entry), choice)).collect();
-        let all = json!({"memory": machine.memory, "catalog": known, "local": models, "hub_cache": hub, "ollama": ollama});
+        let here: Vec<Value> =
+            models.iter().map(|model| told(model, facts_of(&files, model), &machine)).collect();
+        let gpu = machine.gpu.as_ref().map(|(name, free)| json!({"name": name, "free": free}));
+        let shipped = shipped.map(|facts| {
+            json!({"name": SHIPPED, "bytes": facts.bytes, "parameters": facts.parameters, "architecture": facts.architecture})
+        });
+        let all = json!({
+            "memory": machine.memory,
+            "threads": machine.threads,
+            "gpu": gpu,
+            "choice": chosen.map(|entry| json!({"name": entry.name, "why": machine.why(entry)})),
+            "shipped": shipped,
+            "catalog": known,
+            "local": here,
+            "hub_cache": hub,
+            "ollama": ollama,
+        });
         ui::line(&serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }
@@ -48,27 +71,47 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::table(&header, known.iter().map(|entry| row(entry, fit(entry), &models)));
         ui::line("");
     }
-    let other: Vec<&Local> = models.iter().filter(|model| model.catalog.is_none()).collect();
-    if !other.is_empty() {
-        let row = |model: &&Local| {
-            let size = match model.missing.len() {
-                0 => ui::bytes(model.bytes),
-                1 => format!("{}, 1 part missing", ui::bytes(model.bytes)),
-                missing => format!("{}, {missing} parts missing", ui::bytes(model.bytes)),
-            };
-            vec![printable(&model.name), size, origin(model.source).to_owned()]
+    let other = models.iter().filter(|model| model.catalog.is_none());
+    let other = other.map(|model| {
+        let size = match model.missing.len() {
+            0 => ui::bytes(model.bytes),
+            1 => format!("{}, 1 part missing", ui::bytes(model.bytes)),
+            missing => format!("{}, {missing} parts missing", ui::bytes(model.bytes)),
         };
-        ui::table(&["other models on this machine", "size", "here"], other.iter().map(row));
-        ui::line("");
-    }
+        let fit = match machine.holds(model.bytes) {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
+        let facts = facts_of(&files, model);
+        other_row(printable(&model.name), facts.as_deref(), size, fit, origin(model.source))
+    });
+    let shipped = shipped.map(|facts| {
+        other_row(SHIPPED.to_owned(), Some(&facts), ui::bytes(facts.bytes), "yes", "ships with alara")
+    });
+    let header = [
+        "other models on this machine",
+        "family",
+        "parameters",
+        "quantization",
+        "size",
+        "fits",
+        "context",
+        "tools",
+        "here",
+    ];
+    ui::table(&header, shipped.into_iter().chain(other));
+    ui::line("");
     ui::line(&format!("hub's cache: {}", hub.display()));
     ui::line(&match ollama {
         Some(folder) => format!("Ollama: {}", folder.display()),
         None => "Ollama: not found".to_owned(),
     });
-    if let Some(memory) = machine.memory.filter(|_| !args.local) {
-        let taken = choice.map_or_else(String::new, |name| format!("; to begin with, take {name}"));
-        ui::line(&format!("this machine: {} of memory{taken}", ui::bytes(memory)));
+    if !args.local {
+        ui::line(&format!("this machine: {}", machine.described()));
+        if let Some(entry) = chosen {
+            ui::line(&format!("to begin with, take {}: {}", entry.name, machine.why(entry)));
+        }
     }
     if !args.local {
         ui::line(
@@ -114,6 +157,40 @@ fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
         if entry.tools { "native" } else { "no" }.to_owned(),
         score,
         here,
+    ]
+}
+
+fn facts_of(files: &FileFacts, model: &Local) -> Option<Arc<Facts>> {
+    files.of(Some(model.path.to_str()?))
+}
+
+/// A model outside of the catalog as JSON: with what its file says.
+fn told(model: &Local, facts: Option<Arc<Facts>>, machine: &Machine) -> Value {
+    let mut told = json!(model);
+    told["fits"] = json!(machine.holds(model.bytes));
+    if let Some(facts) = facts {
+        told["architecture"] = json!(facts.architecture);
+        told["parameters"] = json!(facts.parameters);
+        told["quantization"] = json!(facts.quantization);
+        told["context"] = json!(facts.trained_context);
+        told["capabilities"] = json!(facts.capabilities);
+    }
+    told
+}
+
+/// A row of a model of which only the file tells; nothing where that can't be read.
+fn other_row(name: String, facts: Option<&Facts>, size: String, fit: &str, origin: &str) -> Vec<String> {
+    let of = |text: &dyn Fn(&Facts) -> String| facts.map(text).unwrap_or_default();
+    vec![
+        name,
+        of(&|facts| printable(&facts.architecture)),
+        of(&|facts| count(facts.parameters)),
+        of(&|facts| facts.quantization.clone()),
+        size,
+        fit.to_owned(),
+        of(&|facts| facts.trained_context.map_or_else(String::new, |context| context.to_string())),
+        of(&|facts| if facts.capabilities.contains(&"tools") { "native" } else { "no" }.to_owned()),
+        origin.to_owned(),
     ]
 }
 

@@ -2,12 +2,14 @@
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use indicatif::ProgressBar;
 
 use crate::catalog::hub::Hub;
 use crate::catalog::name::HubName;
 use crate::catalog::pull::{Watcher, pull};
-use crate::catalog::{Entry, local, wanted};
+use crate::catalog::{Entry, find, local, wanted};
+use crate::model_file::is_shipped_name;
 use crate::ui;
 
 /// Download models from Hugging Face into its cache, which other tools share
@@ -27,8 +29,16 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let cache = local::cache()?;
+    if let Some(name) = args.names.iter().find(|name| is_shipped_name(name)) {
+        bail!("{name} ships with alara, so nothing is to be downloaded\nhint: -m {name}");
+    }
     let names: Vec<(&String, (Option<&Entry>, HubName))> =
         args.names.iter().map(|name| Ok((name, wanted(name)?))).collect::<anyhow::Result<_>>()?;
+    for (name, entry) in names.iter().filter_map(|(name, (entry, _))| Some((name, (*entry)?))) {
+        if find(name)?.is_none() {
+            ui::note(&format!("{name} is taken as {}: {}, {}", entry.name, entry.title, entry.file));
+        }
+    }
     for (name, (entry, wanted)) in names {
         let mut display = Display { bar: None, name: String::new() };
         let path = pull(&cache, Hub::from_env()?, &wanted, entry, &mut display)?;

@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::catalog::cache::{Cache, INCOMPLETE};
 use crate::catalog::name::{HubName, Wanted, parts};
-use crate::catalog::{find, local, ollama};
+use crate::catalog::{find, local, meant, ollama};
 use crate::ui;
 
 /// Remove models from Hugging Face's cache, and what is left of unfinished downloads of theirs
@@ -56,7 +56,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// The repository of the model, and its files.
 fn belongings(cache: &Cache, name: &str) -> anyhow::Result<(String, Vec<PathBuf>)> {
-    let entry = find(name)?;
+    // As `pull` takes a name, unless Ollama has a model of it.
+    let is_ollamas = || ollama::folder().is_some_and(|folder| ollama::find(&folder, name).is_some());
+    let entry = match find(name)? {
+        None if !is_ollamas() => meant(name)?,
+        found => found,
+    };
     let tag = entry.and_then(|entry| entry.ollama.as_deref()).unwrap_or(name);
     let held = || ollama::find(&ollama::folder()?, tag);
     let hub = match entry {

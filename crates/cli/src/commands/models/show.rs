@@ -6,7 +6,8 @@ use alara_engine::KvType;
 use anyhow::bail;
 
 use super::contents::{Contents, MemoryUse};
-use super::printable;
+use super::recommendation::Recommendation;
+use super::{count, printable};
 use crate::device;
 use crate::ui::{self, bytes};
 
@@ -41,6 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => bail!("{error:#}\nhint: with --gpu-memory GB a GPU can be asked for that is not here"),
         Ok(contents) => contents,
     };
+    let contents = Contents { sampling: Recommendation::of(&gguf, args.model.as_deref())?, ..contents };
     if args.json {
         ui::line(&serde_json::to_string_pretty(&contents)?);
     } else {
@@ -104,6 +106,7 @@ fn print(c: &Contents) {
             (.., refusal) => field(&format!("  on {}", p.device), refusal.as_deref().unwrap_or_default()),
         }
     }
+    field("sampling", &c.sampling.told());
     field("alara", if c.problems.is_empty() { "can run it" } else { "can't run it:" });
     for problem in &c.problems {
         field("", problem);
@@ -146,23 +149,9 @@ fn held(held: &MemoryUse) -> String {
     format!("{} = {}", bytes(held.total), parts.join(" + "))
 }
 
-/// A number with its metric letter: 7.6 B.
-fn count(number: u64) -> String {
-    let letters = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
-    match letters.into_iter().find(|(unit, _)| number as f64 >= *unit) {
-        Some((unit, letter)) => format!("{:.1} {letter}", number as f64 / unit),
-        None => number.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_for_people() {
-        assert_eq!((count(999), count(7_600_000_000)), ("999".to_owned(), "7.6 B".to_owned()));
-    }
 
     #[test]
     fn a_file_can_not_steer_the_terminal() {

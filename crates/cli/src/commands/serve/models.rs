@@ -14,6 +14,7 @@ use anyhow::{Context, bail, ensure};
 use crate::catalog::name::{is_gguf, parts, split};
 use crate::facts::FileFacts;
 use crate::model::{self, Source};
+use crate::model_file::Place;
 
 /// The deepest folder below `--models` in which models are looked for.
 const DEPTH: usize = 8;
@@ -120,8 +121,11 @@ impl ServedModels {
             ModelSpec::named(if name.contains("://") { path.display().to_string() } else { name.into() });
         let here = path.canonicalize().ok();
         let is_here = |served: &Served| {
-            let own =
-                served.spec.model.as_deref().and_then(|name| model::path(name).ok()?.canonicalize().ok());
+            let file = |name| match model::place(Some(name)).ok()? {
+                Place::Shipped => None,
+                Place::File(path) => path.canonicalize().ok(),
+            };
+            let own = served.spec.model.as_deref().and_then(file);
             own.is_some() && own == here
         };
         let mut list = self.lock();
@@ -165,8 +169,15 @@ impl ModelSource for ServedModels {
         }
     }
 
+    /// By what each is served as: the model that ships has more than one spec.
     fn loaded(&self) -> Vec<Loaded> {
-        self.source.loaded()
+        let list = self.served();
+        let served = |spec: &ModelSpec| list.iter().find(|one| self.source.used(&one.spec) == *spec);
+        let mut loaded = self.source.loaded();
+        for one in &mut loaded {
+            one.spec = served(&one.spec).map_or_else(|| one.spec.clone(), |served| served.spec.clone());
+        }
+        loaded
     }
 
     fn unload(&self, spec: &ModelSpec) -> bool {
@@ -186,7 +197,10 @@ fn served(name: &str) -> anyhow::Result<Served> {
         let address: Address = name.parse()?;
         return Ok(Served { name: address.to_string(), aliases: Vec::new(), spec });
     }
-    let path = model::path(name)?;
+    let path = match model::place(Some(name))? {
+        Place::Shipped => PathBuf::from(model::SHIPPED_NAME),
+        Place::File(path) => path,
+    };
     // A checkpoint is called as its folder is; in the hub's cache that is a commit.
     let folder = Path::new(name).is_dir().then(|| Path::new(name).file_name()).flatten();
     let file = path.file_name().filter(|file| file.to_str().is_some_and(is_gguf));
@@ -333,6 +347,10 @@ mod tests {
         let models = all(&[&one, &other, "http://127.0.0.1:1/v1#m"], None, &[]).unwrap();
         assert_eq!(names(&models), ["a.gguf", "sub/a.gguf", "http://127.0.0.1:1/v1#m"]);
         assert_eq!(models.default(), ModelSpec::named(&one));
+        let shipped = all(&["alara-tiny"], None, &[]).unwrap();
+        assert!(names(&shipped) == ["alara-tiny.gguf"] && shipped.served()[0].is_called("alara-tiny"));
+        shipped.model(&shipped.default()).unwrap();
+        assert_eq!(shipped.loaded()[0].spec, shipped.default());
         assert!(all(&[&one, &one], None, &[]).err().unwrap().to_string().contains("is there twice"));
         assert!(
             all(&["no-such"], None, &[])
