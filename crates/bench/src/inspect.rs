@@ -8,6 +8,7 @@ use alara_harness::error::chain;
 use alara_harness::hidden::{self, CALL};
 use alara_harness::jinx;
 use alara_harness::source::{self, Source};
+use alara_harness::team::unreadable_bash;
 use alara_harness::{Diagnostic, Jinx, Location, Severity, Team, knowledge, yaml};
 use serde_json::Value;
 
@@ -51,7 +52,7 @@ fn tells_a_task(file: &Path) -> bool {
 pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
     if !path.is_dir() && !is_yaml(path) {
         return match Suite::load(path) {
-            Ok(_) => Ok(Vec::new()),
+            Ok(_) => Ok(unreadable(path)),
             Err(error @ (Error::Read { .. } | Error::NotASuite { .. } | Error::NoTasks { .. })) => Err(error),
             Err(error) => Ok(vec![told(path, &error)]),
         };
@@ -90,7 +91,26 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
         problems.push(told(&path.join(setting::FILE), &error));
     }
     each(&tasks, &jinxes, team.as_ref(), &setting, &mut problems);
+    problems.extend(unreadable(path));
     Ok(problems)
+}
+
+/// The scripts of tasks that bash can't read: with such a check no task is ever solved.
+fn unreadable(path: &Path) -> Vec<Diagnostic> {
+    // What can't be read is told already.
+    let tasks = tasks(path).unwrap_or_default();
+    let scripts = tasks.iter().flat_map(|(task, path, location)| {
+        [("setup", &task.setup), ("verify", &task.verify)]
+            .map(|(key, script)| (key, script.as_str(), path, *location))
+    });
+    let scripts: Vec<_> = scripts.collect();
+    let found = unreadable_bash(&scripts.iter().map(|(_, script, ..)| *script).collect::<Vec<_>>());
+    let told = scripts.iter().zip(found).filter_map(|((key, script, path, location), found)| {
+        let (message, line) = found?;
+        let text = script.lines().nth(line.saturating_sub(1)).unwrap_or_default().trim();
+        Some(at(path, *location, &format!("bash can't read line {line} of `{key}`, `{text}`: {message}")))
+    });
+    told.collect()
 }
 
 /// The files of a suite that is no CSV file.

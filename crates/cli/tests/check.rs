@@ -169,6 +169,48 @@ fn tests_of_a_strangers_jinx_get_no_keys() {
     );
 }
 
+/// What is wrong though the file can be read: it is told, and nothing of the team runs.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_would_go_wrong_when_it_runs() {
+    let team = team(&[
+        ("team.ctx", "name: t\nforenpc: w\ncurrency: EUR\n"),
+        (
+            "jinxes/asks.jinx",
+            "description: Asks.\nsteps: [{when: 1 > 0, then: [{engine: llm, npc: ww, prompt: x}]}]\n",
+        ),
+        ("w.npc", "name: w\nmodel: qwen9\nprimary_directive: Pay in {{ curency }}.\njinxes: [bad, plain]\n"),
+        (
+            "jinxes/bad.jinx",
+            "description: Does it.\nsteps:\n- engine: bash\n  code: |\n    touch ran\n    if true; then ls )\n- engine: python\n  code: |\n    import os\n    import csv csv\n- {for: x, in: 3, do: [{set: {y: '{{ x }}'}}]}\n",
+        ),
+        ("jinxes/plain.jinx", "steps: [{engine: bash, code: ls}]\n"),
+        ("jinxes/inner.jinx", "steps: [{engine: bash, code: ls}]\n"),
+    ]);
+    let (code, text) = check(team.path(), &["."]);
+    assert_eq!(code, 1, "{text}");
+    for expected in [
+        "w.npc:2:8: warning: there is no model file qwen9, did you mean qwen",
+        "w.npc:3:30: warning: `curency` is not defined, so nothing stands in its place, did you mean `ctx.currency`?",
+        "jinxes/bad.jinx:6:5: error: bash can't read line 2 of the code, `if true; then ls )`: syntax error near",
+        "jinxes/bad.jinx:10:5: error: Python can't read line 2 of the code, `import csv csv`: ",
+        "jinxes/bad.jinx:11:3: error: `for` goes through a list, and `3` is a whole number; `range(3)` counts so far",
+        "jinxes/plain.jinx: warning: `plain` has no `description`: a model chooses its tools by theirs",
+        "jinxes/asks.jinx:2:30: warning: the team has no NPC `ww`, did you mean `w`?",
+        "3 errors, 4 warnings",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(expected)), "{expected}\n{text}");
+    }
+    assert!(!team.path().join("ran").exists());
+    // Nor do the scripts of tasks run.
+    let task = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nsetup: touch ran\nverify: |\n  touch ran\n  [ -e x ] && ( true\n";
+    let folder = self::team(&[("suite/a.yaml", task)]);
+    let (code, text) = check(folder.path(), &["suite"]);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.starts_with("suite/a.yaml:6:1: error: bash can't read line "), "{text}");
+    assert!(text.contains(" of `verify`, ") && !folder.path().join("ran").exists(), "{text}");
+}
+
 #[test]
 fn suites_and_sweeps_are_checked_too() {
     const TASK: &str = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: 'true'\n";

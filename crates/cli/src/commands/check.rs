@@ -1,6 +1,7 @@
 //! `alara check`: what is wrong with a team or a jinx, without running anything.
 
 mod connect;
+mod models;
 mod suite;
 
 use std::io::IsTerminal;
@@ -85,8 +86,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(report.verdict(args, 0));
     }
     let target = Target::find(&args.path)?;
-    let problems: Vec<Diagnostic> =
-        target.team.check().into_iter().filter(|problem| target.means(&problem.path)).collect();
+    let problems = target.team.check().into_iter().chain(models::problems(&target.team));
+    let problems: Vec<Diagnostic> = problems.filter(|problem| target.means(&problem.path)).collect();
     let report = Report::of(problems);
     report.show(args, if args.compiled { ui::note } else { ui::line })?;
     if args.compiled {
@@ -221,6 +222,15 @@ impl Report {
                 line(&format!("{}, {}", count(errors, "error"), count(warnings, "warning")));
             }
         }
+    }
+}
+
+/// An error in a line, its hint in brackets.
+fn one_line(error: &anyhow::Error) -> String {
+    let text = format!("{error:#}");
+    match text.split_once("\nhint: ") {
+        Some((what, hint)) => format!("{what} ({hint})"),
+        None => text,
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who starts, with whose consent, and what is told if nothing comes of it.
 
+use std::path::Path;
+
 use alara_harness::model::Reply;
 use alara_harness::permission::{Answer, Permissions};
 use alara_harness::trace::Record;
@@ -180,4 +182,44 @@ fn mcp_client_from_the_command_line() {
     assert!(lines[1].starts_with("w of ") && lines[1].ends_with(" gets from MCP servers:"), "{shown}");
     assert_eq!(lines[2], format!("  {:<32} Says it again.", "a text [times]"));
     assert_eq!(lines[3], format!("  {:<32} Another.", "b text [times]"));
+}
+
+/// A relative command is a program beside the team's files, else one of the work directory: for
+/// `check --connect` as for `run`.
+#[test]
+#[cfg(unix)]
+fn a_relative_command_is_found_from_the_team() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let place = tempfile::tempdir().unwrap();
+    let program = |path: &str| {
+        let path = place.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp/server.sh"), &path).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    program("team/.venv/bin/server");
+    program("here/bin/server");
+    let team = |name: &str, command: &str| {
+        let folder = place.path().join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let npc =
+            format!("name: w\nprimary_directive: Work.\nmcp_servers: [{{name: e, command: {command}}}]\n");
+        std::fs::write(folder.join("w.npc"), npc).unwrap();
+    };
+    team("team", ".venv/bin/server");
+    team("other", "bin/server");
+    let check = |folder: &str, team: &str, found: bool| {
+        let output = crate::alara()
+            .args(["check", team, "--connect"])
+            .current_dir(place.path().join(folder))
+            .output()
+            .unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap() + &String::from_utf8_lossy(&output.stderr);
+        assert_eq!(shown.contains("  a text [times]"), found, "{folder} {team}: {shown}");
+    };
+    check("here", "../team", true);
+    check("team", ".", true);
+    check("here", "../other", true);
+    check("team", "../other", false);
 }

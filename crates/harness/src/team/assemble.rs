@@ -63,13 +63,14 @@ pub fn team(
     watch: &mut Watch,
     diagnostics: &mut Vec<Diagnostic>,
 ) -> Result<Team, Error> {
-    let mut files = Files { rendered: Vec::new(), diagnostics: Vec::new() };
+    let mut files = Files { rendered: Vec::new(), diagnostics: Vec::new(), of_templates: Vec::new() };
     let mut below = Vec::new();
     let team = assemble(listing, above, &mut files, watch, &mut below);
     diagnostics.extend(files.diagnostics.into_iter().map(|diagnostic| {
         let of = files.rendered.iter().find(|rendered| rendered.source.path == diagnostic.path);
         of.map_or(diagnostic.clone(), |rendered| rendered.placed(diagnostic))
     }));
+    diagnostics.append(&mut files.of_templates);
     diagnostics.append(&mut below);
     team
 }
@@ -78,6 +79,8 @@ pub fn team(
 struct Files {
     rendered: Vec<Rendered>,
     diagnostics: Vec<Diagnostic>,
+    /// Of the templates as they stand in the files.
+    of_templates: Vec<Diagnostic>,
 }
 
 impl Files {
@@ -89,7 +92,7 @@ impl Files {
         ctx: &Map<String, Value>,
     ) -> Option<(Source, Node)> {
         let source = file.read(&mut self.diagnostics)?;
-        let rendered = templates.render(&source, ctx, &mut self.diagnostics);
+        let rendered = templates.render(&source, ctx, &mut self.of_templates);
         let rendered = rendered.map_err(|error| self.diagnostics.push(error)).ok()?;
         let source = rendered.source.clone();
         self.rendered.push(rendered);

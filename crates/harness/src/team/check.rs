@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
-use super::{Team, stock};
-use crate::jinx::{Jinx, check};
+use alara_engine::nearest;
+use serde_json::Value;
+
+use super::{Team, stock, syntax};
+use crate::jinx::check::blocks;
+use crate::jinx::{Action, Jinx, Llm, Step, check};
 use crate::skill;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
@@ -30,6 +34,23 @@ impl Team {
             || self.teams.iter().any(|team| team.reaches(jinx))
     }
 
+    /// Warns of steps that ask an NPC which the team does not have.
+    fn addressed(&self, jinx: &Jinx, steps: &[Step], found: &mut Vec<Diagnostic>) {
+        for step in steps {
+            if let Action::Llm(Llm { npc: Some(Value::String(name)), .. }) = &step.action
+                && !name.contains("{{")
+                && self.member(name).is_none()
+            {
+                let known = self.members(None).into_iter().map(|(name, _)| name);
+                let near = nearest(name, known).map(|near| format!(", did you mean `{near}`?"));
+                let message = format!("the team has no NPC `{name}`{}", near.unwrap_or_default());
+                let (path, location, severity) = (jinx.path.clone(), step.location, Severity::Warning);
+                found.push(Diagnostic { path, location, severity, message });
+            }
+            blocks(&step.action).into_iter().for_each(|steps| self.addressed(jinx, steps, found));
+        }
+    }
+
     fn analyse(&self, found: &mut Vec<Diagnostic>) {
         let store: Vec<&str> = self.store.keys().map(String::as_str).collect();
         let is_own = |jinx: &Jinx| self.directory.as_ref().is_none_or(|own| jinx.path.starts_with(own));
@@ -37,7 +58,13 @@ impl Team {
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
         let unusable = |name: &str| unusable(name, &self.diagnostics).is_some();
         found.extend(check(&self.jinxes, &unusable, &keys, &text_of));
+        found.extend(syntax::check(self.jinxes.iter().filter(|jinx| is_own(jinx)), &text_of));
         let own = |jinx: &&Jinx| self.directory.is_some() && is_own(jinx);
+        let undescribed = |jinx: &&Jinx| jinx.description.is_empty() && self.reaches(&jinx.name);
+        found.extend(self.jinxes.iter().filter(own).filter(undescribed).map(undescribed_jinx));
+        for jinx in self.jinxes.iter().filter(own) {
+            self.addressed(jinx, &jinx.steps, found);
+        }
         for jinx in self.jinxes.iter().filter(own).filter(|jinx| jinx.hidden && !self.reaches(&jinx.name)) {
             let message = format!(
                 "no NPC can unlock the hidden jinx `{}`: list it under `jinxes` of those that may",
@@ -48,6 +75,13 @@ impl Team {
         }
         self.teams.iter().for_each(|team| team.analyse(found));
     }
+}
+
+/// That a jinx says nothing of itself.
+pub(super) fn undescribed_jinx(jinx: &Jinx) -> Diagnostic {
+    let message = format!("`{}` has no `description`: a model chooses its tools by theirs", jinx.name);
+    let (path, severity) = (jinx.path.clone(), Severity::Warning);
+    Diagnostic { path, location: Location::default(), severity, message }
 }
 
 /// The file of a jinx or an NPC of this name, if one of the errors is about it.

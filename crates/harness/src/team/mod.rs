@@ -17,6 +17,7 @@ mod rules;
 mod search;
 mod servers;
 mod stock;
+mod syntax;
 mod template;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,7 @@ pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;
 pub use rules::{ANY, Rule};
 pub use search::Search;
+pub use syntax::unreadable_bash;
 
 /// A team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -346,6 +348,7 @@ pub fn check_jinx(path: &Path, diagnostics: &mut Vec<Diagnostic>) -> Result<Opti
     let mut jinx = read_jinx(&Source::from_file(path)?, diagnostics);
     needs::look(jinx.iter_mut(), &[PathBuf::new()], &check::text_of);
     diagnostics.extend(jinx.iter().filter(|jinx| !jinx.missing.is_empty()).map(library::cant_run));
+    diagnostics.extend(jinx.iter().filter(|jinx| jinx.description.is_empty()).map(check::undescribed_jinx));
     Ok(jinx)
 }
 

@@ -123,11 +123,8 @@ fn needs(programs: &[String], beside: &[PathBuf]) -> Option<Vec<Needs>> {
 
 /// Asks the Python that steps would have in `work`; `None` if there is no answer.
 fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Needs>> {
-    // Who embeds this crate may do without the launcher.
-    let isolation = if launcher().is_some() { Isolation::Auto } else { Isolation::Off };
     // An environment of Python's own may lie in these folders.
-    let policy = Policy { isolation, readable: beside.to_vec(), ..Policy::default() };
-    let sandbox = Sandbox::new(work, policy).ok()?;
+    let sandbox = sandbox(work, beside.to_vec())?;
     let question = json!({"programs": programs, "modules": MODULES, "npc": NPC}).to_string();
     let output = sandbox.run(&Script {
         program: &[PYTHON, "-I", "-c", LOOK],
@@ -146,6 +143,13 @@ fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Need
         Err(Error::Spawn { .. }) => Some(without_python(programs)),
         Err(_) => None,
     }
+}
+
+/// Where programs are looked at, in the folder in which steps run.
+pub(super) fn sandbox(work: &Path, readable: Vec<PathBuf>) -> Option<Sandbox> {
+    // Who embeds this crate may do without the launcher.
+    let isolation = if launcher().is_some() { Isolation::Auto } else { Isolation::Off };
+    Sandbox::new(work, Policy { isolation, readable, ..Policy::default() }).ok()
 }
 
 fn without_python(programs: &[&String]) -> Vec<Needs> {

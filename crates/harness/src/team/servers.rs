@@ -240,7 +240,12 @@ impl<'a> Reading<'a, '_> {
             self.diagnostics.push(self.source.warning(location, message));
         }
         match words(text) {
-            Some(words) if !words.is_empty() => Some(Way::Program(words)),
+            Some(mut words) if !words.is_empty() => {
+                if let Some(program) = program(self.source, &words[0]) {
+                    words[0] = program;
+                }
+                Some(Way::Program(words))
+            }
             _ => {
                 self.error(location, format!("`{text}` is no command: a quote is not closed"));
                 None
@@ -283,6 +288,19 @@ fn find(source: &Source, text: &str) -> Option<String> {
     let folder = source.path.parent()?;
     let places = [folder.join(text), folder.join("..").join(text)];
     places.iter().find(|path| path.is_file())?.canonicalize().ok()?.to_str().map(str::to_owned)
+}
+
+/// The program beside the file, or in the folder above, that a relative path means, absolute.
+/// Of a link it is the link: an environment of Python's knows itself by it.
+/// `None`: it lies in the work directory, or is found as any command.
+fn program(source: &Source, text: &str) -> Option<String> {
+    if !text.contains('/') || Path::new(text).is_absolute() {
+        return None;
+    }
+    let folder = source.path.parent()?.canonicalize().ok()?;
+    let places = [Some(folder.as_path()), folder.parent()];
+    let found = places.into_iter().flatten().map(|folder| folder.join(text)).find(|path| path.is_file())?;
+    found.to_str().map(str::to_owned)
 }
 
 /// A name for a server that is given none: that of its script, package or host.

@@ -3,17 +3,18 @@
 //!
 //! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each
 //! jinx's name as a variable, and in an `.npc` `ctx`, the other keys of the team's `.ctx`.
-//! Anything else is empty.
+//! Anything else is empty, with a warning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use alara_engine::jinja;
+use alara_engine::{jinja, nearest};
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, ErrorKind, UndefinedBehavior};
 use serde_json::{Map, json};
 
 use super::library::Pattern;
+use crate::jinx::check::{guarded, words};
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 
@@ -88,9 +89,12 @@ impl Templates {
                 format!("a template, and the values that it knows, have at most {TEMPLATE} bytes each");
             return Err(source.error(Location::default(), message));
         }
+        let bounded = |text: &str| {
+            jinja::bounded(text, &jinja::MARKS)
+                .map_err(|refused| minijinja::Error::new(ErrorKind::SyntaxError, refused.what))
+        };
         let render = |text: &str| -> Result<String, minijinja::Error> {
-            let text = jinja::bounded(text, &jinja::MARKS)
-                .map_err(|refused| minijinja::Error::new(ErrorKind::SyntaxError, refused.what))?;
+            let text = bounded(text)?;
             self.environment.template_from_str(&text)?.render(Value::from(Serde(&context)))
         };
         if let Err(refused) = jinja::bounded(&source.text, &jinja::MARKS) {
@@ -103,6 +107,11 @@ impl Templates {
             let detail = error.detail().map(|detail| format!(": {detail}")).unwrap_or_default();
             source.error(location, format!("the template is wrong: {}{detail}", error.kind()))
         })?;
+        if let Ok(bounded) = bounded(&source.text)
+            && let Ok(template) = self.environment.template_from_str(&bounded)
+        {
+            self.undefined(source, template.undeclared_variables(true), ctx, diagnostics);
+        }
         let lines = lines(&source.text, &text, render);
         for name in self.wanted() {
             let message = format!(
@@ -114,10 +123,61 @@ impl Templates {
         Ok(Rendered { source: Source { path: source.path.clone(), text }, original, lines })
     }
 
+    /// Warns of what a template names and nothing defines: it is empty there.
+    /// Who asks whether there is such a name knows it.
+    fn undefined(
+        &self,
+        source: &Source,
+        paths: HashSet<String>,
+        ctx: &Map<String, serde_json::Value>,
+        diagnostics: &mut Vec<Diagnostic>,
+    ) {
+        let keys = || ctx.keys().map(String::as_str);
+        let globals: Vec<&str> = self.environment.globals().map(|(name, _)| name).collect();
+        let of_ctx = |near: &str| format!("ctx.{near}");
+        let mut paths: Vec<String> = paths.into_iter().collect();
+        paths.sort();
+        for path in paths.iter().filter(|path| !guarded(&source.text, path)) {
+            let mut parts = path.split('.');
+            let (root, key) = (parts.next().unwrap_or_default(), parts.next());
+            let (name, near) = match (root, key) {
+                // What is in one of its keys may be anything.
+                ("ctx", Some(key)) if !ctx.contains_key(key) => {
+                    (of_ctx(key), nearest(key, keys()).map(of_ctx))
+                }
+                ("ctx", _) => continue,
+                _ if globals.contains(&root) => continue,
+                _ => {
+                    let near = nearest(root, globals.iter().copied().chain(keys()));
+                    let shown =
+                        |near: &str| if globals.contains(&near) { near.to_owned() } else { of_ctx(near) };
+                    (root.to_owned(), near.map(shown))
+                }
+            };
+            let near = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
+            let message = format!("`{name}` is not defined, so nothing stands in its place{near}");
+            diagnostics.push(source.warning(place(&source.text, path), message));
+        }
+    }
+
     /// What has been asked for since the last time.
     fn wanted(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner))
     }
+}
+
+/// Where a template names `path` first, within its tags.
+fn place(text: &str, path: &str) -> Location {
+    let within = |at: &usize| {
+        let open = |before: &str, tags: [&str; 2]| tags.iter().filter_map(|tag| before.rfind(tag)).max();
+        open(&text[..*at], ["{{", "{%"]) > open(&text[..*at], ["}}", "%}"])
+    };
+    // It may be written with brackets: then the name at its beginning is found.
+    let root = path.split('.').next().unwrap_or(path);
+    let found = [path, root].into_iter().find_map(|name| words(text, name).find(within));
+    let Some(at) = found else { return Location::default() };
+    let line = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    Location { line: text[..at].matches('\n').count() + 1, column: text[line..at].chars().count() + 1 }
 }
 
 impl Rendered {
@@ -205,6 +265,33 @@ fn lines(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_nothing_defines_is_told() {
+        let templates = Templates::new(vec![("shell".into(), "lib/shell".into())]);
+        let ctx = json!({"currency": "EUR", "shop": {"name": "x"}});
+        let ctx = ctx.as_object().unwrap();
+        let check = |text: &str, expected: &[&str]| {
+            let source = Source { path: "w.npc".into(), text: text.to_owned() };
+            let mut found = Vec::new();
+            templates.render(&source, ctx, &mut found).ok().unwrap();
+            assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected, "{text}");
+        };
+        let told = |place: &str, name: &str, near: &str| {
+            format!("w.npc:{place}: warning: `{name}` is not defined, so nothing stands in its place{near}")
+        };
+        let near = ", did you mean `ctx.currency`?";
+        check("a: curency\nb: Pay in {{ curency }}.", &[&told("2:14", "curency", near)]);
+        check("{{ ctx.curency }}", &[&told("1:4", "ctx.curency", near)]);
+        check(
+            "{% if shel %}{{ nothing.at.all }}{% endif %}",
+            &[&told("1:17", "nothing", ""), &told("1:7", "shel", ", did you mean `shell`?")],
+        );
+        // What is known, bound in the template, or asked for.
+        check("{{ ctx.currency }}{{ ctx.shop.whatever }}{{ shell }}{{ Jinx('a') }}{{ range(2) }}", &[]);
+        check("{% for x in ctx.shop %}{{ x }}{{ loop.index }}{% endfor %}{% set y = 1 %}{{ y }}", &[]);
+        check("{{ z | default('') }}{% if w is defined %}{{ w }}{% endif %}", &[]);
+    }
 
     #[test]
     fn a_template_has_bounds() {

@@ -1,19 +1,20 @@
 //! `alara check --connect`: what the MCP servers of a team offer.
 //! Who asks for it agrees to their start.
 
-use alara_harness::permission::Answer;
-use alara_harness::scratch::Scratch;
-use alara_harness::{Effect, Notice, Policy, Sandbox, Scripted, Session, Single, Team};
+use std::path::Path;
 
+use alara_harness::permission::Answer;
+use alara_harness::{Effect, Notice, Scripted, Session, Single, Team};
+
+use crate::agent::{Watched, sandbox};
 use crate::progress::printable;
 use crate::ui;
 
 /// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools.
 /// Returns how many servers failed.
 pub fn run(team: &Team) -> anyhow::Result<usize> {
-    let work = Scratch::claim(&std::env::temp_dir())?;
-    let readable = team.directory.iter().cloned().collect();
-    let sandbox = Sandbox::new(work.path(), Policy { readable, ..Policy::default() })?;
+    // As `run` starts them: in the work directory, of which they can change nothing here.
+    let sandbox = sandbox(team, Path::new("."), None, Watched::Impossible)?;
     let nobody = Scripted::default();
     let source = Single(&nobody);
     let session = Session::new(&source, &sandbox).asking(|_| Answer::Yes).observed(|notice| {

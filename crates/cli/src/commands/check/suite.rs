@@ -9,14 +9,15 @@ use alara_bench::idle::{self, Idle};
 use alara_bench::inspect;
 use alara_bench::sweep::Sweep;
 use alara_bench::task_dir::TaskDirs;
-use alara_harness::model::endpoint::Address;
 use alara_harness::sandbox::Isolation;
 use alara_harness::source::Source;
 use alara_harness::{Diagnostic, Severity};
 
+use super::models::missing;
+use super::one_line;
 use crate::agent::{self, search};
 use crate::progress::count;
-use crate::{model, ui};
+use crate::ui;
 
 /// Whether it is the file of a sweep.
 pub fn is_sweep(path: &Path) -> bool {
@@ -86,22 +87,9 @@ fn around(sweep: &Sweep, source: &Source, problems: &mut Vec<Diagnostic>) {
         }
     }
     for name in &sweep.models {
-        let found = match Address::is_meant_by(name) {
-            true => name.parse::<Address>().map(drop).map_err(anyhow::Error::from),
-            false => model::path(name).map(drop),
-        };
-        if let Err(error) = found {
+        if let Some(error) = missing(name) {
             let problem = inspect::about(source, name, &one_line(&error));
             problems.push(Diagnostic { severity: Severity::Warning, ..problem });
         }
-    }
-}
-
-/// An error in a line, its hint in brackets.
-fn one_line(error: &anyhow::Error) -> String {
-    let text = format!("{error:#}");
-    match text.split_once("\nhint: ") {
-        Some((what, hint)) => format!("{what} ({hint})"),
-        None => text,
     }
 }

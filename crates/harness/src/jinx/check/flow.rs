@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::Value;
+
 use super::names::{self, Text, constant, root, texts};
 use super::{Known, Report, calls, effect, hint};
 use crate::jinx::template::quoted_placeholder;
-use crate::jinx::{Action, Jinx, Step};
+use crate::jinx::{Action, Jinx, Kind, Step};
 use crate::types::{Effect, Location, Severity};
 
 /// Names that are given everywhere.
@@ -103,7 +105,8 @@ impl Flow<'_, '_> {
             Action::Call { jinx, with } => calls::call(step, jinx, with, self.known, self.report),
             Action::Llm(llm) => calls::llm(step, llm, self.known, self.report),
             Action::When { when, then, otherwise } => ended = self.when(when, then, otherwise, scope),
-            Action::For { variable, parallel, until, steps, .. } => {
+            Action::For { variable, items, parallel, until, steps } => {
+                self.items(step, items);
                 self.each(step, variable, *parallel, until.as_deref(), steps, scope);
             }
             Action::Try { steps, catch, finally } => ended = self.attempt(steps, catch, finally, scope),
@@ -290,6 +293,37 @@ impl Flow<'_, '_> {
         self.lost.extend(inner.into_keys().filter(|name| !scope.contains_key(name)));
     }
 
+    /// Reports a loop through what is surely no list.
+    fn items(&mut self, step: &Step, items: &str) {
+        let items = items.trim();
+        let kind = match names::value(items) {
+            Some(Value::Array(_) | Value::Object(_)) => return,
+            Some(value) => kind(&value),
+            None => {
+                let input = self.jinx.inputs.iter().find(|input| input.name == items);
+                match input.map(|input| input.kind) {
+                    Some(Kind::Integer) => "a whole number",
+                    Some(Kind::Number) => "a number",
+                    Some(Kind::Boolean) => "true or false",
+                    Some(Kind::String) => "a text",
+                    _ => return,
+                }
+            }
+        };
+        // A step may have given the name another value.
+        if sets(&self.jinx.steps, items) {
+            return;
+        }
+        let hint = match kind {
+            "a whole number" => format!("; `range({items})` counts so far"),
+            "a text" => {
+                format!("; `{items}.splitlines()` are its lines, and an input of `type: list` takes a list")
+            }
+            _ => String::new(),
+        };
+        self.report.error(step, format!("`for` goes through a list, and `{items}` is {kind}{hint}"));
+    }
+
     fn attempt(&mut self, steps: &[Step], catch: &[Step], finally: &[Step], scope: &mut Scope) -> bool {
         let mut tried = scope.clone();
         let tried_ends = self.block(steps, &mut tried);
@@ -322,6 +356,27 @@ fn merged(left: &Scope, right: &Scope) -> Scope {
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     let sure = |scope: &Scope, name: &String| scope.get(name).copied().unwrap_or(false);
     names.into_iter().map(|name| (name.clone(), sure(left, name) && sure(right, name))).collect()
+}
+
+/// What a value is, in words.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Number(number) if number.is_f64() => "a number",
+        Value::Number(_) => "a whole number",
+        Value::Bool(_) => "true or false",
+        Value::String(_) => "a text",
+        _ => "nothing",
+    }
+}
+
+/// Whether one of these steps, or of those in them, gives a name a value.
+fn sets(steps: &[Step], name: &str) -> bool {
+    steps.iter().any(|step| {
+        step.name == name
+            || matches!(&step.action, Action::Set { set } if set.keys().any(|path| root(path) == name))
+            || matches!(&step.action, Action::For { variable, .. } if variable == name)
+            || names::blocks(&step.action).into_iter().any(|steps| sets(steps, name))
+    })
 }
 
 /// Whether a program is a placeholder alone: then that is the program, and no quotes are around it.

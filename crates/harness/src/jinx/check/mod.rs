@@ -23,6 +23,7 @@ use crate::types::{Diagnostic, Location, Severity};
 use effects::effect;
 pub(crate) use effects::reaches;
 pub(crate) use locations::of_piece;
+pub(crate) use names::{blocks, guarded, words};
 
 /// Jinxes by name and by reference.
 pub struct Known<'a> {

@@ -203,6 +203,16 @@ pub fn constant(expression: &str) -> Option<bool> {
     compiled.eval(()).ok().map(|value| value.is_true())
 }
 
+/// The value of an expression that names nothing; `None` = it depends.
+pub fn value(expression: &str) -> Option<Value> {
+    let expression = template::bounded_expression(expression).ok()?;
+    let compiled = ENVIRONMENT.compile_expression(&expression).ok()?;
+    if !compiled.undeclared_variables(false).iter().all(|name| is_global(name)) {
+        return None;
+    }
+    serde_json::to_value(compiled.eval(()).ok()?).ok()
+}
+
 /// The texts of a step itself, without those of the steps in it and without the `until` of a loop,
 /// which sees other names.
 pub fn texts(step: &Step) -> Vec<Text<'_>> {
@@ -273,7 +283,7 @@ fn is_global(name: &str) -> bool {
 }
 
 /// Whether a text asks if there is such a name: `x is defined`, `x | default(1)`.
-fn guarded(text: &str, name: &str) -> bool {
+pub fn guarded(text: &str, name: &str) -> bool {
     words(text, name).any(|at| {
         let rest = text[at + name.len()..].trim_start();
         let test =

@@ -64,6 +64,29 @@ fn names() {
 }
 
 #[test]
+fn what_a_loop_goes_through() {
+    let check = |inputs: &str, items: &str, expected: Option<&str>| {
+        let text = format!(
+            "inputs: [{inputs}]\nsteps:\n- {{for: x, in: {items}, do: [{{set: {{y: '{{{{ x }}}}'}}}}]}}"
+        );
+        let expected =
+            expected.map(|what| format!("j.jinx:3:3: error: `for` goes through a list, and {what}"));
+        let expected: Vec<&str> = expected.as_deref().into_iter().collect();
+        expect(&text, &expected);
+    };
+    check("{n: 3}", "3", Some("`3` is a whole number; `range(3)` counts so far"));
+    check("{n: 3}", "n", Some("`n` is a whole number; `range(n)` counts so far"));
+    check("{deep: false}", "deep", Some("`deep` is true or false"));
+    let text = "`q` is a text; `q.splitlines()` are its lines, and an input of `type: list` takes a list";
+    check("q", "q", Some(text));
+    check("q", "range(3)", None);
+    check("q", "'[1, 2]'", None);
+    check("q", "q.splitlines()", None);
+    check("{rows: {type: list}}", "rows", None);
+    expect("inputs: [q]\nsteps: [{set: {q: [1]}}, {for: x, in: q, do: [{set: {y: '{{ x }}'}}]}]", &[]);
+}
+
+#[test]
 fn names_in_branches() {
     let two = "{when: q, then: [{set: {x: 1}}], else: [{set: {OTHER: 1}}]}, {return: '{{ x }}'}";
     let check = |other: &str, expected: &[&str]| {
