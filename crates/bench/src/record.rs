@@ -37,6 +37,10 @@ pub struct Header {
     /// The model file or endpoint.
     /// `gold` when the gold solutions ran.
     pub model: Named,
+    /// What the model's file says of itself; `None` = there is none here.
+    /// May differ when a run is resumed: earlier versions did not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<About>,
     /// The model of users who are NPCs; `None` = the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Named>,
@@ -87,6 +91,17 @@ pub struct Header {
     /// When it started, RFC 3339.
     /// May differ when a run is resumed.
     pub started: String,
+}
+
+/// What a model's file says of the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct About {
+    /// What it calls its architecture.
+    pub architecture: String,
+    /// In thousands of millions.
+    pub parameters: f64,
+    /// What it calls its quantization.
+    pub quantization: String,
 }
 
 /// A name and what it stood for.
@@ -193,6 +208,9 @@ pub struct Cost {
     pub tokens_out: u64,
     /// Seconds spent generating, prefill not included.
     pub decode_seconds: f64,
+    /// Of the generated tokens those of turns of which that is not known.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub tokens_untimed: u64,
 }
 
 /// One turn of a model.
@@ -222,6 +240,11 @@ pub struct TurnRecord {
     pub tokens_accepted: u64,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Cost {
     /// What these turns cost.
     pub fn of(messages: &[TurnRecord]) -> Self {
@@ -233,14 +256,16 @@ impl Cost {
                 tokens_cached: message.tokens_cached,
                 tokens_out: message.tokens_out,
                 decode_seconds: message.decode_seconds,
+                tokens_untimed: if message.decode_seconds > 0.0 { 0 } else { message.tokens_out },
             };
         }
         cost
     }
 
-    /// Generated tokens per second of decoding; 0 where nothing was measured.
+    /// Generated tokens per second of decoding, of those whose time is known; 0 where of none it is.
     pub fn tokens_per_second(&self) -> f64 {
-        if self.decode_seconds > 0.0 { self.tokens_out as f64 / self.decode_seconds } else { 0.0 }
+        let timed = self.tokens_out.saturating_sub(self.tokens_untimed);
+        if self.decode_seconds > 0.0 { timed as f64 / self.decode_seconds } else { 0.0 }
     }
 
     /// The share of prompt tokens that were reused, 0 to 1.
@@ -256,6 +281,7 @@ impl std::ops::AddAssign for Cost {
         self.tokens_cached = self.tokens_cached.saturating_add(other.tokens_cached);
         self.tokens_out = self.tokens_out.saturating_add(other.tokens_out);
         self.decode_seconds += other.decode_seconds;
+        self.tokens_untimed = self.tokens_untimed.saturating_add(other.tokens_untimed);
     }
 }
 
@@ -334,7 +360,7 @@ pub fn difference(first: &Header, second: &Header) -> Option<(String, String, St
     // A header is made of texts, numbers and lists, which always become JSON.
     let value = |header| serde_json::to_value(header).unwrap_or_default();
     let (mut first, second) = (value(first), value(second));
-    for name in ["started", "price"] {
+    for name in ["started", "price", "about"] {
         first[name] = second[name].clone();
     }
     // What changes when the same computer starts anew.

@@ -239,6 +239,7 @@ pub(crate) mod tests {
             npc: "worker".into(),
             gate: None,
             retrieval: None,
+            about: None,
             price: None,
             sampling: alara_engine::Sampling::default(),
             retry_temperature: 0.6,

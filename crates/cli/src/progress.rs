@@ -145,11 +145,9 @@ pub fn prompt(usage: &Usage) -> String {
 
 /// How many tokens were generated, how fast, and how many draft tokens were accepted.
 pub fn generated(usage: &Usage) -> String {
-    let seconds = usage.decode_time.as_secs_f64();
-    let speed = usage.completion_tokens as f64 / seconds;
-    let generated = match seconds > 0.0 {
-        true => format!("{} generated at {speed:.1} tokens/s", usage.completion_tokens),
-        false => format!("{} generated", usage.completion_tokens),
+    let generated = match usage.tokens_per_second() {
+        Some(speed) => format!("{} generated at {speed:.1} tokens/s", usage.completion_tokens),
+        None => format!("{} generated", usage.completion_tokens),
     };
     match usage.drafts.drafted {
         0 => generated,

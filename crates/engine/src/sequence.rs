@@ -294,6 +294,7 @@ impl Sequence {
             prefill_time: self.data.spent.steps,
             snapshot_time: self.data.spent.snapshots,
             decode_time: last - first,
+            untimed_tokens: 0,
             grammar: self.constraint.as_ref().map(Constraint::usage).unwrap_or_default(),
             drafts: self.data.drafts(),
             loosened: self

@@ -145,7 +145,7 @@ pub fn timings(usage: &Usage) -> Value {
         "prompt_per_second": speed(computed, prefill),
         "predicted_n": usage.completion_tokens,
         "predicted_ms": decode * 1e3,
-        "predicted_per_second": speed(usage.completion_tokens, decode),
+        "predicted_per_second": usage.tokens_per_second().unwrap_or_default(),
         "draft_n": usage.drafts.drafted,
         "draft_n_accepted": usage.drafts.accepted,
     })

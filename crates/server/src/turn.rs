@@ -114,7 +114,10 @@ fn about(finish: Finish, usage: &Usage) -> Option<Value> {
 
 /// What several answers to one prompt cost together; the prompt counts once.
 fn sum(total: Usage, more: &Usage) -> Usage {
+    let mut times = total.clone();
+    times += more.clone();
     Usage {
+        untimed_tokens: times.untimed_tokens,
         completion_tokens: total.completion_tokens + more.completion_tokens,
         decode_time: total.decode_time + more.decode_time,
         stop_text: more.stop_text.clone(),

@@ -159,7 +159,13 @@ impl<'a> Data<'a> {
             }
             let model = data.models.iter().position(|(known, _)| *known == header.model);
             let model = model.unwrap_or_else(|| {
-                data.models.push((header.model.clone(), facts(&header.model)));
+                let mut facts = facts(&header.model);
+                // Of what nobody else knows, its file tells.
+                if let Some(about) = header.about.as_ref().filter(|_| facts.title.is_empty()) {
+                    facts.family.clone_from(&about.architecture);
+                    facts.parameters = Some(about.parameters);
+                }
+                data.models.push((header.model.clone(), facts));
                 data.models.len() - 1
             });
             // The same tasks a second time, or under other rules: runs that nobody told apart by a

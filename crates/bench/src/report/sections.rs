@@ -89,7 +89,7 @@ fn scores(data: &Data, subjects: &Subjects, study: &Study) -> Section {
         table.rows.push(vec![
             Cell::text(&name),
             Cell::text(&facts.family),
-            Cell::number(facts.parameters, 1),
+            Cell::number(facts.parameters, if facts.parameters < Some(0.1) { 3 } else { 1 }),
             Cell::number(Some(group.count() as f64), 0).from(all.clone()),
             Cell::number(Some(group.solved() as f64), 0).from(with("solved")),
             Cell::number(Some(group.errors() as f64), 0).from(with("error")),
@@ -198,7 +198,7 @@ fn sizes(data: &Data, subjects: &Subjects, study: &Study) -> Section {
     Section {
         id: "size",
         title: "Score by family and size",
-        text: "Means over models; family and size are the catalog's.".into(),
+        text: "Means over models; family and size are the catalog's, else those of the model's file.".into(),
         figure,
         tables,
     }

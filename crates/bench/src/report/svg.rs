@@ -58,10 +58,10 @@ fn barred(axis: &str, bars: &[Bar], title: &str) -> String {
         bottom + 33.0,
         escape(axis)
     );
-    for (at, bar) in bars.iter().enumerate() {
+    let names = labels(&bars.iter().map(|bar| bar.name.as_str()).collect::<Vec<_>>(), 32);
+    for (at, (bar, name)) in bars.iter().zip(names).enumerate() {
         let y = top + row * at as f64;
         let middle = y + row / 2.0;
-        let name = shortened(&bar.name, 32);
         let mut inside = format!(
             "<rect class=\"hit\" x=\"0\" y=\"{y:.1}\" width=\"{WIDTH}\" height=\"{row}\"/><text x=\"{:.1}\" y=\"{:.1}\" \
              text-anchor=\"end\">{}</text><rect class=\"bar\" x=\"{left}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" rx=\"2\"/>",
@@ -237,16 +237,67 @@ fn short(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn shortened(text: &str, most: usize) -> String {
-    match text.chars().count() > most {
-        true => text.chars().take(most - 1).chain(['…']).collect(),
-        false => text.to_owned(),
+/// Names with at most so many characters, no two alike: of a path or an address its last part, and
+/// of what is longer still beginning and end.
+/// So the condition, which comes last, stays.
+fn labels(names: &[&str], most: usize) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    for name in names {
+        let (model, condition) =
+            name.split_once(", ").map_or((*name, ""), |(model, condition)| (model, condition));
+        let last = model.rsplit(['/', '\\']).next().filter(|last| !last.is_empty()).unwrap_or(model);
+        let last = last.rsplit_once('#').map_or(last, |(_, name)| name);
+        let short = if condition.is_empty() { last.to_owned() } else { format!("{last}, {condition}") };
+        let mut label = shortened(&short, most);
+        let mut number = 2;
+        while labels.contains(&label) {
+            let end = format!(" ({number})");
+            label = shortened(&short, most - end.len()) + &end;
+            number += 1;
+        }
+        labels.push(label);
     }
+    labels
+}
+
+/// A text without its middle, if it is too long.
+fn shortened(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_owned();
+    }
+    let begin = (most - 1) / 2;
+    let end = text.chars().skip(count - (most - 1 - begin));
+    text.chars().take(begin).chain(['…']).chain(end).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_cut_where_they_tell_least() {
+        let names = [
+            "/home/somebody/.cache/models/with/a/long/path/Qwen3-4B-Q4_K_M.gguf, forced",
+            "/home/somebody/.cache/models/with/a/long/path/Qwen3-4B-Q4_K_M.gguf, free",
+            "/another/path/Qwen3-4B-Q4_K_M.gguf, free",
+            "http://127.0.0.1:8080/v1#some-model",
+            "A model whose title is a long one, and a condition with a long name",
+            "short",
+        ];
+        let found = labels(&names, 32);
+        assert_eq!(
+            found,
+            [
+                "Qwen3-4B-Q4_K_M.gguf, forced",
+                "Qwen3-4B-Q4_K_M.gguf, free",
+                "Qwen3-4B-Q4_K_M.gguf, free (2)",
+                "some-model",
+                "A model whose t…with a long name",
+                "short",
+            ]
+        );
+    }
 
     /// Where the number of a bar of 20 %, whose interval ends at 50 %, stands.
     fn place(published: Option<f64>) -> f64 {

@@ -33,9 +33,13 @@ pub struct Usage {
     /// Of that, what it took to keep state of the prompt for later ones to go on from.
     #[serde(default, with = "seconds", skip_serializing_if = "Duration::is_zero")]
     pub snapshot_time: Duration,
-    /// Time from the first generated token to the last.
+    /// Time from the first generated token to the last; zero where that is not known, as of an
+    /// answer that came all at once.
     #[serde(with = "seconds")]
     pub decode_time: Duration,
+    /// Of a sum: the tokens of those turns whose time of decode is not known.
+    #[serde(skip)]
+    pub untimed_tokens: usize,
     /// What the grammar took part in; all zero for a turn without one.
     #[serde(default)]
     pub grammar: GrammarUsage,
@@ -146,12 +150,26 @@ impl std::ops::AddAssign for GrammarUsage {
 
 /// Adds what a later turn cost.
 /// The time to the first token stays the first turn's, a miss is the latest turn's.
+impl Usage {
+    /// Tokens generated in a second of decode, of those whose time is known.
+    /// `None`: of none it is.
+    pub fn tokens_per_second(&self) -> Option<f64> {
+        let timed = self.completion_tokens.saturating_sub(self.untimed());
+        (timed > 0).then(|| timed as f64 / self.decode_time.as_secs_f64())
+    }
+
+    fn untimed(&self) -> usize {
+        if self.decode_time.is_zero() { self.completion_tokens } else { self.untimed_tokens }
+    }
+}
+
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, later: Usage) {
         if *self == Usage::default() {
             *self = later;
             return;
         }
+        self.untimed_tokens = self.untimed() + later.untimed();
         self.prompt_tokens += later.prompt_tokens;
         self.cached_tokens += later.cached_tokens;
         self.disk_tokens += later.disk_tokens;

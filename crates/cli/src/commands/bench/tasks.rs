@@ -125,7 +125,7 @@ pub struct Args {
     /// Of a sweep, what has not begun yet is begun
     #[arg(long, value_name = "PATH", conflicts_with = "out")]
     resume: Option<PathBuf>,
-    /// Print the table as one JSON object
+    /// Print the table as one JSON object, and so --plan and --list
     #[arg(long)]
     json: bool,
     /// List the tasks and the suite's hash, and run nothing
@@ -234,7 +234,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut forecasts = Vec::new();
     if folder.is_some() || args.plan {
         forecasts = plan::forecasts(args, &jobs)?;
-        plan::tell(&forecasts, args.plan);
+        match args.plan && args.json {
+            true => ui::line(&plan::described(&forecasts).to_string()),
+            false => plan::tell(&forecasts, args.plan),
+        }
         plan::refuse_missing(&mut forecasts)?;
     }
     if args.plan {
@@ -252,6 +255,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs: Vec<&Job> = jobs.iter().filter(fits).collect();
     if jobs.is_empty() {
         ui::note("nothing ran: there is no work here");
+        if args.json {
+            ui::line(&json!({"runs": []}).to_string());
+        }
         return Ok(ExitCode::SUCCESS);
     }
     let (files, ended) = work(args, &suite, &jobs, folder.as_deref())?;
@@ -264,6 +270,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         // The others' runs may be under way.
         Some(folder) if args.shard.is_some() => {
             ui::note(&format!("runs in {0}; when all shards are done: alara report {0}", folder.display()));
+            if args.json {
+                ui::line(&json!({"runs": files}).to_string());
+            }
         }
         Some(folder) => crate::commands::report::summary(folder, args.json)?,
         None => files.iter().try_for_each(|file| report(args, file))?,

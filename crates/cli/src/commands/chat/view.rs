@@ -174,6 +174,16 @@ mod tests {
             Some(1000),
             "200 prompt tokens (75% cached), 30 generated at 15.0 tokens/s; context 230 of 1000 (23%)",
         );
+        // Of a turn whose time is not known the tokens say nothing of the speed.
+        let mut both = usage.clone();
+        both += Usage { completion_tokens: 500, ..Usage::default() };
+        check(&both, None, None, "200 prompt tokens (75% cached), 530 generated at 15.0 tokens/s");
+        check(
+            &Usage { completion_tokens: 7, ..Usage::default() },
+            None,
+            None,
+            "0 prompt tokens (0% cached), 7 generated",
+        );
         check(&Usage::default(), None, Some(9), "0 prompt tokens (0% cached), 0 generated");
     }
 }

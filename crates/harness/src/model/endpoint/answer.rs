@@ -8,7 +8,7 @@
 
 use std::collections::HashSet;
 use std::mem;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use alara_engine::{Event, Finish, Format, Parsed, Parser, Reasoning, Request, ToolCall, Turn, Usage};
 use serde_json::Value;
@@ -16,6 +16,9 @@ use serde_json::Value;
 use super::chunk::{CallDelta, Chunk, Delta, ReportedUsage, words};
 use super::name::offered;
 use crate::model::arguments;
+
+/// Tokens that nobody decodes in a second: what comes faster was held back, and comes in a burst.
+const FASTEST: f64 = 10_000.0;
 
 /// Why an answer can't be taken.
 #[derive(Debug, PartialEq)]
@@ -258,6 +261,10 @@ impl Answer {
             usage.completion_tokens = reported.completion_tokens.unwrap_or(0);
             usage.cached_tokens =
                 reported.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
+        }
+        // A call that comes as a whole, or an answer that somebody held back, tells no speed.
+        if usage.decode_time.as_secs_f64() * FASTEST < usage.completion_tokens as f64 {
+            usage.decode_time = Duration::ZERO;
         }
         out.push(Event::Done { finish, usage });
         Ok(out)

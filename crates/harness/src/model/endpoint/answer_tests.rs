@@ -298,3 +298,21 @@ fn usage_and_times() {
     let (first, decode) = (usage.time_to_first_token.as_millis(), usage.decode_time.as_millis());
     assert!((10..20_000).contains(&first) && (20..20_000).contains(&decode), "{first} {decode}");
 }
+
+#[test]
+fn an_answer_that_comes_at_once_tells_no_speed() {
+    let call = json!({"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"x\": 1}"}});
+    let usage = json!({"prompt_tokens": 9, "completion_tokens": 400});
+    let check = |pieces: &[Value]| {
+        let mut answer = Answer::new(&request(&["f"]), None, Instant::now());
+        for piece in pieces {
+            answer.push(&piece.to_string()).unwrap();
+        }
+        answer.push(&json!({"choices": [], "usage": usage}).to_string()).unwrap();
+        let Some(Event::Done { usage, .. }) = answer.finish().unwrap().pop() else { panic!("no end") };
+        assert_eq!((usage.decode_time, usage.tokens_per_second()), (Duration::ZERO, None), "{pieces:?}");
+    };
+    check(&[delta(json!({"tool_calls": [call]}))]);
+    // In several pieces, one right after the other.
+    check(&[delta(json!({"content": "a"})), delta(json!({"tool_calls": [call]})), end("tool_calls")]);
+}

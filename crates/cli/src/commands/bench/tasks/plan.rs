@@ -4,16 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use alara_bench::record::{Header, Machine, Named, now};
+use alara_bench::record::{About, Header, Machine, Named, now};
 use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
 use alara_engine::{Sampling, limits};
+use alara_harness::model::endpoint::Address;
 use alara_harness::{Npc, Team, knowledge};
 use anyhow::bail;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Args;
-use crate::{compute, model, ui};
+use crate::facts::FileFacts;
+use crate::{catalog, compute, model, ui};
 
 /// Tokens that a task takes on average, as far as one can say beforehand: written, and read without
 /// being cached.
@@ -80,6 +82,7 @@ impl Job<'_> {
         Ok(Header {
             suite: Named { name: suite.name.clone(), hash: suite.hash.clone() },
             model: named.clone(),
+            about: about(args, self.model.as_deref()),
             user: args
                 .user_model
                 .as_deref()
@@ -148,6 +151,20 @@ impl Job<'_> {
     }
 }
 
+/// What the file of a model says of it, if there is one here.
+fn about(args: &Args, name: Option<&str>) -> Option<About> {
+    let elsewhere = |name: &str| Address::is_meant_by(name) || name.starts_with("script:");
+    if args.scripted() || name.is_some_and(elsewhere) {
+        return None;
+    }
+    let facts = FileFacts::new(None).of(name)?;
+    Some(About {
+        architecture: facts.architecture.clone(),
+        parameters: facts.parameters as f64 / 1e9,
+        quantization: facts.quantization.clone(),
+    })
+}
+
 /// What a model of the plan takes.
 pub struct Forecast {
     pub model: Option<String>,
@@ -205,6 +222,23 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
         forecasts.push(Forecast { model, memory, tasks, about, at_most: most, missing });
     }
     Ok(forecasts)
+}
+
+/// The forecasts as JSON: bytes and seconds; null where nobody knows.
+pub fn described(forecasts: &[Forecast]) -> Value {
+    let models = forecasts.iter().map(|forecast| {
+        let (missing, memory) = (forecast.missing.as_ref(), forecast.memory.as_ref());
+        json!({
+            "model": forecast.model.as_deref().unwrap_or(catalog::SHIPPED),
+            "tasks": forecast.tasks,
+            "memory": memory.ok().filter(|bytes| **bytes > 0 && missing.is_none()),
+            "seconds": forecast.about.map(|about| about.as_secs_f64()),
+            "most_seconds": forecast.at_most.as_secs_f64(),
+            "missing": missing.map(|error| format!("{error:#}")),
+            "left_out": memory.err(),
+        })
+    });
+    json!({"models": models.collect::<Vec<_>>()})
 }
 
 /// Tells the forecasts, to stdout if that is all that was asked for.
