@@ -21,6 +21,7 @@ mod harness;
 mod hooks;
 mod hub;
 mod init;
+mod json;
 mod launch;
 mod mcp;
 mod models;

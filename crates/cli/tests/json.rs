@@ -1,0 +1,100 @@
+//! `--json`: whoever asks for it gets JSON on stdout, and nothing else, of every command that has it.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+
+use serde_json::{Value, json};
+
+use crate::dirs::TestDir;
+
+/// The commands whose help has `--json`, by walking the help from the top.
+fn commands(path: &[String], found: &mut BTreeSet<String>) {
+    let output = crate::alara().args(path).arg("--help").output().unwrap();
+    let help = String::from_utf8(output.stdout).unwrap();
+    if help.lines().any(|line| line.trim() == "--json") {
+        found.insert(path.join(" "));
+    }
+    let listed = help.lines().skip_while(|line| line.trim() != "Commands:").skip(1);
+    let names = listed.take_while(|line| !line.trim().is_empty());
+    // A name stands two columns in, what is said of it further.
+    let names = names.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    for name in names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
+        commands(&[path, &[name.to_owned()]].concat(), found);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn every_command_with_json_prints_json() {
+    let dir = TestDir::with(&json!([{"text": "Done."}]));
+    let tiny = format!("{}/tests/fixtures/arch/qwen3-exact/model.gguf", crate::root().display());
+    let gate = format!("{}/teams/shop/shop.gate", crate::root().display());
+    dir.write(
+        "suite/a.yaml",
+        "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: test -e x\n",
+    );
+    dir.write("docs/a.md", "# A\n\nHouses and gardens.\n");
+    dir.write("queries.jsonl", "{\"query\": \"houses\", \"documents\": [\"a\"]}\n");
+    let script = ["-m", "script:script.json", "--workdir", "work"];
+    let cases: &[(&str, &[&str])] = &[
+        ("run", &[&script[..], &["--trace", "t.jsonl", "say something"]].concat()),
+        ("check", &["alara"]),
+        ("check", &["suite"]),
+        ("bench tasks", &["suite", "--list"]),
+        ("bench tasks", &["suite", "--plan", "-m", &tiny]),
+        ("bench tasks", &["suite", "-m", "script:script.json", "--attempts", "1", "--out", "r.jsonl"]),
+        (
+            "bench tasks",
+            &["suite", "-m", "script:script.json", "--attempts", "1", "--trials", "1", "--out", "r"],
+        ),
+        ("bench tasks", &["suite", "-m", "script:script.json", "--shard", "1/1", "--out", "s"]),
+        ("bench tasks", &["suite", "-m", "script:script.json", "--shard", "2/2", "--out", "n"]),
+        ("bench speed", &["-m", &tiny, "-p", "4", "-n", "2", "-r", "1"]),
+        (
+            "bench prefix",
+            &["-m", &tiny, "--sizes", "32", "--parallel", "1", "-n", "2", "--beside", "0", "--words", "4"],
+        ),
+        ("bench drafts", &["-r", "1", "-n", "2"]),
+        ("report", &["r.jsonl"]),
+        ("report", &["r.jsonl", "--html", "page"]),
+        ("models list", &[]),
+        ("models list", &["--local"]),
+        ("models show", &[]),
+        ("models verify", &[&tiny]),
+        ("trace list", &[]),
+        ("trace show", &["t.jsonl"]),
+        ("trace replay", &["t.jsonl"]),
+        ("search", &["docs", "houses"]),
+        ("search", &["docs", "--queries", "queries.jsonl"]),
+        ("cache list", &["--cache", "cache"]),
+        ("cache clear", &["--cache", "cache"]),
+        ("warm", &["-m", &tiny, "--tool-format", "generic", "--cache", "cache"]),
+        ("doctor", &[]),
+        ("gate test", &[&gate]),
+        ("debug kernels", &[]),
+    ];
+    for (command, arguments) in cases {
+        let words: Vec<&str> =
+            command.split(' ').chain(arguments.iter().copied()).chain(["--json"]).collect();
+        let output = dir.alara(&words).output().unwrap();
+        let (shown, error) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        // A whole, or a line each.
+        let is_json = serde_json::from_str::<Value>(&shown).is_ok()
+            || (!shown.is_empty() && shown.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
+        assert!(is_json, "{words:?}: {shown}{error}");
+    }
+    let mut known = BTreeSet::new();
+    commands(&[], &mut known);
+    known.remove("serve");
+    let tried: BTreeSet<String> = cases.iter().map(|(command, _)| (*command).to_owned()).collect();
+    assert_eq!(known, tried, "a command with --json is not tried here");
+    // It says where it is, and goes on.
+    let mut server =
+        dir.alara(&["serve", "-m", "script:script.json", "--port", "0", "--json"]).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert!(serde_json::from_str::<Value>(&line).unwrap()["url"].is_string(), "{line}");
+}
