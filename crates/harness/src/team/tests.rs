@@ -182,9 +182,11 @@ fn template_before_yaml_npc() {
         diagnostics,
         [
             "bad.npc:2:1: error: the template is wrong: syntax error: unexpected end of variable block",
-            "far.npc: warning: nothing is fetched when a team is loaded: `chat` is taken from this team, if it has it",
             "hand.npc:11:5: warning: there is no jinx `chta`, did you mean `chat`?; it is left out",
             "worse.npc:5:1: error: the template is wrong: syntax error: unexpected end of input, expected end of block",
+            "team.ctx:2:11: warning: `nothing` is not defined, so nothing stands in its place",
+            "boss.npc:4:34: warning: `unknown` is not defined, so nothing stands in its place",
+            "far.npc: warning: nothing is fetched when a team is loaded: `chat` is taken from this team, if it has it",
         ]
     );
 }
@@ -221,6 +223,7 @@ fn jinxes_list_forms() {
             "e.npc:2:26: warning: there is no jinx `nothing`; it is left out",
             "e.npc:2:35: warning: there is no jinx `old/load`; `lib/core/load` is taken",
             "f.npc:3:5: warning: an empty entry: perhaps a name that the template does not know",
+            "f.npc:3:8: warning: `typo` is not defined, so nothing stands in its place",
         ]
     );
 }
@@ -279,7 +282,7 @@ store:
 
 #[test]
 fn keys_of_a_store_are_known_to_the_teams_own_jinxes() {
-    let keep = "steps: [{set: {store.plan: 1, store.plam: 2}}]\n";
+    let keep = "description: d\nsteps: [{set: {store.plan: 1, store.plam: 2}}]\n";
     let dir = TeamDir::new(&[
         ("t/team.ctx", "forenpc: w\nstore: {plan: {}}\n"),
         ("t/w.npc", "directive: d\njinxes: [keep, remember, recall]\n"),

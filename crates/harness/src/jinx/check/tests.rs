@@ -203,7 +203,7 @@ fn side_by_side() {
     let check = |body: &str, expected: &[&str]| {
         expect(
             &format!(
-                "inputs: [q]\nsteps:\n- {{set: {{n: 0}}}}\n- {{for: i, in: q, parallel: true, do: [{body}]}}"
+                "inputs: [{{q: {{type: list}}}}]\nsteps:\n- {{set: {{n: 0}}}}\n- {{for: i, in: q, parallel: true, do: [{body}]}}"
             ),
             expected,
         );
@@ -225,7 +225,7 @@ fn side_by_side() {
         ],
     );
     expect(
-        "effect: none\ninputs: [q]\nsteps:\n- {for: i, in: q, parallel: true, do: [{set: {store.plan: 1}}]}",
+        "effect: none\ninputs: [{q: {type: list}}]\nsteps:\n- {for: i, in: q, parallel: true, do: [{set: {store.plan: 1}}]}",
         &[
             "j.jinx:4:40: error: steps of a parallel `for` may not write, and this one writes to the store: leave out `parallel`",
         ],
