@@ -8,7 +8,6 @@ use std::thread;
 
 use alara_engine::SamplingOverrides;
 use alara_harness::context_files::ContextFiles;
-use alara_harness::error::chain;
 use alara_harness::knowledge::IndexCache;
 use alara_harness::permission::{Answer, Permissions};
 use alara_harness::run::hooks;

@@ -156,7 +156,7 @@ def test_a_key_of_a_team_takes_a_yes(work, tmp_path, monkeypatch):
     team.mkdir()
     (team / "team.ctx").write_text("forenpc: boss\n")
     (team / "boss.npc").write_text(
-        "name: boss\nprimary_directive: Work.\nmodel: m\nprovider: x\napi_url: https://127.0.0.1:1\napi_key_env: THE_KEY\n"
+        "name: boss\nprimary_directive: Work.\nmodel: m\nprovider: x\napi_url: https://127.0.0.1:1\napi_key: $THE_KEY\n"
     )
     monkeypatch.setenv("THE_KEY", "secret")
     with pytest.raises(alara.Error, match="send the key in THE_KEY to 127.0.0.1:1, and nobody said yes") as caught:
