@@ -108,9 +108,9 @@ def test_a_dry_run_changes_nothing(script, work):
 
 def test_an_answer_by_a_schema(engine, work):
     schema = {"type": "object", "properties": {"n": {"enum": [4]}}, "required": ["n"], "additionalProperties": False}
-    outcome = alara.run("How many?", model=engine, workdir=work, schema=schema)
-    if outcome.ok:
-        assert json.loads(outcome.text) == {"n": 4}
+    task = "create a file hello.txt that contains the word hello"
+    outcome = alara.run(task, model=engine, workdir=work, schema=schema)
+    assert outcome.ok and json.loads(outcome.text) == {"n": 4}
     assert outcome.usage.completion_tokens > 0
 
 
