@@ -8,6 +8,7 @@ use std::task::Poll;
 use alara_engine::{
     Device, EmbedInput, Engine, Events, Format, KvType, Offload, Options, Request, Sampling, nearest,
 };
+use alara_harness::model::shipped;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -90,7 +91,7 @@ impl PyEngine {
     #[new]
     fn new(py: Python, model: Option<String>, settings: &str) -> PyResult<Self> {
         let options = read::<Settings>(settings)?.options(py)?;
-        let place = model.clone().unwrap_or_default();
+        let place = model.clone().unwrap_or_else(|| shipped::NAME.to_owned());
         let gguf = wait::work(py, || models::open(model.as_deref()))?;
         let gguf = gguf.map_err(|error| raised(py, &place, &error))?;
         let engine = wait::work(py, || Engine::load(&gguf, &options))?;

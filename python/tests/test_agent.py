@@ -108,9 +108,9 @@ def test_a_dry_run_changes_nothing(script, work):
 
 def test_an_answer_by_a_schema(engine, work):
     schema = {"type": "object", "properties": {"n": {"enum": [4]}}, "required": ["n"], "additionalProperties": False}
-    outcome = alara.run("How many?", model=engine, workdir=work, schema=schema)
-    if outcome.ok:
-        assert json.loads(outcome.text) == {"n": 4}
+    task = "create a file hello.txt that contains the word hello"
+    outcome = alara.run(task, model=engine, workdir=work, schema=schema)
+    assert outcome.ok and json.loads(outcome.text) == {"n": 4}
     assert outcome.usage.completion_tokens > 0
 
 
@@ -156,7 +156,7 @@ def test_a_key_of_a_team_takes_a_yes(work, tmp_path, monkeypatch):
     team.mkdir()
     (team / "team.ctx").write_text("forenpc: boss\n")
     (team / "boss.npc").write_text(
-        "name: boss\nprimary_directive: Work.\nmodel: m\nprovider: x\napi_url: https://127.0.0.1:1\napi_key_env: THE_KEY\n"
+        "name: boss\nprimary_directive: Work.\nmodel: m\nprovider: x\napi_url: https://127.0.0.1:1\napi_key: $THE_KEY\n"
     )
     monkeypatch.setenv("THE_KEY", "secret")
     with pytest.raises(alara.Error, match="send the key in THE_KEY to 127.0.0.1:1, and nobody said yes") as caught:

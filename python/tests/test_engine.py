@@ -114,7 +114,7 @@ def test_embeddings_tell_texts_apart(engine):
 
 
 def test_a_dropped_turn_is_cancelled():
-    engine = alara.Engine(context=8192)
+    engine = alara.Engine()
     for end in ("close", "drop"):
         turn = engine.generate(ENDLESS)
         next(turn)
@@ -165,11 +165,11 @@ def test_two_threads_share_an_engine():
 def test_an_interrupt_ends_a_turn():
     code = """
 import alara
-engine = alara.Engine(context=8192)
+engine = alara.Engine()
 turn = engine.generate(alara.Request("Write.", ignore_eos=True, max_tokens=100_000))
 next(turn)
-print("begun", flush=True)
 try:
+    print("begun", flush=True)
     for event in turn: pass
     print("whole")
 except KeyboardInterrupt:
