@@ -60,7 +60,7 @@ fn wrong_usage_is_answered_with_help() {
     };
     check(
         &["run", "-n", "wroker", "x"],
-        "there is no NPC `wroker`, did you mean `worker`? (known: analyst, coder, lead, reviewer, worker, writer)",
+        "there is no NPC `wroker`, did you mean `worker`? (known: analyst, chat, coder, lead, reviewer, worker, writer)",
     );
     check(&["run", "-t", "alarm", "x"], "there is no team `alarm`, did you mean `alara`?");
     check(

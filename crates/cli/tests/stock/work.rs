@@ -79,7 +79,7 @@ fn delegate_ends_at_its_limits() {
     let (results, _) = dir.calls("lead", no(), &task(json!({"max_iterations": -5})));
     assert_eq!(results[0].output["iterations"], 1);
 
-    let members = r#"["analyst","coder","reviewer","worker","writer","research"]"#;
+    let members = r#"["analyst","chat","coder","reviewer","worker","writer","research"]"#;
     let unknown = task(json!({"npc_name": "nobody"}));
     let (results, _) = dir.calls("lead", vec![], &unknown);
     assert_eq!(results[0].complaint(), format!("argument `npc_name` must be one of {members}"));
@@ -161,11 +161,11 @@ fn convene_is_the_same_for_the_same_seed() {
 
     // All members unless some are named, the caller aside; at least two.
     let dir = TeamDir::stock();
-    let replies = (0..7).map(|_| Reply::text("Yes.")).collect();
+    let replies = (0..8).map(|_| Reply::text("Yes.")).collect();
     let (results, _) = dir.calls("lead", replies, &[("convene", json!({"topic": "?", "rounds": 1}))]);
     let mut all = speakers(&results[0].output, 1);
     all.sort();
-    assert_eq!(all, ["analyst", "coder", "research", "reviewer", "worker", "writer"]);
+    assert_eq!(all, ["analyst", "chat", "coder", "research", "reviewer", "worker", "writer"]);
     let few = |npcs: Value| dir.call("lead", "convene", json!({"topic": "?", "npcs": npcs}));
     assert_eq!(few(json!(["coder", "lead"])).complaint(), "a discussion takes two members at least, not 1");
     let unknown = few(json!(["nobody", "noone"])).complaint().into_owned();

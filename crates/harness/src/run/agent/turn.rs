@@ -1,0 +1,124 @@
+//! One turn of the model: what it is asked, what it says, and what is left of that where it is cut
+//! off.
+
+use std::time::Instant;
+
+use alara_engine::{Event, Finish, Message, Request};
+
+use super::{Agent, last_start};
+use crate::calls::TurnReader;
+use crate::error::Error;
+use crate::run::session::Notice;
+use crate::trace::{self, Record};
+use crate::types::Outcome;
+
+impl Agent<'_, '_> {
+    /// What the latest run has said so far: the text of its last turn that has any, also of one that
+    /// was cut off.
+    /// It is what there is of an answer where the run ends without one.
+    pub fn said(&self) -> &str {
+        &self.said
+    }
+
+    /// What reads the next turn of the model.
+    pub(super) fn reader(&self) -> TurnReader {
+        last_start(&self.records).map_or_else(TurnReader::default, |start| {
+            TurnReader::new(start.calls, &start.tools, start.schema.is_some())
+        })
+    }
+
+    /// One turn of the model.
+    /// If its prompt turns out to be too long, it is tried once more with a shorter conversation.
+    pub(super) fn ask_or_shorten(
+        &mut self,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        match self.ask(trace::request(self.records()), deadline) {
+            Err(Error::Model(error)) if error.too_long() && self.shorten(0, deadline)? => {
+                self.ask(trace::request(self.records()), deadline)
+            }
+            asked => asked,
+        }
+    }
+
+    /// One turn of the model; the inner error is a reason to stop.
+    fn ask(
+        &mut self,
+        request: Request,
+        deadline: Option<Instant>,
+    ) -> Result<Result<(Message, Finish), Outcome>, Error> {
+        let mut message = Message::assistant("", Vec::new());
+        let mut reasoning = String::new();
+        let model = self.model.clone();
+        let mut reader = self.reader();
+        for event in model.chat(request).map_err(Error::Model)? {
+            let event = match event {
+                Ok(event) => reader.read(event),
+                Err(error) => {
+                    self.cut_off(&mut message, &mut reader);
+                    return Err(Error::Model(error));
+                }
+            };
+            if let Some(event) = &event {
+                self.session.notify(&Notice::Event { depth: self.depth, event });
+            }
+            match event {
+                Some(Event::Text { text }) => self.say(&mut message, &text),
+                Some(Event::Reasoning { text }) => reasoning += &text,
+                Some(Event::ToolCall(call)) => message.tool_calls.push(call),
+                Some(Event::Done { finish, usage }) => {
+                    self.tell_loosened(&usage.loosened);
+                    message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
+                    let finish = self.take_written(&mut message, finish);
+                    self.push(Record::Assistant { message: message.clone(), finish, usage })?;
+                    return Ok(Ok((message, finish)));
+                }
+                // The pieces of a call come again as a whole; one that the turn's end cut off never
+                // runs.
+                Some(
+                    Event::Prefill { .. }
+                    | Event::ToolCallDelta { .. }
+                    | Event::Incomplete { .. }
+                    | Event::Logprobs { .. },
+                )
+                | None => {}
+            }
+            if let Some(stopped) = self.caller(deadline).stopped() {
+                self.cut_off(&mut message, &mut reader);
+                return Ok(Err(stopped));
+            }
+        }
+        Err(Error::NoEnd)
+    }
+
+    /// Adds a piece to what the turn says.
+    fn say(&mut self, message: &mut Message, text: &str) {
+        if message.content.is_empty() && !text.is_empty() {
+            self.said.clear();
+        }
+        self.said += text;
+        message.content += text;
+    }
+
+    /// Tells what a turn that ends here has written of an answer and not told yet.
+    fn cut_off(&mut self, message: &mut Message, reader: &mut TurnReader) {
+        if let Some(text) = reader.unfinished() {
+            let event = Event::Text { text };
+            self.session.notify(&Notice::Event { depth: self.depth, event: &event });
+            if let Event::Text { text } = event {
+                self.say(message, &text);
+            }
+        }
+    }
+
+    /// Warns of what is not guaranteed of calls, once each.
+    fn tell_loosened(&mut self, loosened: &[String]) {
+        for what in loosened {
+            if !self.loosened.contains(what) {
+                let warning = format!("{what}; it is checked when a call arrives");
+                self.session.notify(&Notice::Warning(&warning));
+                self.loosened.push(what.clone());
+            }
+        }
+    }
+}
