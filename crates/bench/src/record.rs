@@ -262,7 +262,8 @@ impl Cost {
         cost
     }
 
-    /// Generated tokens per second of decoding, of those whose time is known; 0 where of none it is.
+    /// Generated tokens per second of decoding, of those whose time is known.
+    /// 0 where of none it is.
     pub fn tokens_per_second(&self) -> f64 {
         let timed = self.tokens_out.saturating_sub(self.tokens_untimed);
         if self.decode_seconds > 0.0 { timed as f64 / self.decode_seconds } else { 0.0 }

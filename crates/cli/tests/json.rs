@@ -1,4 +1,5 @@
-//! `--json`: whoever asks for it gets JSON on stdout, and nothing else, of every command that has it.
+//! `--json`: whoever asks for it gets JSON on stdout, and nothing else, of every command that has
+//! it.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};

@@ -39,8 +39,8 @@ fn plain(name: &str) -> String {
     name.strip_suffix(".gguf").unwrap_or(&name).replace([':', '_', ' '], "-")
 }
 
-/// The names of `known` that are like `name`: those that begin with it, else the one that is nearest,
-/// else those that begin with the same letters.
+/// The names of `known` that are like `name`: those that begin with it, else the one that is
+/// nearest, else those that begin with the same letters.
 pub fn alike(name: &str, known: &[String]) -> Vec<String> {
     let name = plain(name);
     let letters = &name[..name.find(|c: char| !c.is_alphabetic()).unwrap_or(name.len())];

@@ -1,6 +1,6 @@
 //! What bash and Python can't read of the programs of jinxes.
 //!
-//! bash and Python themselves are asked, in a sandbox: they parse the programs and run none of them.
+//! bash and Python themselves are asked, in a sandbox: they parse the programs and run none.
 //! Where one of them is not there, nothing is said of its programs.
 
 use std::path::Path;
@@ -103,7 +103,7 @@ fn collect<'a>(jinx: &'a Jinx, steps: &'a [Step], programs: &mut Vec<Program<'a>
 }
 
 /// A program as it runs, with a value in place of each placeholder and its lines where they were.
-/// Empty if it has tags, or is a placeholder alone: what it says is not known before it is rendered.
+/// Empty if it has tags, or is a placeholder alone: what it says is not known before.
 fn plain(program: &Program) -> String {
     let Program { code, language, .. } = program;
     let pieces = pieces(code);
