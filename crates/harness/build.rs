@@ -4,7 +4,7 @@ use std::path::Path;
 
 fn main() {
     for (variable, name) in [("ALARA_TEAMS", "teams"), ("ALARA_JINXES", "jinxes")] {
-        // In a package they lie in the crate; in the tree a link does, which may be no folder on Windows.
+        // In the crate of a package; in the tree there is a link, which may be no folder on Windows.
         let folder = if Path::new(name).is_dir() { name.to_owned() } else { format!("../../{name}") };
         println!("cargo::rerun-if-changed={folder}");
         println!("cargo::rustc-env={variable}={folder}");
