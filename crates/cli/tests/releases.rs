@@ -32,7 +32,8 @@ fn all_that_is_published_has_one_version() {
     let version = quoted(&manifest, "version");
     assert_eq!(output(&mut Command::new("packaging/version")).trim(), version);
 
-    let own: Vec<_> = manifest.lines().filter(|line| line.starts_with("alara-") && line.contains("path")).collect();
+    let own: Vec<_> =
+        manifest.lines().filter(|line| line.starts_with("alara-") && line.contains("path")).collect();
     assert!(own.len() >= 6, "{own:?}");
     for line in own {
         assert!(line.contains(&format!("version = \"{version}\"")), "{line}");
