@@ -3,7 +3,7 @@
 use std::path::Path;
 
 fn main() {
-    // In a package it lies in the crate; in the tree a link does, which may be no folder on Windows.
+    // In a package it lies in the crate; in the tree there is a link, on Windows perhaps no folder.
     let benches = if Path::new("benches/tasks").is_dir() { "benches" } else { "../../benches" };
     println!("cargo::rerun-if-changed={benches}/tasks");
     println!("cargo::rustc-env=ALARA_BENCHES={benches}");

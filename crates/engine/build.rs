@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const SOURCES: [&str; 4] = ["src", "Cargo.toml", "../kernels/src", "../../Cargo.lock"];
 
 fn main() {
-    // In a package they lie in the crate; in the tree a link does, which may be no folder on Windows.
+    // In the crate of a package; in the tree there is a link, on Windows perhaps no folder.
     let models = if Path::new("models/templates").is_dir() { "models" } else { "../../models" };
     println!("cargo::rustc-env=ALARA_MODELS={models}");
     for data in ["architectures", "templates"] {

@@ -6,7 +6,7 @@ use std::path::Path;
 fn main() {
     for (variable, name) in [("ALARA_TEAMS", "teams"), ("ALARA_JINXES", "jinxes"), ("ALARA_MODELS", "models")]
     {
-        // In a package they lie in the crate; in the tree a link does, which may be no folder on Windows.
+        // In the crate of a package; in the tree there is a link, on Windows perhaps no folder.
         let folder = if Path::new(name).is_dir() { name.to_owned() } else { format!("../../{name}") };
         // Of the models it takes one.
         let watched = if name == "models" { "/alara-tiny.gguf" } else { "" };

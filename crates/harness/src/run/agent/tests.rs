@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_engine::inspect::ChatTemplate;
-use alara_engine::{Role, Tool};
+use alara_engine::{Request, Role, Tool};
 use serde_json::json;
 
 use super::*;
