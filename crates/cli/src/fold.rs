@@ -131,7 +131,7 @@ mod tests {
             for result in [&many, &failed, &ToolResult::succeeded("")] {
                 let line = line(&list, result, 1.234, Some(columns), false);
                 // What is fixed may take more than a very narrow one has.
-                assert!(width(&line) < columns.max(36), "{columns}: {line}");
+                assert!(width(&line) < columns.max(40), "{columns}: {line}");
                 shown += &format!("{columns:>3} {line}\n");
             }
         }

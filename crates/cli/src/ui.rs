@@ -182,8 +182,8 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// A chain of causes in words, the outermost first, and in lines of their own behind them what to do
-/// about it.
+/// A chain of causes in words, the outermost first, and what to do about it in lines of their own
+/// behind them.
 /// Any link of the chain may say that, behind [`HINT`] at its end.
 pub fn told(error: &anyhow::Error) -> String {
     let (mut causes, mut hints): (Vec<String>, Vec<String>) = Default::default();

@@ -126,7 +126,7 @@ impl View {
         if depth == 0 {
             self.turns = turn;
             self.said.clear();
-        } else if turn == 1 && self.words != Words::Silent {
+        } else if turn == 1 && self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
             // Others speak on a line of their own.
             self.line(&format!("{}{}:", "  ".repeat(depth - 1), printable(who)));
         }

@@ -108,7 +108,7 @@ fn teams_and_jinxes_are_compiled() {
 
 #[test]
 fn the_tests_of_jinxes_are_run() {
-    let tried = "jinx_name: add\ninputs: [{a: 1}, {b: 2}]\neffect: none\nsteps: [{engine: text, text: '{{ a + b }}'}]\n\
+    let tried = "jinx_name: add\ndescription: Add two numbers\ninputs: [{a: 1}, {b: 2}]\neffect: none\nsteps: [{engine: text, text: '{{ a + b }}'}]\n\
                  tests:\n- {id: adds, inputs: {a: 5}, expected: {success: true, output_equals: '7'}}\n\
                  - {id: wrong, expected: {output_contains: '4', max_duration_ms: 60000}}\n";
     let team =

@@ -105,7 +105,7 @@ fn a_jinx_runs_by_itself() {
     check(&["add.jinx", "a=x"], (2, "", "error: argument `a` must be of type integer"));
     check(&["add.jinx"], (2, "", "error: argument `a` is missing"));
     check(&["add.jinx", "a=1", "c=2"], (2, "", "error: `add` has no argument `c`; it takes: a, b"));
-    check(&["ask.jinx", "-m", "script:script.json", "q=what"], (0, "An answer\n", "the model:\nAn answer"));
+    check(&["ask.jinx", "-m", "script:script.json", "q=what"], (0, "An answer\n", ""));
 }
 
 #[test]

@@ -39,6 +39,8 @@ fn every_command_with_json_prints_json() {
     let script = ["-m", "script:script.json", "--workdir", "work"];
     let cases: &[(&str, &[&str])] = &[
         ("run", &[&script[..], &["--trace", "t.jsonl", "say something"]].concat()),
+        // One whose trace is in the list.
+        ("run", &[&script[..], &["say something"]].concat()),
         ("check", &["alara"]),
         ("check", &["suite"]),
         ("bench tasks", &["suite", "--list"]),

@@ -319,8 +319,8 @@ pub struct TokenLogprobs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// A part of the prompt is computed, and more is to come: told after each step of a long one but
-    /// the last.
+    /// A part of the prompt is computed, and more is to come.
+    /// Told after each step of a long one but the last.
     Prefill {
         /// Tokens whose keys and values are there, cached ones included.
         computed: usize,

@@ -299,7 +299,7 @@ fn remove_halves(session: &Recorded, work: &Path) -> io::Result<()> {
         changes.filter_map(|change| change.path.parent()).map(|folder| work.join(folder)).collect();
     folders.insert(work.to_owned());
     for entry in folders.iter().filter_map(|folder| folder.read_dir().ok()).flatten().flatten() {
-        if entry.file_name().to_str().is_some_and(crate::sandbox::is_half) {
+        if entry.file_name().to_str().is_some_and(undo::is_half) {
             fs::remove_file(entry.path())?;
         }
     }
@@ -359,7 +359,7 @@ fn changed_since(work: &Path, ended: SystemTime, unfinished: &[Recorded]) -> Vec
         for entry in work.join(&folder).read_dir().into_iter().flatten().flatten() {
             seen += 1;
             let (name, Ok(metadata)) = (entry.file_name(), entry.metadata()) else { continue };
-            if seen > undo::FILES || name == ".git" || name.to_str().is_some_and(crate::sandbox::is_half) {
+            if seen > undo::FILES || name == ".git" || name.to_str().is_some_and(undo::is_half) {
                 continue;
             }
             let path = folder.join(name);

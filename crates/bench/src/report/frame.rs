@@ -207,6 +207,13 @@ mod tests {
                 format!("{condition} {category} {solved}/{cases} {errors} {score} {low} {high} {first}")
             })
             .collect();
-        insta::assert_snapshot!(summary.join("\n"), @r"");
+        insta::assert_snapshot!(summary.join("\n"), @r"
+        a git 1/1 0 1.000 0.207 1.000 0.000
+        a text 1/1 1 1.000 0.207 1.000 1.000
+        a all 2/2 1 1.000 0.342 1.000 0.500
+        b git 0/1 0 0.000 0.000 0.793 0.000
+        b text 1/1 1 1.000 0.207 1.000 1.000
+        b all 1/2 1 0.500 0.095 0.905 0.500
+        ");
     }
 }

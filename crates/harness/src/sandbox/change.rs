@@ -87,32 +87,6 @@ pub fn phrases(mut all: Vec<String>) -> Vec<String> {
     all
 }
 
-/// What the process `pid` calls a file before it is whole.
-#[cfg(target_os = "linux")]
-pub(super) fn half(pid: u32, number: u64) -> String {
-    format!(".alara-{pid}-{number}.new")
-}
-
-/// Whether a file of this name was left by a process that was killed before it was whole.
-pub fn is_half(name: &str) -> bool {
-    let middle = name.strip_prefix(".alara-").and_then(|rest| rest.strip_suffix(".new"));
-    let Some((pid, number)) = middle.and_then(|middle| middle.split_once('-')) else { return false };
-    let Ok(pid) = pid.parse::<i32>() else { return false };
-    number.bytes().all(|digit| digit.is_ascii_digit()) && !is_alive(pid)
-}
-
-#[cfg(unix)]
-fn is_alive(pid: i32) -> bool {
-    use rustix::io::Errno;
-    let pid = rustix::process::Pid::from_raw(pid);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
-}
-
-#[cfg(not(unix))]
-fn is_alive(_pid: i32) -> bool {
-    true
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -48,7 +48,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use capture::Capture;
-pub use change::{Change, Kind, is_half, losses, phrases};
+pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
 pub(crate) use enforced::launcher;
 pub use enforced::{Enforced, enforced};

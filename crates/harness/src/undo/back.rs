@@ -1,11 +1,11 @@
 //! Takes back what a session changed.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::{BY, By, Changed, Journal, KEPT, Recorded, State, is_within, state};
+use super::{BY, By, Changed, Journal, KEPT, Recorded, State, is_within, new_half, state};
 
 /// Why nothing was taken back: paths relative to the work directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -118,15 +118,22 @@ fn restore(session: &Recorded, work: &Path, todo: &[Changed]) -> io::Result<()> 
             State::Link { target } => link(target, &whole)?,
             State::File { mode, content, .. } => {
                 let kept = fs::read(session.folder.join(KEPT).join(content))?;
-                let mut beside = tempfile::NamedTempFile::new_in(whole.parent().unwrap_or(work))?;
-                beside.write_all(&kept)?;
-                permit(beside.path(), *mode)?;
-                beside.as_file().sync_all()?;
-                beside.persist(&whole).map_err(|error| error.error)?;
+                // By its name it is removed later if this is killed before it is renamed.
+                let beside = whole.with_file_name(new_half());
+                let written = write(&beside, &kept, *mode).and_then(|()| fs::rename(&beside, &whole));
+                written.inspect_err(|_| drop(fs::remove_file(&beside)))?;
             }
         }
     }
     Ok(())
+}
+
+/// Writes a new file; what it holds is on the disk then.
+fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = File::options().write(true).create_new(true).open(path)?;
+    file.write_all(content)?;
+    permit(path, mode)?;
+    file.sync_all()
 }
 
 #[cfg(unix)]

@@ -11,6 +11,7 @@
 //! This module knows files: not which tools there are, nor who may ask for what.
 
 mod back;
+mod half;
 mod journal;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::types::sha256;
 
 pub use back::{Refused, left, net, take_back};
+pub(crate) use half::{is_half, new_half};
 pub use journal::{Before, Journal};
 
 /// A longer file's content is not kept.

@@ -109,7 +109,8 @@ impl Settings {
         }
     }
 
-    /// Does what was typed behind `/set`: `NAME VALUE`, `NAME reset` or `reset`; says what it is now.
+    /// Does what was typed behind `/set`: `NAME VALUE`, `NAME reset` or `reset`.
+    /// Says what it is now.
     ///
     /// # Errors
     /// There is no such option, or it can't have that value.

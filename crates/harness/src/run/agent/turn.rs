@@ -13,8 +13,8 @@ use crate::trace::{self, Record};
 use crate::types::Outcome;
 
 impl Agent<'_, '_> {
-    /// What the latest run has said so far: the text of its last turn that has any, also of one that
-    /// was cut off.
+    /// What the latest run has said so far: the text of its last turn that has any.
+    /// That may be one that was cut off.
     /// It is what there is of an answer where the run ends without one.
     pub fn said(&self) -> &str {
         &self.said

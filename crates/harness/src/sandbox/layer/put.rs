@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid, XattrFlags};
 
@@ -14,7 +13,8 @@ use super::{
     DIRECTORY, FILE, Made, attributes, directory, is_opaque, is_whiteout, kind, mode, names, open,
     open_upper, stat,
 };
-use crate::sandbox::change::{Change, Kind, half};
+use crate::sandbox::change::{Change, Kind};
+use crate::undo::new_half;
 
 /// Makes `lower` what it is under the layer in `upper`.
 /// `changes` is what [`look`](super::look()) tells of it; what is new or was made here before is
@@ -63,7 +63,7 @@ fn write(upper: &OwnedFd, lower: &OwnedFd) -> io::Result<()> {
         if below.is_some_and(|below| kind(&below) == Kind::Directory) {
             remove(lower, &name)?;
         }
-        let new = temporary();
+        let new = new_half();
         let placed = place(upper, lower, &name, &above, OsStr::new(&new));
         if let Err(error) = placed.and_then(|made| if made { rename(lower, &new, &name) } else { Ok(()) }) {
             // What is there is not to be found by anybody.
@@ -90,12 +90,6 @@ fn same_file(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat) -> bo
     files
         .and_then(|(below, above)| compare(below.into(), above.into()))
         .is_ok_and(|compare| compare == Content::Same)
-}
-
-/// A name that nothing has.
-fn temporary() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    half(std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Makes a copy of an entry under the name `new`.

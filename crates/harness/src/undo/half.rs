@@ -1,0 +1,44 @@
+//! Files that are not whole yet, by their names.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What this process calls a file of a work directory before it is whole: a name that nothing has.
+pub(crate) fn new_half() -> String {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    format!(".alara-{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Whether a file of this name was left by a process that was killed before it was whole.
+pub(crate) fn is_half(name: &str) -> bool {
+    let middle = name.strip_prefix(".alara-").and_then(|rest| rest.strip_suffix(".new"));
+    let Some((pid, number)) = middle.and_then(|middle| middle.split_once('-')) else { return false };
+    let Ok(pid) = pid.parse::<i32>() else { return false };
+    number.bytes().all(|digit| digit.is_ascii_digit()) && !is_alive(pid)
+}
+
+#[cfg(unix)]
+fn is_alive(pid: i32) -> bool {
+    use rustix::io::Errno;
+    let pid = rustix::process::Pid::from_raw(pid);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+#[cfg(not(unix))]
+fn is_alive(_pid: i32) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_are_those_of_dead_processes() {
+        let check = |name: &str, expected| assert_eq!(is_half(name), expected, "{name}");
+        check(".alara-2147483647-0.new", true);
+        check(&new_half(), false);
+        check(".alara-2147483647-x.new", false);
+        check(".alara-me-0.new", false);
+        check("alara-2147483647-0.new", false);
+    }
+}
