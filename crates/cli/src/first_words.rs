@@ -11,8 +11,10 @@ use crate::{advice, ask, ui};
 
 /// What is answered to a greeting, or to a question about alara itself.
 const ABOUT: &str = "\
-I am alara: I do tasks with files, a shell and Python in this folder. The model that ships with me is a tiny demonstration and is
-often wrong; before anything that was here is removed or overwritten, you are asked. Three things to try:
+I am alara: I do tasks with files, a shell and Python in this folder.
+The model that ships with me is a tiny demonstration, and often wrong.
+Before anything that was here is removed or overwritten, you are asked.
+Three things to try:
   alara run \"create a file hello.txt that contains the word hello\"
   alara models list        better models, one command away
   alara --help             what else there is";

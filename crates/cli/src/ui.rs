@@ -74,9 +74,10 @@ pub fn entry(name: &str, about: &str) {
 
 /// A name, and what it is: beside it, or below where the terminal is too narrow for that.
 fn entry_lines(name: &str, about: &str, columns: Option<usize>) -> Vec<String> {
-    let Some(columns) = columns.filter(|columns| NAMES + about.chars().count() >= *columns) else {
-        return vec![format!("{name:<NAMES$} {about}").trim_end().to_owned()];
-    };
+    let whole = format!("{name:<NAMES$} {about}").trim_end().to_owned();
+    // Where most stand below their names, all do.
+    let fits = |columns: usize| about.is_empty() || columns >= 2 * NAMES && whole.chars().count() < columns;
+    let Some(columns) = columns.filter(|columns| !fits(*columns)) else { return vec![whole] };
     let indent = if columns < 2 * NAMES { 4 } else { NAMES + 1 };
     let mut lines = vec![name.to_owned()];
     if indent > NAMES && name.chars().count() <= NAMES {
@@ -284,6 +285,16 @@ mod tests {
             (format!("{:<32} say the last message again, as", "/retry"), " ".repeat(33) + "if it were new");
         check(Some(64), &[&first, &second]);
         check(Some(40), &["/retry", "    say the last message again, as if", "    it were new"]);
+        assert_eq!(entry_lines("Ctrl-D", "leaves", Some(40)), ["Ctrl-D", "    leaves"]);
+        assert_eq!(entry_lines("Ctrl-D", "leaves", Some(64)), [format!("{:<32} leaves", "Ctrl-D")]);
+        let long = "/edit_file path [find] [replace] [replace_all]";
+        let lines = entry_lines(long, "Replace a text", Some(64));
+        assert_eq!(lines, [format!("{long} Replace a text")]);
+        let lines = entry_lines(long, "Replace a text that occurs once", Some(64));
+        assert_eq!(
+            lines,
+            [long.to_owned(), " ".repeat(33) + "Replace a text that occurs", " ".repeat(33) + "once"]
+        );
     }
 
     #[test]

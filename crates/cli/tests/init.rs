@@ -64,7 +64,12 @@ fn nothing_is_overwritten() {
         let again = alara(work.path(), &["init", directory]);
         assert_eq!(again.status.code(), Some(2), "{again:?}");
         let error = String::from_utf8_lossy(&again.stderr);
-        assert_eq!(error, format!("error: {directory} is not empty: nothing was written\n"));
+        assert_eq!(
+            error,
+            format!(
+                "error: {directory} is not empty: nothing was written\nhint: name a folder that is new or empty\n"
+            )
+        );
         assert_eq!(files(work.path()), before);
     }
 }

@@ -295,7 +295,7 @@ fn refusals_are_told() {
         ("owner/tiny-GGUF:b.gguf", "owner/tiny-GGUF has no file b.gguf"),
         ("owner/tiny-GGUF:Q8_0", "has no Q8_0 file; it has\n  a.gguf"),
         ("https://huggingface.co/owner/tiny-GGUF/resolve/old/a.gguf", "has no revision old"),
-        ("qwen9", "qwen9 is no name of the catalog and no repository"),
+        ("qwen9", "no repository OWNER/NAME\nhint: `alara models list` tells"),
         ("https://example.org/a.gguf", "is not on the hub"),
     ] {
         dir.fails(&["models", "pull", name], words);

@@ -309,6 +309,7 @@ fn a_port_that_is_taken_is_told_before_the_remedy() {
     let output =
         dir.alara(&["serve", "-t", "./team", "-m", "script:script.json", "--port", &port]).output().unwrap();
     let shown = text(&output.stderr);
-    assert!(shown.starts_with(&format!("error: can't listen on 127.0.0.1:{port}")), "{shown}");
+    let why = std::net::TcpListener::bind(("127.0.0.1", port.parse().unwrap())).unwrap_err();
+    assert!(shown.starts_with(&format!("error: can't listen on 127.0.0.1:{port}: {why}\n")), "{shown}");
     assert!(shown.ends_with("\nhint: another port with --port, 0 for any that is free\n"), "{shown}");
 }

@@ -121,8 +121,15 @@ fn ticks(axis: &Axis, values: impl Iterator<Item = f64> + Clone) -> (f64, f64, V
     }
     if axis.logarithmic {
         let (low, high) = (low.max(1e-9) / 1.3, high.max(1e-9) * 1.3);
-        let all = (-9..13).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
-        return (low, high, all.filter(|tick| (low..=high).contains(tick)).collect());
+        let all = || (-9..13).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * 10f64.powi(power)));
+        let within: Vec<f64> = all().filter(|tick| (low..=high).contains(tick)).collect();
+        if !within.is_empty() {
+            return (low, high, within);
+        }
+        // Between two ticks, as a single point may be: from the one to the other.
+        let low = all().rfind(|tick| *tick < low).unwrap_or(low);
+        let high = all().find(|tick| *tick > high).unwrap_or(high);
+        return (low, high, vec![low, high]);
     }
     let span = (high - low).max(1e-9);
     let rough = span / 6.0;
@@ -274,6 +281,16 @@ fn shortened(text: &str, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_axis_has_ticks_around_a_single_value() {
+        let axis = Axis { name: "size".into(), logarithmic: true, percent: false };
+        let ticks = |value: f64| ticks(&axis, [value].into_iter());
+        assert_eq!(ticks(3.0), (2.0, 5.0, vec![2.0, 5.0]));
+        let (low, high, within) = ticks(2.0);
+        assert!(low < 2.0 && high > 2.0);
+        assert_eq!(within, [2.0]);
+    }
 
     #[test]
     fn names_are_cut_where_they_tell_least() {

@@ -55,7 +55,9 @@ impl FromStr for HubName {
         let (path, after) = rest.split_once(':').map_or((rest, None), |(path, after)| (path, Some(after)));
         let mut parts = path.trim_end_matches('/').splitn(3, '/');
         let (Some(owner), Some(name)) = (parts.next(), parts.next()) else {
-            bail!("{text} is no name of the catalog and no repository OWNER/NAME");
+            bail!(
+                "{text} is no name of the catalog and no repository OWNER/NAME\nhint: `alara models list` tells the names that are known"
+            );
         };
         let mut revision = None;
         let wanted = match (parts.next(), after) {

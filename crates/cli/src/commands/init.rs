@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if directory.is_dir() {
         let entries = directory.read_dir().with_context(|| format!("can't read {shown}"))?;
         if entries.count() > 0 {
-            bail!("{shown} is not empty: nothing was written");
+            bail!("{shown} is not empty: nothing was written\nhint: name a folder that is new or empty");
         }
     }
     let mut made = Vec::new();

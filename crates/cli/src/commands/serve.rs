@@ -289,7 +289,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("{error}\nhint: ALARA_TOKEN=$(openssl rand -hex 16) alara serve …, or leave out --host")
         }
         Err(error @ alara_server::Error::Address { .. }) => {
-            return Err(anyhow::anyhow!("{error}\nhint: another port with --port, 0 for any that is free"));
+            let error = anyhow::Error::from(error);
+            bail!("{error:#}\nhint: another port with --port, 0 for any that is free")
         }
         server => server?,
     };

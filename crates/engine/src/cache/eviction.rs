@@ -25,6 +25,7 @@ impl Tree {
 
     /// The node whose keys and values are evicted next: nothing that is cached follows it, and some
     /// of its blocks get free.
+    /// If there is none, one that stands before such a node.
     pub fn node_to_evict(&self, cache: &Cache) -> Option<NodeId> {
         let last =
             |node: &Node| node.is_cached() && !node.children.iter().any(|&id| self.node(id).is_cached());
@@ -41,7 +42,14 @@ impl Tree {
             let blocks = blocks_held(node);
             (blocks > 0).then(|| ((protect && node.pinned, worth(node, blocks)), id))
         });
-        least(candidates)
+        // Two that diverged within a block have a copy of it each, and their parent holds only one:
+        // it may get free though running sequences hold all of what follows the parent.
+        let follows_some = |node: &Node| {
+            std::iter::successors(node.parent, |&id| self.node(id).parent)
+                .any(|id| blocks_held(self.node(id)) > 0)
+        };
+        let in_the_way = || self.nodes().find(|(_, node)| last(node) && follows_some(node));
+        least(candidates).or_else(|| in_the_way().map(|(id, _)| id))
     }
 
     /// Blocks that only `node`, and what comes before it in the same block, holds.

@@ -214,6 +214,20 @@ fn the_least_useful_is_evicted_first() {
     assert_eq!((kept(&house), table.len()), ([0; 4], 256), "who runs has precedence");
 }
 
+/// Both have the first token in a copy of their own, and the parent holds that of the second.
+#[test]
+fn a_sequence_gets_all_blocks_though_others_diverged_within_its_first() {
+    let mut house = House::new(4, None, false);
+    house.keep(&range(0..40));
+    house.keep(&then(0..1, 500..530));
+    assert_eq!(house.free(), 1);
+    let all = then(0..40, 600..688);
+    let table = house.compute(&all);
+    assert_eq!((table.len(), house.free()), (128, 0));
+    house.cache.release(table);
+    assert_eq!(house.free(), 4);
+}
+
 #[test]
 fn what_saves_little_time_for_its_bytes_is_evicted_first() {
     // Of the same age: 33 tokens in two blocks, and 64 in two.

@@ -12,8 +12,11 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
 
-use super::line;
+use super::{line, settings};
 use crate::state;
+
+/// What options are typed behind.
+const SET: &str = "/set ";
 
 /// What was typed.
 pub enum Input {
@@ -124,6 +127,13 @@ impl Completer for Names {
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let typed = &line[..at];
+        if let Some(start) = typed.strip_prefix(SET)
+            && !start.contains(char::is_whitespace)
+        {
+            let fitting = settings::names().filter(|name| name.starts_with(start));
+            let pair = |name: &str| Pair { replacement: format!("{name} "), display: name.to_owned() };
+            return Ok((SET.len(), fitting.map(pair).collect()));
+        }
         let names = match typed.chars().next() {
             _ if typed.contains(char::is_whitespace) => None,
             Some('/') => Some(('/', &self.commands)),
@@ -148,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_completed_at_the_beginning() {
+    fn names_are_completed_where_they_stand() {
         let names = Names {
             commands: vec!["model".into(), "npcs".into(), "my_jinx".into()],
             npcs: vec!["critic".into()],
@@ -161,6 +171,9 @@ mod tests {
         };
         check("/m", &["/model ", "/my_jinx "]);
         check("@", &["@critic "]);
+        check("/set te", &["temperature "]);
+        check("/set top", &["top_p ", "top_k "]);
+        check("/set no_such_option", &[]);
         check("look at no_such_file_he", &[]);
     }
 }

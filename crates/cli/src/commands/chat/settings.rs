@@ -47,7 +47,7 @@ fields! {
     repetition_penalty: f32, 0.01, 10.0, "divides the logits of seen tokens; 1 is off";
     presence_penalty: f32, -10.0, 10.0, "taken off the logits of seen tokens; 0 is off";
     frequency_penalty: f32, -10.0, 10.0, "the same, once per occurrence; 0 is off";
-    seed: u64, 0, u64::MAX, "of the random draws";
+    seed: u64, 0, u64::MAX, "begins the random draws: the same again gives the same text";
 }
 
 /// What else can be set.
@@ -199,7 +199,7 @@ impl Settings {
 }
 
 /// The names of all options.
-fn names() -> impl Iterator<Item = &'static str> {
+pub fn names() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().map(|field| field.name).chain([MAX_TOKENS.0, THINKING.0])
 }
 

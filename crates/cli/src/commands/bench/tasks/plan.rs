@@ -371,11 +371,31 @@ pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
 
 /// A span of time for people.
 pub fn span(time: Duration) -> String {
-    let seconds = time.as_secs();
+    let seconds = time.as_secs_f64().round() as u64;
     match seconds {
-        0..60 => format!("{seconds} s"),
+        0..10 => format!("{:.1} s", time.as_secs_f64()),
+        10..60 => format!("{seconds} s"),
         60..3600 => format!("{} min", seconds.div_ceil(60)),
         3600..172_800 => format!("{:.1} h", seconds as f64 / 3600.0),
         _ => format!("{:.1} days", seconds as f64 / 86400.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_rounded() {
+        let check = |seconds: f64, expected: &str| {
+            assert_eq!(span(Duration::from_secs_f64(seconds)), expected);
+        };
+        check(0.4, "0.4 s");
+        check(1.97, "2.0 s");
+        check(59.4, "59 s");
+        check(59.7, "1 min");
+        check(61.0, "2 min");
+        check(5400.0, "1.5 h");
+        check(172_800.0, "2.0 days");
     }
 }
