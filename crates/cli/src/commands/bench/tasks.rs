@@ -409,8 +409,9 @@ fn open(
         let (file, run) = RunFile::resume(&path, &header)?;
         return Ok((file, run.finished));
     }
-    let file = RunFile::create(&path, header)
-        .context("can't start the run (--out names another place, --resume goes on with this one)")?;
+    let file = RunFile::create(&path, header).context(
+        "can't start the run\nhint: --out names another place, --resume goes on with what is there",
+    )?;
     Ok((file, Vec::new()))
 }
 
@@ -492,7 +493,12 @@ fn report(args: &Args, path: &Path, wall: Duration) -> anyhow::Result<()> {
 
 /// The command of this process, going on with `path`.
 fn resume_command(path: &Path) -> String {
-    let mut words: Vec<String> = std::env::args().collect();
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    resumed(words.collect(), path)
+}
+
+/// The command of these words, going on with `path`, as a shell takes it.
+fn resumed(mut words: Vec<String>, path: &Path) -> String {
     for (flag, values) in [("--out", 1), ("--resume", 1)] {
         if let Some(at) = words.iter().position(|word| word == flag) {
             words.drain(at..(at + 1 + values).min(words.len()));
@@ -500,10 +506,28 @@ fn resume_command(path: &Path) -> String {
         words.retain(|word| !word.starts_with(&format!("{flag}=")));
     }
     words.extend(["--resume".to_owned(), path.display().to_string()]);
-    let quoted =
-        words.iter().map(|word| match word.contains(|c: char| c.is_whitespace() || "'\"$&;".contains(c)) {
-            true => format!("'{}'", word.replace('\'', r"'\''")),
-            false => word.clone(),
-        });
+    let plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./:=,@%+".contains(c))
+    };
+    let quoted = words.iter().map(|word| match plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
     quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_the_command_that_goes_on_as_it_was_typed() {
+        let check = |words: &[&str], expected: &str| {
+            let words = words.iter().map(ToString::to_string).collect();
+            assert_eq!(resumed(words, Path::new("a b.jsonl")), format!("{expected} --resume 'a b.jsonl'"));
+        };
+        check(&["alara", "bench", "tasks", "--out", "x"], "alara bench tasks");
+        check(&["alara", "bench", "--out=x", "-m", "http://h:1/v1#m"], "alara bench -m 'http://h:1/v1#m'");
+        check(&["alara", "s*", "", "it's", "(a|b)", "~x"], r"alara 's*' '' 'it'\''s' '(a|b)' '~x'");
+    }
 }
