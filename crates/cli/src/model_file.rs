@@ -1,7 +1,7 @@
 //! From a model's name to its file, and what a file is that is no model.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use alara_engine::Gguf;
@@ -88,6 +88,16 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     }
     if path.is_dir() {
         return in_directory(path, name);
+    }
+    match path.symlink_metadata() {
+        Ok(_) => bail!(
+            "{name} is no file but a pipe, a device, or a link that leads to none\nhint: give -m the path of a .gguf file"
+        ),
+        // It may be there; its name alone would be said to be wrong.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("can't look at {name}: {error}\nhint: its folders must be open to you, as by chmod u+x")
+        }
+        Err(_) => {}
     }
     if let Some(entry) = catalog::find(name)?.or(catalog::meant(name)?) {
         let size = entry.size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
@@ -317,6 +327,21 @@ mod tests {
         check("m.safetensors", &table, "but safetensors", "-GGUF");
         check("model.safetensors", &table, "config.json", "-GGUF");
         check("noise.gguf", b"noise", "is not a GGUF file: it begins with", "");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_there_and_no_file_is_not_said_to_be_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        for name in ["/dev/null", link.to_str().unwrap()] {
+            let error = place(Some(name)).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("{name} is no file but a pipe, a device, or a link")),
+                "{error}"
+            );
+        }
     }
 
     #[test]
