@@ -53,7 +53,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if directory.is_dir() {
         let entries = directory.read_dir().with_context(|| format!("can't read {shown}"))?;
         if entries.count() > 0 {
-            bail!("{shown} is not empty: nothing was written");
+            bail!(
+                "{shown} is not empty: nothing was written\nhint: alara init DIR, with the name of another directory"
+            );
         }
     }
     let mut made = Vec::new();
