@@ -72,6 +72,11 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     if Address::is_meant_by(name) {
         bail!("{name} is an endpoint; this takes a model file");
     }
+    if name.trim().is_empty() {
+        bail!(
+            "the model's name is empty\nhint: `alara models list` tells names; without -m the model that ships is used"
+        );
+    }
     let path = Path::new(name);
     if path.is_file() {
         return Ok(Place::File(path.to_owned()));
@@ -354,6 +359,7 @@ mod tests {
         check("qwen3-4", "did you mean qwen3-4b");
         check("alara-tinny", "did you mean alara-tiny?");
         check("qwen9", "there is no model file qwen9");
+        check(" ", "the model's name is empty");
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("other.gguf"), "").unwrap();
         std::fs::write(folder.path().join("qwen3-4b.gguf"), "").unwrap();

@@ -318,6 +318,7 @@ fn wrong_usage_is_answered_with_help() {
         assert!(!dir.path("runs").exists(), "{arguments:?} left a run file");
     };
     check(&["absent"], "can't read the suite absent");
+    check(&["--attempts", "0"], "a number from 1 up is wanted");
     check(&["notes.txt"], "is no suite");
     check(&["a.yaml"], "a.yaml");
     check(&["no.yaml"], "the field `gold` is empty");
