@@ -79,12 +79,14 @@ pub enum Error {
         second: String,
     },
     /// A filter that names something which is not in the suite.
-    #[error("the suite has no {what} `{name}`; it has {known}")]
+    #[error("the suite has no {what} `{name}`{hint} (known: {known})")]
     NotInSuite {
         /// `task` or `category`.
         what: &'static str,
         /// What was asked for.
         name: String,
+        /// A suggestion, or nothing.
+        hint: String,
         /// What there is.
         known: String,
     },

@@ -427,8 +427,8 @@ mod tests {
         check(
             "suite: suite\ncategories: [a, git]\ntasks:\n- a-1\n- a-2\n",
             &[
-                "x.bench:2:17: error: the suite has no category `git`; it has a",
-                "x.bench:5:3: error: the suite has no task `a-2`; it has a-1",
+                "x.bench:2:17: error: the suite has no category `git` (known: a",
+                "x.bench:5:3: error: the suite has no task `a-2`, did you mean `a-1`? (known: a-1",
             ],
         );
         check(

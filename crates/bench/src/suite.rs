@@ -163,6 +163,9 @@ impl Suite {
     /// # Errors
     /// A category or id that the suite does not have, or no task that is in both.
     pub fn select(&self, categories: &[String], ids: &[String]) -> Result<Vec<&Task>, Error> {
+        /// Most names that an error tells.
+        const MOST_KNOWN: usize = 20;
+
         fn known<'a>(
             what: &'static str,
             names: impl Iterator<Item = &'a String>,
@@ -171,7 +174,15 @@ impl Suite {
             let mut names: Vec<&str> = names.map(String::as_str).collect();
             names.dedup();
             match wanted.iter().find(|name| !names.contains(&name.as_str())) {
-                Some(name) => Err(Error::NotInSuite { what, name: name.clone(), known: names.join(", ") }),
+                Some(name) => {
+                    let near = alara_engine::nearest(name, names.iter().copied());
+                    let hint = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+                    let mut known = names[..names.len().min(MOST_KNOWN)].join(", ");
+                    if names.len() > MOST_KNOWN {
+                        known += &format!(" and {} more", names.len() - MOST_KNOWN);
+                    }
+                    Err(Error::NotInSuite { what, name: name.clone(), hint, known })
+                }
                 None => Ok(()),
             }
         }

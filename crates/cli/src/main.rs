@@ -29,7 +29,7 @@ mod view;
 
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 /// Run agents on local models, fully offline.
@@ -67,11 +67,14 @@ fn main() -> ExitCode {
 /// The same error, with the command that was meant in place of one that is mistyped.
 /// Clap misses letters in the wrong order in short names.
 fn suggesting(mut error: clap::Error) -> clap::Error {
+    if error.kind() == ErrorKind::InvalidUtf8 {
+        return not_utf8(&error);
+    }
     let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidSubcommand) else { return error };
     let typed = typed.clone();
     let root = Cli::command();
-    let words = std::env::args().skip(1);
-    let command = words.fold(&root, |command, word| command.find_subcommand(&word).unwrap_or(command));
+    let words = std::env::args_os().skip(1);
+    let command = words.fold(&root, |command, word| command.find_subcommand(word).unwrap_or(command));
     let names = command.get_subcommands().map(clap::Command::get_name);
     let meant = match alara_engine::nearest(&typed, names) {
         Some(near) => near.to_owned(),
@@ -81,6 +84,18 @@ fn suggesting(mut error: clap::Error) -> clap::Error {
     };
     error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(vec![meant]));
     error
+}
+
+/// The same error, with the arguments that may be meant, which clap does not tell.
+fn not_utf8(error: &clap::Error) -> clap::Error {
+    let words = std::env::args_os().skip(1).filter(|word| word.to_str().is_none());
+    let words: Vec<String> = words.map(|word| format!("`{}`", word.display())).collect();
+    let told = format!(
+        "not UTF-8 text: {}{}rename the file, or name it by a link whose name is such text\n",
+        words.join(", "),
+        ui::HINT
+    );
+    command().error(error.kind(), told)
 }
 
 /// The sandbox starts its launcher isolated and without the environment, where this build may not

@@ -1,7 +1,7 @@
 //! From a model's name to its file, and what a file is that is no model.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use alara_engine::Gguf;
@@ -72,6 +72,11 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     if Address::is_meant_by(name) {
         bail!("{name} is an endpoint; this takes a model file");
     }
+    if name.trim().is_empty() {
+        bail!(
+            "the model's name is empty\nhint: `alara models list` tells names; without -m the model that ships is used"
+        );
+    }
     let path = Path::new(name);
     if path.is_file() {
         return Ok(Place::File(path.to_owned()));
@@ -88,6 +93,16 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     }
     if path.is_dir() {
         return in_directory(path, name);
+    }
+    match path.symlink_metadata() {
+        Ok(_) => bail!(
+            "{name} is no file but a pipe, a device, or a link that leads to none\nhint: give -m the path of a .gguf file"
+        ),
+        // It may be there; its name alone would be said to be wrong.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            bail!("can't look at {name}: {error}\nhint: its folders must be open to you, as by chmod u+x")
+        }
+        Err(_) => {}
     }
     if let Some(entry) = catalog::find(name)?.or(catalog::meant(name)?) {
         let size = entry.size.map_or_else(String::new, |size| format!(" ({})", ui::bytes(size)));
@@ -319,6 +334,21 @@ mod tests {
         check("noise.gguf", b"noise", "is not a GGUF file: it begins with", "");
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn what_is_there_and_no_file_is_not_said_to_be_absent() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink("nowhere", &link).unwrap();
+        for name in ["/dev/null", link.to_str().unwrap()] {
+            let error = place(Some(name)).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("{name} is no file but a pipe, a device, or a link")),
+                "{error}"
+            );
+        }
+    }
+
     #[test]
     fn a_name_that_means_nothing_has_names_like_it() {
         let check = |name: &str, words: &str| {
@@ -329,6 +359,7 @@ mod tests {
         check("qwen3-4", "did you mean qwen3-4b");
         check("alara-tinny", "did you mean alara-tiny?");
         check("qwen9", "there is no model file qwen9");
+        check(" ", "the model's name is empty");
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("other.gguf"), "").unwrap();
         std::fs::write(folder.path().join("qwen3-4b.gguf"), "").unwrap();

@@ -11,8 +11,13 @@ use crate::{state, ui};
 pub fn index() -> anyhow::Result<Index> {
     let state = state::directory().context("there is no home directory, and XDG_STATE_HOME is not set")?;
     let traces = state.join("traces");
-    // Where none can be made there are none, and the error says so.
-    let _ = alara_harness::trace::make_directory(&traces);
+    // One that is there may be read where nothing can be made.
+    if let Err(error) = alara_harness::trace::make_directory(&traces)
+        && !traces.is_dir()
+    {
+        let hint = "XDG_STATE_HOME names another place for what runs leave";
+        return Err(error).with_context(|| format!("can't make {}\nhint: {hint}", traces.display()));
+    }
     let (index, left_out) = Index::of(&traces, &state.join("traces.sqlite"))?;
     for left_out in left_out {
         ui::note(&format!("warning: {:#}", anyhow::Error::from(left_out)));

@@ -1,7 +1,7 @@
 //! What people see: the one place that prints lines, tables, progress and errors.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,30 +15,41 @@ pub const HINT: &str = "\nhint: ";
 /// Prints a line of the answer to stdout.
 /// Whoever closed it, as `head` does, wants no more of the answer.
 pub fn line(text: &str) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(0);
-    }
+    printed(writeln!(std::io::stdout(), "{text}"));
 }
 
 /// Prints a piece of the answer to stdout, at once.
 /// As for [`fn@line`], whoever closed it wants no more.
 pub fn text(text: &str) {
     let mut stdout = std::io::stdout();
-    if stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).is_err() {
-        std::process::exit(0);
+    printed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// Ends the program where the answer could not be printed.
+/// An answer that a full disk did not take must not look like one.
+fn printed(result: std::io::Result<()>) {
+    match result {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            note(&format!(
+                "error: the answer can't be written to standard output: {error}{HINT}send it elsewhere"
+            ));
+            std::process::exit(2);
+        }
     }
 }
 
 /// Prints a remark to stderr.
+/// Whoever closed it, or gave it no room, does not hear of it; the work goes on.
 pub fn note(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Prints a piece of a remark to stderr, at once.
 pub fn piece(text: &str) {
-    eprint!("{text}");
-    // Whoever closed stderr does not want to hear of it.
-    let _ = std::io::stderr().flush();
+    let mut stderr = std::io::stderr();
+    let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
 /// Whether a stream is a terminal whose user wants colours.
@@ -221,7 +232,7 @@ fn own_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
 
 /// The next command to try.
 fn hint(error: &alara_engine::Error) -> Option<&'static str> {
-    use alara_engine::{Error, GrammarError};
+    use alara_engine::{Error, GgufError, GrammarError};
 
     match error {
         Error::UnknownArchitecture { .. }
@@ -229,6 +240,12 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
         | Error::MissingKey { .. }
         | Error::NotUnderstood { .. }
         | Error::TensorType { .. } => Some("`alara models show FILE` tells what the file contains"),
+        Error::Gguf(GgufError::NotGguf { .. }) => {
+            Some("a model is a .gguf file: `alara models list` tells which can be had")
+        }
+        Error::Gguf(GgufError::Malformed { .. }) => {
+            Some("get the file again, by `alara models pull` or as it came: its download may have broken off")
+        }
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
         Error::OutOfBlocks { .. } => Some("--kv-size gives keys and values more memory"),
         Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {
@@ -265,6 +282,11 @@ mod tests {
         check(anyhow::anyhow!("a: b").context("x"), "x: a: b");
         let repeating = anyhow::Error::from(std::io::Error::other("lost")).context("can't read: lost");
         check(repeating, "can't read: lost");
+        let file = alara_engine::GgufError::NotGguf { file: "a".into(), found: "no".into() };
+        check(
+            anyhow::Error::from(alara_engine::Error::from(file)),
+            "a is not a GGUF file: no\nhint: a model is a .gguf file: `alara models list` tells which can be had",
+        );
         let known = alara_engine::Error::OutOfBlocks { capacity: 3 };
         let told = told(&anyhow::Error::from(known).context("the model stopped"));
         assert!(told.ends_with("\nhint: --kv-size gives keys and values more memory"), "{told}");

@@ -318,11 +318,13 @@ fn wrong_usage_is_answered_with_help() {
         assert!(!dir.path("runs").exists(), "{arguments:?} left a run file");
     };
     check(&["absent"], "can't read the suite absent");
+    check(&["--task", "data-99"], " and 95 more)");
+    check(&["--attempts", "0"], "a number from 1 up is wanted");
     check(&["notes.txt"], "is no suite");
     check(&["a.yaml"], "a.yaml");
     check(&["no.yaml"], "the field `gold` is empty");
     check(&["old.csv", "--gold"], "a .csv file has no column for it");
-    check(&["-c", "gitt"], "no category `gitt`; it has data, debug");
+    check(&["-c", "gitt"], "no category `gitt`, did you mean `git`? (known: data, debug");
     check(&["--task", "git-9"], "no task `git-9`");
     check(&["--attempts", "0"], "--attempts");
     check(&["--temperature=-1"], "a temperature is");

@@ -236,7 +236,7 @@ fn suites_and_sweeps_are_checked_too() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!((code, lines.len()), (1, 4), "{text}");
     assert!(
-        lines[0].starts_with("bad.bench:4:39: error: the suite has no category `git`; it has a"),
+        lines[0].starts_with("bad.bench:4:39: error: the suite has no category `git` (known: a"),
         "{text}"
     );
     assert!(lines[1].starts_with("bad.bench:4:18: error: ") && lines[1].contains("nobody"), "{text}");

@@ -173,3 +173,20 @@ fn masks_tell_which_texts_a_schema_permits() {
     {"error":"missing field `schema` at line 1 column 2"}
     "#);
 }
+
+#[cfg(unix)]
+#[test]
+fn words_that_are_no_text_are_named() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    let check = |words: &[&[u8]], expected: &str| {
+        let output = crate::alara().args(words.iter().map(|word| OsStr::from_bytes(word))).output().unwrap();
+        let shown = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{shown}");
+        assert!(shown.contains(expected), "{shown}");
+    };
+    check(&[b"rnu", b"a\xff"], "a similar subcommand exists: 'run'");
+    let hint = "not UTF-8 text: `a\u{fffd}.gguf`\nhint: rename the file";
+    check(&[b"models", b"show", b"a\xff.gguf"], hint);
+}

@@ -224,11 +224,11 @@ fn what_does_not_pass_is_told() {
     check(&[moved], 1, ("URL/v1 answers 301: https://elsewhere.example/v1", ""));
     let page = Answer::new(200, "<html>\n<title>Log in</title>\n</html>\n");
     let notes = "URL/v1 does not answer as an OpenAI-compatible API does: there are no events in its answer";
-    check(&[page], 1, (notes, ""));
+    check(&[page], 1, (notes, "is this the API's address?"));
     let broken = Answer::stream([Piece::Bytes(b"data: {\"choices\": 1}\n\n".to_vec())]);
     let notes = "URL/v1 does not answer as an OpenAI-compatible API does: invalid type: integer `1`, expected a sequence at \
         line 1 column 13 in \"{\\\"choices\\\": 1}\"";
-    check(&[broken], 1, (notes, ""));
+    check(&[broken], 1, (notes, "is this the API's address?"));
     let failed = Answer::events(&[text("Hi"), json!({"error": {"message": "out of memory"}})]);
     check(&[failed], 1, ("URL/v1 failed while it answered: out of memory", ""));
     let filtered = Answer::events(&[text("Hi"), end("content_filter")]);

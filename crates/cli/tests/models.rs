@@ -269,6 +269,29 @@ fn a_killed_download_goes_on() {
 }
 
 #[test]
+fn an_interrupted_download_says_how_it_goes_on() {
+    let dir = TestDir::new();
+    let hash = dir.hub.put(REPOSITORY, "a.gguf", &model());
+    dir.hub.faults(&[Fault::Stall(2000)]);
+    let child = dir.command(&["models", "pull", "owner/tiny-GGUF"]).spawn().unwrap();
+    let partial = dir.cache().join(format!("models--owner--tiny-GGUF/blobs/{hash}.incomplete"));
+    let begun = Instant::now();
+    while partial.metadata().map_or(0, |about| about.len()) < 2000 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing came");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.ends_with("interrupted; the same command goes on where the download stopped\n"), "{told}");
+    dir.hub.log();
+    dir.works(&["models", "pull", "owner/tiny-GGUF"]);
+    assert_eq!(ranges(&dir.hub.log()), [Some("bytes=2000-")]);
+}
+
+#[test]
 fn damaged_bytes_are_no_model() {
     let dir = TestDir::new();
     let hash = dir.hub.put(REPOSITORY, "a.gguf", &model());

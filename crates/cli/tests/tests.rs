@@ -37,6 +37,7 @@ mod search;
 mod serve;
 mod skills;
 mod stock;
+mod streams;
 mod tau2;
 mod terminal;
 mod trust;

@@ -47,7 +47,7 @@ mod tokenizer;
 
 pub use engine::{EmbedInput, Embeddings, Engine, Events, Options};
 pub use error::{CheckpointError, DeviceProblem, Error, Result};
-pub use gguf::Gguf;
+pub use gguf::{Gguf, GgufError};
 // Any file of a model, or the folder of a checkpoint.
 pub use checkpoint::{WEIGHTS, open};
 

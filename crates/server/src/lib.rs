@@ -243,7 +243,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The address can't be had.
-    #[error("can't listen on {address}")]
+    #[error("can't listen on {address}: {source}")]
     Address {
         /// The address.
         address: SocketAddr,

@@ -29,7 +29,10 @@ pub enum HubError {
          another hub"
     )]
     Broken { url: String, reason: String },
-    #[error("{url} answered what makes no sense: {reason}")]
+    #[error(
+        "{url} answered what makes no sense: {reason}\n\
+         hint: a proxy or a login page may answer in its place; HF_ENDPOINT names another hub"
+    )]
     Nonsense { url: String, reason: String },
     #[error(
         "the disk of {path} is full: {reason}; what was downloaded is removed\n\

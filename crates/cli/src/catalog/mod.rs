@@ -259,6 +259,9 @@ pub fn wanted(name: &str) -> anyhow::Result<(Option<&'static Entry>, name::HubNa
         alike if !alike.is_empty() && !name.contains('/') => {
             anyhow::anyhow!("{error}, did you mean {}?", alike.join(", "))
         }
+        _ if !name.contains('/') && !name.trim().is_empty() => anyhow::anyhow!(
+            "{error}\nhint: `alara models list` tells the names of the catalog; others are hf:OWNER/NAME"
+        ),
         _ => error,
     })
 }

@@ -40,15 +40,15 @@ impl FromStr for HubName {
         let (scheme, rest) = text.split_once("://").map_or((None, text), |(s, rest)| (Some(s), rest));
         let rest = if scheme.is_none() { rest.strip_prefix("hf:").unwrap_or(rest) } else { rest };
         ensure!(!rest.trim().is_empty(), "the name is empty: `alara models list` tells those of the catalog");
-        ensure!(matches!(scheme, None | Some("https" | "hf")), "can't download from {text}");
+        let how = "download it with another tool, and give its path to -m";
+        ensure!(
+            matches!(scheme, None | Some("https" | "http" | "hf")),
+            "can't download from {text}: it is no https address\nhint: {how}"
+        );
         let hosts = ["huggingface.co/", "hf.co/", "www.huggingface.co/"];
         let stripped = hosts.iter().find_map(|host| rest.strip_prefix(host));
         let rest = match (scheme, stripped) {
-            (Some("https"), None) => {
-                bail!(
-                    "{text} is not on the hub\nhint: download it with another tool, and give its path to -m"
-                )
-            }
+            (Some("https" | "http"), None) => bail!("{text} is not on the hub\nhint: {how}"),
             (_, stripped) => stripped.unwrap_or(rest),
         };
         let rest = rest.split(['?', '#']).next().unwrap_or_default();
@@ -170,8 +170,9 @@ mod tests {
             assert!(error.contains(words), "{text}: {error}");
         }
         check("qwen", "no name of the catalog and no repository");
-        check("https://example.org/o/r", "is not on the hub");
-        check("ftp://o/r", "can't download from");
+        check("https://example.org/o/r", "is not on the hub\nhint: download it with another tool");
+        check("http://127.0.0.1:1/x.gguf", "is not on the hub\nhint: download it with another tool");
+        check("ftp://o/r", "can't download from ftp://o/r: it is no https address\nhint: ");
         check("../r:a.gguf", "is no repository");
         check("hf:../r", "is no repository");
         check("hf:o", "no name of the catalog and no repository");

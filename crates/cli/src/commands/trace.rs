@@ -60,7 +60,7 @@ fn list(args: &List) -> anyhow::Result<ExitCode> {
     if !args.json && runs.iter().any(is_resumable) {
         ui::note("alara chat --resume ID goes on with a conversation, alara run --resume ID with a task");
     }
-    if runs.is_empty() && !args.json {
+    if runs.is_empty() && args.limit > 0 && !args.json {
         ui::note(if args.search.is_some() { "no trace says that" } else { "there are no traces yet" });
     }
     Ok(ExitCode::SUCCESS)

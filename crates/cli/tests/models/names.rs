@@ -32,6 +32,8 @@ fn the_model_that_ships_is_named() {
         "{plan}"
     );
     dir.fails(&["models", "pull", "alara-tiny"], "ships with alara, so nothing is to be downloaded");
+    dir.fails(&["models", "rm", "--yes", "alara-tiny"], "is a part of alara itself");
+    dir.fails(&["models", "rm", "--yes", "qwen3"], "did you mean qwen3-0.6b");
     assert_eq!(dir.list()["shipped"]["name"], "alara-tiny");
     assert!(dir.works(&["models", "list"]).lines().any(|line| line.starts_with("alara-tiny ")));
     // A file of that name goes before it.

@@ -124,3 +124,29 @@ fn a_million_lines_are_drained() {
     assert_eq!(output.stdout_dropped, 6_888_896 - (1 << 16));
     assert!(output.stdout.starts_with(b"1\n2\n") && output.stdout.ends_with(b"\n1000000\n"));
 }
+
+/// A user whose limits are lower than ours could run no program at all.
+#[test]
+fn lower_limits_of_the_system_hold() {
+    if !crate::dirs::sandboxed("lower_limits_of_the_system_hold") {
+        return;
+    }
+    let dir = crate::dirs::TestDir::calling(&["ulimit -Hf; ulimit -Ht"]);
+    let task = dir.task();
+    let mut limited = std::process::Command::new("bash");
+    limited.args(["-c", "ulimit -f 100000; ulimit -t 600; exec \"$@\"", "bash"]);
+    limited.arg(task.get_program()).args(task.get_args()).current_dir(dir.root.path());
+    for (name, value) in task.get_envs() {
+        match value {
+            Some(value) => limited.env(name, value),
+            None => limited.env_remove(name),
+        };
+    }
+    let output = limited.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let trace = dir.trace();
+    let result = trace.iter().find(|record| record["record"] == "tool_result").unwrap();
+    assert_eq!(result["result"]["ok"], true, "{result}");
+    let told = result.to_string();
+    assert!(told.contains("100000\\n600"), "{told}");
+}

@@ -195,7 +195,12 @@ fn read(file: &Path) -> Result<Answers, Error> {
     match std::fs::read_to_string(file) {
         Ok(text) => serde_json::from_str(&text)
             .map_err(|source| Error::Answers { path: file.to_owned(), source: source.into() }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Answers::new()),
+        // Below what is no folder there is no file either.
+        Err(error)
+            if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
+        {
+            Ok(Answers::new())
+        }
         Err(source) => Err(Error::Answers { path: file.to_owned(), source }),
     }
 }

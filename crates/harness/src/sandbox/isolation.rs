@@ -9,7 +9,7 @@ use landlock::{
     RulesetAttr, RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
 };
 use nix::sched::CloneFlags;
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getgid, getuid};
 
 use super::Enforced;
@@ -110,17 +110,23 @@ pub fn limit(plan: &Plan) -> nix::Result<()> {
     limit_core()?;
     // Not the address space: runtimes reserve far more of it than they use.
     let limits = &plan.limits;
-    setrlimit(Resource::RLIMIT_DATA, limits.memory_bytes, limits.memory_bytes)?;
-    setrlimit(Resource::RLIMIT_FSIZE, plan.file_bytes, plan.file_bytes)?;
+    bound(Resource::RLIMIT_DATA, limits.memory_bytes)?;
+    bound(Resource::RLIMIT_FSIZE, plan.file_bytes)?;
     // After the watch has had its say.
     let seconds = limits.cpu.as_secs().saturating_add(2);
-    setrlimit(Resource::RLIMIT_CPU, seconds, seconds)?;
+    bound(Resource::RLIMIT_CPU, seconds)?;
     if plan.layers.user {
         // Outside a user namespace it would count everything that the user runs.
-        let most = limits.processes.saturating_add(HEADROOM);
-        setrlimit(Resource::RLIMIT_NPROC, most, most)?;
+        bound(Resource::RLIMIT_NPROC, limits.processes.saturating_add(HEADROOM))?;
     }
     Ok(())
+}
+
+/// Sets a limit, or keeps a lower one: what the system allows a user, only the superuser may raise.
+fn bound(resource: Resource, most: u64) -> nix::Result<()> {
+    let (_, allowed) = getrlimit(resource)?;
+    let most = most.min(allowed);
+    setrlimit(resource, most, most)
 }
 
 /// No core dumps.

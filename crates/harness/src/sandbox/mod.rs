@@ -97,7 +97,11 @@ impl Sandbox {
     pub fn new(work: &Path, policy: Policy) -> Result<Self, Error> {
         let directory = |path: &Path, what| {
             let found = path.canonicalize().and_then(|path| match path.is_dir() {
-                true => Ok(path),
+                // Traces and launchers are told of it in JSON.
+                true if path.to_str().is_none() => {
+                    Err(std::io::Error::other("its path is no UTF-8 text; rename it, or take another"))
+                }
+                true => path.read_dir().map(|_| path),
                 false => Err(std::io::ErrorKind::NotADirectory.into()),
             });
             found.map_err(|source| Error::Directory { what, path: path.to_owned(), source })

@@ -97,6 +97,17 @@ fn refuses_what_it_cannot_do() {
     let off = || Policy { isolation: Isolation::Off, ..Policy::default() };
     check("/no/such", off(), "the work directory /no/such can't be used");
     check("/etc/passwd", off(), "the work directory /etc/passwd can't be used");
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::ffi::OsStrExt;
+
+        let folder = tempfile::tempdir().unwrap();
+        let work = folder.path().join(std::ffi::OsStr::from_bytes(b"w\xff"));
+        std::fs::create_dir(&work).unwrap();
+        let error = Sandbox::new(&work, off()).unwrap_err();
+        let why = std::error::Error::source(&error).unwrap().to_string();
+        assert!(why.starts_with("its path is no UTF-8 text"), "{error}: {why}");
+    }
     check("/", Policy { private_tmp: Some("/var".into()), ..off() }, "a private /tmp can't be enforced");
     check("/", Policy::default(), "the sandbox has no launcher");
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -80,7 +81,7 @@ pub struct Args {
     #[arg(long, value_name = "ID", num_args = 1..)]
     task: Vec<String>,
     /// Most attempts a task [default: 1; of a sweep 5, as in the published study]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
     attempts: Option<NonZeroU32>,
     /// How a further attempt begins: with the verification's output in the same conversation, with
     /// everything as at the beginning, or as in the published study
@@ -91,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
     policy: Vec<(String, RuleOverride)>,
     /// Most seconds a task, for all its attempts together
-    #[arg(long, default_value = "360", value_name = "SECONDS")]
+    #[arg(long, default_value = "360", value_name = "SECONDS", value_parser = positive::<NonZeroU64>)]
     timeout: NonZeroU64,
     /// From which the seeds of all sampling are derived [default: the sweep's, else 0]
     #[arg(long)]
@@ -107,7 +108,7 @@ pub struct Args {
     #[arg(long, value_name = "free|forced|thought")]
     calls: Option<Calls>,
     /// How often all of it is repeated; trial n has the seed --seed + n - 1
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
     trials: Option<NonZeroU32>,
     /// Only this part of the work, as 3/8: for several machines, each of which writes its own files
     #[arg(long, value_name = "I/N")]
@@ -117,7 +118,7 @@ pub struct Args {
     plan: bool,
     /// How many tasks run at a time [default: one a core, as far as the memory bears it; of an
     /// endpoint 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = positive::<NonZeroUsize>)]
     parallel: Option<NonZeroUsize>,
     /// Where to write the run, one JSON record a line; the traces lie beside it.
     /// Of a sweep: the folder for its files [default: runs/DATE-TIME.jsonl, of a sweep
@@ -216,6 +217,11 @@ fn policy(text: &str) -> Result<(String, RuleOverride), String> {
     let (category, rule) =
         text.split_once('=').ok_or("it is CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS")?;
     Ok((category.to_owned(), rule.parse()?))
+}
+
+/// Reads a number that is not 0.
+fn positive<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| "a number from 1 up is wanted".to_owned())
 }
 
 /// Runs the command.
@@ -409,8 +415,9 @@ fn open(
         let (file, run) = RunFile::resume(&path, &header)?;
         return Ok((file, run.finished));
     }
-    let file = RunFile::create(&path, header)
-        .context("can't start the run (--out names another place, --resume goes on with this one)")?;
+    let file = RunFile::create(&path, header).context(
+        "can't start the run\nhint: --out names another place, --resume goes on with what is there",
+    )?;
     Ok((file, Vec::new()))
 }
 
@@ -492,7 +499,12 @@ fn report(args: &Args, path: &Path, wall: Duration) -> anyhow::Result<()> {
 
 /// The command of this process, going on with `path`.
 fn resume_command(path: &Path) -> String {
-    let mut words: Vec<String> = std::env::args().collect();
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    resumed(words.collect(), path)
+}
+
+/// The command of these words, going on with `path`, as a shell takes it.
+fn resumed(mut words: Vec<String>, path: &Path) -> String {
     for (flag, values) in [("--out", 1), ("--resume", 1)] {
         if let Some(at) = words.iter().position(|word| word == flag) {
             words.drain(at..(at + 1 + values).min(words.len()));
@@ -500,10 +512,28 @@ fn resume_command(path: &Path) -> String {
         words.retain(|word| !word.starts_with(&format!("{flag}=")));
     }
     words.extend(["--resume".to_owned(), path.display().to_string()]);
-    let quoted =
-        words.iter().map(|word| match word.contains(|c: char| c.is_whitespace() || "'\"$&;".contains(c)) {
-            true => format!("'{}'", word.replace('\'', r"'\''")),
-            false => word.clone(),
-        });
+    let plain = |word: &str| {
+        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./:=,@%+".contains(c))
+    };
+    let quoted = words.iter().map(|word| match plain(word) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    });
     quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_the_command_that_goes_on_as_it_was_typed() {
+        let check = |words: &[&str], expected: &str| {
+            let words = words.iter().map(ToString::to_string).collect();
+            assert_eq!(resumed(words, Path::new("a b.jsonl")), format!("{expected} --resume 'a b.jsonl'"));
+        };
+        check(&["alara", "bench", "tasks", "--out", "x"], "alara bench tasks");
+        check(&["alara", "bench", "--out=x", "-m", "http://h:1/v1#m"], "alara bench -m 'http://h:1/v1#m'");
+        check(&["alara", "s*", "", "it's", "(a|b)", "~x"], r"alara 's*' '' 'it'\''s' '(a|b)' '~x'");
+    }
 }

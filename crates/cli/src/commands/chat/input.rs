@@ -92,10 +92,14 @@ impl Lines {
     }
 }
 
+/// What is said of a line that can't be read.
+const UNREADABLE: &str =
+    "can't read the next line\nhint: chat takes UTF-8 text; any other file is named in a message";
+
 fn pipe() -> anyhow::Result<Input> {
     let mut text = String::new();
     loop {
-        let bytes = std::io::stdin().lock().read_line(&mut text).context("can't read the input")?;
+        let bytes = std::io::stdin().lock().read_line(&mut text).context(UNREADABLE)?;
         let line = text.trim_end_matches(['\n', '\r']);
         match bytes {
             0 if line.is_empty() => return Ok(Input::End),

@@ -2,9 +2,10 @@
 
 use std::process::ExitCode;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use indicatif::ProgressBar;
 
+use crate::agent::INTERRUPTED;
 use crate::catalog::hub::Hub;
 use crate::catalog::name::HubName;
 use crate::catalog::pull::{Watcher, pull};
@@ -39,6 +40,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note(&format!("{name} is taken as {}: {}, {}", entry.name, entry.title, entry.file));
         }
     }
+    // What came is written by then, whatever is waited for.
+    ctrlc::set_handler(|| {
+        ui::note("interrupted; the same command goes on where the download stopped");
+        std::process::exit(INTERRUPTED.into());
+    })
+    .context("can't catch interrupts")?;
     for (name, (entry, wanted)) in names {
         let mut display = Display { bar: None, name: String::new() };
         let path = pull(&cache, Hub::from_env()?, &wanted, entry, &mut display)?;

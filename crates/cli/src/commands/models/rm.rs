@@ -8,7 +8,8 @@ use anyhow::{Context, bail, ensure};
 
 use crate::catalog::cache::{Cache, INCOMPLETE};
 use crate::catalog::name::{HubName, Wanted, parts};
-use crate::catalog::{find, local, meant, ollama};
+use crate::catalog::{find, local, meant, ollama, wanted};
+use crate::model_file::is_shipped_name;
 use crate::ui;
 
 /// Remove models from Hugging Face's cache, and what is left of unfinished downloads of theirs
@@ -94,8 +95,13 @@ fn belongings(cache: &Cache, name: &str) -> anyhow::Result<(String, Vec<PathBuf>
         _ if std::path::Path::new(name).exists() => {
             bail!("{name} is a file of yours, which alara does not remove")
         }
-        (Err(error), None) => Err(error),
-        (Ok(_), None) => bail!("{name} is not in the cache {}", cache.root.display()),
+        _ if is_shipped_name(name) => bail!("{name} is a part of alara itself: there is no file to remove"),
+        // It knows names that are like it.
+        (Err(error), None) => Err(wanted(name).err().unwrap_or(error)),
+        (Ok(_), None) => bail!(
+            "{name} is not in the cache {}\nhint: `alara models list` tells what is here",
+            cache.root.display()
+        ),
     }
 }
 

@@ -19,8 +19,20 @@ const STACK: usize = 256 << 20;
 pub(super) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
-        thread.spawn_scoped(scope, work)?.join().map_err(|_| io::Error::other("rendering panicked"))
+        let thread = thread.spawn_scoped(scope, work).map_err(|error| no_thread(&error))?;
+        thread.join().map_err(|_| io::Error::other("rendering panicked"))
     })
+}
+
+/// What a system lacks that has no thread.
+fn no_thread(error: &io::Error) -> io::Error {
+    let stack = STACK >> 20;
+    io::Error::new(
+        error.kind(),
+        format!(
+            "no thread with {stack} MiB of address space can be had: {error} (ulimit -v and -u tell the limits)"
+        ),
+    )
 }
 
 /// Instructions that a rendering with these variables may take, which also say how much it may
@@ -47,5 +59,7 @@ mod tests {
     fn work_comes_back_and_panics_are_errors() {
         assert!(on_deep_stack(|| 1).is_ok_and(|one| one == 1));
         assert!(on_deep_stack(|| panic!("as wanted")).is_err());
+        let told = no_thread(&io::ErrorKind::WouldBlock.into()).to_string();
+        assert!(told.contains("no thread with 256 MiB") && told.contains("ulimit -v"), "{told}");
     }
 }

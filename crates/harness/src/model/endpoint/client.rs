@@ -133,6 +133,10 @@ impl Client {
             ureq::Error::Timeout(Timeout::RecvResponse | Timeout::PerRead) => {
                 Trouble::Final(EndpointError::Silent { url, seconds: self.options.first_byte.as_secs() })
             }
+            // Only the list of models has a time for all of it.
+            ureq::Error::Timeout(Timeout::Global) => {
+                Trouble::Final(EndpointError::Silent { url, seconds: LIST_TIME.as_secs() })
+            }
             ureq::Error::Io(error) if is_cut(error.kind()) => {
                 Trouble::Passing { error: EndpointError::BrokenOff { url, reason }, wait: None }
             }
@@ -235,6 +239,15 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_models_that_does_not_come_is_silence() {
+        let client = Client::new("http://127.0.0.1:1/v1".parse().unwrap(), Options::default());
+        let trouble = client.trouble(ureq::Error::Timeout(Timeout::Global));
+        let Trouble::Final(error) = trouble else { panic!("it is not tried again") };
+        assert_eq!(error.to_string(), "nothing came from http://127.0.0.1:1/v1 for 30 s");
+        assert!(error.hint().unwrap().contains("/v1/models"));
+    }
 
     #[test]
     fn how_long_to_wait() {

@@ -163,7 +163,13 @@ impl EndpointError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             EndpointError::Address { .. } => "an address is https://HOST/v1#MODEL, or http://127.0.0.1:PORT/v1#MODEL".into(),
+            EndpointError::Nonsense { .. } | EndpointError::Refused { status: 404 | 405, .. } => {
+                "is this the API's address? It ends in /v1 with most servers: http://127.0.0.1:PORT/v1#MODEL".into()
+            }
             EndpointError::Unreachable { .. } => "is the server running, and is this its address?".into(),
+            EndpointError::Silent { url, .. } => {
+                format!("is the server busy, or still loading its model? `curl {url}/models` tells whether it answers")
+            }
             EndpointError::Unauthorized { .. } | EndpointError::Key => {
                 "the key is taken from the environment variable ALARA_API_KEY, or from that which the team names".into()
             }
