@@ -280,7 +280,7 @@ impl View {
         match self.words {
             Words::Answer if self.said.trim() == text.trim() => {}
             Words::Answer => {
-                ui::line((self.markdown.feed(text.trim_end()) + &self.markdown.finish()).trim_end())
+                ui::line((self.markdown.feed(text.trim_end()) + &self.markdown.finish()).trim_end());
             }
             Words::Watched | Words::Held | Words::Silent => ui::line(text.trim_end()),
         }
