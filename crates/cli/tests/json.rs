@@ -12,7 +12,8 @@ use crate::dirs::TestDir;
 fn commands(path: &[String], found: &mut BTreeSet<String>) {
     let output = crate::alara().args(path).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    if help.lines().any(|line| line.trim() == "--json") {
+    // With what it means beside it, or below.
+    if help.lines().any(|line| line.split_whitespace().next() == Some("--json")) {
         found.insert(path.join(" "));
     }
     let listed = help.lines().skip_while(|line| line.trim() != "Commands:").skip(1);

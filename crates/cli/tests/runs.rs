@@ -361,7 +361,7 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
     assert_eq!(words(&output.stderr).matches("1 attempt,").count(), 4, "{output:?}");
     assert_eq!(count("all"), vec![3; 4]);
     let output = dir.run(&["two.bench", "--gold", "--out", "all"]);
-    assert!(words(&output.stderr).contains("--resume goes on with this one"), "{output:?}");
+    assert!(words(&output.stderr).contains("--resume goes on with what is there"), "{output:?}");
 
     let report = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_alara"));

@@ -41,7 +41,7 @@ fn whatever_ends_a_run_what_was_said_is_printed() {
         let (code, out, err) = run(&dir, "script:script.json", &[]);
         assert_eq!((code, out.as_str()), (1, expected), "{err}");
         assert!(err.contains(reason), "{err}");
-        dir.write("script.json", &script.to_string());
+        std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
         let (code, out, err) = run(&dir, "script:script.json", &["--json"]);
         let report: Value = serde_json::from_str(&out).unwrap();
         assert_eq!((code, &report["text"]), (1, &json!(expected.trim_end())), "{report}");
@@ -88,7 +88,8 @@ fn an_endpoint_that_fails_midway_has_said_something() {
 
 #[test]
 fn half_of_a_forced_answer_is_one() {
-    let half = "<tool_call>\n{\"name\": \"finish\", \"arguments\": {\"answer\": \"Once \\\"upon\\\" a";
+    // As an endpoint is made to write it: without the format's tags.
+    let half = "{\"name\": \"finish\", \"arguments\": {\"answer\": \"Once \\\"upon\\\" a";
     for end in [Some(server::end("length")), None] {
         let mut pieces = vec![server::event(&server::text(half))];
         match &end {

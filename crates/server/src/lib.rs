@@ -243,7 +243,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The address can't be had.
-    #[error("can't listen on {address}: {source}")]
+    #[error("can't listen on {address}")]
     Address {
         /// The address.
         address: SocketAddr,

@@ -157,12 +157,12 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let usage = trace::usage(session.trace.since(before).iter().map(|entry| &*entry.record));
     let mut view = view();
     view.end_line();
-    match &outcome {
-        Outcome::Answer { .. } | Outcome::Failed { .. } => {}
-        Outcome::Cancelled => ui::note("interrupted"),
-        other => ui::note(&other.reason()),
-    }
     if words != Words::Silent {
+        match &outcome {
+            Outcome::Answer { .. } | Outcome::Failed { .. } => {}
+            Outcome::Cancelled => ui::note("interrupted"),
+            other => ui::note(&other.reason()),
+        }
         ui::note(&view.summary(&usage, path.as_deref()));
     }
     match &outcome {
