@@ -185,7 +185,8 @@ def _follow(command: list[str], progress: Optional[Callable[[str], object]], whe
     except BaseException:
         if process.poll() is None:
             process.send_signal(signal.SIGINT if os.name == "posix" else signal.SIGTERM)
-            process.wait()
+            # Who still has something to say waits until it is read.
+            process.communicate()
         raise
     finally:
         if process.stderr is not None:

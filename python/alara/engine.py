@@ -83,7 +83,7 @@ class Engine:
         drafts: speculative decoding by prompt lookup; it changes no answer.
         """
         name = None if model is None else _path(model, "model")
-        if name is not None and not Path(name).exists():
+        if name is not None and not (Path(name).is_file() or (Path(name) / "model.safetensors").is_file()):
             # It knows the names.
             binary()
         settings = _json.dumps(

@@ -19,6 +19,18 @@ from typing import Any, Optional, Union
 
 
 @dataclass(frozen=True)
+class Prefill:
+    """A part of a long prompt is computed, and more is to come."""
+
+    #: Tokens that are done, cached ones included.
+    computed: int
+    #: Of these, the tokens that were not computed again.
+    cached: int
+    #: Tokens of the whole prompt.
+    prompt: int
+
+
+@dataclass(frozen=True)
 class Text:
     """The next piece of the answer; it never splits a character."""
 
@@ -133,7 +145,7 @@ class Done:
 
 
 #: What happens while a turn is generated, in order; `Done` comes last.
-Event = Union[Text, Reasoning, Logprobs, ToolCallDelta, ToolCall, Incomplete, Done]
+Event = Union[Prefill, Text, Reasoning, Logprobs, ToolCallDelta, ToolCall, Incomplete, Done]
 
 
 def _logprob(said: Mapping[str, Any]) -> Logprob:
@@ -146,6 +158,7 @@ def _logprobs(tokens: list[dict[str, Any]]) -> Logprobs:
 
 
 _CLASSES: dict[str, Any] = {
+    "prefill": Prefill,
     "text": Text,
     "reasoning": Reasoning,
     "logprobs": _logprobs,

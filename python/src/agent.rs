@@ -8,8 +8,9 @@ use std::thread;
 
 use alara_engine::SamplingOverrides;
 use alara_harness::context_files::ContextFiles;
+use alara_harness::error::chain;
 use alara_harness::knowledge::IndexCache;
-use alara_harness::permission::{Answer, Permissions};
+use alara_harness::permission::{Answer, Permissions, about_files, holder};
 use alara_harness::run::hooks;
 use alara_harness::team::Search;
 use alara_harness::{
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::engine::PyEngine;
 use crate::error::{raised, raised_text, read};
-use crate::models::Source;
+use crate::models::{Source, agreed};
 use crate::notice::{asked, told};
 use crate::wait;
 
@@ -110,7 +111,8 @@ pub fn run(
     let settings: Settings = read(settings)?;
     let (team, engine) = (team.0.clone(), engine.map(|engine| engine.0.clone()));
     let place = team.name.clone();
-    if team.found && !settings.yes {
+    let agreed = |team: &Team| agreed(&holder(team), &about_files(team), settings.yes);
+    if team.found && !agreed(&team).map_err(|error| raised(py, &place, &error))? {
         let shown = team.directory.as_deref().unwrap_or(&settings.workdir).display().to_string();
         let text = format!(
             "the team in {shown} was found here, not named, and nobody said yes to its files\nhint: look at them, then \
@@ -226,7 +228,14 @@ impl Work<'_> {
             };
             let permissions = state::permissions()
                 .map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))?;
-            let trace = self.settings.trace.as_deref().map_or_else(state::trace, Trace::create)?;
+            let trace = match &self.settings.trace {
+                Some(path) => Trace::create(path)?,
+                None => state::trace().unwrap_or_else(|error| {
+                    let warning = format!("no trace is written: {}", chain(&error));
+                    session.notify(&Notice::Warning(&warning));
+                    Trace::in_memory()
+                }),
+            };
             let mut session = session.sampled(sampling).permitted(permissions).traced(trace);
             session.dry_run = *dry_run;
             session.knowledge =

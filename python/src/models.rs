@@ -8,7 +8,8 @@ use std::sync::{Arc, OnceLock};
 use alara_engine::{Engine, Gguf, Options};
 use alara_harness::model::endpoint::{self, Address, Key};
 use alara_harness::model::{Candidate, Endpoint, ModelSpec, Models, shipped};
-use alara_harness::{ChatModel, ModelError, ModelSource, Scripted, sandbox};
+use alara_harness::permission::{KEYS, Permissions, about_key};
+use alara_harness::{ChatModel, ModelError, ModelSource, Scripted, Verdict, sandbox, state};
 use pyo3::prelude::*;
 use serde_json::Value;
 
@@ -34,14 +35,15 @@ pub fn sandbox_warning(py: Python) -> Option<String> {
 /// # Errors
 /// There is none, or it can't be read.
 pub fn open(name: Option<&str>) -> Result<Gguf, ModelError> {
-    match name {
-        Some(name) => alara_engine::open(&path(name)?).map_err(ModelError::new),
+    match name.map(path).transpose()?.flatten() {
+        Some(path) => alara_engine::open(&path).map_err(ModelError::new),
         None => shipped::open(),
     }
 }
 
 /// The file that `name` means: a path, else whatever the binary knows by that name.
-fn path(name: &str) -> Result<PathBuf, ModelError> {
+/// `None` = the model that ships.
+fn path(name: &str) -> Result<Option<PathBuf>, ModelError> {
     let path = Path::new(name);
     if Address::is_meant_by(name) {
         return Err(ModelError::new(format!(
@@ -50,7 +52,7 @@ fn path(name: &str) -> Result<PathBuf, ModelError> {
     }
     if path.is_file() || path.join(alara_engine::WEIGHTS).is_file() {
         let weights = path.join(alara_engine::WEIGHTS);
-        return Ok(if path.is_file() { path.to_owned() } else { weights });
+        return Ok(Some(if path.is_file() { path.to_owned() } else { weights }));
     }
     let binary = BINARY.get().ok_or_else(|| ModelError::new(format!("there is no model file {name}")))?;
     let output = Command::new(binary).args(["models", "show", "--json", "--", name]).output();
@@ -58,8 +60,8 @@ fn path(name: &str) -> Result<PathBuf, ModelError> {
         output.map_err(|error| ModelError::new(format!("can't start {}: {error}", binary.display())))?;
     let shown: Option<Value> =
         serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
-    match shown.as_ref().and_then(|shown| shown["path"].as_str()) {
-        Some(path) => Ok(path.into()),
+    match shown {
+        Some(shown) => Ok(shown["path"].as_str().map(PathBuf::from)),
         None => {
             let told = String::from_utf8_lossy(&output.stderr);
             let told = told.trim().trim_start_matches("error: ");
@@ -109,8 +111,11 @@ fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError>
         }
         let key = match &spec.api_key_env {
             _ if own => own_key(&address)?,
-            Some(variable) if yes => key_in(variable)?,
-            Some(variable) if std::env::var_os(variable).is_some() => {
+            Some(variable) if std::env::var_os(variable).is_none() => None,
+            Some(variable) if agreed(KEYS, &about_key(variable, address.authority()), yes)? => {
+                key_in(variable)?
+            }
+            Some(variable) => {
                 return Err(ModelError::new(format!(
                     "the team's files send the key in {variable} to {}, and nobody said yes to that\nhint: yes=True \
                      lets them; or name the endpoint yourself, as the model",
@@ -135,6 +140,15 @@ fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError>
         Ok(Arc::new(engine) as Arc<dyn ChatModel>)
     };
     Ok(Candidate { bytes, load: Box::new(load) })
+}
+
+/// Whether the user has said yes once, or the caller says so now.
+/// A no that was kept stays one.
+pub fn agreed(holder: &str, about: &str, yes: bool) -> Result<bool, ModelError> {
+    let answers =
+        state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file));
+    let answer = answers.map_err(ModelError::new)?.answer(holder, about);
+    Ok(answer.map_or(yes, |(verdict, _)| verdict == Verdict::Allow))
 }
 
 /// The caller's key for an endpoint that the caller names.

@@ -31,6 +31,15 @@ def test_events_come_in_order_and_add_up(engine):
     assert answer.usage.cached_tokens > 0, "the second time the prompt is cached"
 
 
+def test_a_long_prompt_tells_how_far_it_is():
+    engine = alara.Engine("alara-tiny")
+    assert engine.name == "alara-tiny.gguf"
+    request = alara.Request("one two three four five six seven eight nine ten " * 60, max_tokens=4)
+    told = [event for event in engine.generate(request) if isinstance(event, events.Prefill)]
+    assert told and all(event.cached == 0 and 0 < event.computed < event.prompt for event in told)
+    assert engine.complete(request).usage.cached_tokens > 0
+
+
 @pytest.mark.skipif(sys.version_info < (3, 10), reason="there is no match before 3.10")
 def test_events_are_taken_apart_by_match(engine):
     # As text, since older versions could not read this file.

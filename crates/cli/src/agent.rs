@@ -221,7 +221,7 @@ impl Args {
         let calls = self.calls.or(before.map(|before| before.calls));
         let mut session =
             session.sampled(sampling).calling(calls).permitted(consent::answers()?).traced(trace);
-        session.thinking = before.and_then(|before| before.thinking);
+        session.thinking = self.model.thinking.or_else(|| before.and_then(|before| before.thinking));
         session.threads = self.model.threads();
         session.knowledge = Arc::new(cache::knowledge());
         if self.yes {

@@ -8,15 +8,12 @@ use std::path::Path;
 use alara_harness::context_files::{ContextFiles, NAME};
 use alara_harness::error::chain;
 use alara_harness::model::endpoint::Address;
-use alara_harness::permission::{Answer, Permissions, holder};
+use alara_harness::permission::{Answer, KEYS, Permissions, about_files, about_key, holder};
 use alara_harness::{Error, Team, Verdict};
 use anyhow::bail;
 
 use crate::progress::printable;
 use crate::{ask, state, ui};
-
-/// Whom answers about keys are given to: whatever team it is, a key goes where the user said.
-const KEYS: &str = "/keys";
 
 /// Whether somebody has said yes to what an answer to `holder` about `about` stands for, or says so
 /// now.
@@ -104,7 +101,7 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
     let Some(directory) = team.directory.as_deref().filter(|_| team.found) else { return Ok(()) };
     let shown = by_path(directory);
     let (answers, holder) = (answers()?, holder(team));
-    let about = files_of(team);
+    let about = about_files(team);
     let answer = match answers.answer(&holder, &about) {
         Some((Verdict::Allow, _)) => return Ok(()),
         Some(_) => Answer::No,
@@ -134,7 +131,7 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
 /// # Errors
 /// The file of answers can't be used.
 pub fn keep(team: &Team) -> anyhow::Result<()> {
-    remember(&answers()?, &holder(team), &files_of(team), Answer::Always);
+    remember(&answers()?, &holder(team), &about_files(team), Answer::Always);
     Ok(())
 }
 
@@ -143,11 +140,6 @@ fn remember(answers: &Permissions, holder: &str, about: &str, answer: Answer) {
     if let Err(error) = answers.remember(holder, about, answer) {
         ui::note(&format!("warning: {}", chain(&error)));
     }
-}
-
-/// What a yes to a team is about.
-fn files_of(team: &Team) -> String {
-    format!("/files {}", team.fingerprint())
 }
 
 /// What of a team and its sub-teams is worth a look.
@@ -180,7 +172,7 @@ fn by_path(directory: &Path) -> String {
 /// It may not, or nobody is there to be asked.
 pub fn key(variable: &str, address: &Address, yes: bool) -> anyhow::Result<()> {
     let host = address.authority();
-    let about = format!("/{variable} to {host}");
+    let about = about_key(variable, host);
     let show = || ui::note(&format!("The team's files send the key in {variable} to {}", printable(host)));
     if !agreed(KEYS, &about, yes, show, "allow it? y: this time, a: always to this host, n: no, never: ")? {
         bail!(

@@ -78,7 +78,7 @@ fn fitting(call: &str, first: &str, more: &str, room: usize) -> [String; 3] {
 /// A call and its result in full, line by line.
 /// What replaces a text by another one is shown as a diff.
 pub fn details(call: &ToolCall, result: &ToolResult, seconds: f64, styled: bool) -> Vec<String> {
-    let mut lines = vec![format!("> {}  {}", call.name, verdict(result, seconds))];
+    let mut lines = vec![format!("> {}  {}", shorten(&call.name), verdict(result, seconds))];
     let text = |name: &str| call.arguments.get(name).and_then(Value::as_str);
     let change = text("find").zip(text("replace")).filter(|(before, after)| before != after);
     for (name, value) in &call.arguments {

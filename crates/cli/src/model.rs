@@ -54,7 +54,7 @@ pub struct Args {
     chat_template: Option<PathBuf>,
     /// Whether a model that can reason does so: on or off [default: what its chat template says]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
-    thinking: Option<bool>,
+    pub thinking: Option<bool>,
     /// Speculative decoding by prompt lookup, and forced tokens computed together: on, or off for
     /// one token a step.
     /// It changes no answer

@@ -94,13 +94,14 @@ pub fn call_line(call: &ToolCall) -> String {
 
 /// A tool and arguments in one line.
 pub fn arguments_line(name: &str, arguments: &Map<String, Value>) -> String {
-    let mut line = name.to_owned();
+    // Endpoints name things as they like.
+    let mut line = shorten(name);
     for (name, value) in arguments {
         let value = match value {
             Value::String(text) if !text.contains(['\n', '"']) && !text.is_empty() => text.clone(),
             other => other.to_string(),
         };
-        line += &format!("  {name}: {}", shorten(&value));
+        line += &format!("  {}: {}", shorten(name), shorten(&value));
     }
     line
 }
@@ -145,6 +146,9 @@ mod tests {
         check(json!({"command": "ls -l"}), "shell  command: ls -l");
         check(json!({"path": "", "n": 3, "text": "a\nb"}), r#"shell  path: ""  n: 3  text: "a\nb""#);
         assert_eq!(shorten("red \u{1b}[31m"), "red \u{fffd}[31m");
+        let hostile = json!({"a\u{1b}]52;c;x\u{7}": "b\u{9b}2J"});
+        let hostile = arguments_line("n\u{1b}[2J", hostile.as_object().unwrap());
+        assert!(!hostile.contains(|c: char| c.is_control()), "{hostile:?}");
         assert_eq!(shorten(&"é".repeat(200)).chars().count(), SHOWN_CHARACTERS + 1);
     }
 

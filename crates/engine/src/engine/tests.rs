@@ -128,7 +128,7 @@ fn a_second_turn_reuses_the_first_one() {
 
 #[test]
 fn a_long_prompt_tells_how_far_it_is() {
-    let engine = engine(8192, 1);
+    let engine = engine(4096, 1);
     let prefill = |text: &str| {
         let events: Vec<Event> = engine.generate(&request(text, 4)).unwrap().map(Result::unwrap).collect();
         let told = events.iter().filter_map(|event| match event {

@@ -148,8 +148,6 @@ impl std::ops::AddAssign for GrammarUsage {
     }
 }
 
-/// Adds what a later turn cost.
-/// The time to the first token stays the first turn's, a miss is the latest turn's.
 impl Usage {
     /// Tokens generated in a second of decode, of those whose time is known.
     /// `None`: of none it is.
@@ -163,6 +161,8 @@ impl Usage {
     }
 }
 
+/// Adds what a later turn cost.
+/// The time to the first token stays the first turn's, a miss is the latest turn's.
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, later: Usage) {
         if *self == Usage::default() {

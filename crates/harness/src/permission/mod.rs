@@ -164,6 +164,19 @@ pub fn holder(team: &Team) -> String {
     directory.map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
 }
 
+/// What a yes to a team that was found is about: its files as they are now.
+pub fn about_files(team: &Team) -> String {
+    format!("/files {}", team.fingerprint())
+}
+
+/// Whom answers about keys are given to: whatever team it is, a key goes where the user said.
+pub const KEYS: &str = "/keys";
+
+/// What a yes to sending the key in `variable` to `host` is about.
+pub fn about_key(variable: &str, host: &str) -> String {
+    format!("/{variable} to {host}")
+}
+
 /// What an answer is about: for a jinx that may change something its very first argument to the
 /// letter, otherwise the jinx.
 /// That another program's tool only reads is that program's word, and widens no answer.

@@ -76,7 +76,7 @@ pub struct Settings {
     /// Whether the model reasons; `None` = as it is set up.
     pub thinking: Option<bool>,
     /// What NPCs are told in place of what their files say.
-    directives: BTreeMap<String, String>,
+    pub directives: BTreeMap<String, String>,
 }
 
 impl Settings {

@@ -415,6 +415,8 @@ impl<'s> Talk<'s> {
     fn begin_anew(&mut self, npc: String) {
         self.conversations.clear();
         self.offered.clear();
+        // They were for the NPCs of that conversation; another team may have others of these names.
+        self.settings.directives.clear();
         self.session.trace = state::trace();
         self.first.clone_from(&npc);
         self.npc = npc;
