@@ -20,7 +20,7 @@ pub const ALL: &str = "all";
 pub struct Frame {
     /// A row an attempt at a task that came to its end.
     pub attempts: Vec<AttemptRow>,
-    /// A row a category, and one for [`ALL`], of each model under each of its conditions.
+    /// A row a category, and one for `all`, of each model under each of its conditions.
     pub summary: Vec<SummaryRow>,
 }
 
@@ -70,7 +70,7 @@ pub struct SummaryRow {
     pub model: String,
     /// The condition.
     pub condition: String,
-    /// The category, or [`ALL`].
+    /// The category, or `all`.
     pub category: String,
     /// Cases that say something about the agent.
     pub cases: usize,
