@@ -25,7 +25,7 @@ use crate::{catalog, compute, model, ui};
 const WRITTEN: f64 = 1000.0;
 const READ: f64 = 3000.0;
 /// Seconds that its programs take: folders, sandboxes, the check.
-const PROGRAMS: f64 = 0.4;
+const PROGRAMS: f64 = 1.0;
 /// Most tasks at a time where nobody says how many.
 const SIDE_BY_SIDE: usize = 16;
 
@@ -374,8 +374,8 @@ pub fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match seconds {
         0..10 => format!("{:.1} s", time.as_secs_f64()),
-        10..60 => format!("{seconds} s"),
-        60..3600 => format!("{} min", seconds.div_ceil(60)),
+        10..180 => format!("{seconds} s"),
+        180..3600 => format!("{} min", seconds.div_ceil(60)),
         3600..172_800 => format!("{:.1} h", seconds as f64 / 3600.0),
         _ => format!("{:.1} days", seconds as f64 / 86400.0),
     }
