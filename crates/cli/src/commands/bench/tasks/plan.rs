@@ -393,8 +393,9 @@ mod tests {
         check(0.4, "0.4 s");
         check(1.97, "2.0 s");
         check(59.4, "59 s");
-        check(59.7, "1 min");
-        check(61.0, "2 min");
+        check(90.4, "90 s");
+        check(180.0, "3 min");
+        check(181.0, "4 min");
         check(5400.0, "1.5 h");
         check(172_800.0, "2.0 days");
     }
