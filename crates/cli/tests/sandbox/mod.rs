@@ -100,15 +100,16 @@ fn only_the_work_directory_can_be_written() {
     check(&dir, "echo x >> /etc/passwd", 1, "/etc/passwd: ");
     check(&dir, "rm ../outside", 1, "Read-only file system");
     check(&dir, "mv ../outside .", 1, "Read-only file system");
-    for (what, call) in [
-        ("permissions", "chmod(f, 0o600)"),
-        ("owner", "chown(f, os.getuid(), os.getgid())"),
-        ("times", "utime(f, (1, 1))"),
-        ("attributes", "setxattr(f, 'user.x', b'y')"),
+    const FIXED: &str = "Read-only file system";
+    for (what, call, expected) in [
+        ("permissions", "chmod(f, 0o600)", FIXED),
+        ("owner", "chown(f, os.getuid(), os.getgid())", FIXED),
+        ("times", "utime(f, (1, 1))", FIXED),
+        ("attributes", "setxattr(f, 'user.x', b'y')", "Operation not supported"),
     ] {
         let code = format!("python3 -c \"import os; f = '../outside'; os.{call}\"");
         let output = dir.bash(&code);
-        assert!(text(&output.stderr).contains("Read-only file system"), "{what}: {output:?}");
+        assert!(text(&output.stderr).contains(expected), "{what}: {output:?}");
     }
     check(&dir, "ls / > /dev/null && cat ../outside", 0, "as it was");
     assert_eq!(std::fs::read_to_string(dir.root.path().join("outside")).unwrap(), "as it was");
@@ -128,11 +129,21 @@ fn sockets_outside_are_out_of_reach() {
         let path = path.to_str().unwrap();
         let plain = Command::new("python3").args(["-c", code, path]).output().unwrap();
         assert_eq!(text(&plain.stdout), "open", "{root} gave {plain:?}");
-        for network in [false, true] {
+        for (network, expected) in [(false, "Operation not permitted"), (true, "No such file or directory")] {
             let output = dir.run(&["python3", "-c", code, path], network);
-            assert_eq!(text(&output.stdout), "No such file or directory", "{root} gave {output:?}");
+            assert_eq!(text(&output.stdout), expected, "{root} gave {output:?}");
         }
     }
+    // One that lies elsewhere, as many services have it.
+    let path = dir.root.path().join("service");
+    let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let path = path.to_str().unwrap();
+    for (network, expected) in [(false, "Operation not permitted"), (true, "open")] {
+        let output = dir.run(&["python3", "-c", code, path], network);
+        assert_eq!(text(&output.stdout), expected, "{output:?}");
+    }
+    let pair = "import socket; a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))";
+    check(&dir, &format!("python3 -c \"{pair}\""), 0, "b'x'");
     check(&dir, "cat /etc/resolv.conf > /dev/null && ls -A /tmp | wc -l", 0, "");
 }
 
@@ -377,8 +388,46 @@ fn system_calls_that_steps_have_no_business_with_fail() {
     }
     call("clone into a user namespace", nix::libc::SYS_clone, "0x10000011, 0, 0, 0, 0", "EPERM");
     call("clone3", nix::libc::SYS_clone3, zeros, "ENOSYS");
+    call("openat2", nix::libc::SYS_openat2, zeros, "ENOSYS");
     call("memfd_create", nix::libc::SYS_memfd_create, zeros, "ENOSYS");
     call("getppid", nix::libc::SYS_getppid, zeros, "1");
+}
+
+/// What a step leaves behind must not run with anybody's rights: a file's owner may be the
+/// superuser.
+#[test]
+fn nothing_is_made_to_run_as_its_owner() {
+    let Some(_) = needs("nothing_is_made_to_run_as_its_owner", |found| found.seccomp) else { return };
+    let dir = SandboxDir::new(Policy::default());
+    let refused = |call: &str, expected: &str| {
+        let code = format!(
+            "import os, sys\nos.umask(0)\nopen('f', 'w').close()\nfd = os.open('f', os.O_RDWR)\n\
+             try: {call}; print('done')\nexcept OSError as e: print(e.strerror)"
+        );
+        assert_eq!(text(&dir.run(&["python3", "-c", &code], false).stdout), expected, "{call}");
+    };
+    for call in [
+        "os.chmod('f', 0o4755)",
+        "os.chmod('f', 0o2755)",
+        "os.fchmod(fd, 0o6755)",
+        "os.chmod('f', 0o4755, dir_fd=os.open('.', 0))",
+        "os.open('g', os.O_CREAT | os.O_WRONLY, 0o4755)",
+        "os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755)",
+        "os.mknod('h', 0o4755)",
+        "os.mkdir('i', 0o2755)",
+    ] {
+        refused(call, "Operation not permitted");
+    }
+    for name in ["security.capability", "user.x"] {
+        refused(&format!("os.setxattr('f', '{name}', b'x')"), "Operation not supported");
+    }
+    for call in
+        ["os.chmod('f', 0o1777)", "os.open('j', os.O_CREAT, 0o777)", "os.open('f', os.O_RDONLY, 0o4755)"]
+    {
+        refused(call, "done");
+    }
+    let modes = dir.bash("find . -perm /6000");
+    assert_eq!((modes.exit, text(&modes.stdout)), (Some(0), String::new()));
 }
 
 #[test]
@@ -392,7 +441,7 @@ fn the_network_is_by_declaration() {
         let output = dir.run(&["python3", "-c", &code], network);
         assert_eq!(text(&output.stdout), expected, "{family} {network} gave {output:?}");
     };
-    socket("socket.AF_UNIX", false, "made");
+    socket("socket.AF_UNIX", false, "Operation not permitted");
     socket("socket.AF_INET", false, "Operation not permitted");
     socket("socket.AF_INET6", false, "Operation not permitted");
     socket("socket.AF_NETLINK", false, "Operation not permitted");

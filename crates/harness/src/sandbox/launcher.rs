@@ -25,6 +25,7 @@ use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::supervise::{self, Limits, Scope};
+use super::syscalls::Sockets;
 use super::view::View;
 use super::{Enforced, Output, enforced, isolation, mounts, syscalls};
 use crate::undo;
@@ -83,7 +84,15 @@ pub struct Plan {
 impl Plan {
     /// Whether there is a network to speak over, be it one that leads nowhere.
     pub fn has_sockets(&self) -> bool {
-        self.network || self.loopback.is_some()
+        self.sockets() != Sockets::None
+    }
+
+    fn sockets(&self) -> Sockets {
+        match (self.network, &self.loopback) {
+            (true, _) => Sockets::All,
+            (false, Some(_)) => Sockets::Own,
+            (false, None) => Sockets::None,
+        }
     }
 }
 
@@ -294,7 +303,7 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
         isolation::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
     }
     if plan.layers.seccomp {
-        syscalls::refuse(plan.has_sockets()).unwrap_or_else(|error| fail("the system call filter", error));
+        syscalls::refuse(plan.sockets()).unwrap_or_else(|error| fail("the system call filter", error));
     }
     let Some((name, arguments)) = program.split_first() else { fail("bad arguments", "no program") };
     let mut command = Command::new(name);
@@ -385,7 +394,7 @@ fn probe_inner(mut found: Enforced) -> ! {
     found.limits = isolation::limit_core().is_ok();
     found.supervised = supervise::works();
     found.landlock = isolation::landlock_version();
-    found.seccomp = syscalls::refuse(false).is_ok();
+    found.seccomp = syscalls::refuse(Sockets::None).is_ok();
     report(&found)
 }
 

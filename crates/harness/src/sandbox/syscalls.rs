@@ -72,9 +72,49 @@ const REFUSED: [libc::c_long; 47] = [
 ];
 
 /// As if the kernel did not know them, so that programs take the older way.
-/// `clone3` hides its flags from the filter, and the memory of a file without a name belongs to no
-/// process.
-const UNKNOWN: [libc::c_long; 3] = [libc::SYS_clone3, libc::SYS_memfd_create, libc::SYS_memfd_secret];
+/// `clone3` and `openat2` hide their flags from the filter, and the memory of a file without a name
+/// belongs to no process.
+const UNKNOWN: [libc::c_long; 5] =
+    [libc::SYS_clone3, libc::SYS_openat2, libc::SYS_memfd_create, libc::SYS_memfd_secret, SYS_SETXATTRAT];
+/// Linux 6.13.
+const SYS_SETXATTRAT: libc::c_long = 463;
+
+/// As if no file system had attributes.
+/// The name stands where the filter can't read it, and `security.capability` gives rights to
+/// whoever runs the file later.
+const UNSUPPORTED: [libc::c_long; 3] = [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr];
+
+/// Calls that give a file its mode, and which of their arguments that is.
+#[cfg(target_arch = "x86_64")]
+const MODES: [(libc::c_long, u8); 9] = [
+    (libc::SYS_chmod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_creat, 1),
+    (libc::SYS_mkdir, 1),
+    (libc::SYS_mkdirat, 2),
+    (libc::SYS_mknod, 1),
+    (libc::SYS_mknodat, 2),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const MODES: [(libc::c_long, u8); 5] = [
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (libc::SYS_fchmodat2, 2),
+    (libc::SYS_mkdirat, 2),
+    (libc::SYS_mknodat, 2),
+];
+
+/// Calls that give one only if they make the file: where the flags and the mode are.
+#[cfg(target_arch = "x86_64")]
+const OPENS: [(libc::c_long, u8, u8); 2] = [(libc::SYS_open, 1, 2), (libc::SYS_openat, 2, 3)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENS: [(libc::c_long, u8, u8); 1] = [(libc::SYS_openat, 2, 3)];
+/// The flags with which they make one; that of `O_TMPFILE` without that of a directory.
+const MAKES: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
+/// Modes that outlive the step: whoever runs the file runs it as its owner, or its group.
+const AS_OWNER: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
 
 /// Flags of `clone` that make a new namespace.
 const NAMESPACES: [libc::c_int; 7] = [
@@ -87,9 +127,33 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// The kinds of sockets that exist without and with the network.
-const LOCAL: [libc::c_int; 1] = [libc::AF_UNIX];
+/// The kinds of sockets of a network that leads nowhere.
+const OWN: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// Those of the machine's.
+/// A socket by path reaches services of the machine, whatever the network; pairs need no path, and
+/// no call of these.
 const NETWORK: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// Which sockets a program may make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sockets {
+    /// None but pairs.
+    None,
+    /// Those of a network that leads nowhere.
+    Own,
+    /// Those of the machine's network.
+    All,
+}
+
+impl Sockets {
+    fn families(self) -> &'static [libc::c_int] {
+        match self {
+            Sockets::None => &[],
+            Sockets::Own => &OWN,
+            Sockets::All => &NETWORK,
+        }
+    }
+}
 
 /// What x86-64 adds to a number for the same call with 32-bit pointers.
 const X32: libc::c_long = 0x4000_0000;
@@ -98,26 +162,44 @@ const X32: libc::c_long = 0x4000_0000;
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
-pub fn refuse(network: bool) -> Result<(), Error> {
-    for filter in filters(network)? {
+pub fn refuse(sockets: Sockets) -> Result<(), Error> {
+    for filter in filters(sockets)? {
         seccompiler::apply_filter(&filter)?;
     }
     Ok(())
 }
 
-fn filters(network: bool) -> Result<[BpfProgram; 2], Error> {
+fn filters(sockets: Sockets) -> Result<[BpfProgram; 3], Error> {
     let argument = |index, operator, value: libc::c_int| {
         SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value as u64)
+    };
+    let has = |index, bits: u32| {
+        let bits = u64::from(bits);
+        SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits)
     };
     let mut refused: BTreeMap<i64, Vec<SeccompRule>> = REFUSED.map(|call| (call, Vec::new())).into();
     let flag =
         |flag: libc::c_int| SeccompRule::new(vec![argument(0, SeccompCmpOp::MaskedEq(flag as u64), flag)?]);
     refused.insert(libc::SYS_clone, NAMESPACES.into_iter().map(flag).collect::<Result<_, _>>()?);
-    let families: &[libc::c_int] = if network { &NETWORK } else { &LOCAL };
-    let none_of = families.iter().map(|family| argument(0, SeccompCmpOp::Ne, *family));
-    refused.insert(libc::SYS_socket, vec![SeccompRule::new(none_of.collect::<Result<_, _>>()?)?]);
-    let unknown = UNKNOWN.map(|call| (call, Vec::new())).into();
-    Ok([filter(refused, libc::EPERM)?, filter(unknown, libc::ENOSYS)?])
+    let none_of = sockets.families().iter().map(|family| argument(0, SeccompCmpOp::Ne, *family));
+    let none_of: Vec<SeccompCondition> = none_of.collect::<Result<_, _>>()?;
+    let rules = if none_of.is_empty() { Vec::new() } else { vec![SeccompRule::new(none_of)?] };
+    refused.insert(libc::SYS_socket, rules);
+    for (call, mode) in MODES {
+        let rules = AS_OWNER.map(|bit| SeccompRule::new(vec![has(mode, bit)?]));
+        refused.insert(call, rules.into_iter().collect::<Result<_, _>>()?);
+    }
+    for (call, flags, mode) in OPENS {
+        let both = |make: libc::c_int, bit| SeccompRule::new(vec![has(flags, make as u32)?, has(mode, bit)?]);
+        let rules = MAKES.into_iter().flat_map(|make| AS_OWNER.map(|bit| both(make, bit)));
+        refused.insert(call, rules.collect::<Result<_, _>>()?);
+    }
+    let all = |calls: &[libc::c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();
+    Ok([
+        filter(refused, libc::EPERM)?,
+        filter(all(&UNKNOWN), libc::ENOSYS)?,
+        filter(all(&UNSUPPORTED), libc::EOPNOTSUPP)?,
+    ])
 }
 
 fn filter(calls: BTreeMap<i64, Vec<SeccompRule>>, error: libc::c_int) -> Result<BpfProgram, Error> {
