@@ -40,7 +40,7 @@ fn a_terminal_is_recorded_as_it_looks() {
         "class=\"bold\">bold</tspan>",
         "class=\"green\">green</tspan>",
         "&lt;x&gt;",
-        ">~/work</tspan>",
+        ">~/demo</tspan>",
         ">200 96</tspan>",
     ] {
         assert!(picture.contains(shown), "{shown} is not in {picture}");
