@@ -282,9 +282,11 @@ impl Work<'_> {
     fn sandbox(&self) -> Result<Sandbox, Error> {
         let Settings { workdir, yes, dry_run, .. } = self.settings;
         let directory = self.team.directory.as_deref();
+        let Kept { protected, refused } = Kept::of(&self.team, workdir, None)?;
         let policy = Policy {
             readable: directory.map(PathBuf::from).into_iter().collect(),
-            protected: state::protected(directory, workdir, None),
+            protected,
+            refused,
             guard: !yes && !dry_run,
             read_only: *dry_run,
             ..Policy::default()

@@ -117,6 +117,7 @@ pub fn programs(dirs: &TaskDirs, isolation: Isolation) -> Result<BTreeMap<String
             stdin: None,
             timeout: Duration::from_secs(20),
             network: false,
+            keys: false,
             output_limit: 4096,
         })
     });

@@ -98,6 +98,7 @@ fn script(sandbox: &Sandbox, code: &str, timeout: Duration) -> Result<ScriptOutc
         stdin: None,
         timeout,
         network: false,
+        keys: false,
         output_limit: OUTPUT_BYTES,
     })?;
     if output.timed_out {

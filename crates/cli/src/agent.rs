@@ -10,6 +10,7 @@ use alara_harness::calls::Calls;
 use alara_harness::context_files::ContextFiles;
 use alara_harness::permission::Answer;
 use alara_harness::sandbox::enforced;
+use alara_harness::state::Kept;
 use alara_harness::team::Search;
 use alara_harness::trace::{Entry, Record, Start};
 use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team, Trace};
@@ -123,9 +124,7 @@ impl Args {
         let Some(start) = starts.last() else { return Err(Error::NoConversation { path }.into()) };
         // Somebody else may have written what lies elsewhere: it sends no key to an endpoint that
         // it names, and lets nobody work where it says.
-        let real = |path: &Path| path.canonicalize().ok();
-        let own = state::traces().and_then(|traces| real(&traces));
-        let is_own = own.is_some_and(|own| real(&path).is_some_and(|path| path.starts_with(own)));
+        let is_own = traces::is_own(&path);
         if is_own {
             args.workdir.get_or_insert_with(|| start.work.clone());
         }
@@ -178,6 +177,9 @@ impl Args {
                 "--ask needs a terminal for its questions and their answers\n\
                  hint: leave it out, and only what loses nothing is done; or see what would be done: alara run --dry-run"
             );
+        }
+        if !dry_run {
+            consent::workdir(self.workdir(), self.yes)?;
         }
         let watched = match (dry_run, self.ask) {
             (true, _) => Watched::Impossible,
@@ -260,19 +262,23 @@ impl Watched {
 /// A sandbox in the directory `work`, in which the team's files can be read.
 /// What lies in the folder `cache` can't be changed there, and what lies in `work` is `watched`.
 pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched) -> Result<Sandbox, Error> {
-    // Only what is there can be protected.
-    // If it can't be made or is not fit, the model says so and goes without.
-    let _ = cache.as_deref().map(disk::claim);
-    let readable = team.directory.iter().cloned().collect();
-    let protected = state::protected(team.directory.as_deref(), work, cache);
-    let guard = matches!(watched, Watched::Losses | Watched::Seen);
-    let (review, read_only) = (watched == Watched::Seen, watched == Watched::Impossible);
-    let policy = Policy { readable, protected, guard, review, read_only, ..Policy::default() };
-    let sandbox = Sandbox::new(work, policy)?;
+    let sandbox = Sandbox::new(work, policy(team, work, cache, watched)?)?;
     Ok(match state::journal() {
         Some(journal) => sandbox.with_journal(journal),
         None => sandbox,
     })
+}
+
+/// What holds in that sandbox.
+pub fn policy(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched) -> Result<Policy, Error> {
+    // Only what is there can be protected.
+    // If it can't be made or is not fit, the model says so and goes without.
+    let _ = cache.as_deref().map(disk::claim);
+    let readable = team.directory.iter().cloned().collect();
+    let Kept { protected, refused } = Kept::of(team, work, cache)?;
+    let guard = matches!(watched, Watched::Losses | Watched::Seen);
+    let (review, read_only) = (watched == Watched::Seen, watched == Watched::Impossible);
+    Ok(Policy { readable, protected, refused, guard, review, read_only, ..Policy::default() })
 }
 
 /// Tells what the sandbox can't enforce on this machine.
@@ -290,7 +296,7 @@ pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Tea
 }
 
 /// The same; one that was `found` needs a yes in any case.
-fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
     let mut team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?;
     team.found |= found;
     consent::team(&team, yes)?;

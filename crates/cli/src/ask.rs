@@ -68,6 +68,7 @@ fn about_risk(risk: Risk) -> Answer {
             answer("do it? y: yes, s: yes, and whatever comes in this session, n: no, nothing is changed: ")
         }
         Risk::Writes(proposal) => about_writes(proposal),
+        Risk::Refused(_) => Answer::No,
         Risk::Unknown => {
             ui::note(
                 "this machine can't tell what it will change; it may remove or overwrite files of the work directory",

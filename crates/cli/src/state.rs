@@ -2,7 +2,7 @@
 
 use alara_harness::Trace;
 use alara_harness::error::chain;
-pub use alara_harness::state::{directory, journal, permissions, protected, search, traces, undo};
+pub use alara_harness::state::{directory, journal, own, permissions, search, traces, undo};
 
 use crate::ui;
 

@@ -39,6 +39,13 @@ pub fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Whether a trace is among the user's own: what lies elsewhere may be a stranger's.
+pub fn is_own(path: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    let own = state::traces().and_then(|traces| real(&traces));
+    own.is_some_and(|own| real(path).is_some_and(|path| path.starts_with(own)))
+}
+
 /// The trace file of the latest conversation in a work directory.
 pub fn latest_in(work: &Path) -> anyhow::Result<PathBuf> {
     let work = work.canonicalize().with_context(|| format!("can't read {}", work.display()))?;

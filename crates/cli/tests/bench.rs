@@ -211,8 +211,10 @@ fn an_interrupted_run_says_how_to_go_on() {
     let dir = RunDir::new(&[("a.yaml", &yaml("a", "true", "sleep 87654.3"))]);
     let child = dir.alara(&["a.yaml", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
     let begun = || {
-        std::fs::read_dir(dir.path("tasks"))
-            .is_ok_and(|mut entries| entries.any(|entry| entry.unwrap().path().join("a/tmp/work").exists()))
+        // Below a folder of the user's and one of the process.
+        let below = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let processes = below(dir.path("tasks")).flat_map(|user| below(user.path()));
+        processes.map(|process| process.path()).any(|process| process.join("a/tmp/work").exists())
     };
     wait("the task", begun);
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

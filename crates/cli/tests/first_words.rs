@@ -209,7 +209,7 @@ fn a_person_is_shown_what_is_lost_and_decides() {
             let words = match question.risk {
                 Some(Risk::Losses(changes)) => alara_harness::sandbox::losses(changes).join(", "),
                 Some(Risk::Unknown) => "unknown".to_owned(),
-                None | Some(Risk::Writes(_)) => panic!("{question:?}"),
+                None | Some(Risk::Writes(_) | Risk::Refused(_)) => panic!("{question:?}"),
             };
             asked.push(words);
             answers[asked.len() - 1]

@@ -3,6 +3,7 @@
 
 #[path = "../../../tests/absent.rs"]
 mod absent;
+mod attacks;
 mod bench;
 mod cache;
 mod cat;

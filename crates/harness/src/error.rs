@@ -40,6 +40,16 @@ pub enum Error {
         /// Which part of it, and the system's error.
         message: String,
     },
+    /// Something that programs must not change, and could.
+    #[error("{} lies in the work directory, and this machine can't keep steps from changing it: {why}\n\
+             hint: work in another directory (--workdir); `alara doctor` says what is missing here",
+            path.display())]
+    Unprotected {
+        /// What it is.
+        path: PathBuf,
+        /// What is missing.
+        why: &'static str,
+    },
     /// A program can't be started.
     #[error("can't start `{program}`")]
     Spawn {

@@ -10,7 +10,8 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use crate::error::Error;
-use crate::team::Search;
+use crate::sandbox::{enforced, homes, launcher};
+use crate::team::{READ, Search, Team};
 use crate::trace::Trace;
 use crate::undo::Journal;
 
@@ -80,28 +81,110 @@ pub fn trace() -> Result<Trace, Error> {
     Trace::create(&traces.join(format!("{}.jsonl", name(&NAMED)))).map(Trace::optional)
 }
 
-/// What an agent that works in `work` must not change, since it says what the agent may do.
-/// That is its team, the user's answers and settings, and the prefix cache.
-/// Of a team around the work directory, only its own files.
-pub fn protected(team: Option<&Path>, work: &Path, prefix_cache: Option<PathBuf>) -> Vec<PathBuf> {
+/// The folders that say what agents may do, or what is computed: alara's own.
+pub fn own() -> Vec<PathBuf> {
     let config = config_home().map(|config| config.join("alara"));
-    let own = [directory(), config, prefixes(), prefix_cache];
-    let mut protected: Vec<PathBuf> = own.into_iter().flatten().collect();
-    let Some(team) = team else { return protected };
-    let around = |team: PathBuf| work.canonicalize().is_ok_and(|work| work.starts_with(team));
-    if !team.canonicalize().is_ok_and(around) {
-        protected.push(team.to_owned());
-        return protected;
+    [directory(), config, cache("")].into_iter().flatten().collect()
+}
+
+/// What an agent must not change, as [`Policy`](crate::Policy) has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// What is there.
+    pub protected: Vec<PathBuf>,
+    /// Patterns of what must not come there.
+    pub refused: Vec<String>,
+}
+
+impl Kept {
+    /// Of an agent of `team` that works in `work`, whose prefixes are kept in `prefix_cache`.
+    /// That is what its team is read from, the user's answers and settings, and the prefix cache.
+    /// What of it lies in the work directory and is not there yet is made: only what is there can
+    /// be protected.
+    /// In a home directory it is all that begins with a dot.
+    ///
+    /// # Errors
+    /// It can't be made, or can't be protected on this machine.
+    pub fn of(team: &Team, work: &Path, prefix_cache: Option<PathBuf>) -> Result<Kept, Error> {
+        let mut kept = Kept::default();
+        // What is wrong with it is told where it is used.
+        let Ok(work) = work.canonicalize() else { return Ok(kept) };
+        for folder in own().into_iter().chain(prefix_cache) {
+            kept.add_own(folder, &work)?;
+        }
+        for home in homes() {
+            kept.add_home(&home, &work);
+        }
+        kept.add_team(team, &work);
+        Ok(kept)
     }
-    let own = |path: &PathBuf| {
-        let named = path.file_name().is_some_and(|name| {
-            ["permissions.yaml", "agents.md", "jinxes", "jinxs", "agents"].iter().any(|own| name == *own)
-        });
-        named || path.extension().is_some_and(|extension| extension == "ctx" || extension == "npc")
-    };
-    let entries = team.read_dir().into_iter().flatten().flatten();
-    protected.extend(entries.map(|entry| entry.path()).filter(own));
-    protected
+
+    /// A folder of alara's.
+    fn add_own(&mut self, folder: PathBuf, work: &Path) -> Result<(), Error> {
+        if is_within(&folder, work) {
+            private(&folder).map_err(|source| Error::Directory {
+                what: "folder of the user's answers and settings",
+                path: folder.clone(),
+                source,
+            })?;
+            if launcher().is_some() && !enforced().mounts {
+                return Err(Error::Unprotected { path: folder, why: "it has no mount namespaces for users" });
+            }
+        }
+        self.add_links(&folder, work);
+        self.protected.push(folder);
+        Ok(())
+    }
+
+    /// A link can be replaced, whatever it leads to.
+    fn add_links(&mut self, path: &Path, work: &Path) {
+        let links = path.ancestors().filter(|part| part.is_symlink());
+        let real = |link: &Path| Some(link.parent()?.canonicalize().ok()?.join(link.file_name()?));
+        for link in links.filter_map(real) {
+            if let Some(relative) = link.strip_prefix(work).ok().and_then(Path::to_str) {
+                self.refused.push(globset::escape(relative));
+            }
+        }
+    }
+
+    fn add_home(&mut self, home: &Path, work: &Path) {
+        let Some(relative) = home.strip_prefix(work).ok().and_then(Path::to_str) else { return };
+        let relative = if relative.is_empty() { String::new() } else { globset::escape(relative) + "/" };
+        self.refused.extend([format!("{relative}.*"), format!("{relative}.*/**")]);
+        let has_dot =
+            |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        let entries = home.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+        // The work directory of somebody who works in one of them is not protected from them.
+        self.protected.extend(entries.filter(has_dot));
+    }
+
+    fn add_team(&mut self, team: &Team, work: &Path) {
+        self.protected.extend(team.places(work));
+        let Some(directory) = &team.directory else { return };
+        self.add_links(directory, work);
+        if directory.canonicalize().is_ok_and(|directory| work.starts_with(directory)) {
+            self.refused.extend(READ.map(str::to_owned));
+        } else {
+            self.protected.push(directory.clone());
+        }
+    }
+}
+
+/// Whether a path lies in the directory `work`, also if it is not there yet.
+fn is_within(path: &Path, work: &Path) -> bool {
+    let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    there.is_some_and(|(part, real)| {
+        path.strip_prefix(part).is_ok_and(|rest| real.join(rest).starts_with(work))
+    })
+}
+
+/// Makes a folder that only its owner may enter, and those around it.
+fn private(folder: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder)
 }
 
 /// A name that nothing of its kind has; the first of each kind have the same.

@@ -1,5 +1,7 @@
 //! `alara doctor`: what this machine offers, found out by trying.
 
+mod attack;
+
 use std::borrow::Cow;
 use std::io::IsTerminal;
 use std::path::Path;
@@ -22,6 +24,11 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Try on this machine what hostile programs do to get out of the sandbox: all of it, or one
+    /// attack by its name.
+    /// Exit status 1 if something gets through
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
+    attack: Option<String>,
 }
 
 /// One line of the answer.
@@ -95,6 +102,9 @@ const PROGRAMS: [(&str, &str, bool, &str); 4] = [
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Some(name) = &args.attack {
+        return attack::run(name, args.json);
+    }
     let mut findings = sandbox();
     findings.push(guard()?);
     findings.extend(programs()?);
@@ -176,7 +186,15 @@ fn programs() -> anyhow::Result<Vec<Finding>> {
     let sandbox = Sandbox::new(Path::new("."), Policy::default())?;
     let try_out = |program: &[&str]| -> Option<Output> {
         let timeout = Duration::from_secs(20);
-        let script = Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 4096 };
+        let script = Script {
+            program,
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            keys: false,
+            output_limit: 4096,
+        };
         sandbox.run(&script).ok().filter(|output| output.exit == Some(0))
     };
     let mut findings: Vec<Finding> = PROGRAMS

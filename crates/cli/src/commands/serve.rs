@@ -251,6 +251,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         FileFacts::new(model.ctx),
     )?;
     let spec = models.default();
+    consent::workdir(&args.workdir, args.yes)?;
     // What can't be had is told before anything is begun.
     drop(agent::sandbox(&team, &args.workdir, model.cache.folder(), Watched::unless(args.yes))?);
     agent::warn_of_sandbox();

@@ -46,6 +46,13 @@ fn mcp_client_asks_before_it_starts() {
     assert_eq!(setup.asked(permissions(), Some(Answer::Always), vec![done()]).asked.len(), 1);
     let again = setup.asked(permissions(), None, vec![done()]);
     assert_eq!((again.tools().len(), again.warnings), (2, vec![]));
+    // What it is now, not what its file says later.
+    let script = setup.directory.path().join("echo.sh");
+    let before = std::fs::read_to_string(&script).unwrap();
+    std::fs::write(&script, format!("{before}# and more\n")).unwrap();
+    assert_eq!(setup.asked(permissions(), None, vec![done()]).tools(), Vec::<String>::new());
+    std::fs::write(&script, before).unwrap();
+    assert_eq!(setup.asked(permissions(), None, vec![done()]).tools().len(), 2);
     let other = "name: t\nmcp_servers: [{name: e, path: echo.sh, args: [x]}]\n";
     std::fs::write(setup.directory.path().join("team.ctx"), other).unwrap();
     let changed = McpTeam { team: Team::load(setup.directory.path()).unwrap(), ..setup };

@@ -47,6 +47,7 @@ impl GuardedDir {
             stdin: None,
             timeout,
             network: false,
+            keys: false,
             output_limit: 1 << 16,
         };
         let mut asked = Vec::new();
@@ -125,6 +126,7 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
             stdin: None,
             timeout,
             network: false,
+            keys: false,
             output_limit: 1 << 16,
         };
         open.run(&script).unwrap();
@@ -280,8 +282,15 @@ fn what_is_unknown_is_asked_about_before_it_runs() {
     let mut asked = 0;
     let mut run = |program: &[&str], reads, yes| {
         let timeout = Duration::from_secs(60);
-        let script =
-            Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 1 << 16 };
+        let script = Script {
+            program,
+            env: &[],
+            stdin: None,
+            timeout,
+            network: false,
+            keys: false,
+            output_limit: 1 << 16,
+        };
         let ran = sandbox.run_guarded(&script, false, reads, By::default(), &mut |risk| {
             assert!(matches!(risk, Risk::Unknown));
             asked += 1;
@@ -309,8 +318,15 @@ fn an_interrupted_program_takes_nothing_away() {
     let before = content(&dir.work());
     let program = ["bash", "-c", "rm hi; sleep 30"];
     let timeout = Duration::from_secs(60);
-    let script =
-        Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
+    let script = Script {
+        program: &program,
+        env: &[],
+        stdin: None,
+        timeout,
+        network: false,
+        keys: false,
+        output_limit: 99,
+    };
     let cancel = dir.sandbox.cancel_flag().clone();
     std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(500));
@@ -431,6 +447,7 @@ fn a_service_finds_what_tools_obey_read_only() {
         stdin: None,
         timeout: Duration::from_secs(60),
         network: false,
+        keys: false,
         output_limit: 1 << 16,
     };
     let (service, mut pipes) = dir.sandbox.serve(&script).unwrap();
@@ -453,8 +470,15 @@ fn changes_tell_what_was_and_what_is() {
     let dir = GuardedDir::new();
     let program = ["bash", "-c", "rm hi; echo more >> test.py; echo new > new"];
     let timeout = Duration::from_secs(60);
-    let script =
-        Script { program: &program, env: &[], stdin: None, timeout, network: false, output_limit: 99 };
+    let script = Script {
+        program: &program,
+        env: &[],
+        stdin: None,
+        timeout,
+        network: false,
+        keys: false,
+        output_limit: 99,
+    };
     let mut shown: Vec<Change> = Vec::new();
     let mut ask = |risk: Risk| {
         if let Risk::Losses(changes) = risk {

@@ -39,7 +39,8 @@ impl SandboxDir {
 
     fn run(&self, program: &[&str], network: bool) -> Output {
         let timeout = Duration::from_secs(60);
-        let script = Script { program, env: &[], stdin: None, timeout, network, output_limit: 1 << 16 };
+        let script =
+            Script { program, env: &[], stdin: None, timeout, network, keys: false, output_limit: 1 << 16 };
         self.sandbox.run(&script).unwrap()
     }
 
@@ -52,7 +53,7 @@ impl SandboxDir {
 const HOG: &str = "x = bytearray(90 << 20); x[::4096] = b'x' * len(x[::4096]); import time; time.sleep(30)";
 
 /// What this machine enforces; `None`, said visibly, where a test needs more.
-fn needs(test: &str, holds: fn(&Enforced) -> bool) -> Option<Enforced> {
+pub fn needs(test: &str, holds: fn(&Enforced) -> bool) -> Option<Enforced> {
     launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
     let found = *enforced();
     if !holds(&found) {
@@ -232,7 +233,15 @@ fn the_environment_is_scrubbed() {
     let env = ["LD_PRELOAD", "GREETING"].map(|name| (name.to_owned(), "/no/such.so".to_owned()));
     let timeout = Duration::from_secs(20);
     let program = &["bash", "-c", "echo $GREETING $LD_PRELOAD"];
-    let script = Script { program, env: &env, stdin: None, timeout, network: false, output_limit: 1 << 16 };
+    let script = Script {
+        program,
+        env: &env,
+        stdin: None,
+        timeout,
+        network: false,
+        keys: false,
+        output_limit: 1 << 16,
+    };
     let output = dir.sandbox.run(&script).unwrap();
     assert_eq!(text(&output.stdout), "/no/such.so /no/such.so");
     // Only the program's loader complains, not those of the two launchers before it.
@@ -312,7 +321,8 @@ fn nothing_outlives_its_program() {
     // Ended by the time, and by the flag: all is over when the call returns.
     let program = &["bash", "-c", "(setsid sleep 8531 > /dev/null 2>&1 &); sleep 8531"];
     let timeout = Duration::from_millis(400);
-    let script = Script { program, env: &[], stdin: None, timeout, network: false, output_limit: 100 };
+    let script =
+        Script { program, env: &[], stdin: None, timeout, network: false, keys: false, output_limit: 100 };
     assert!(dir.sandbox.run(&script).unwrap().timed_out);
     assert_eq!(running("8531"), 0);
     let cancel = Arc::new(AtomicBool::new(false));
@@ -325,6 +335,7 @@ fn nothing_outlives_its_program() {
             stdin: None,
             timeout,
             network: false,
+            keys: false,
             output_limit: 0,
         })
     });

@@ -25,13 +25,14 @@ pub(crate) mod rpc;
 mod stdio;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
-use crate::types::Location;
+use crate::types::{Location, hex};
 
 /// What rules and questions call the start of a server, as if it were a jinx.
 pub const START: &str = "mcp";
@@ -151,6 +152,30 @@ impl Server {
             text += &format!(" with {}", given.collect::<Vec<_>>().join(", "));
         }
         text + if self.network { " and the network" } else { "" }
+    }
+
+    /// The files that its command names, when it starts in the directory `work`.
+    pub fn files(&self, work: &Path) -> Vec<PathBuf> {
+        let Way::Program(words) = &self.way else { return Vec::new() };
+        // A program without a slash is looked up in `PATH`.
+        let named = words.iter().enumerate().filter(|(at, word)| *at > 0 || word.contains('/'));
+        named.map(|(_, word)| work.join(word)).filter(|path| path.is_file()).collect()
+    }
+
+    /// A hash of what these files say; `None`: there are none.
+    pub fn content(&self, work: &Path) -> Option<String> {
+        let files = self.files(work);
+        let mut hasher = Sha256::new();
+        for path in &files {
+            let path_bytes = path.as_os_str().as_encoded_bytes();
+            hasher.update((path_bytes.len() as u64).to_le_bytes());
+            hasher.update(path_bytes);
+            // What can't be read can't be run either, and says so then.
+            if let Ok(mut file) = std::fs::File::open(path) {
+                let _ = std::io::copy(&mut file, &mut hasher);
+            }
+        }
+        (!files.is_empty()).then(|| hex(&hasher.finalize()))
     }
 }
 

@@ -32,8 +32,15 @@ pub fn start(
     sandbox: &Sandbox,
 ) -> Result<(Arc<Link>, Service), Error> {
     let program: Vec<&str> = words.iter().map(String::as_str).collect();
-    let script =
-        Script { program: &program, env, stdin: None, timeout: Duration::MAX, network, output_limit: 0 };
+    let script = Script {
+        program: &program,
+        env,
+        stdin: None,
+        timeout: Duration::MAX,
+        network,
+        keys: !secrets.is_empty(),
+        output_limit: 0,
+    };
     let (service, mut pipes) = sandbox.serve(&script)?;
     let (sender, lines) = sync_channel::<Vec<u8>>(UNREAD);
     let link = Link::new(Wire::Lines(Mutex::new(Some(sender))), secrets);

@@ -107,6 +107,18 @@ impl Permissions {
         arguments: &Map<String, Value>,
         work: &Path,
     ) -> Option<(Verdict, String)> {
+        self.verdict_about(team, jinx, arguments, work, &pattern(jinx, arguments))
+    }
+
+    /// The same, where an answer is about `about`.
+    pub fn verdict_about(
+        &self,
+        team: &Team,
+        jinx: &Jinx,
+        arguments: &Map<String, Value>,
+        work: &Path,
+        about: &str,
+    ) -> Option<(Verdict, String)> {
         let own = jinx.permission.map(|verdict| {
             let by = format!("`{}` itself", jinx.name);
             Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
@@ -114,7 +126,7 @@ impl Permissions {
         let rules: Vec<&Rule> = own.iter().chain(&team.rules).collect();
         let first = jinx.inputs.first().and_then(|input| arguments.get(&input.name));
         let ruled = held::verdict(&rules, jinx, first, work);
-        match self.answer(&holder(team), &pattern(jinx, arguments)) {
+        match self.answer(&holder(team), about) {
             Some((Verdict::Allow, _)) if matches!(ruled, Some((Verdict::Deny, _))) => ruled,
             answered => answered.or(ruled),
         }

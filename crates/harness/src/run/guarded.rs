@@ -10,7 +10,7 @@ use crate::jinx::Jinx;
 use crate::jinx::template::Scope;
 use crate::permission::{Answer, Question};
 use crate::run::session::{Caller, Notice, Session};
-use crate::sandbox::{Guarded, Output, Risk, Sandbox, Script, losses, phrases};
+use crate::sandbox::{Change, Guarded, Output, Risk, Sandbox, Script, losses, phrases};
 use crate::trace::{Record, Trace};
 use crate::types::{Effect, Verdict};
 use crate::undo::By;
@@ -70,6 +70,9 @@ impl Guardian {
     /// Asks a person, if one is there; `trace` is where the answer is recorded.
     pub fn answer(&mut self, risk: Risk, session: &Session, trace: &Trace) -> Result<bool, Error> {
         let sandbox = session.sandbox;
+        if let Risk::Refused(changes) = risk {
+            return self.refuse(changes, session, trace);
+        }
         // The call was shown before it was made, see `review`.
         if matches!(risk, Risk::Unknown) && sandbox.reviews() {
             return Ok(true);
@@ -95,10 +98,25 @@ impl Guardian {
             let reason = refusal(answer);
             self.why = match risk {
                 Risk::Losses(_) | Risk::Writes(_) => format!("it {what}, and {reason}"),
-                Risk::Unknown => reason.to_owned(),
+                Risk::Unknown | Risk::Refused(_) => reason.to_owned(),
             };
         }
         Ok(verdict == Verdict::Allow)
+    }
+
+    /// Says that nobody is asked about what has been done.
+    fn refuse(&mut self, changes: &[Change], session: &Session, trace: &Trace) -> Result<bool, Error> {
+        let what = phrases(changes.iter().map(ToString::to_string).collect()).join(", ");
+        let by = format!("the guard of the work directory: it {what}, which steps may not");
+        trace.push(
+            &self.scope,
+            Record::Permission { jinx: self.jinx.name.clone(), verdict: Verdict::Deny, by },
+        )?;
+        session.notify(&Notice::Unchanged { what: &what, nobody: false });
+        self.why = format!(
+            "it {what}; that is what teams are read from here, or settings of the user's, and no step may write it"
+        );
+        Ok(false)
     }
 }
 
@@ -174,7 +192,7 @@ pub fn call_line(jinx: &Jinx, scope: &Scope) -> String {
 /// What a program does, for people.
 fn what(risk: Risk) -> String {
     match risk {
-        Risk::Losses(changes) => losses(changes).join(", "),
+        Risk::Losses(changes) | Risk::Refused(changes) => losses(changes).join(", "),
         Risk::Writes(proposal) => {
             let files = proposal.files().into_iter().map(|file| {
                 let verb = match (&file.before, &file.after) {

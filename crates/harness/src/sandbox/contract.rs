@@ -53,6 +53,13 @@ pub struct Policy {
     /// What does not exist, or contains the work or the home directory, is left out.
     /// It needs a mount namespace.
     pub protected: Vec<PathBuf>,
+    /// Patterns of paths of the work directory, relative to it, which no program that
+    /// [`Sandbox::run_guarded`](super::Sandbox::run_guarded) runs can write to, whether something
+    /// is there or not.
+    /// `**` stands for any folders, capitals make no difference.
+    /// It needs the layers of a [`Guarding::Layer`](super::Guarding::Layer): without them there is
+    /// no sandbox.
+    pub refused: Vec<String>,
     /// Whether what lies in the work directory is somebody's, and is guarded: see
     /// [`Sandbox::run_guarded`](super::Sandbox::run_guarded).
     /// An empty one needs no guard.
@@ -92,6 +99,7 @@ impl Default for Policy {
             output_bytes: 1 << 30,
             readable: Vec::new(),
             protected: Vec::new(),
+            refused: Vec::new(),
             guard: false,
             review: false,
             read_only: false,
@@ -116,6 +124,10 @@ pub struct Script<'a> {
     pub timeout: Duration,
     /// Whether the program needs the network; it gets it only if the policy allows it too.
     pub network: bool,
+    /// Whether its environment has keys of the user.
+    /// With these, or with the network, a program does not run what others wrote: it has a `HOME`
+    /// apart from theirs, unless the policy names one, and of `PATH` what none can write to.
+    pub keys: bool,
     /// Most bytes to keep of each of stdout and stderr: the first and the last half of this.
     /// The rest is read, counted and dropped.
     pub output_limit: usize,

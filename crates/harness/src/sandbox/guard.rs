@@ -10,6 +10,8 @@
 //! What is new in it is copied, and the copy inspected and taken over, whenever somebody asks for
 //! it.
 
+#[cfg(target_os = "linux")]
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +51,8 @@ pub enum Risk<'a> {
     Writes(&'a dyn Proposal),
     /// A program may do anything.
     Unknown,
+    /// A program has done this, which is [refused](super::Policy::refused): no question.
+    Refused(&'a [Change]),
 }
 
 /// What came of a guarded program.
@@ -65,8 +69,14 @@ pub enum Guarded {
 /// What guards a work directory.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// Whether nothing is asked about any more.
+    /// Whether nothing is asked about, or no more, but what tools of the user obey.
     permitted: AtomicBool,
+    /// What is written by nobody.
+    #[cfg(target_os = "linux")]
+    refused: globset::GlobSet,
+    /// The directories of the work directory whose programs the user's shell finds.
+    #[cfg(target_os = "linux")]
+    on_path: Vec<PathBuf>,
     /// What lies below a layer must not change, so one program runs at a time.
     turn: Mutex<()>,
     #[cfg(target_os = "linux")]
@@ -83,18 +93,41 @@ struct Layers {
 
 impl Guard {
     /// What `sandbox` needs; `None` where nobody can lose anything.
-    pub(super) fn of(sandbox: &Sandbox) -> Option<Self> {
+    ///
+    /// # Errors
+    /// What must not be written can't be told here.
+    pub(super) fn of(sandbox: &Sandbox) -> Result<Option<Self>, Error> {
+        let policy = &sandbox.policy;
         // One that can't be read is not known to be empty.
-        if !sandbox.policy.review && sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none())
-        {
-            return None;
+        let is_empty = || sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none());
+        let watched = policy.guard && (policy.review || !is_empty());
+        let refuses = !policy.refused.is_empty() && sandbox.launched() && !sandbox.is_read_only();
+        if !watched && !refuses {
+            return Ok(None);
         }
-        Some(Guard {
-            permitted: AtomicBool::new(false),
+        #[cfg(target_os = "linux")]
+        let layers = Layers::of(sandbox);
+        #[cfg(target_os = "linux")]
+        if refuses && layers.is_none() {
+            let path = sandbox.work.join(&policy.refused[0]);
+            return Err(Error::Unprotected { path, why: "it has no overlayfs for users" });
+        }
+        Ok(Some(Guard {
+            permitted: AtomicBool::new(!watched),
+            #[cfg(target_os = "linux")]
+            refused: super::presence::set(policy.refused.iter().cloned()),
+            #[cfg(target_os = "linux")]
+            on_path: super::environment::on_path(&sandbox.work),
             turn: Mutex::default(),
             #[cfg(target_os = "linux")]
-            layers: Layers::of(sandbox),
-        })
+            layers,
+        }))
+    }
+
+    /// Whether one of the changes is never made.
+    #[cfg(target_os = "linux")]
+    fn refuses(&self, changes: &[Change]) -> Vec<Change> {
+        changes.iter().filter(|change| self.refused.is_match(&change.path)).cloned().collect()
     }
 
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
@@ -152,9 +185,9 @@ impl Sandbox {
         let plainly = || self.run_over(script, over, finishing);
         match (self.guarding(), &self.guard) {
             #[cfg(target_os = "linux")]
-            (_, Some(Guard { layers: Some(layers), turn, .. })) => {
-                let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-                layers.run(self, script, finishing, by, ask)
+            (_, Some(guard @ Guard { layers: Some(layers), .. })) => {
+                let _turn = guard.turn();
+                layers.run(self, guard, script, finishing, by, ask)
             }
             (Some(_), _) if !reads && !ask(Risk::Unknown)? => Ok(Guarded::Refused),
             _ => {
@@ -244,8 +277,8 @@ impl Sandbox {
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<bool, Error> {
         #[cfg(target_os = "linux")]
-        if let Some(Guard { layers: Some(layers), turn, .. }) = &self.guard {
-            let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(guard @ Guard { layers: Some(layers), .. }) = &self.guard {
+            let _turn = guard.turn();
             let ended = job.ended(std::time::Duration::ZERO).is_some();
             let mut layer = job.layer.lock().unwrap_or_else(PoisonError::into_inner);
             let Some((folder, taken)) = &mut *layer else { return Ok(true) };
@@ -254,7 +287,7 @@ impl Sandbox {
             let copy = staged.path().join("upper");
             let now =
                 layer::stage(&upper, &copy, taken).map_err(|source| layers.error("can't be copied", source));
-            let done = now.and_then(|now| Ok((layers.take_over(self, &copy, by, ask)?, now)));
+            let done = now.and_then(|now| Ok((layers.take_over(self, guard, &copy, by, ask)?, now)));
             let _ = crate::scratch::remove(staged.path());
             let (done, now) = done?;
             if done {
@@ -298,6 +331,7 @@ impl Layers {
                 stdin: None,
                 timeout,
                 network: false,
+                keys: false,
                 output_limit: 0,
             };
             let folder = layers.folder(&sandbox.work).ok()?;
@@ -327,6 +361,7 @@ impl Layers {
     fn run(
         &self,
         sandbox: &Sandbox,
+        guard: &Guard,
         script: &Script,
         finishing: bool,
         by: By,
@@ -339,7 +374,7 @@ impl Layers {
         let output = sandbox.run_until(child, script, if finishing { &never } else { &sandbox.cancel });
         let kept = output.and_then(|output| {
             let mut ask = |risk: Risk| Ok(!output.cancelled && ask(risk)?);
-            Ok(match self.take_over(sandbox, &upper, by, &mut ask)? {
+            Ok(match self.take_over(sandbox, guard, &upper, by, &mut ask)? {
                 true => Guarded::Ran(output),
                 false => Guarded::Undone(output),
             })
@@ -353,15 +388,22 @@ impl Layers {
     fn take_over(
         &self,
         sandbox: &Sandbox,
+        guard: &Guard,
         upper: &std::path::Path,
         by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<bool, Error> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let look = |made: &Made| {
-            layer::look(upper, &sandbox.work, made).map_err(|source| self.error("can't be read", source))
+            layer::look(upper, &sandbox.work, &guard.on_path, made)
+                .map_err(|source| self.error("can't be read", source))
         };
         let changes = look(&made)?;
+        let refused = guard.refuses(&changes);
+        if !refused.is_empty() {
+            ask(Risk::Refused(&refused))?;
+            return Ok(false);
+        }
         let permitted = sandbox.guarding().is_none();
         let reviews = sandbox.reviews();
         let asked = |change: &Change| change.obeyed_by.is_some() || ((change.loses || reviews) && !permitted);
@@ -374,7 +416,7 @@ impl Layers {
             }
             // The answer was yes to exactly what was shown.
             let now = look(&made)?;
-            if !proposed.holds(&now) {
+            if !proposed.holds(&now) || !guard.refuses(&now).is_empty() {
                 return Ok(false);
             }
             now

@@ -23,6 +23,8 @@ const LANDLOCK: ABI = ABI::V7;
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
 /// Those of terminals, if they are the program's own.
 const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
+/// Most files that a process may have open.
+const OPEN_FILES: u64 = 2048;
 /// How many more processes the kernel admits than the watch: it ends a program long before, except
 /// one that is faster than the watch looks.
 const HEADROOM: u64 = 256;
@@ -112,6 +114,8 @@ pub fn limit(plan: &Plan) -> nix::Result<()> {
     let limits = &plan.limits;
     bound(Resource::RLIMIT_DATA, limits.memory_bytes)?;
     bound(Resource::RLIMIT_FSIZE, plan.file_bytes)?;
+    // As many sockets can be on their way to another process, where nobody sees them.
+    bound(Resource::RLIMIT_NOFILE, OPEN_FILES)?;
     // After the watch has had its say.
     let seconds = limits.cpu.as_secs().saturating_add(2);
     bound(Resource::RLIMIT_CPU, seconds)?;

@@ -24,6 +24,7 @@ use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
+use super::disk::Disk;
 use super::supervise::{self, Limits, Scope};
 use super::syscalls::Sockets;
 use super::view::View;
@@ -247,8 +248,9 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     });
     if plan.layers.supervised {
         let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
+        let disk = Disk::of(&[&plan.work_inside, &plan.home_inside, &plan.tmp]);
         let (group, broken) = (program_runs.clone(), broken.clone());
-        std::thread::spawn(move || supervise::watch(scope, &limits, &group, &broken, end));
+        std::thread::spawn(move || supervise::watch(scope, &limits, disk, &group, &broken, end));
     }
     if namespace {
         isolation::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));

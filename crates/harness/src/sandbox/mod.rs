@@ -12,10 +12,14 @@
 //! the first thing in `main`.
 //! Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group of its own.
 
+pub mod attack;
 mod capture;
 mod change;
 mod contract;
+#[cfg(target_os = "linux")]
+mod disk;
 mod enforced;
+mod environment;
 mod guard;
 #[cfg(target_os = "linux")]
 mod isolation;
@@ -36,6 +40,8 @@ mod supervise;
 #[cfg(target_os = "linux")]
 mod syscalls;
 #[cfg(target_os = "linux")]
+mod usage;
+#[cfg(target_os = "linux")]
 mod view;
 
 use std::ffi::{OsStr, OsString};
@@ -52,6 +58,7 @@ pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
 pub(crate) use enforced::launcher;
 pub use enforced::{Enforced, enforced};
+pub use environment::homes;
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
 pub use proposal::{Proposal, ProposedFile};
@@ -76,6 +83,8 @@ pub struct Sandbox {
     work: PathBuf,
     home: PathBuf,
     tmp: PathBuf,
+    /// `HOME` and `TMPDIR` of programs with more rights than others, if these are apart.
+    apart: Option<PathBuf>,
     policy: Policy,
     cancel: Arc<AtomicBool>,
     guard: Option<guard::Guard>,
@@ -117,7 +126,7 @@ impl Sandbox {
                 return Err(Error::PrivateTmp { enforced: enforced().to_string() });
             }
         }
-        let mut scratch = None;
+        let (mut scratch, mut apart) = (None, None);
         let (home, tmp) = match (&policy.home, &policy.private_tmp) {
             (Some(home), Some(_)) => (directory(home, "home directory")?, PathBuf::from("/tmp")),
             (Some(home), None) => {
@@ -127,7 +136,15 @@ impl Sandbox {
             (None, Some(_)) => (PathBuf::from("/tmp"), PathBuf::from("/tmp")),
             (None, None) => {
                 let made = Scratch::claim(&std::env::temp_dir())?;
-                let path = made.path().to_owned();
+                let folder = |name: &str| {
+                    let path = made.path().join(name);
+                    let error =
+                        |source| Error::Directory { what: "home directory", path: path.clone(), source };
+                    std::fs::create_dir(&path).map_err(error)?;
+                    Ok(path)
+                };
+                let (path, other) = (folder("home")?, folder("apart")?);
+                apart = Some(other);
                 scratch = Some(made);
                 (path.clone(), path)
             }
@@ -143,13 +160,14 @@ impl Sandbox {
             work,
             home,
             tmp,
+            apart,
             policy,
             cancel: Arc::default(),
             guard: None,
             journal: None,
             _scratch: scratch,
         };
-        sandbox.guard = sandbox.policy.guard.then(|| guard::Guard::of(&sandbox)).flatten();
+        sandbox.guard = guard::Guard::of(&sandbox)?;
         Ok(sandbox)
     }
 
@@ -328,13 +346,17 @@ impl Sandbox {
     /// The command that runs a script, in the background or not.
     fn command(&self, script: &Script, over: Over, background: bool) -> Command {
         let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
-        let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-        let lang = std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into());
+        let (home, tmp) = self.places(script);
+        let mut path = environment::path();
+        if self.has_rights(script) {
+            let writable = [self.work.as_path(), &self.home, &self.tmp];
+            path = environment::fixed(&path, &writable, &self.policy.protected);
+        }
         let kept: [(&str, OsString); 4] = [
             ("PATH", path),
-            ("LANG", lang),
-            ("HOME", self.inside(&self.home).into()),
-            ("TMPDIR", self.tmp.clone().into()),
+            ("LANG", environment::language()),
+            ("HOME", self.inside(home).into()),
+            ("TMPDIR", tmp.into()),
         ];
         // The later one of two with the same name counts.
         let given = script.env.iter().map(|(key, value)| (key.as_str(), OsStr::new(value)));
@@ -360,6 +382,7 @@ impl Sandbox {
         let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
         let read_only = self.policy.read_only.then_some(&self.work);
+        let (home, tmp) = self.places(script);
         let protected = self.policy.protected.iter().chain(&fixed).chain(read_only);
         launcher::Plan {
             parent: std::process::id(),
@@ -375,10 +398,10 @@ impl Sandbox {
             file_bytes: self.policy.file_bytes,
             private_tmp: self.policy.private_tmp.clone(),
             work: self.work.clone(),
-            home: self.home.clone(),
-            tmp: self.tmp.clone(),
+            home: home.to_owned(),
+            tmp: tmp.to_owned(),
             work_inside: self.work_inside(),
-            home_inside: self.inside(&self.home),
+            home_inside: self.inside(home),
             view: self.view.clone(),
             protected: protected.map(|path| self.inside(path)).collect(),
             layer: layer
@@ -389,6 +412,19 @@ impl Sandbox {
 
     fn has_network(&self, script: &Script) -> bool {
         script.network && self.policy.network
+    }
+
+    /// Whether a program may do more than those whose files lie around.
+    fn has_rights(&self, script: &Script) -> bool {
+        script.keys || self.has_network(script)
+    }
+
+    /// `HOME` on the host, and `TMPDIR`.
+    fn places(&self, script: &Script) -> (&Path, &Path) {
+        match &self.apart {
+            Some(apart) if self.has_rights(script) => (apart, apart),
+            _ => (&self.home, &self.tmp),
+        }
     }
 
     fn inside(&self, path: &Path) -> PathBuf {

@@ -109,11 +109,12 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     }
 });
 
-fn set(patterns: impl Iterator<Item = String>) -> GlobSet {
+/// Patterns that are looked up in paths, as they are written, with `/` between folders.
+pub fn set(patterns: impl Iterator<Item = String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let glob = GlobBuilder::new(&pattern).literal_separator(true).case_insensitive(true).build();
-        // Every pattern is one of the table's; a test builds them all.
+        // Every pattern is one of a table's, or a path of which nothing is a pattern.
         if let Ok(glob) = glob {
             set.add(glob);
         }

@@ -8,19 +8,20 @@
 //! Without a namespace of processes nothing else bounds their number.
 //! On a busy machine a fork bomb may have started thousands before it is seen and ended.
 
+use std::collections::HashMap;
 use std::fs;
-use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::statvfs::statvfs;
 use nix::sys::time::TimeValLike;
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::contract::bytes;
+use super::disk::Disk;
+use super::usage::{Spent, Stat, Use, read, shared_of_all, shares_nameless, stored};
 
 /// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -202,10 +203,13 @@ pub fn kill_descendants(group: Pid) {
 pub fn watch(
     scope: Scope,
     limits: &Limits,
+    disk: Disk,
     group: &OnceLock<Pid>,
     broken: &Mutex<Option<Limit>>,
     end: impl Fn(),
 ) {
+    let mut watch =
+        Watch { scope, limits, disk, shared: shared_of_all(), last: HashMap::new(), lost: Spent::default() };
     let mut pause = PAUSE;
     loop {
         std::thread::sleep(pause);
@@ -213,7 +217,7 @@ pub fn watch(
         let begun = own_time();
         // Counting descendants takes longer than starting some, so nothing is started meanwhile.
         let crowded = scope.crowded(limits.processes) && killpg(*group, Signal::SIGSTOP).is_ok();
-        if let Some(limit) = look(scope, limits) {
+        if let Some(limit) = watch.look() {
             *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
             return end();
         }
@@ -232,150 +236,84 @@ fn own_time() -> Duration {
     Duration::from_micros((usage.user_time() + usage.system_time()).num_microseconds() as u64)
 }
 
-fn look(scope: Scope, limits: &Limits) -> Option<Limit> {
-    let members = scope.members();
-    // One of them is the launcher's own.
-    if members.len() as u64 > limits.processes + 1 {
-        return Some(Limit::Processes);
-    }
-    let mut total = Use::default();
-    for &member in &members {
-        // What has ended meanwhile uses nothing.
-        if let Some(used) = Use::read(member) {
-            total.add(&used);
+/// What is known of a program between two looks.
+struct Watch<'a> {
+    scope: Scope,
+    limits: &'a Limits,
+    disk: Disk,
+    /// Bytes of shared memory on the machine before the program ran.
+    shared: u64,
+    /// What each process had spent.
+    last: HashMap<(u32, u64), Spent>,
+    /// What those had spent that are gone, if nobody has waited for them.
+    lost: Spent,
+}
+
+impl Watch<'_> {
+    fn look(&mut self) -> Option<Limit> {
+        let (limits, members) = (self.limits, self.scope.members());
+        // One of them is the launcher's own.
+        if members.len() as u64 > limits.processes + 1 {
+            return Some(Limit::Processes);
         }
-    }
-    if total.threads > limits.processes + 1 {
-        return Some(Limit::Processes);
-    }
-    if total.cpu > limits.cpu {
-        return Some(Limit::Cpu);
-    }
-    if total.written > limits.written_bytes {
-        return Some(Limit::Written);
-    }
-    let stored = if matches!(scope, Scope::Namespace { .. }) { stored() } else { 0 };
-    if total.private + total.shared.max(stored) > limits.memory_bytes {
-        // Pages that several processes share were counted for each.
-        let mut exact = Use::default();
-        for &member in &members {
-            if let Some(used) = Use::proportional(member).or_else(|| Use::read(member)) {
-                exact.add(&used);
+        // What has ended meanwhile uses nothing.
+        let members: Vec<(u32, Stat)> =
+            members.into_iter().filter_map(|member| Some((member, Stat::read(member)?))).collect();
+        let used: Vec<Use> = members.iter().map(|(member, stat)| Use::read(*member, stat)).collect();
+        let mut total = Use::default();
+        used.iter().for_each(|used| total.add(used));
+        self.keep_account(
+            members.iter().zip(&used).map(|((member, stat), used)| ((*member, stat.begun), used.spent)),
+        );
+        total.spent.add(self.lost);
+        if total.threads > limits.processes + 1 {
+            return Some(Limit::Processes);
+        }
+        if total.spent.cpu > limits.cpu {
+            return Some(Limit::Cpu);
+        }
+        if total.spent.written > limits.written_bytes || self.disk.takes(limits.written_bytes) {
+            return Some(Limit::Written);
+        }
+        let stored = if matches!(self.scope, Scope::Namespace { .. }) { stored() } else { 0 };
+        if total.private + total.shared.max(stored) > limits.memory_bytes {
+            // Pages that several processes share were counted for each.
+            let mut exact = Use::default();
+            for ((member, stat), used) in members.iter().zip(&used) {
+                exact.add(&Use::proportional(*member, stat).unwrap_or(*used));
+            }
+            if exact.private + exact.shared.max(stored) > limits.memory_bytes {
+                return Some(Limit::Memory);
             }
         }
-        if exact.private + exact.shared.max(stored) > limits.memory_bytes {
-            return Some(Limit::Memory);
+        // A process may let go of shared memory without a name, which then belongs to no process.
+        // So many bytes more on the machine may be somebody else's, but not where nobody shares any.
+        let nameless = total.mapped > limits.memory_bytes
+            && shared_of_all().saturating_sub(self.shared) > limits.memory_bytes
+            && members.iter().any(|(member, stat)| shares_nameless(*member, stat));
+        nameless.then_some(Limit::Memory)
+    }
+
+    /// Keeps what the processes have spent.
+    /// One that is gone has given it to the parent that waited for it, or to nobody.
+    fn keep_account(&mut self, now: impl Iterator<Item = ((u32, u64), Spent)>) {
+        let (mut gained, mut gone) = (Spent::default(), Spent::default());
+        let now: HashMap<(u32, u64), Spent> = now.collect();
+        for (process, before) in &self.last {
+            match now.get(process) {
+                Some(spent) => gained.add(spent.beyond(*before)),
+                None => gone.add(*before),
+            }
         }
+        self.lost.add(gone.beyond(gained));
+        self.last = now;
     }
-    None
-}
-
-/// What one process, or all of them, use; memory in bytes.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Use {
-    threads: u64,
-    /// Pages of its own, those on the swap device too.
-    private: u64,
-    /// Pages of shared memory.
-    shared: u64,
-    /// Its own and that of the children it has waited for.
-    cpu: Duration,
-    written: u64,
-}
-
-impl Use {
-    fn add(&mut self, other: &Use) {
-        self.threads += other.threads;
-        self.private += other.private;
-        self.shared += other.shared;
-        self.cpu += other.cpu;
-        self.written += other.written;
-    }
-
-    fn read(number: u32) -> Option<Use> {
-        let stat = Stat::read(number)?;
-        let mut used = Use { threads: stat.threads, cpu: stat.cpu, ..Use::default() };
-        if let Some(status) = read(number, "status") {
-            used.private = kib(&status, "RssAnon:") + kib(&status, "VmSwap:");
-            used.shared = kib(&status, "RssShmem:");
-        }
-        if let Some(io) = read(number, "io") {
-            used.written = value(&io, "write_bytes:").saturating_sub(value(&io, "cancelled_write_bytes:"));
-        }
-        Some(used)
-    }
-
-    /// Its memory, each page divided by the number of processes that have it.
-    fn proportional(number: u32) -> Option<Use> {
-        let rollup = read(number, "smaps_rollup").filter(|text| text.contains("Pss_Anon:"))?;
-        let private = kib(&rollup, "Pss_Anon:") + kib(&rollup, "SwapPss:");
-        Some(Use { private, shared: kib(&rollup, "Pss_Shmem:"), ..Use::default() })
-    }
-}
-
-/// The part of `/proc/N/stat` that we need.
-#[derive(Debug, PartialEq, Eq)]
-struct Stat {
-    parent: u32,
-    group: u32,
-    threads: u64,
-    cpu: Duration,
-}
-
-impl Stat {
-    /// `None` if the process has ended.
-    fn read(number: u32) -> Option<Stat> {
-        Stat::parse(&read(number, "stat")?)
-    }
-
-    /// See proc_pid_stat(5); the name in the second field may contain anything.
-    fn parse(text: &str) -> Option<Stat> {
-        let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
-        let number = |at: usize| -> Option<u64> { fields.get(at - 3)?.parse().ok() };
-        let ticks: u64 = [14, 15, 16, 17].into_iter().filter_map(number).sum();
-        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as u64;
-        Some(Stat {
-            parent: number(4)? as u32,
-            group: number(5)? as u32,
-            threads: if fields[0] == "Z" { 0 } else { number(20)? },
-            cpu: Duration::from_millis(ticks * 1000 / per_second),
-        })
-    }
-}
-
-/// Bytes in the stores of shared memory, whether a process has them mapped or not.
-fn stored() -> u64 {
-    // Their types differ from system to system.
-    #[allow(clippy::unnecessary_cast)]
-    let files = statvfs("/dev/shm")
-        .map_or(0, |store| (store.blocks() - store.blocks_free()) as u64 * store.fragment_size() as u64);
-    let segments = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
-    // The last two columns: resident and swapped bytes.
-    let segment = |line: &str| -> u64 {
-        line.split_whitespace().rev().take(2).filter_map(|bytes| bytes.parse::<u64>().ok()).sum()
-    };
-    files + segments.lines().skip(1).map(segment).sum::<u64>()
-}
-
-fn read(number: u32, name: &str) -> Option<String> {
-    // A process may call itself anything, in any encoding.
-    let bytes = fs::read(Path::new("/proc").join(number.to_string()).join(name)).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// The number after a name at the start of a line; 0 if it is not there.
-fn value(text: &str, name: &str) -> u64 {
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
-}
-
-fn kib(text: &str, name: &str) -> u64 {
-    value(text, name) * 1024
 }
 
 /// Whether processes can be watched on this machine.
 pub fn works() -> bool {
-    Use::read(std::process::id()).is_some_and(|own| own.threads > 0 && own.private > 0)
+    let own = std::process::id();
+    Stat::read(own).is_some_and(|stat| stat.threads > 0 && Use::read(own, &stat).private > 0)
 }
 
 #[cfg(test)]
@@ -383,17 +321,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_a_process_uses() {
-        let stat = |text| Stat::parse(text);
-        let line =
-            "7 (a) b) (c) S 3 7 7 0 -1 4194304 1 2 3 4 100 20 3 1 20 0 5 0 99 1000 9 18446744073709551615";
-        assert_eq!(
-            stat(line),
-            Some(Stat { parent: 3, group: 7, threads: 5, cpu: Duration::from_millis(1240) })
-        );
-        assert_eq!(stat("7 (x) S 3"), None);
-        assert!(works());
-        assert!(Use::proportional(std::process::id()).is_some_and(|own| own.private > 0));
+    fn what_nobody_has_waited_for_is_not_forgotten() {
+        let spent = |written| Spent { cpu: Duration::from_secs(written), written };
+        let limits = Limits { processes: 9, memory_bytes: 9, cpu: Duration::ZERO, written_bytes: 9 };
+        let mut watch = Watch {
+            scope: Scope::Descendants { others: 0 },
+            limits: &limits,
+            disk: Disk::default(),
+            shared: 0,
+            last: HashMap::new(),
+            lost: Spent::default(),
+        };
+        let mut check = |now: &[(u32, u64)], lost| {
+            watch.keep_account(now.iter().map(|(process, written)| ((*process, 1), spent(*written))));
+            assert_eq!(watch.lost, spent(lost), "{now:?}");
+        };
+        check(&[(1, 0), (2, 5)], 0);
+        // The parent has waited for it.
+        check(&[(1, 6)], 0);
+        check(&[(1, 6), (3, 4)], 0);
+        check(&[(1, 6)], 4);
+        check(&[(1, 7), (4, 4), (5, 4)], 4);
+        check(&[(1, 8)], 11);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use seccompiler::{
 };
 
 /// Refused with EPERM, whatever the arguments.
-const REFUSED: [libc::c_long; 47] = [
+const REFUSED: [libc::c_long; 48] = [
     // Mounts, and other roots.
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -37,6 +37,8 @@ const REFUSED: [libc::c_long; 47] = [
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
+    // Memory that belongs to a pipe, and to no process.
+    libc::SYS_vmsplice,
     // Files by number, past all directories.
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
@@ -79,10 +81,16 @@ const UNKNOWN: [libc::c_long; 5] =
 /// Linux 6.13.
 const SYS_SETXATTRAT: libc::c_long = 463;
 
-/// As if no file system had attributes.
-/// The name stands where the filter can't read it, and `security.capability` gives rights to
-/// whoever runs the file later.
-const UNSUPPORTED: [libc::c_long; 3] = [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr];
+/// As if no file system had attributes: the name stands where the filter can't read it, and
+/// `security.capability` gives rights to whoever runs the file later.
+/// Nor sets any space aside: that takes a disk's room faster than anybody can watch.
+const UNSUPPORTED: [libc::c_long; 4] =
+    [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_fallocate];
+
+/// As if a larger buffer had been given to a socket: what is in there is in no process's memory.
+const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE];
+/// Most semaphores that a program gets at a time, of which the kernel keeps 32,000 sets.
+const SEMAPHORES: libc::c_int = 64;
 
 /// Calls that give a file its mode, and which of their arguments that is.
 #[cfg(target_arch = "x86_64")]
@@ -169,7 +177,7 @@ pub fn refuse(sockets: Sockets) -> Result<(), Error> {
     Ok(())
 }
 
-fn filters(sockets: Sockets) -> Result<[BpfProgram; 3], Error> {
+fn filters(sockets: Sockets) -> Result<[BpfProgram; 4], Error> {
     let argument = |index, operator, value: libc::c_int| {
         SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value as u64)
     };
@@ -194,11 +202,26 @@ fn filters(sockets: Sockets) -> Result<[BpfProgram; 3], Error> {
         let rules = MAKES.into_iter().flat_map(|make| AS_OWNER.map(|bit| both(make, bit)));
         refused.insert(call, rules.collect::<Result<_, _>>()?);
     }
+    refused
+        .insert(libc::SYS_semget, vec![SeccompRule::new(vec![argument(1, SeccompCmpOp::Gt, SEMAPHORES)?])?]);
+    // A thread with files of its own: nobody would see them.
+    let thread = libc::CLONE_THREAD as u32;
+    let apart = SeccompCmpOp::MaskedEq(u64::from(thread | libc::CLONE_FILES as u32));
+    let apart = SeccompCondition::new(0, SeccompCmpArgLen::Dword, apart, u64::from(thread))?;
+    refused.entry(libc::SYS_clone).or_default().push(SeccompRule::new(vec![apart])?);
+    let buffers = BUFFERS.map(|option| {
+        SeccompRule::new(vec![
+            argument(1, SeccompCmpOp::Eq, libc::SOL_SOCKET)?,
+            argument(2, SeccompCmpOp::Eq, option)?,
+        ])
+    });
+    let buffers = buffers.into_iter().collect::<Result<_, _>>()?;
     let all = |calls: &[libc::c_long]| calls.iter().map(|call| (*call, Vec::new())).collect();
     Ok([
         filter(refused, libc::EPERM)?,
         filter(all(&UNKNOWN), libc::ENOSYS)?,
         filter(all(&UNSUPPORTED), libc::EOPNOTSUPP)?,
+        filter([(libc::SYS_setsockopt, buffers)].into(), 0)?,
     ])
 }
 

@@ -11,6 +11,7 @@ fn bash<'a>(code: &'a [&'a str; 3]) -> Script<'a> {
         stdin: None,
         timeout: Duration::from_secs(20),
         network: false,
+        keys: false,
         output_limit: 1 << 16,
     }
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::environment::homes;
+
 /// What is hidden; all paths canonical.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
@@ -34,9 +36,9 @@ const TOOLS: [&str; 7] = [
     ".local/share/uv",
 ];
 
-/// Paths of credentials below a home directory that is visible all the same.
+/// Paths of credentials, and of what was typed, below a home directory that is visible all the same.
 /// It is if the work directory contains it, or a tool needs what is around them.
-const CREDENTIALS: [&str; 19] = [
+const CREDENTIALS: [&str; 33] = [
     ".ssh",
     ".gnupg",
     ".aws",
@@ -56,6 +58,20 @@ const CREDENTIALS: [&str; 19] = [
     ".local/share/keyrings",
     ".mozilla",
     ".config/google-chrome",
+    ".config/chromium",
+    ".local/share/fish/fish_history",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".node_repl_history",
+    ".irb_history",
+    ".psql_history",
+    ".mysql_history",
+    ".sqlite_history",
+    ".pgpass",
+    ".my.cnf",
+    ".lesshst",
+    ".viminfo",
 ];
 
 /// Where sockets of services lie that start programs outside the isolation: a terminal
@@ -96,12 +112,14 @@ pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
     // What lies below another one is hidden with it.
     view.hidden.dedup_by(|inner, outer| inner.starts_with(outer));
     let readable = readable.iter().filter_map(|path| path.canonicalize().ok());
-    let needed = needed.iter().map(|path| (*path).to_owned());
-    let around = needed.clone().filter_map(|path| repository(&path));
+    let around = needed.iter().filter_map(|path| repository(path));
     let resolver = Path::new(RESOLVER).canonicalize().ok();
-    view.shown.extend(around.chain(needed).chain(readable).chain(resolver));
+    view.shown.extend(around.chain(readable).chain(resolver));
     // Some systems have links to their programs there.
     view.shown.extend(written.into_iter().chain(path));
+    // What lies in what is needed is seen with that, and with the layer over it.
+    view.shown.retain(|path| !needed.iter().any(|needed| path.starts_with(needed)));
+    view.shown.extend(needed.iter().map(|path| (*path).to_owned()));
     view.shown.retain(|path| view.hidden.iter().any(|hidden| path != hidden && path.starts_with(hidden)));
     // The outer before the inner.
     view.shown.sort();
@@ -127,19 +145,6 @@ impl View {
         self.shown.extend(TOOLS.iter().map(|name| home.join(name)).filter(|path| path.is_dir()));
         self.hidden.push(home.to_owned());
     }
-}
-
-/// The user's home directories: the one that `HOME` names, and the one that the system knows.
-fn homes() -> Vec<PathBuf> {
-    let known = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir);
-    let mut homes: Vec<PathBuf> = [std::env::home_dir(), known]
-        .into_iter()
-        .flatten()
-        .filter_map(|home| home.canonicalize().ok())
-        .collect();
-    homes.sort();
-    homes.dedup();
-    homes
 }
 
 /// The directory below `home` that the programs in `entry` of `PATH` need: the first one that is
@@ -225,6 +230,8 @@ mod tests {
             below.hidden.contains(&"/tmp".into()) && below.shown.contains(&"/tmp/a/work".into()),
             "{below:?}"
         );
+        let inner = view(&[Path::new("/tmp")], &[PathBuf::from("/tmp")]);
+        assert!(!inner.shown.iter().any(|path| path.starts_with("/tmp")), "{inner:?}");
         let itself = view(&[Path::new("/tmp")], &[]);
         assert!(!itself.hidden.contains(&"/tmp".into()), "{itself:?}");
     }

@@ -18,6 +18,22 @@ use crate::types::{Diagnostic, Location, Severity, hex};
 /// Folders of a team in which no sub-team is looked for.
 const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
 
+/// What is read of a team's folder and of those below it, as patterns of paths.
+pub const READ: [&str; 11] = [
+    "**/*.ctx",
+    "**/*.npc",
+    "**/*.gate",
+    "**/agents.md",
+    "**/permissions.yaml",
+    "**/agents/*.md",
+    "**/jinxes/**",
+    "**/jinxs/**",
+    // A link to such a folder.
+    "**/agents",
+    "**/jinxes",
+    "**/jinxs",
+];
+
 /// Most bytes of a file.
 const FILE_BYTES: u64 = 1 << 20;
 
@@ -443,6 +459,21 @@ impl Watch {
         }
         paths.extend(self.jinxes.iter().flat_map(|folder| below(folder)));
         paths
+    }
+
+    /// What is there of all that it is read from: files, and folders in which all is read.
+    pub fn places(&self) -> Vec<PathBuf> {
+        let mut places = self.own();
+        places.extend(self.jinxes.iter().chain(&self.user).cloned());
+        let folders = places.iter().filter_map(|path| {
+            let is_whole = |folder: &&Path| folder.ends_with("jinxes") || folder.ends_with("jinxs");
+            path.ancestors().find(is_whole).map(Path::to_owned)
+        });
+        let folders: Vec<PathBuf> = folders.collect();
+        places.extend(folders);
+        places.sort();
+        places.dedup();
+        places
     }
 
     /// A hash of what the team's files say and where they lie in it, as hexadecimal digits.

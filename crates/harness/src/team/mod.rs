@@ -38,8 +38,8 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Severity};
 use assemble::Above;
 pub(crate) use files::File;
-pub use files::Watch;
 use files::{Folder, Listing};
+pub use files::{READ, Watch};
 pub use gates::Held;
 pub use hooks::{Hook, HookEvent};
 use library::{Layer, Library};
@@ -282,6 +282,19 @@ impl Team {
     /// from has changed.
     pub fn fingerprint(&self) -> String {
         self.watch.fingerprint()
+    }
+
+    /// What is there of all that it and its MCP servers are read from: files and folders.
+    /// Its servers start in the directory `work`.
+    pub fn places(&self, work: &Path) -> Vec<PathBuf> {
+        let mut places = self.watch.places();
+        let mut teams = vec![self];
+        while let Some(team) = teams.pop() {
+            let servers = team.npcs.iter().flat_map(|npc| &npc.servers).chain(&team.servers);
+            places.extend(servers.flat_map(|server| server.files(work)));
+            teams.extend(&team.teams);
+        }
+        places
     }
 
     /// Whether a file that it was read from has been written, added or removed since.

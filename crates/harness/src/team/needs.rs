@@ -132,6 +132,7 @@ fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Need
         stdin: Some(question.as_bytes()),
         timeout: TIMEOUT,
         network: false,
+        keys: false,
         output_limit: ANSWER_BYTES,
     });
     match output {

@@ -62,10 +62,11 @@ impl Search {
         }
         let is_built_in = built_in::teams().any(|team| team == name);
         let elsewhere = self.elsewhere(name).into_iter().find(|path| is_team_at(path));
-        if let Some(path) = self.here(name).into_iter().find(|path| is_team_at(path)) {
+        let here: Vec<PathBuf> = self.here(name).into_iter().filter(|path| is_team_at(path)).collect();
+        if let Some(path) = here.first() {
             // One of them was meant, and who put this one here is not known.
-            let found = is_built_in || elsewhere.is_some();
-            return Ok(Team { found, ..load(&path)? });
+            let found = is_built_in || elsewhere.is_some() || here.len() > 1;
+            return Ok(Team { found, ..load(path)? });
         }
         if let Some(path) = elsewhere {
             return load(&path);

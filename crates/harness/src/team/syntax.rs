@@ -156,6 +156,7 @@ fn output(sandbox: &Sandbox, program: &[&str], question: &str) -> Option<String>
         stdin: Some(question.as_bytes()),
         timeout: TIMEOUT,
         network: false,
+        keys: false,
         output_limit: ANSWER_BYTES,
     });
     let output = output.ok().filter(|output| output.exit == Some(0) || output.exit == Some(1))?;

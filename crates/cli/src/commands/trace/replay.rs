@@ -8,12 +8,13 @@ use alara_harness::run::Mocks;
 use alara_harness::sandbox::enforced;
 use alara_harness::scratch::Scratch;
 use alara_harness::trace::{self, Record};
-use alara_harness::{Policy, Sandbox, Session, Single, replay};
+use alara_harness::{Sandbox, Session, Single, replay};
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+use crate::agent::{self, Watched};
 use crate::progress::{count, shorten};
-use crate::{agent, traces, ui};
+use crate::{ask, consent, traces, ui};
 
 /// Run a trace again without a model, and tell where it differs
 ///
@@ -53,18 +54,25 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Some(start) = start else { bail!("no conversation begins in {}", path.display()) };
     let recorded_team = start.directory.as_ref().map_or(Some(start.team.as_str()), |path| path.to_str());
     let workdir = args.workdir.as_deref().unwrap_or(Path::new(""));
+    let is_own = traces::is_own(&path);
     let team = match &args.team {
         Some(team) => agent::find(Some(team), workdir, false)?,
         None => {
+            // A stranger's trace may name any folder.
+            let found = start.directory.is_some() && args.run && !is_own;
             let team = recorded_team.context("the path of the trace's team is no text")?;
-            agent::find(Some(team), workdir, false).with_context(|| {
+            agent::find_as(Some(team), found, workdir, false).with_context(|| {
                 format!("the team {} of the trace can't be found: name it with -t", start.team)
             })?
         }
     };
     let temporary = args.workdir.is_none().then(|| Scratch::claim(&std::env::temp_dir())).transpose()?;
     let work = args.workdir.as_deref().or(temporary.as_ref().map(Scratch::path));
-    let sandbox = Sandbox::new(work.unwrap_or(Path::new(".")), Policy::default())?;
+    let work = work.unwrap_or(Path::new("."));
+    if args.run {
+        consent::workdir(work, false)?;
+    }
+    let sandbox = Sandbox::new(work, agent::policy(&team, work, None, Watched::Nothing)?)?;
     if let Some(warning) = enforced().warning() {
         ui::note(&format!("warning: {warning}"));
     }
@@ -72,8 +80,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let source = Single(&model);
     let mut session =
         Session::new(&source, &sandbox).sampled(start.sampling.clone()).calling(Some(start.calls));
-    if let Some(answers) = replay::answers(&recorded) {
-        session = session.asking(answers);
+    // Where something runs, what a stranger's trace says of a person's answers is nobody's word.
+    match replay::answers(&recorded) {
+        Some(answers) if is_own || !args.run => session = session.asking(answers),
+        _ if args.run && ask::is_possible() => session = session.asking(ask::person),
+        _ => {}
     }
     session.context_files = ContextFiles::recorded(start);
     session.dry_run = start.dry_run;

@@ -227,12 +227,16 @@ fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Resu
         rules: strict(&team.rules),
         ..Team::default()
     };
-    match session.permissions.verdict(&cautious, &jinx, &arguments, session.sandbox.work()) {
+    // What was allowed is what its files said then.
+    let mut about = permission::pattern(&jinx, &arguments);
+    if let Some(content) = server.content(session.sandbox.work()) {
+        about += &format!(", whose files are {content}");
+    }
+    match session.permissions.verdict_about(&cautious, &jinx, &arguments, session.sandbox.work(), &about) {
         Some((Verdict::Allow, by)) => return Ok(by),
         Some((Verdict::Deny, by)) => return Err(by),
         Some((Verdict::Ask, _)) | None => {}
     }
-    let about = permission::pattern(&jinx, &arguments);
     let question =
         Question { npc: &npc.name, jinx: &jinx, arguments: &arguments, variables: &[], risk: None, about };
     let answer = session.ask(&question);

@@ -59,6 +59,8 @@ pub(super) struct Program {
     env: Vec<(String, String)>,
     stdin: Option<String>,
     network: bool,
+    /// Whether it gets keys of the user.
+    keys: bool,
     /// Whether it goes on when the step is over.
     pub(super) background: bool,
 }
@@ -82,7 +84,7 @@ impl Program {
         let program = code(language, text, scope)?;
         let mut env: Vec<(String, String)> =
             jinx.env.iter().filter_map(|name| Some((name.clone(), std::env::var(name).ok()?))).collect();
-        let network = jinx.network;
+        let (network, keys) = (jinx.network, !env.is_empty());
         if language == Language::Bash {
             env.extend(variables(&program, scope)?);
             return Ok(Program {
@@ -91,6 +93,7 @@ impl Program {
                 env,
                 stdin: None,
                 network,
+                keys,
                 background: false,
             });
         }
@@ -102,10 +105,11 @@ impl Program {
         context.extend(scope.all());
         let Code { text: code, values } = program;
         let stdin =
-            json!({"code": code, "name": name, "context": context, "values": values, "modules": MODULES, "module": MODULE})
+            json!({"code": code, "name": name, "context": context, "values": values, "modules": MODULES, "module": MODULE,
+                "rights": network || keys})
                 .to_string();
         let text = PYTHON.to_owned();
-        Ok(Program { text, python: true, env, stdin: Some(stdin), network, background: false })
+        Ok(Program { text, python: true, env, stdin: Some(stdin), network, keys, background: false })
     }
 
     /// Runs it.
@@ -123,6 +127,7 @@ impl Program {
             stdin: self.stdin.as_deref().map(str::as_bytes),
             timeout,
             network: self.network,
+            keys: self.keys,
             output_limit: KEPT_BYTES,
         };
         if self.background {

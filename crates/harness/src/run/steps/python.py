@@ -1,10 +1,10 @@
-# Runs one Python step: {"code", "name", "context", "values", "modules", "module"} as JSON on stdin. On stdout: a line of JSON that says what follows
+# Runs one Python step: {"code", "name", "context", "values", "modules", "module", "rights"} as JSON on stdin. On stdout: a line of JSON that says what follows
 # (`json`: a value, or else text) and whether the step wants the work to end (`stop`), then the result.
 # The result is `output`, if the step sets it as a variable or in `context`, otherwise all that the step and its programs print.
 import sys
 
 # A file of the work directory never stands in for a module of Python's own; other modules of it can be imported.
-sys.path[:] = [path for path in sys.path if path not in ("", ".")] + [""]
+sys.path[:] = [path for path in sys.path if path not in ("", ".")]
 import builtins, json, os, tempfile, traceback, types
 
 
@@ -29,6 +29,9 @@ class Context(dict):
 
 
 step = json.load(sys.stdin)
+# With more rights than other steps, none runs what those have written.
+if not step["rights"]:
+    sys.path.append("")
 code, name, context = step["code"], step["name"], Context(step["context"])
 real = os.dup(1)
 printed = tempfile.TemporaryFile()

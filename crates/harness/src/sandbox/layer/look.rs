@@ -17,10 +17,11 @@ use crate::sandbox::presence;
 /// What is in a directory that is gone as a whole counts with it.
 /// What only has other permissions or times is left out.
 /// `made` is what no question is needed for.
+/// What is put into the directories `on_path` a shell obeys.
 ///
 /// # Errors
 /// One of the two can't be read.
-pub fn look(upper: &Path, lower: &Path, made: &Made) -> io::Result<Vec<Change>> {
+pub fn look(upper: &Path, lower: &Path, on_path: &[PathBuf], made: &Made) -> io::Result<Vec<Change>> {
     let mut look = Look { made, changes: Vec::new() };
     let (upper, lower) = (directory(upper)?, directory(lower)?);
     look.within(&upper, Some(&lower), Path::new(""))?;
@@ -28,6 +29,10 @@ pub fn look(upper: &Path, lower: &Path, made: &Made) -> io::Result<Vec<Change>> 
     let texts = Texts { upper: &upper, lower: &lower };
     for change in &mut look.changes {
         change.obeyed_by = change.after.and_then(|kind| presence::obeyed(&change.path, kind, &texts));
+        let is_found = || on_path.iter().any(|folder| change.path.parent() == Some(folder));
+        if change.after.is_some_and(|kind| kind != Kind::Directory) && is_found() {
+            change.obeyed_by = change.obeyed_by.or(Some("a shell"));
+        }
     }
     Ok(look.changes)
 }

@@ -1,0 +1,122 @@
+//! How much room a program has taken on the disks that it can write to.
+//!
+//! What processes have written is counted for each, but some can't be counted: those that came and
+//! went between two looks, and what the kernel sets aside without writing.
+//! So the disks are looked at, too.
+//! Others write to them meanwhile: only when a disk has lost as much as the program may take, its
+//! files are added up.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use nix::sys::statvfs::statvfs;
+
+/// Clocks of filesystems are coarse.
+const COARSE: Duration = Duration::from_millis(20);
+
+/// The directories that a program can write to, and their disks.
+#[derive(Debug, Default)]
+pub struct Disk {
+    places: Vec<Place>,
+    begun: Option<SystemTime>,
+}
+
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    device: u64,
+    /// Bytes that were taken on its disk, when they were last added up.
+    taken: u64,
+    /// Bytes of these that are the program's.
+    own: u64,
+}
+
+impl Disk {
+    /// The disks of these directories, before a program runs.
+    pub fn of(directories: &[&Path]) -> Disk {
+        let mut places: Vec<Place> = Vec::new();
+        for path in directories {
+            let Ok(found) = fs::metadata(path) else { continue };
+            let taken = taken(path).unwrap_or(0);
+            places.push(Place { path: (*path).to_owned(), device: found.dev(), taken, own: 0 });
+        }
+        // What lies in another one counts with that.
+        let outer: Vec<(PathBuf, u64)> =
+            places.iter().map(|place| (place.path.clone(), place.device)).collect();
+        let within = |place: &Place| {
+            outer.iter().any(|(path, device)| {
+                *device == place.device && *path != place.path && place.path.starts_with(path)
+            })
+        };
+        places.retain(|place| !within(place));
+        places.dedup_by(|one, other| one.path == other.path);
+        Disk { places, begun: SystemTime::now().checked_sub(COARSE) }
+    }
+
+    /// Whether the program has taken more bytes than this.
+    pub fn takes(&mut self, most: u64) -> bool {
+        let grown = |place: &Place| {
+            taken(&place.path).is_some_and(|now| now > place.taken + (most - most.min(place.own)))
+        };
+        if !self.places.iter().any(grown) {
+            return false;
+        }
+        let Some(begun) = self.begun else { return false };
+        for place in &mut self.places {
+            place.taken = taken(&place.path).unwrap_or(place.taken);
+            place.own = written(&place.path, place.device, begun);
+        }
+        self.places.iter().map(|place| place.own).sum::<u64>() > most
+    }
+}
+
+/// Bytes that are taken on the disk of a directory.
+fn taken(path: &Path) -> Option<u64> {
+    let disk = statvfs(path).ok()?;
+    // Their types differ from system to system.
+    #[allow(clippy::unnecessary_cast)]
+    Some((disk.blocks() as u64).saturating_sub(disk.blocks_free() as u64) * disk.fragment_size() as u64)
+}
+
+/// Bytes of the files below a directory that were changed since, on its disk.
+fn written(directory: &Path, device: u64, since: SystemTime) -> u64 {
+    let since = since.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let (mut left, mut sum) = (vec![directory.to_owned()], 0);
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            // Not what a link leads to.
+            let Ok(found) = entry.metadata() else { continue };
+            if found.is_dir() && found.dev() == device {
+                left.push(entry.path());
+            } else if found.is_file() && found.ctime() >= since {
+                sum += found.blocks() * 512;
+            }
+        }
+    }
+    sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_written_since_counts() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("a/b")).unwrap();
+        fs::write(root.path().join("a/b/old"), vec![1; 1 << 20]).unwrap();
+        let device = root.path().metadata().unwrap().dev();
+        std::thread::sleep(Duration::from_millis(1100));
+        let now = SystemTime::now();
+        fs::write(root.path().join("a/b/new"), vec![1; 1 << 16]).unwrap();
+        std::os::unix::fs::symlink(root.path(), root.path().join("a/loop")).unwrap();
+        let file = fs::File::open(root.path().join("a/b/new")).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(written(root.path(), device, now), 1 << 16);
+        let mut disk = Disk::of(&[root.path(), &root.path().join("a")]);
+        assert_eq!(disk.places.len(), 1);
+        assert!(!disk.takes(1 << 40));
+    }
+}

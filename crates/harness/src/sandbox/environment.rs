@@ -1,0 +1,91 @@
+//! What a program finds in its environment.
+//!
+//! One with the network, or with keys of the user, has more rights than others.
+//! It must not run what others wrote: a program by its name, a module, settings in `HOME`.
+//! So it has a `HOME` of its kind's own, and of `PATH` what no program can write to.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+/// `PATH` where nothing is left of the user's.
+const SYSTEM: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// The user's `PATH`.
+pub fn path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| SYSTEM.into())
+}
+
+/// The user's language.
+pub fn language() -> OsString {
+    std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into())
+}
+
+/// What of a `PATH` no program can write to.
+/// They write below the places `writable`, except below those that are `protected`; all canonical.
+pub fn fixed(path: &OsStr, writable: &[&Path], protected: &[PathBuf]) -> OsString {
+    let is_fixed = |entry: &PathBuf| {
+        // Where a relative path leads depends on the work directory.
+        let Some(real) = entry.is_absolute().then(|| entry.canonicalize().ok()).flatten() else {
+            return false;
+        };
+        !writable.iter().any(|place| real.starts_with(place))
+            || protected.iter().any(|place| real.starts_with(place))
+    };
+    let entries: Vec<PathBuf> = std::env::split_paths(path).filter(is_fixed).collect();
+    match entries.is_empty() {
+        true => SYSTEM.into(),
+        false => std::env::join_paths(entries).unwrap_or_else(|_| SYSTEM.into()),
+    }
+}
+
+/// The directories of `PATH` that lie in the work directory, relative to it.
+/// What is put there the user's shell runs by its name.
+pub fn on_path(work: &Path) -> Vec<PathBuf> {
+    let real = |entry: PathBuf| entry.is_absolute().then(|| entry.canonicalize().ok()).flatten();
+    let entries: Vec<PathBuf> = std::env::split_paths(&path()).filter_map(real).collect();
+    let within = entries.iter().filter_map(|entry| entry.strip_prefix(work).ok());
+    within.filter(|entry| !entry.as_os_str().is_empty()).map(Path::to_owned).collect()
+}
+
+/// The user's home directories: the one that `HOME` names, and the one that the system knows; real
+/// paths.
+pub fn homes() -> Vec<PathBuf> {
+    #[cfg(unix)]
+    let known = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir);
+    #[cfg(not(unix))]
+    let known = None;
+    let homes = [std::env::home_dir(), known].into_iter().flatten();
+    let mut homes: Vec<PathBuf> = homes.filter_map(|home| home.canonicalize().ok()).collect();
+    homes.sort();
+    homes.dedup();
+    homes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_without_what_programs_can_write_to() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for folder in ["work/.venv/bin", "work/kept/bin", "tools"] {
+            std::fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(root.join("work/.venv/bin"), root.join("link")).unwrap();
+        let work = root.join("work");
+        let check = |entries: &[&str], expected: &[&str]| {
+            let join =
+                |names: &[&str]| std::env::join_paths(names.iter().map(|name| root.join(name))).unwrap();
+            let found = fixed(&join(entries), &[&work], &[work.join("kept")]);
+            let expected = if expected.is_empty() { SYSTEM.into() } else { join(expected) };
+            assert_eq!(found, expected, "{entries:?}");
+        };
+        check(&["tools", "work/.venv/bin"], &["tools"]);
+        check(&["link", "tools", "missing"], &["tools"]);
+        check(&["work/kept/bin", "work"], &["work/kept/bin"]);
+        check(&["work"], &[]);
+        assert_eq!(fixed(OsStr::new(".:bin::/"), &[&work], &[]), OsStr::new("/"));
+    }
+}

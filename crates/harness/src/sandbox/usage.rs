@@ -1,0 +1,228 @@
+//! What a process uses, read from `/proc`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{SysconfVar, sysconf};
+
+/// What a socket may hold in its buffer, which no process has in its memory
+/// (`net.core.wmem_default`, and what one message is more).
+const SOCKET: u64 = 256 << 10;
+/// Open files of a process from which on its sockets are counted.
+const MANY_FILES: u64 = 128;
+
+/// What one process, or all of them, use; memory in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    pub threads: u64,
+    /// Pages of its own, those on the swap device too, the tables of all its pages, and what its
+    /// sockets may hold.
+    pub private: u64,
+    /// Pages of shared memory.
+    pub shared: u64,
+    /// All that it has mapped.
+    pub mapped: u64,
+    pub spent: Spent,
+}
+
+/// What can't be given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Its own and that of the children it has waited for.
+    pub cpu: Duration,
+    /// Bytes written to disks, likewise.
+    pub written: u64,
+}
+
+impl Spent {
+    /// Both more.
+    pub fn add(&mut self, other: Spent) {
+        self.cpu += other.cpu;
+        self.written += other.written;
+    }
+
+    /// What it is more than another, each for itself.
+    pub fn beyond(self, other: Spent) -> Spent {
+        Spent { cpu: self.cpu.saturating_sub(other.cpu), written: self.written.saturating_sub(other.written) }
+    }
+}
+
+impl Use {
+    pub fn add(&mut self, other: &Use) {
+        self.threads += other.threads;
+        self.private += other.private;
+        self.shared += other.shared;
+        self.mapped += other.mapped;
+        self.spent.add(other.spent);
+    }
+
+    /// What a process with these numbers uses.
+    pub fn read(number: u32, stat: &Stat) -> Use {
+        let spent = Spent { cpu: stat.cpu, written: 0 };
+        let mut used = Use { threads: stat.threads, spent, ..Use::default() };
+        let folder = stat.folder(number);
+        if let Some(status) = text(&folder.join("status")) {
+            used.private = kib(&status, "RssAnon:") + kib(&status, "VmSwap:") + kib(&status, "VmPTE:");
+            used.shared = kib(&status, "RssShmem:");
+            used.mapped = kib(&status, "VmSize:");
+        }
+        used.private += sockets(&folder) * SOCKET;
+        if let Some(io) = read(number, "io") {
+            used.spent.written =
+                value(&io, "write_bytes:").saturating_sub(value(&io, "cancelled_write_bytes:"));
+        }
+        used
+    }
+
+    /// Its memory, each page divided by the number of processes that have it.
+    pub fn proportional(number: u32, stat: &Stat) -> Option<Use> {
+        let folder = stat.folder(number);
+        let rollup = text(&folder.join("smaps_rollup")).filter(|text| text.contains("Pss_Anon:"))?;
+        let tables = text(&folder.join("status")).map_or(0, |status| kib(&status, "VmPTE:"));
+        let private =
+            kib(&rollup, "Pss_Anon:") + kib(&rollup, "SwapPss:") + tables + sockets(&folder) * SOCKET;
+        Some(Use { private, shared: kib(&rollup, "Pss_Shmem:"), ..Use::default() })
+    }
+}
+
+/// Sockets that a process has open; none if it has few files.
+fn sockets(folder: &Path) -> u64 {
+    let folder = folder.join("fd");
+    // Linux 6.2 tells their number as the size.
+    let known = fs::metadata(&folder).map_or(0, |found| std::os::unix::fs::MetadataExt::size(&found));
+    if (1..MANY_FILES).contains(&known) {
+        return 0;
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_socket = |path: PathBuf| {
+        fs::read_link(path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
+    };
+    let sockets = entries.filter(|entry| is_socket(entry.path())).count() as u64;
+    if sockets < MANY_FILES { 0 } else { sockets }
+}
+
+/// The part of `/proc/N/stat` that we need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stat {
+    pub parent: u32,
+    pub group: u32,
+    /// Threads that run; none of what has ended and was not waited for.
+    pub threads: u64,
+    pub cpu: Duration,
+    /// When it began, in ticks: tells it from a later process of the same number.
+    pub begun: u64,
+    /// Whether its first thread has ended.
+    headless: bool,
+}
+
+impl Stat {
+    /// `None` if the process has ended.
+    pub fn read(number: u32) -> Option<Stat> {
+        Stat::parse(&read(number, "stat")?)
+    }
+
+    /// See proc_pid_stat(5); the name in the second field may contain anything.
+    fn parse(text: &str) -> Option<Stat> {
+        let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+        let number = |at: usize| -> Option<u64> { fields.get(at - 3)?.parse().ok() };
+        let ticks: u64 = [14, 15, 16, 17].into_iter().filter_map(number).sum();
+        let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100).max(1) as u64;
+        let headless = fields[0] == "Z";
+        Some(Stat {
+            parent: number(4)? as u32,
+            group: number(5)? as u32,
+            // The first thread counts until all have ended.
+            threads: number(20)?.saturating_sub(u64::from(headless)),
+            cpu: Duration::from_millis(ticks * 1000 / per_second),
+            begun: number(22)?,
+            headless,
+        })
+    }
+
+    /// Where its memory and its files stand: with its first thread, or another one that still runs.
+    fn folder(&self, number: u32) -> PathBuf {
+        let process = Path::new("/proc").join(number.to_string());
+        if !self.headless {
+            return process;
+        }
+        let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+        let runs = |folder: &PathBuf| {
+            text(&folder.join("stat")).and_then(|text| Stat::parse(&text)).is_some_and(|stat| !stat.headless)
+        };
+        threads.map(|entry| entry.path()).find(runs).unwrap_or(process)
+    }
+}
+
+/// Bytes in the stores of shared memory, whether a process has them mapped or not.
+pub fn stored() -> u64 {
+    // Their types differ from system to system.
+    #[allow(clippy::unnecessary_cast)]
+    let files = statvfs("/dev/shm")
+        .map_or(0, |store| (store.blocks() - store.blocks_free()) as u64 * store.fragment_size() as u64);
+    let sum = |table: &str, column: usize| -> u64 {
+        let table = fs::read_to_string(Path::new("/proc/sysvipc").join(table)).unwrap_or_default();
+        table.lines().filter_map(|line| line.split_whitespace().nth(column)?.parse::<u64>().ok()).sum()
+    };
+    // Resident and swapped bytes; bytes of messages that nobody has read.
+    files + sum("shm", 14) + sum("shm", 15) + sum("msg", 3)
+}
+
+/// Bytes of shared memory on the whole machine.
+pub fn shared_of_all() -> u64 {
+    fs::read_to_string("/proc/meminfo").map_or(0, |text| kib(&text, "Shmem:"))
+}
+
+/// Whether a process has memory that it shares with those that it starts, and that has no name.
+/// What it has given back of that still is there.
+pub fn shares_nameless(number: u32, stat: &Stat) -> bool {
+    let maps = text(&stat.folder(number).join("maps")).unwrap_or_default();
+    maps.lines().any(|line| {
+        line.ends_with("/dev/zero (deleted)")
+            && line.split(' ').nth(1).is_some_and(|flags| flags.ends_with('s'))
+    })
+}
+
+/// A file of a process.
+pub fn read(number: u32, name: &str) -> Option<String> {
+    text(&Path::new("/proc").join(number.to_string()).join(name))
+}
+
+fn text(path: &Path) -> Option<String> {
+    // A process may call itself anything, in any encoding.
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
+}
+
+/// The number after a name at the start of a line; 0 if it is not there.
+fn value(text: &str, name: &str) -> u64 {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+fn kib(text: &str, name: &str) -> u64 {
+    value(text, name) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_a_process_uses() {
+        let stat = |text: &str| Stat::parse(text);
+        let line =
+            "7 (a) b) (c) S 3 7 7 0 -1 4194304 1 2 3 4 100 20 3 1 20 0 5 0 99 1000 9 18446744073709551615";
+        let cpu = Duration::from_millis(1240);
+        let found = Stat { parent: 3, group: 7, threads: 5, cpu, begun: 99, headless: false };
+        assert_eq!(stat(line), Some(found));
+        let headless = line.replace(" S ", " Z ");
+        assert_eq!(stat(&headless), Some(Stat { threads: 4, headless: true, ..found }));
+        assert_eq!(stat("7 (x) S 3"), None);
+        let own = std::process::id();
+        let stat = Stat::read(own).unwrap();
+        assert!(Use::read(own, &stat).private > 0);
+        assert!(Use::proportional(own, &stat).is_some_and(|own| own.private > 0));
+        assert!(!shares_nameless(own, &stat) && shared_of_all() < 1 << 50);
+    }
+}
