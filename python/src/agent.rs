@@ -282,6 +282,10 @@ impl Work<'_> {
     fn sandbox(&self) -> Result<Sandbox, Error> {
         let Settings { workdir, yes, dry_run, .. } = self.settings;
         let directory = self.team.directory.as_deref();
+        if let Some((what, _)) = state::more_than_a_project(workdir).filter(|_| !yes && !dry_run) {
+            let source = std::io::Error::other(format!("it is {what}; name a project's, or say yes=True"));
+            return Err(Error::Directory { what: "work directory", path: workdir.clone(), source });
+        }
         let Kept { protected, refused } = Kept::of(&self.team, workdir, None)?;
         let policy = Policy {
             readable: directory.map(PathBuf::from).into_iter().collect(),

@@ -127,10 +127,10 @@ def served(args):
     if not args.alara.exists():
         sys.exit(f"{args.alara} is missing: `cargo build --release`, or name a binary by --alara")
     model = ["-m", str(pathlib.Path(args.model).resolve()) if os.path.exists(args.model) else args.model] if args.model else []
-    with tempfile.TemporaryDirectory() as work, open(args.dir / "server.log", "w") as log:
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as home, open(args.dir / "server.log", "w") as log:
         process = subprocess.Popen(
             [args.alara.resolve(), "serve", "--port", "0", "--json", "--cache", "off", *model], cwd=work, stdout=subprocess.PIPE,
-            stderr=log, text=True, env=dict(os.environ, HOME=work))
+            stderr=log, text=True, env=dict(os.environ, HOME=home))
         try:
             line = process.stdout.readline()
             if not line:

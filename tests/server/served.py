@@ -27,9 +27,9 @@ class Server(tuple):
 @contextlib.contextmanager
 def served(binary, *arguments, token=None, keep_log=None):
     """A fresh server, until the end of the block. `keep_log` = a file for what it says."""
-    with tempfile.TemporaryDirectory() as work, contextlib.ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory() as home, contextlib.ExitStack() as stack:
         log = stack.enter_context(open(keep_log or pathlib.Path(work) / "log", "w+"))
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("ALARA_")} | {"HOME": work}
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("ALARA_")} | {"HOME": home}
         if token:
             environment["ALARA_TOKEN"] = token
         for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):

@@ -9,7 +9,6 @@ use alara_harness::context_files::{ContextFiles, NAME};
 use alara_harness::error::chain;
 use alara_harness::model::endpoint::Address;
 use alara_harness::permission::{Answer, KEYS, Permissions, about_files, about_key, holder};
-use alara_harness::sandbox::homes;
 use alara_harness::{Error, Team, Verdict};
 use anyhow::bail;
 
@@ -142,26 +141,10 @@ pub fn keep(team: &Team) -> anyhow::Result<()> {
 /// # Errors
 /// They may not, or nobody is there to be asked.
 pub fn workdir(work: &Path, yes: bool) -> anyhow::Result<()> {
-    // What is wrong with it is told where it is used.
-    let Ok(work) = work.canonicalize() else { return Ok(()) };
-    let homes = homes();
-    let is_own = || state::own().iter().any(|own| own.canonicalize().is_ok_and(|own| work.starts_with(own)));
-    let (what, spared) = if work.parent().is_none() {
-        (
-            "the root of the file system",
-            "files of other users, and in your home directory what begins with a dot",
-        )
-    } else if homes.contains(&work) {
-        ("your home directory", "what begins with a dot")
-    } else if homes.iter().any(|home| home.starts_with(&work)) {
-        ("a folder around your home directory", "in it what begins with a dot")
-    } else if is_own() {
-        ("in a folder of alara's own, which says what agents may do", "nothing")
-    } else {
-        return Ok(());
-    };
-    let shown = by_path(&work);
-    let about = format!("/in {}", work.display());
+    let Some((what, spared)) = state::more_than_a_project(work) else { return Ok(()) };
+    let shown = by_path(work);
+    let real = work.canonicalize().unwrap_or_else(|_| work.to_owned());
+    let about = format!("/in {}", real.display());
     let show =
         || ui::note(&format!("The work directory {shown} is {what}. Agents could change all but {spared}."));
     if agreed("/work", &about, yes, show, "let them? y: this time, a: always, n: no, never: ")? {

@@ -1,7 +1,7 @@
 //! How much memory this process may still take.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes that can be had without swapping: what the system has left, or the control group where
 /// that is less.
@@ -29,9 +29,32 @@ fn field(meminfo: &str, name: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+/// Bytes that the control groups around this process allow it and all that it starts, by the
+/// kernel; `None` where they say nothing.
+pub fn group_limit() -> Option<u64> {
+    let limit = |(folder, [limit, _]): (PathBuf, [&str; 2])| {
+        fs::read_to_string(folder.join(limit)).ok()?.trim().parse::<u64>().ok()
+    };
+    // The first version of groups says no limit by a number that nothing reaches.
+    groups(&fs::read_to_string("/proc/self/cgroup").ok()?)
+        .filter_map(limit)
+        .filter(|limit| *limit < 1 << 60)
+        .min()
+}
+
 /// The least that any control group around this process has left.
-fn in_groups(groups: &str) -> Option<u64> {
-    let left = groups.lines().filter_map(|line| {
+fn in_groups(text: &str) -> Option<u64> {
+    let left = groups(text).filter_map(|(folder, [limit, used])| {
+        let read = |name| fs::read_to_string(folder.join(name)).ok();
+        group_left(&read(limit)?, &read(used)?, &read("memory.stat").unwrap_or_default())
+    });
+    left.min()
+}
+
+/// The folders of the groups for memory that a text of `/proc/self/cgroup` names, with those around
+/// them, and the files in which limit and use stand.
+fn groups(text: &str) -> impl Iterator<Item = (PathBuf, [&'static str; 2])> {
+    let named = text.lines().filter_map(|line| {
         let (_, line) = line.split_once(':')?;
         let (controllers, path) = line.split_once(':')?;
         // The second version has one hierarchy, without names of controllers.
@@ -42,15 +65,11 @@ fn in_groups(groups: &str) -> Option<u64> {
             }
             _ => return None,
         };
-        let paths = Path::new(path.trim_start_matches('/')).ancestors();
-        paths
-            .filter_map(|group| {
-                let read = |name| fs::read_to_string(Path::new(root).join(group).join(name)).ok();
-                group_left(&read(names[0])?, &read(names[1])?, &read("memory.stat").unwrap_or_default())
-            })
-            .min()
+        Some((root, path.trim_start_matches('/'), names))
     });
-    left.min()
+    named.flat_map(|(root, path, names)| {
+        Path::new(path).ancestors().map(move |group| (Path::new(root).join(group), names))
+    })
 }
 
 /// What a group has left, by its limit, what it uses, and what of that are pages of files.

@@ -2,7 +2,7 @@
 
 use alara_harness::Trace;
 use alara_harness::error::chain;
-pub use alara_harness::state::{directory, journal, own, permissions, search, traces, undo};
+pub use alara_harness::state::{directory, journal, more_than_a_project, permissions, search, traces, undo};
 
 use crate::ui;
 

@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 /// A directory with a work directory, a home, a state directory and a script for the model.
 pub struct TestDir {
     pub root: tempfile::TempDir,
+    /// Beside it: agents don't work in a folder around somebody's home unasked.
+    home: tempfile::TempDir,
 }
 
 impl TestDir {
     /// With a model that plays `script`.
     pub fn with(script: &Value) -> Self {
-        let dir = TestDir { root: tempfile::tempdir().unwrap() };
+        let dir = TestDir { root: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap() };
         std::fs::create_dir(dir.path("work")).unwrap();
-        std::fs::create_dir(dir.path("home")).unwrap();
         dir.write("script.json", &script.to_string());
         dir
     }
@@ -31,8 +32,13 @@ impl TestDir {
         TestDir::with(&Value::from(replies))
     }
 
+    /// `home` is the user's, the rest lies in the directory.
     pub fn path(&self, name: &str) -> PathBuf {
-        self.root.path().join(name)
+        match name.strip_prefix("home").map(|rest| (rest, rest.strip_prefix('/'))) {
+            Some(("", _)) => self.home.path().to_owned(),
+            Some((_, Some(rest))) => self.home.path().join(rest),
+            _ => self.root.path().join(name),
+        }
     }
 
     pub fn write(&self, name: &str, text: &str) {

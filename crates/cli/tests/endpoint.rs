@@ -369,7 +369,7 @@ impl TestDir {
         command
             .args([&["run", "--workdir", ".", "--trace", "t.jsonl"], arguments].concat())
             .current_dir(self.0.path())
-            .env("HOME", self.0.path())
+            .env("HOME", "/nonexistent")
             .env("XDG_STATE_HOME", self.0.path())
             .env_remove("OPENAI_API_KEY")
             .env("ALARA_API_KEY", "hunter2")

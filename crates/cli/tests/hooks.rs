@@ -40,7 +40,8 @@ fn run(dir: &TestDir) -> (i32, String, Vec<Value>) {
 }
 
 fn replayed(dir: &TestDir, more: &[&str]) {
-    let output = dir.alara(&[&["trace", "replay", "trace.jsonl"], more].concat()).output().unwrap();
+    let output =
+        dir.alara(&[&["trace", "replay", "-t", "team", "trace.jsonl"], more].concat()).output().unwrap();
     assert!(code(&output) == 0 && text(&output.stdout).contains("the same: "), "{output:?}");
 }
 

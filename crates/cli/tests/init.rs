@@ -6,7 +6,11 @@ use std::process::{Output, Stdio};
 fn alara(work: &Path, arguments: &[&str]) -> Output {
     let mut command = crate::alara();
     command.stdin(Stdio::null());
-    command.args(arguments).current_dir(work).env("HOME", work).env("XDG_CONFIG_HOME", work.join("config"));
+    command
+        .args(arguments)
+        .current_dir(work)
+        .env("HOME", "/nonexistent")
+        .env("XDG_CONFIG_HOME", work.join("config"));
     command.env("XDG_STATE_HOME", work.join("state")).output().unwrap()
 }
 

@@ -16,6 +16,7 @@ use crate::hub::{COMMIT, Fault, HubServer, Request};
 struct TestDir {
     hub: HubServer,
     root: tempfile::TempDir,
+    home: tempfile::TempDir,
 }
 
 const REPOSITORY: &str = "owner/tiny-GGUF";
@@ -23,8 +24,7 @@ const REPOSITORY: &str = "owner/tiny-GGUF";
 impl TestDir {
     fn new() -> TestDir {
         let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir(root.path().join("home")).unwrap();
-        TestDir { hub: HubServer::start(), root }
+        TestDir { hub: HubServer::start(), root, home: tempfile::tempdir().unwrap() }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -37,7 +37,7 @@ impl TestDir {
         command
             .args(arguments)
             .current_dir(self.root.path())
-            .env("HOME", self.root.path().join("home"))
+            .env("HOME", self.home.path())
             .env("HF_HUB_CACHE", self.cache())
             .env("HF_ENDPOINT", &self.hub.endpoint)
             .env("OLLAMA_MODELS", self.root.path().join("ollama"))

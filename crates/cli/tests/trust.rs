@@ -124,12 +124,16 @@ fn a_jinx_of_a_team_gets_a_key_only_by_a_yes() {
     assert!(denied["ok"] == false && denied["error"].as_str().unwrap().starts_with(reason), "{denied}");
     assert!(!std::fs::read_to_string(dir.path("trace.jsonl")).unwrap().contains("hunter2"));
     assert_eq!(called(&["--yes"])["output"], "key hunter2");
-    let replayed = |more: &[&str]| {
-        let output = dir.alara(&[&["trace", "replay", "trace.jsonl"], more].concat()).output().unwrap();
-        assert_eq!(code(&output), 0, "{output:?}");
+    let replayed = |more: &[&str], expected: i32| {
+        let output = dir.alara(&[&["trace", "replay"], more].concat()).output().unwrap();
+        assert_eq!(code(&output), expected, "{output:?}");
     };
-    replayed(&[]);
-    replayed(&["--run"]);
+    replayed(&["trace.jsonl"], 0);
+    // What is not among one's own traces may be a stranger's.
+    replayed(&["trace.jsonl", "--run"], 2);
+    replayed(&["trace.jsonl", "--run", "-t", "team"], 1);
+    dir.write("state/alara/traces/own.jsonl", &std::fs::read_to_string(dir.path("trace.jsonl")).unwrap());
+    replayed(&["own", "--run"], 0);
 
     let team = Team::load(&dir.path("team")).unwrap();
     let answers = Permissions::open(&dir.path("state/alara/permissions.json")).unwrap();

@@ -87,6 +87,27 @@ pub fn own() -> Vec<PathBuf> {
     [directory(), config, cache("")].into_iter().flatten().collect()
 }
 
+/// What a work directory is that is more than a project's, in words, and what agents that work in it
+/// can't change; `None`: it is no such directory.
+pub fn more_than_a_project(work: &Path) -> Option<(&'static str, &'static str)> {
+    // What is wrong with it is told where it is used.
+    let work = work.canonicalize().ok()?;
+    let homes = homes();
+    let is_own = || own().iter().any(|own| own.canonicalize().is_ok_and(|own| work.starts_with(own)));
+    if work.parent().is_none() {
+        Some((
+            "the root of the file system",
+            "what other users have, and what in your home directory begins with a dot",
+        ))
+    } else if homes.contains(&work) {
+        Some(("your home directory", "what begins with a dot"))
+    } else if homes.iter().any(|home| home.starts_with(&work)) {
+        Some(("a folder around your home directory", "what begins with a dot in that"))
+    } else {
+        is_own().then_some(("in a folder of alara's own, which says what agents may do", "nothing"))
+    }
+}
+
 /// What an agent must not change, as [`Policy`](crate::Policy) has it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {

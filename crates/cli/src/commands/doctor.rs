@@ -258,7 +258,12 @@ fn machine() -> Vec<Finding> {
     let ollama = ollama::folder().map_or_else(|| "not found".to_owned(), |folder| space(&folder));
     let memory = memory::available()
         .map_or_else(|| "unknown".to_owned(), |bytes| format!("{} available", ui::bytes(bytes)));
+    let around = memory::group_limit().map_or_else(
+        || "none by the kernel; `systemd-run --user --scope -p MemoryMax=8G alara …` is a wall around all steps".to_owned(),
+        |bytes| format!("{} of memory, by the kernel's control groups", ui::bytes(bytes)),
+    );
     vec![
+        plain("machine", "limits around alara", around),
         plain("machine", "instructions", format!("{} (of {})", Isa::best().name(), available.join(", "))),
         plain("machine", "threads", default_threads().to_string()),
         plain("machine", "memory", memory),

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::dirs::{TestDir, at_a_terminal, code, sandboxed, text};
+use crate::dirs::{TestDir, code, sandboxed, text, typed};
 
 const PLANT: &str = r#"plant() { mkdir -p "$(dirname "$1")"; echo planted > "$1"; }; "#;
 
@@ -118,7 +118,8 @@ fn a_step_grants_itself_nothing_in_a_home_directory() {
     // A link may be replaced, whatever it leads to.
     dir.write("home/dots/config/git/config", "mine\n");
     std::os::unix::fs::symlink("dots/config", dir.path("home/.config")).unwrap();
-    let told = run(&dir, &["--workdir", "home", "--yes"], |command| {
+    let home = dir.path("home").display().to_string();
+    let told = run(&dir, &["--workdir", &home, "--yes"], |command| {
         command.env_remove("XDG_STATE_HOME").env_remove("XDG_CACHE_HOME");
     });
     assert_eq!(planted(&dir, "home"), Vec::<String>::new(), "{told}");
@@ -133,32 +134,33 @@ fn a_step_grants_itself_nothing_in_a_home_directory() {
 #[test]
 fn a_home_directory_is_no_work_directory_without_a_yes() {
     let dir = TestDir::calling(&[]);
-    std::os::unix::fs::symlink("home", dir.path("link")).unwrap();
-    dir.write("home/.config/alara/teams/x/one.npc", "name: one\nprimary_directive: x\n");
+    dir.write("own/.config/alara/teams/x/one.npc", "name: one\nprimary_directive: x\n");
+    std::os::unix::fs::symlink("own", dir.path("link")).unwrap();
+    let question = "y: this time, a: always, n: no, never: ";
+    let alara = |work: &str, more: &[&str]| {
+        let fixed = ["run", "-m", "script:script.json", "--workdir", work, "do it"];
+        let mut command = dir.alara(&[&fixed[..], more].concat());
+        command.env("HOME", dir.path("own"));
+        command
+    };
     for (work, what) in [
-        ("home", "is your home directory"),
+        ("own", "is your home directory"),
         ("link", "is your home directory"),
         (".", "is a folder around your home directory"),
         ("/", "is the root of the file system"),
-        ("home/.config/alara/teams/x", "is in a folder of alara's own"),
+        ("own/.config/alara/teams/x", "is in a folder of alara's own"),
     ] {
-        let arguments = ["run", "-m", "script:script.json", "--workdir", work, "do it"];
-        let output = dir.alara(&arguments).output().unwrap();
+        let output = alara(work, &[]).output().unwrap();
         let shown = text(&output.stderr);
         assert!(code(&output) == 2 && shown.contains(what) && shown.contains("--workdir DIR"), "{shown}");
-        let question = "y: this time, a: always, n: no, never: ";
-        let (code, shown) = at_a_terminal(&dir, &arguments, &[(question, "n")]);
+        let (code, shown) = typed(alara(work, &[]), &[(question, "n")]);
         assert!(code == 2 && shown.contains(what), "{shown}");
     }
-    let arguments = ["run", "-m", "script:script.json", "--workdir", "home", "do it"];
-    let question = "y: this time, a: always, n: no, never: ";
-    let (code, shown) = at_a_terminal(&dir, &arguments, &[(question, "a")]);
+    let (code, shown) = typed(alara("own", &[]), &[(question, "a")]);
     assert!(code == 0 && shown.contains("all but what begins with a dot"), "{shown}");
-    assert!(dir.alara(&arguments).output().unwrap().status.success());
+    assert!(alara("own", &[]).output().unwrap().status.success());
     // A dry run changes nothing.
-    let output =
-        dir.alara(&["run", "--dry-run", "-m", "script:script.json", "--workdir", ".", "do it"]).output();
-    assert!(output.unwrap().status.success());
+    assert!(alara(".", &["--dry-run"]).output().unwrap().status.success());
 }
 
 #[test]

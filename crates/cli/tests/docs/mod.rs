@@ -22,5 +22,6 @@ mod links;
 mod output;
 mod page;
 mod pictures;
+mod security;
 mod shells;
 mod steps;

@@ -193,14 +193,8 @@ fn mcp_client_rules_hold_for_tools() {
         assert_eq!(setup.diagnostics(), Vec::<String>::new());
         // The start was permitted before, nobody is there now.
         let permissions = Permissions::default();
-        let script = setup.directory.path().canonicalize().unwrap().join("echo.sh");
-        permissions
-            .remember(
-                &permission::holder(&setup.team),
-                &format!("mcp:bash {}", script.display()),
-                Answer::Session,
-            )
-            .unwrap();
+        let asked = setup.run(vec![done()]).asked;
+        permissions.remember(&permission::holder(&setup.team), &asked[0], Answer::Session).unwrap();
         setup.asked(permissions, None, vec![call("a"), call("b"), done()]).results()
     };
     let refused = |results: &[String]| {

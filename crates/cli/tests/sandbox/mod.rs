@@ -277,6 +277,7 @@ fn the_home_directory_is_hidden() {
         let output = crate::alara()
             .args([
                 "run",
+                "--yes",
                 "--workdir",
                 work,
                 "../../../read.jinx",
@@ -520,7 +521,7 @@ fn the_sandbox_holds_for_an_ordinary_user_too() {
     }
     let tests = std::env::current_exe().unwrap();
     let output = Command::new(&tests)
-        .args(["sandbox::", "--skip", "ordinary_user", "--nocapture"])
+        .args(["sandbox::", "attacks::", "--skip", "ordinary_user", "--nocapture"])
         .env("HOME", "/nonexistent")
         .uid(NOBODY)
         .gid(NOBODY)

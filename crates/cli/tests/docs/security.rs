@@ -1,0 +1,55 @@
+//! docs/security.md: its tables against what there is.
+
+use std::fmt::Write;
+
+use alara_harness::sandbox::attack::attacks;
+
+const BEGIN: &str = "<!-- attacks -->\n";
+const END: &str = "<!-- end of attacks -->\n";
+
+/// The table of attacks on the sandbox is that of `alara doctor --attack`.
+/// `ALARA_DOCS=write` writes it.
+#[test]
+fn every_attack_is_in_the_table() {
+    let path = crate::root().join("docs/security.md");
+    let page = std::fs::read_to_string(&path).unwrap();
+    let (before, rest) = page.split_once(BEGIN).unwrap();
+    let (table, after) = rest.split_once(END).unwrap();
+    let mut expected = "| attack | what it tries | held by |\n|---|---|---|\n".to_owned();
+    for attack in attacks() {
+        writeln!(expected, "| `{}` | {} | {} |", attack.name, attack.what, attack.by).unwrap();
+    }
+    if std::env::var_os("ALARA_DOCS").is_some_and(|value| value == "write") {
+        std::fs::write(&path, format!("{before}{BEGIN}{expected}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(table, expected, "ALARA_DOCS=write cargo test --test tests every_attack writes it");
+}
+
+/// The tests that it names are there.
+#[test]
+fn every_test_that_is_named_is_there() {
+    let page = std::fs::read_to_string(crate::root().join("docs/security.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ")).filter_map(|line| line.rsplit('|').nth(1));
+    let named: Vec<&str> = rows
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .filter(|word| word.len() > 24 && word.contains('_'))
+        .collect();
+    assert!(named.len() >= 9, "{named:?}");
+    let mut sources = String::new();
+    let mut left = vec![crate::root().join("crates")];
+    while let Some(folder) = left.pop() {
+        for entry in folder.read_dir().unwrap().map(Result::unwrap) {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                sources += &std::fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    for name in named {
+        let function = format!("fn {}(", name.rsplit("::").next().unwrap());
+        assert!(sources.contains(&function), "docs/security.md names {name}, which is no test");
+    }
+}
