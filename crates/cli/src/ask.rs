@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use serde_json::Value;
 
-use crate::progress::printable;
+use crate::screen::printable;
 use crate::{diff, ui};
 
 /// Most lines of a diff that are shown.

@@ -12,7 +12,7 @@ use alara_harness::permission::{Answer, KEYS, Permissions, about_files, about_ke
 use alara_harness::{Error, Team, Verdict};
 use anyhow::bail;
 
-use crate::progress::printable;
+use crate::screen::printable;
 use crate::{ask, state, ui};
 
 /// Whether somebody has said yes to what an answer to `holder` about `about` stands for, or says so

@@ -5,21 +5,20 @@ use std::time::Duration;
 use alara_harness::sandbox::ProposedFile;
 use similar::TextDiff;
 
-use crate::progress::printable;
+use crate::screen::{BOLD, CYAN, GREEN, PLAIN, RED, printable};
 use crate::ui;
 
 /// How long may be spent on a diff that is as short as can be; then any will do.
 const SEARCH: Duration = Duration::from_secs(1);
 /// A terminal's colours, by what a line begins with; the first that fits counts.
 const COLOURS: [(&str, &str); 6] = [
-    ("--- ", "\u{1b}[1m"),
-    ("+++ ", "\u{1b}[1m"),
-    ("diff ", "\u{1b}[1m"),
-    ("@@", "\u{1b}[36m"),
-    ("-", "\u{1b}[31m"),
-    ("+", "\u{1b}[32m"),
+    ("--- ", BOLD),
+    ("+++ ", BOLD),
+    ("diff ", BOLD),
+    ("@@", CYAN),
+    ("-", RED),
+    ("+", GREEN),
 ];
-const PLAIN: &str = "\u{1b}[0m";
 
 /// What becomes of a file, as `diff -u` has it.
 /// Of what is no text only the lengths are told.

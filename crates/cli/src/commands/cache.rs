@@ -9,7 +9,8 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::printable;
 use crate::{cache, ui};
 
 /// Look at the prefix cache on disk, or remove it

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use alara_harness::undo::{self, Recorded, Refused};
 use anyhow::{Context, bail};
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::printable;
 use crate::{state, ui};
 
 /// Take back what a session changed in its work directory
