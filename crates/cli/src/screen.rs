@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use console::measure_text_width as width;
+
 pub const PLAIN: &str = "\u{1b}[0m";
 pub const BOLD: &str = "\u{1b}[1m";
 pub const DIM: &str = "\u{1b}[2m";
@@ -69,6 +71,69 @@ pub fn styled(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+/// How many blanks may follow each other in what a person is asked about, and how many empty lines.
+const BLANKS: usize = 40;
+const EMPTY_LINES: usize = 5;
+
+/// A value of which a person is to see all, in lines of at most so many columns: nothing in it
+/// looks like a line of ours, and nothing is pushed out of sight.
+pub fn in_full(name: &str, value: &str, columns: Option<usize>) -> Vec<String> {
+    let columns = columns.map_or(usize::MAX, |columns| columns.max(24));
+    let (mut shown, mut empty) = (Vec::new(), Vec::new());
+    let mut head = format!("  {}: ", one_line(name));
+    for line in printable(value).split('\n') {
+        if line.chars().all(is_blank) && !shown.is_empty() {
+            empty.push(String::new());
+            continue;
+        }
+        if empty.len() > EMPTY_LINES {
+            empty = vec![format!("    [{} empty lines]", empty.len())];
+        }
+        shown.append(&mut empty);
+        let rows = rows(std::mem::replace(&mut head, "    ".to_owned()), &squeezed(line), columns);
+        shown.extend(rows);
+    }
+    shown
+}
+
+/// A line in rows that a terminal need not break.
+fn rows(head: String, line: &str, columns: usize) -> Vec<String> {
+    let mut used = width(&head);
+    let mut rows = vec![head];
+    for c in line.chars() {
+        let (c, wide) =
+            if c == '\t' { ("    ".to_owned(), 4) } else { (c.to_string(), width(&c.to_string())) };
+        if used + wide >= columns {
+            used = 4;
+            rows.push("  … ".to_owned());
+        }
+        used += wide;
+        if let Some(row) = rows.last_mut() {
+            *row += &c;
+        }
+    }
+    rows
+}
+
+/// A line in which it is told of blanks that would push away what follows them.
+pub fn squeezed(line: &str) -> String {
+    let (mut shown, mut rest) = (String::new(), line);
+    while let Some(first) = rest.chars().next() {
+        let run: String = rest.chars().take_while(|c| is_blank(*c) == is_blank(first)).collect();
+        rest = &rest[run.len()..];
+        match run.chars().count() {
+            blanks if is_blank(first) && blanks > BLANKS => shown += &format!(" [{blanks} blanks] "),
+            _ => shown += &run,
+        }
+    }
+    shown
+}
+
+/// Whether nothing is seen of a character.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || matches!(c, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}')
+}
+
 /// Whether a style goes on behind the end of this text.
 pub fn is_open(text: &str) -> bool {
     text.rfind(ESCAPE).is_some_and(|at| !text[at..].starts_with(PLAIN))
@@ -92,6 +157,25 @@ mod tests {
         check("one\r\ntwo\r", "one\ntwo\u{fffd}");
         check("\u{202e}fr\u{2066}\u{200f}\u{61c}", "\u{fffd}fr\u{fffd}\u{fffd}\u{fffd}");
         check("r\u{200b}m\u{2028}x\u{e0061}\u{feff}", "r\u{fffd}m\u{fffd}x\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn all_of_a_value_is_seen() {
+        let check = |value: &str, columns, expected: &[&str]| {
+            assert_eq!(in_full("command", value, columns), expected, "{value:?}");
+        };
+        check("ls", Some(80), &["  command: ls"]);
+        check("ls\n  rm\n\nx", None, &["  command: ls", "      rm", "", "    x"]);
+        check("safe\rrm", None, &["  command: safe\u{fffd}rm"]);
+        let pushed = format!("ls{};rm", " ".repeat(4000));
+        check(&pushed, Some(80), &["  command: ls [4000 blanks] ;rm"]);
+        let pushed = format!("ls{};rm", "\n \t".repeat(4000));
+        check(&pushed, Some(80), &["  command: ls", "    [3999 empty lines]", "     \u{20}   ;rm"]);
+        let long = in_full("command", &format!("{}allow? y", "x".repeat(69)), Some(40));
+        assert_eq!(long.concat().replace("  … ", ""), format!("  command: {}allow? y", "x".repeat(69)));
+        assert!(long[1..].iter().all(|row| row.starts_with("  … ")), "{long:?}");
+        assert!(long.iter().all(|row| width(row) < 40), "{long:?}");
+        assert!(in_full("a\nb", "漢字".repeat(50).as_str(), Some(40)).iter().all(|row| width(row) < 40));
     }
 
     #[test]

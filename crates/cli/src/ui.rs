@@ -92,6 +92,12 @@ pub fn columns() -> Option<usize> {
     Some(usize::from(size.1)).filter(|columns| *columns > 0)
 }
 
+/// The rows of the terminal that remarks go to; `None` if they go elsewhere.
+pub fn rows() -> Option<usize> {
+    let size = console::Term::stderr().size_checked()?;
+    Some(usize::from(size.0)).filter(|rows| *rows > 0)
+}
+
 /// Prints aligned columns to stdout: the first to the left, the others to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     aligned(header, rows).iter().for_each(|text| line(text));

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::count;
 use crate::catalog::local::{self, Local, Store};
 use crate::catalog::{Entry, Machine, SHIPPED, entries, hub, ollama};
-use crate::screen::one_line;
 use crate::facts::FileFacts;
+use crate::screen::one_line;
 use crate::ui;
 
 /// List the models that alara knows by name, and those that are on this machine: in Hugging Face's

@@ -6,8 +6,8 @@ use alara_engine::KvType;
 use anyhow::bail;
 
 use super::contents::{Contents, MemoryUse};
-use super::recommendation::Recommendation;
 use super::count;
+use super::recommendation::Recommendation;
 use crate::device;
 use crate::model_file::Place;
 use crate::screen::one_line;
