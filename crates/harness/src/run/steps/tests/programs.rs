@@ -183,7 +183,7 @@ fn a_timeout_says_so() {
 
 #[test]
 fn a_million_lines_pass_whole_and_are_cut_for_the_record() {
-    let jinx = "steps:\n  - {name: lines, engine: bash, code: 'seq 1000000'}\n  - {engine: bash, code: 'echo short'}\n  - {name: sum, engine: python, code: 'output = str(sum(map(int, lines.split())))'}\n  - return: '{{ sum }} {{ lines }}'";
+    let jinx = "steps:\n  - {name: lines, engine: bash, code: 'seq 1000000'}\n  - {engine: bash, code: 'echo short'}\n  - {name: sum, engine: python, code: 'output = str(sum(map(int, context[\"lines\"].split())))'}\n  - return: '{{ sum }} {{ lines }}'";
     let text = format!("jinx_name: tried\n{jinx}");
     let result = play(team(&[&text]), &json!({}), &Scripted::default(), 4).result;
     let (sum, lines) = result.output.as_str().unwrap().split_once(' ').unwrap();
@@ -209,7 +209,7 @@ fn what_is_too_long_to_be_passed_on_is_an_error() {
     let alone = run("");
     assert!(alone.ok && alone.dropped_bytes > 0, "{}", alone.error);
     assert!(alone.output_text().contains(" bytes left out …]\ny\n"));
-    let followed = run("  - {engine: python, code: 'output = len(flood)'}\n");
+    let followed = run("  - {engine: python, code: 'output = len(context[\"flood\"])'}\n");
     assert!(!followed.ok, "{:?}", followed.output);
     assert!(followed.error.contains("of what it printed are missing"), "{}", followed.error);
 }
