@@ -85,10 +85,18 @@ fn an_endpoint_does_not_reach_the_terminal() {
 
 #[test]
 fn a_pipe_gets_an_answer_as_it_is() {
-    let jinx = json!({"jinx_name": "say", "steps": [{"text": format!("{EVIL}\r\n end")}]});
+    if !sandboxed("a_pipe_gets_an_answer_as_it_is") {
+        return;
+    }
     let dir = TestDir::with(&json!([{"text": EVIL}]));
     team(&dir);
-    dir.write("say.jinx", &jinx.to_string());
+    // YAML takes no control characters.
+    let written: String =
+        format!("{EVIL}\r\n end").encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
+    dir.write(
+        "say.jinx",
+        &format!("jinx_name: say\nsteps:\n  - engine: python\n    code: |\n      output = \"{written}\"\n"),
+    );
     let output = dir.alara(&["run", "say.jinx"]).output().unwrap();
     assert_eq!(text(&output.stdout), format!("{EVIL}\r\n end\n"));
     check(&dir, &["run", "say.jinx"], &[], "52;c;aGk=");
@@ -147,7 +155,7 @@ fn what_was_typed_does_not_reach_the_terminal() {
     ] {
         check(&dir, arguments, &[], "");
     }
-    check(&dir, &[EVIL], &[], "52;c;aGk=");
+    check(&dir, &[EVIL], &[], "unrecognized subcommand");
 }
 
 #[test]
@@ -215,5 +223,5 @@ fn a_question_shows_what_will_run() {
     );
     let long: String = (0..100).map(|line| format!("echo {line}\n")).collect();
     let told = asked(&format!("rm x\n{long}"));
-    assert!(told.contains("(these are 102 lines, which begin above what is seen here)"), "{told}");
+    assert!(told.contains("(these are 104 lines, which begin above what is seen here)"), "{told}");
 }

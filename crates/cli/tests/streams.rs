@@ -51,7 +51,7 @@ fn commands() -> (TestDir, Vec<(Vec<&'static str>, &'static str)>) {
         (vec!["check", "broken"], ""),
         (vec!["models", "list"], ""),
         (vec!["models", "show"], ""),
-        (vec!["bench", "tasks", "suite", "--gold", "--out", "run.jsonl"], ""),
+        (vec!["bench", "tasks", "suite", "--gold", "--plan"], ""),
         (vec!["trace", "show", "trace.jsonl"], ""),
         (vec!["trace", "show", "trace.jsonl", "--json"], ""),
         (vec!["serve", "-t", "nowhere"], ""),

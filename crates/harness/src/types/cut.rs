@@ -60,15 +60,31 @@ pub fn joined(head: &[u8], lines: u64, dropped: u64, tail: &[u8]) -> Vec<u8> {
 }
 
 /// Cuts out the middle of a text that is longer than `limit` bytes.
-/// Returns how many bytes are missing; the mark is not counted.
+/// Returns how many bytes are missing; marks are not counted.
+/// Where a mark is left out, the new one tells of what that one told too.
 pub fn middle(text: &str, limit: usize) -> (String, usize) {
     if text.len() <= limit {
         return (text.to_owned(), 0);
     }
-    let (bytes, left_out) = (text.as_bytes(), left_out(text.as_bytes(), limit));
-    let (head, tail) = (&bytes[..left_out.start], &bytes[left_out.end..]);
-    let cut = joined(head, lines(&bytes[left_out.clone()]), left_out.len() as u64, tail);
-    (String::from_utf8_lossy(&cut).into_owned(), left_out.len())
+    let (bytes, range) = (text.as_bytes(), left_out(text.as_bytes(), limit));
+    let (mut ended, mut told, mut missing) = (0u64, 0u64, range.len());
+    for line in text.get(range.clone()).unwrap_or_default().split_inclusive('\n') {
+        let is_mark = marked(line.trim_end_matches('\n'));
+        missing -= is_mark.map_or(0, |_| line.len());
+        let (lines, bytes) = is_mark.unwrap_or((u64::from(line.ends_with('\n')), line.len() as u64));
+        // A text may tell of more than there can be.
+        (ended, told) = (ended.saturating_add(lines), told.saturating_add(bytes));
+    }
+    let cut = joined(&bytes[..range.start], ended, told, &bytes[range.end..]);
+    (String::from_utf8_lossy(&cut).into_owned(), missing)
+}
+
+/// How many lines and bytes were left out, if that is what a line tells.
+fn marked(line: &str) -> Option<(u64, u64)> {
+    let told = line.strip_prefix("[… ")?.strip_suffix(" bytes left out …]")?;
+    let (lines, bytes) = told.split_once(", ").map_or((None, told), |(lines, bytes)| (Some(lines), bytes));
+    let count = |lines: &str| lines.strip_suffix(" lines").or(lines.strip_suffix(" line"))?.parse().ok();
+    Some((lines.map_or(Some(0), count)?, bytes.parse().ok()?))
 }
 
 /// What of a text is left out that is longer than `limit` bytes.
@@ -95,6 +111,9 @@ mod tests {
         // No number is made of two others.
         check("10\n20\n30\n40\n50\n60\n", 11, "10\n[… 3 lines, 9 bytes left out …]\n50\n60\n", 9);
         check("1\n2\n345\n6\n7\n", 9, "1\n2\n[… 1 line, 4 bytes left out …]\n6\n7\n", 4);
+        // What was cut before is counted once, and its mark is no text.
+        let twice = format!("1\n2\n3\n4\n5\n{}\n6\n7\n8\n9\n", mark(1000, 5000));
+        check(&twice, 16, &format!("1\n2\n3\n4\n{}\n6\n7\n8\n9\n", mark(1001, 5002)), 2);
         check("a\nbbbbbbbbbbbb\nc\n", 12, "a\nbbbb\n[… 5 bytes left out …]\nbbb\nc\n", 5);
     }
 
