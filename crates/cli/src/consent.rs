@@ -99,7 +99,7 @@ pub fn answers() -> Result<Permissions, Error> {
 /// It may not count, or nobody is there to be asked.
 pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
     let Some(directory) = team.directory.as_deref().filter(|_| team.found) else { return Ok(()) };
-    let shown = by_path(directory);
+    let shown = one_line(&by_path(directory));
     let (answers, holder) = (answers()?, holder(team));
     let about = about_files(team);
     let answer = match answers.answer(&holder, &about) {

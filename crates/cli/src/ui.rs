@@ -108,7 +108,9 @@ const NAMES: usize = 32;
 
 /// Prints a name and what it is to stdout.
 pub fn entry(name: &str, about: &str) {
-    entry_lines(name, about, columns()).iter().for_each(|text| line(text));
+    entry_lines(&screen::one_line(name), &screen::one_line(about), columns())
+        .iter()
+        .for_each(|text| line(text));
 }
 
 /// A name, and what it is: beside it, or below where the terminal is too narrow for that.
@@ -154,6 +156,9 @@ fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<
 fn columns_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: usize) -> Vec<String> {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    // A cell of two lines would look like a row.
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| screen::one_line(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();

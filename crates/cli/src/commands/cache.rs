@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::progress::count;
-use crate::screen::printable;
+use crate::screen::one_line;
 use crate::{cache, ui};
 
 /// Look at the prefix cache on disk, or remove it
@@ -95,7 +95,7 @@ fn row(entry: &Entry) -> Vec<String> {
     let (start, end) = entry.tokens;
     let model = entry.model.as_deref().unwrap_or("(unreadable)");
     vec![
-        printable(model).into_owned(),
+        one_line(model),
         (end - start).to_string(),
         start.to_string(),
         ui::bytes(entry.bytes),

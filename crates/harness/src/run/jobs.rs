@@ -276,8 +276,8 @@ impl Job {
         let note = format!("job {} {}", self.number, self.state());
         let mut output = output.trim_end_matches(['\n', '\r']).to_owned();
         if dropped_bytes > 0 {
-            // The oldest made space for the newest, up to somewhere within a line, and some more make
-            // space for the mark.
+            // The oldest made space for the newest, up to somewhere within a line.
+            // Some more make space for the mark.
             let mark = output.floor_char_boundary(cut::mark(0, u64::MAX).len());
             let rest = output.split_off(output[mark..].find('\n').map_or(0, |at| mark + at + 1));
             dropped_bytes += output.len() as u64;
