@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::diff;
 use crate::progress::{call_line, count, shorten, verdict};
-use crate::screen::{DIM, GREEN, PLAIN, RED, printable};
+use crate::screen::{DIM, GREEN, PLAIN, RED, one_line, printable};
 
 /// What takes the place of what was cut.
 const CUT: &str = "…";
@@ -87,7 +87,7 @@ pub fn details(call: &ToolCall, result: &ToolResult, seconds: f64, styled: bool)
             other => other.to_string(),
         };
         let mut value = value.lines();
-        lines.push(format!("  {}: {}", printable(name), printable(value.next().unwrap_or_default())));
+        lines.push(format!("  {}: {}", one_line(name), printable(value.next().unwrap_or_default())));
         lines.extend(value.map(|line| format!("    {}", printable(line))));
     }
     if let Some((before, after)) = change {

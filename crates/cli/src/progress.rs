@@ -4,7 +4,7 @@ use alara_engine::{ToolCall, Usage};
 use alara_harness::ToolResult;
 use serde_json::{Map, Value};
 
-use crate::screen::printable;
+use crate::screen::{one_line, printable};
 
 /// How many characters of an argument or a line are shown.
 const SHOWN_CHARACTERS: usize = 120;
@@ -12,7 +12,7 @@ const SHOWN_CHARACTERS: usize = 120;
 /// That nothing was changed, and how it could be.
 pub fn not_done(what: &str, nobody: bool) -> String {
     let hint = if nobody { ": nobody is there to be asked; --yes permits it" } else { "" };
-    format!("  not done, no file was changed: it {}{hint}", printable(what))
+    format!("  not done, no file was changed: it {}{hint}", one_line(what))
 }
 
 /// What becomes of a job, in one line.

@@ -11,7 +11,7 @@ use alara_harness::{Notice, ToolResult};
 use crate::fold::{self, details};
 use crate::markdown::Markdown;
 use crate::progress::{call_line, count, emitted, generated, job_line, not_done, prompt, shorten};
-use crate::screen::{DIM, PLAIN, printable};
+use crate::screen::{DIM, PLAIN, one_line, printable};
 use crate::ui;
 
 /// Most lines of a call's details while the work goes on.
@@ -128,7 +128,7 @@ impl View {
             self.said.clear();
         } else if turn == 1 && self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
             // Others speak on a line of their own.
-            self.line(&format!("{}{}:", "  ".repeat(depth - 1), printable(who)));
+            self.line(&format!("{}{}:", "  ".repeat(depth - 1), one_line(who)));
         }
         (self.begun, self.written) = (Instant::now(), 0);
         self.spin(&format!("{} thinks", printable(who)));
