@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use serde_json::Value;
 
-use crate::progress::printable;
+use crate::screen::{in_full, one_line, printable, squeezed};
 use crate::{diff, ui};
 
 /// Most lines of a diff that are shown.
@@ -35,7 +35,7 @@ pub fn nobody() {
 pub fn person(question: &Question) -> Answer {
     // In full: whoever says yes must have seen to what.
     let wants = if question.risk.is_some() { "calls" } else { "wants to call" };
-    ui::note(&format!("{} {wants} {}:", printable(question.npc), question.jinx.name));
+    let mut told = vec![format!("{} {wants} {}:", one_line(question.npc), one_line(&question.jinx.name))];
     // A diff says more than the texts that it was made of.
     let is_shown = matches!(question.risk, Some(Risk::Writes(proposal)) if !proposal.files().is_empty());
     for (name, value) in question.arguments.iter().take(if is_shown { 1 } else { usize::MAX }) {
@@ -43,8 +43,9 @@ pub fn person(question: &Question) -> Answer {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        ui::note(&format!("  {name}: {}", printable(&value).replace('\n', "\n    ")));
+        told.extend(in_full(name, &value, ui::columns()));
     }
+    show(&told);
     if let Some(risk) = question.risk {
         return about_risk(risk);
     }
@@ -52,7 +53,8 @@ pub fn person(question: &Question) -> Answer {
         // The jinx's file says it, the team it comes from may be a stranger's.
         let (file, names) = (question.jinx.path.display().to_string(), question.variables.join(", "));
         let network = if question.jinx.network { " and the network" } else { "" };
-        ui::note(&format!("{}: its programs get {names} of your environment{network}", printable(&file)));
+        let (file, names) = (one_line(&file), one_line(&names));
+        ui::note(&format!("{file}: its programs get {names} of your environment{network}"));
         ui::note("(s, a and never hold for these variables until the file changes)");
     } else if question.about != question.jinx.name {
         ui::note("(s, a and never hold for exactly this first argument)");
@@ -60,11 +62,21 @@ pub fn person(question: &Question) -> Answer {
     answer("allow? y: once, s: this session, a: always, n: no, never: ")
 }
 
+/// Shows what a question is about, and tells of lines that are no longer on the screen.
+fn show(lines: &[String]) {
+    lines.iter().for_each(|line| ui::note(line));
+    if ui::rows().is_some_and(|rows| lines.len() + 3 > rows) {
+        ui::note(&format!("(these are {} lines, which begin above what is seen here)", lines.len()));
+    }
+}
+
 /// Asks whether what a program did, or may do, is to be done.
 fn about_risk(risk: Risk) -> Answer {
     match risk {
         Risk::Losses(changes) => {
-            losses(changes).iter().for_each(|what| ui::note(&format!("  it {}", printable(what))));
+            let lost: Vec<String> =
+                losses(changes).iter().map(|what| format!("  it {}", one_line(what))).collect();
+            show(&lost);
             answer("do it? y: yes, s: yes, and whatever comes in this session, n: no, nothing is changed: ")
         }
         Risk::Writes(proposal) => about_writes(proposal),
@@ -81,10 +93,12 @@ fn about_risk(risk: Risk) -> Answer {
 /// Shows what is about to be written, and asks about it until it is clear what is to happen.
 fn about_writes(proposal: &dyn Proposal) -> Answer {
     let styled = ui::is_styled(&std::io::stderr());
-    proposal.others().iter().for_each(|what| ui::note(&format!("  it {}", printable(what))));
+    let mut told: Vec<String> =
+        proposal.others().iter().map(|what| format!("  it {}", one_line(what))).collect();
     let diff: Vec<String> =
         proposal.files().iter().flat_map(|file| diff::shown(&diff::unified(file), styled)).collect();
-    diff.iter().take(SHOWN).for_each(|line| ui::note(line));
+    told.extend(diff.iter().take(SHOWN).map(|line| squeezed(line)));
+    show(&told);
     let edits = !proposal.texts().is_empty();
     if diff.len() > SHOWN {
         let all = if edits { "; e shows all of them" } else { "" };
@@ -102,7 +116,7 @@ fn about_writes(proposal: &dyn Proposal) -> Answer {
             Some(None) => match edit_texts(proposal) {
                 Ok(true) => return Answer::Yes,
                 Ok(false) => ui::note("nothing was edited"),
-                Err(error) => ui::note(&printable(&format!("error: {}", ui::told(&error)))),
+                Err(error) => ui::note(&format!("error: {}", ui::told(&error))),
             },
             None => return Answer::No,
         }
@@ -147,7 +161,7 @@ fn edit_texts(proposal: &dyn Proposal) -> anyhow::Result<bool> {
 
 /// Asks with these words for a line of text; `None` = there was no answer.
 pub fn text(words: &str) -> Option<String> {
-    DefaultEditor::new().ok()?.readline(words).ok()
+    DefaultEditor::new().ok()?.readline(printable(words).as_ref()).ok()
 }
 
 /// Asks with these words until there is an answer.
@@ -160,7 +174,7 @@ pub fn answer(words: &str) -> Answer {
 fn asked<T>(words: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
     let mut editor = DefaultEditor::new().ok()?;
     loop {
-        match editor.readline(words).map(|line| read(&line)) {
+        match editor.readline(printable(words).as_ref()).map(|line| read(&line)) {
             Ok(None) => {}
             answer => return answer.ok().flatten(),
         }

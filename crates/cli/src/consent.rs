@@ -12,7 +12,7 @@ use alara_harness::permission::{Answer, KEYS, Permissions, about_files, about_ke
 use alara_harness::{Error, Team, Verdict};
 use anyhow::bail;
 
-use crate::progress::printable;
+use crate::screen::one_line;
 use crate::{ask, state, ui};
 
 /// Whether somebody has said yes to what an answer to `holder` about `about` stands for, or says so
@@ -67,7 +67,7 @@ pub fn context_files(work: &Path, named: bool, yes: bool) -> anyhow::Result<Cont
         .iter()
         .map(|file| format!("{} ({})", files.root.join(&file.path).display(), ui::bytes(file.bytes as u64)))
         .collect();
-    let found = printable(&found.join(", ")).into_owned();
+    let found = one_line(&found.join(", "));
     let holder = files.root.display().to_string();
     let about = format!("/{NAME} {}", files.fingerprint());
     let show = || ui::note(&format!("Found here, and new or changed: {found}"));
@@ -99,7 +99,7 @@ pub fn answers() -> Result<Permissions, Error> {
 /// It may not count, or nobody is there to be asked.
 pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
     let Some(directory) = team.directory.as_deref().filter(|_| team.found) else { return Ok(()) };
-    let shown = by_path(directory);
+    let shown = one_line(&by_path(directory));
     let (answers, holder) = (answers()?, holder(team));
     let about = about_files(team);
     let answer = match answers.answer(&holder, &about) {
@@ -111,7 +111,7 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
         }
         None if ask::is_possible() => {
             ui::note(&format!("The team in {shown} was found here, not named, and is new or has changed:"));
-            what_it_has(team).iter().for_each(|line| ui::note(&format!("  {}", printable(line))));
+            what_it_has(team).iter().for_each(|line| ui::note(&format!("  {}", one_line(line))));
             ask::answer("let it work? y: this time, a: until its files change, n: no, never: ")
         }
         None => Answer::No,
@@ -194,7 +194,7 @@ fn by_path(directory: &Path) -> String {
 pub fn key(variable: &str, address: &Address, yes: bool) -> anyhow::Result<()> {
     let host = address.authority();
     let about = about_key(variable, host);
-    let show = || ui::note(&format!("The team's files send the key in {variable} to {}", printable(host)));
+    let show = || ui::note(&format!("The team's files send the key in {variable} to {}", one_line(host)));
     if !agreed(KEYS, &about, yes, show, "allow it? y: this time, a: always to this host, n: no, never: ")? {
         bail!(
             "the team's files send the key in {variable} to {host}, and nobody said yes to that\n\

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use alara_harness::Team;
 use anyhow::bail;
-use rustyline::DefaultEditor;
 
 use crate::{advice, ask, ui};
 
@@ -248,9 +247,8 @@ pub fn ask(word: &str, meanings: &[Meaning]) -> anyhow::Result<Meant> {
         ui::note(&format!("  {}: {way}", at + 1));
     }
     ui::note(&format!("  t: the task \"{word}\", as it is"));
-    let mut editor = DefaultEditor::new()?;
     loop {
-        let Ok(line) = editor.readline("choose, or n for nothing: ") else { bail!("nothing was chosen") };
+        let Some(line) = ask::text("choose, or n for nothing: ") else { bail!("nothing was chosen") };
         let chosen = line.trim().parse::<usize>().ok().and_then(|at| meanings.get(at.checked_sub(1)?));
         match (chosen, line.trim()) {
             (Some(Meaning::Command), _) => return Ok(Meant::Command(command(word))),
@@ -258,7 +256,7 @@ pub fn ask(word: &str, meanings: &[Meaning]) -> anyhow::Result<Meant> {
                 return Ok(Meant::Task { task: format!("explain {word}"), npc: None });
             }
             (Some(Meaning::Npc), _) => {
-                let Ok(task) = editor.readline(&format!("what shall {word} do? ")) else {
+                let Some(task) = ask::text(&format!("what shall {word} do? ")) else {
                     bail!("nothing was chosen")
                 };
                 return Ok(Meant::Task { task, npc: Some(word.to_owned()) });

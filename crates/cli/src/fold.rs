@@ -6,16 +6,13 @@ use console::{measure_text_width as width, truncate_str};
 use serde_json::Value;
 
 use crate::diff;
-use crate::progress::{call_line, count, printable, shorten, verdict};
+use crate::progress::{call_line, count, shorten, verdict};
+use crate::screen::{DIM, GREEN, PLAIN, RED, one_line, printable};
 
 /// What takes the place of what was cut.
 const CUT: &str = "…";
 /// Fewest columns that are worth it to show a part of a result in.
 const WORTH: usize = 24;
-const GREEN: &str = "\u{1b}[32m";
-const RED: &str = "\u{1b}[31m";
-const DIM: &str = "\u{1b}[2m";
-const PLAIN: &str = "\u{1b}[0m";
 
 /// A call and its result in one line, of at most so many `columns`: what was called, how it ended,
 /// and the first line of what it gave back or complained about.
@@ -90,7 +87,7 @@ pub fn details(call: &ToolCall, result: &ToolResult, seconds: f64, styled: bool)
             other => other.to_string(),
         };
         let mut value = value.lines();
-        lines.push(format!("  {}: {}", printable(name), printable(value.next().unwrap_or_default())));
+        lines.push(format!("  {}: {}", one_line(name), printable(value.next().unwrap_or_default())));
         lines.extend(value.map(|line| format!("    {}", printable(line))));
     }
     if let Some((before, after)) = change {

@@ -22,6 +22,7 @@ mod memory;
 mod model;
 mod model_file;
 mod progress;
+mod screen;
 mod state;
 mod traces;
 mod ui;
@@ -57,7 +58,11 @@ fn main() -> ExitCode {
     launch_with_the_other_build();
     alara_harness::sandbox::enter();
     commands::answer_shell(command);
-    let cli = Cli::try_parse().unwrap_or_else(|error| suggesting(error).exit());
+    ui::report_panics();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ui::usage(&suggesting(error)),
+    };
     match cli.command.run() {
         Ok(code) => code,
         Err(error) => ui::report(&error),

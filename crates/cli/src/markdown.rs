@@ -6,7 +6,7 @@
 //! Emphasis ends with its line.
 //! What is no markup is shown as it is.
 
-use crate::progress::printable;
+use crate::screen::{BOLD, CYAN, DIM, ITALIC, PLAIN, UNDERLINE, printable};
 
 /// Renders one text.
 #[derive(Default)]
@@ -211,13 +211,13 @@ impl Markdown {
         }
         self.applied = self.style;
         let Style { heading, quote, fenced, bold, italic, code } = self.style;
-        self.out += "\u{1b}[0m";
+        self.out += PLAIN;
         for (on, sequence) in [
-            (quote, "\u{1b}[2m"),
-            (heading > 0 || bold.is_some(), "\u{1b}[1m"),
-            (italic.is_some(), "\u{1b}[3m"),
-            (heading == 1, "\u{1b}[4m"),
-            (fenced || code.is_some(), "\u{1b}[36m"),
+            (quote, DIM),
+            (heading > 0 || bold.is_some(), BOLD),
+            (italic.is_some(), ITALIC),
+            (heading == 1, UNDERLINE),
+            (fenced || code.is_some(), CYAN),
         ] {
             if on {
                 self.out += sequence;

@@ -1,10 +1,10 @@
 //! How calls, results and costs are put in a line.
 
-use std::borrow::Cow;
-
 use alara_engine::{ToolCall, Usage};
 use alara_harness::ToolResult;
 use serde_json::{Map, Value};
+
+use crate::screen::{one_line, printable};
 
 /// How many characters of an argument or a line are shown.
 const SHOWN_CHARACTERS: usize = 120;
@@ -12,7 +12,7 @@ const SHOWN_CHARACTERS: usize = 120;
 /// That nothing was changed, and how it could be.
 pub fn not_done(what: &str, nobody: bool) -> String {
     let hint = if nobody { ": nobody is there to be asked; --yes permits it" } else { "" };
-    format!("  not done, no file was changed: it {}{hint}", printable(what))
+    format!("  not done, no file was changed: it {}{hint}", one_line(what))
 }
 
 /// What becomes of a job, in one line.
@@ -115,19 +115,6 @@ pub fn shorten(line: &str) -> String {
         text.push('…');
     }
     text
-}
-
-/// Text without characters that could play with the terminal: control characters but newline and
-/// tab, and those that turn the direction of writing.
-pub fn printable(text: &str) -> Cow<'_, str> {
-    let plays = |c: char| {
-        (c.is_control() && c != '\t' && c != '\n')
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    match text.contains(plays) {
-        true => Cow::Owned(text.chars().map(|c| if plays(c) { '\u{fffd}' } else { c }).collect()),
-        false => Cow::Borrowed(text),
-    }
 }
 
 #[cfg(test)]

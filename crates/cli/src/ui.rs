@@ -1,6 +1,10 @@
 //! What people see: the one place that prints lines, tables, progress and errors.
+//! Nothing that comes from elsewhere plays with a terminal: all that is printed passes [`screen`].
+//! An answer that does not go to a terminal stays as it is, byte for byte.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,20 +13,35 @@ use alara_harness::ModelError;
 use alara_harness::model::endpoint::EndpointError;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::screen::{self, PLAIN, printable};
+
 /// What stands between what is wrong and what to do about it.
 pub const HINT: &str = "\nhint: ";
 
 /// Prints a line of the answer to stdout.
 /// Whoever closed it, as `head` does, wants no more of the answer.
 pub fn line(text: &str) {
-    printed(writeln!(std::io::stdout(), "{text}"));
+    let text = answer(text);
+    let end = if screen::is_open(&text) && std::io::stdout().is_terminal() { PLAIN } else { "" };
+    printed(writeln!(std::io::stdout(), "{text}{end}"));
 }
 
 /// Prints a piece of the answer to stdout, at once.
 /// As for [`fn@line`], whoever closed it wants no more.
 pub fn text(text: &str) {
     let mut stdout = std::io::stdout();
-    printed(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));
+    printed(stdout.write_all(answer(text).as_bytes()).and_then(|()| stdout.flush()));
+}
+
+/// What stdout gets of an answer.
+fn answer(text: &str) -> Cow<'_, str> {
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() { fit_for(&stdout, text) } else { Cow::Borrowed(text) }
+}
+
+/// Text as people may see it, with styles where these are wanted.
+fn fit_for<'text>(stream: &impl IsTerminal, text: &'text str) -> Cow<'text, str> {
+    if is_styled(stream) { screen::styled(text) } else { printable(text) }
 }
 
 /// Ends the program where the answer could not be printed.
@@ -43,12 +62,15 @@ fn printed(result: std::io::Result<()>) {
 /// Prints a remark to stderr.
 /// Whoever closed it, or gave it no room, does not hear of it; the work goes on.
 pub fn note(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let text = fit_for(&std::io::stderr(), text);
+    let end = if screen::is_open(&text) { PLAIN } else { "" };
+    let _ = writeln!(std::io::stderr(), "{text}{end}");
 }
 
 /// Prints a piece of a remark to stderr, at once.
 pub fn piece(text: &str) {
     let mut stderr = std::io::stderr();
+    let text = fit_for(&stderr, text);
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
@@ -70,6 +92,12 @@ pub fn columns() -> Option<usize> {
     Some(usize::from(size.1)).filter(|columns| *columns > 0)
 }
 
+/// The rows of the terminal that remarks go to; `None` if they go elsewhere.
+pub fn rows() -> Option<usize> {
+    let size = console::Term::stderr().size_checked()?;
+    Some(usize::from(size.0)).filter(|rows| *rows > 0)
+}
+
 /// Prints aligned columns to stdout: the first to the left, the others to the right.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     aligned(header, rows).iter().for_each(|text| line(text));
@@ -80,7 +108,9 @@ const NAMES: usize = 32;
 
 /// Prints a name and what it is to stdout.
 pub fn entry(name: &str, about: &str) {
-    entry_lines(name, about, columns()).iter().for_each(|text| line(text));
+    entry_lines(&screen::one_line(name), &screen::one_line(about), columns())
+        .iter()
+        .for_each(|text| line(text));
 }
 
 /// A name, and what it is: beside it, or below where the terminal is too narrow for that.
@@ -126,6 +156,9 @@ fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<
 fn columns_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: usize) -> Vec<String> {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
+    // A cell of two lines would look like a row.
+    let rows: Vec<Vec<String>> =
+        rows.iter().map(|row| row.iter().map(|cell| screen::one_line(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
@@ -140,20 +173,65 @@ fn columns_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left
         .collect()
 }
 
-/// A turning mark with a message on stderr, while something takes its time.
-/// Silent where stderr is no terminal.
-pub fn spinner() -> ProgressBar {
-    let spinner = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}") {
-        spinner.set_style(style);
+/// Something on stderr that is drawn again and again; silent where stderr is no terminal.
+pub struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(bar: ProgressBar, template: &str) -> Self {
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Bar(bar)
     }
-    spinner.enable_steady_tick(Duration::from_millis(120));
-    spinner
+
+    fn ticking(self, milliseconds: u64) -> Self {
+        self.0.enable_steady_tick(Duration::from_millis(milliseconds));
+        self
+    }
+
+    /// The words beside it, in one line.
+    pub fn set_message(&self, text: &str) {
+        self.0.set_message(screen::one_line(text));
+    }
+
+    /// A remark above it.
+    pub fn note(&self, text: &str) {
+        self.0.println(printable(text));
+    }
+
+    /// So much more is done.
+    pub fn inc(&self, more: u64) {
+        self.0.inc(more);
+    }
+
+    /// So much is done.
+    pub fn set_position(&self, done: u64) {
+        self.0.set_position(done);
+    }
+
+    /// What was done so far took no time.
+    pub fn reset_eta(&self) {
+        self.0.reset_eta();
+    }
+
+    /// Takes it off the screen.
+    pub fn finish_and_clear(&self) {
+        self.0.finish_and_clear();
+    }
 }
 
-/// A bar on stderr for bytes that come, of `size` if that is known.
-/// Silent where stderr is no terminal.
-pub fn bar(size: Option<u64>) -> ProgressBar {
+/// A turning mark with a message, while something takes its time.
+pub fn spinner() -> Bar {
+    Bar::new(ProgressBar::new_spinner(), "{spinner} {elapsed} {wide_msg}").ticking(120)
+}
+
+/// A bar of so many tasks, with a message.
+pub fn tasks(total: u64) -> Bar {
+    Bar::new(ProgressBar::new(total), "{bar:24} {pos}/{len}  {elapsed}  {eta} left  {wide_msg}").ticking(200)
+}
+
+/// A bar for bytes that come, of `size` if that is known.
+pub fn bar(size: Option<u64>) -> Bar {
     let (bar, template) = match size {
         Some(size) => (
             ProgressBar::new(size),
@@ -161,20 +239,12 @@ pub fn bar(size: Option<u64>) -> ProgressBar {
         ),
         None => (ProgressBar::no_length(), "{spinner}  {binary_bytes}  {binary_bytes_per_sec}"),
     };
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    bar
+    Bar::new(bar, template)
 }
 
-/// A bar from 0 to `length` on stderr.
-/// Silent where stderr is no terminal.
-pub fn progress(length: u64, what: &'static str) -> ProgressBar {
-    let bar = ProgressBar::new(length).with_message(what);
-    if let Ok(style) = ProgressStyle::with_template("{msg} [{bar:30}] {percent}% {eta}") {
-        bar.set_style(style);
-    }
-    bar
+/// A bar from 0 to `length`.
+pub fn progress(length: u64, what: &'static str) -> Bar {
+    Bar::new(ProgressBar::new(length).with_message(what), "{msg} [{bar:30}] {percent}% {eta}")
 }
 
 /// Bytes in the largest binary unit that leaves a whole part.
@@ -192,6 +262,30 @@ pub fn bytes(bytes: u64) -> String {
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {}", told(error)));
     ExitCode::from(2)
+}
+
+/// Prints what is wrong with the arguments, or the help that was asked for.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    let text = |styled: bool| match styled {
+        true => error.render().ansi().to_string(),
+        false => error.render().to_string(),
+    };
+    match error.use_stderr() {
+        true => piece(&text(is_styled(&std::io::stderr()))),
+        false => self::text(&text(is_styled(&std::io::stdout()))),
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Lets panics be told as all else: their words may quote what a file said, and stderr may be gone.
+pub fn report_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        note(&panic.to_string());
+        let trace = Backtrace::capture();
+        if trace.status() == BacktraceStatus::Captured {
+            note(&trace.to_string());
+        }
+    }));
 }
 
 /// A chain of causes in words, the outermost first, and what to do about it in lines of their own

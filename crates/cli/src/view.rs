@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use alara_engine::{Event, ToolCall, Usage};
 use alara_harness::{Notice, ToolResult};
-use indicatif::ProgressBar;
 
 use crate::fold::{self, details};
 use crate::markdown::Markdown;
-use crate::progress::{call_line, count, emitted, generated, job_line, not_done, printable, prompt, shorten};
+use crate::progress::{call_line, count, emitted, generated, job_line, not_done, prompt, shorten};
+use crate::screen::{DIM, PLAIN, one_line, printable};
 use crate::ui;
 
 /// Most lines of a call's details while the work goes on.
@@ -64,7 +64,7 @@ pub struct View {
     styled: bool,
     open: Open,
     /// What turns.
-    spinner: Option<ProgressBar>,
+    spinner: Option<ui::Bar>,
     /// The call whose line is begun, on a terminal that can't draw over it.
     call: Option<String>,
     /// What the turn under way has said.
@@ -128,7 +128,7 @@ impl View {
             self.said.clear();
         } else if turn == 1 && self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
             // Others speak on a line of their own.
-            self.line(&format!("{}{}:", "  ".repeat(depth - 1), printable(who)));
+            self.line(&format!("{}{}:", "  ".repeat(depth - 1), one_line(who)));
         }
         (self.begun, self.written) = (Instant::now(), 0);
         self.spin(&format!("{} thinks", printable(who)));
@@ -233,7 +233,7 @@ impl View {
         if !self.watched || self.open != Open::Nothing || self.call.is_some() {
             return;
         }
-        self.spinner.get_or_insert_with(ui::spinner).set_message(words.to_owned());
+        self.spinner.get_or_insert_with(ui::spinner).set_message(words);
     }
 
     /// Ends what is open but for a line of this kind.
@@ -301,7 +301,7 @@ impl View {
 
     fn remark_piece(&self, text: &str) {
         match self.styled {
-            true => ui::piece(&format!("\u{1b}[2m{text}\u{1b}[0m")),
+            true => ui::piece(&format!("{DIM}{text}{PLAIN}")),
             false => ui::piece(text),
         }
     }

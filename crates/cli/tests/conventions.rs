@@ -255,6 +255,36 @@ mod graph {
     }
 }
 
+mod printing {
+    use super::*;
+
+    /// Whoever prints past `ui.rs` prints what nobody has looked at.
+    #[test]
+    fn one_place_prints() {
+        let source = root().join("crates/cli/src");
+        let may = |name: &str| ["ui.rs", "ask.rs", "commands/chat/input.rs"].contains(&name);
+        for path in files(&source, &[".rs"]) {
+            let (name, text) = (
+                path.strip_prefix(&source).unwrap().to_str().unwrap(),
+                std::fs::read_to_string(&path).unwrap(),
+            );
+            let asks = text.contains("rustyline::") && !may(name);
+            let draws = name != "ui.rs"
+                && ["indicatif", "use std::io::stdout"].iter().any(|word| text.contains(word));
+            // To ask what a stream is prints nothing.
+            let printed =
+                text.replace("is_styled(&std::io::std", "").replace("Stdio::from(std::io::stderr", "");
+            let writes = |stream: &str| {
+                printed
+                    .match_indices(stream)
+                    .any(|(at, _)| !printed[at + stream.len()..].starts_with(".is_terminal()"))
+            };
+            let writes = name != "ui.rs" && ["io::stdout()", "io::stderr()"].into_iter().any(writes);
+            assert!(!asks && !draws && !writes, "{name} prints by itself");
+        }
+    }
+}
+
 mod words {
     use super::*;
 

@@ -16,6 +16,7 @@ mod dialogues;
 mod dirs;
 mod docs;
 mod endpoint;
+mod escapes;
 mod first_words;
 mod foreign;
 mod full_disk;

@@ -87,8 +87,8 @@ pub fn own() -> Vec<PathBuf> {
     [directory(), config, cache("")].into_iter().flatten().collect()
 }
 
-/// What a work directory is that is more than a project's, in words, and what agents that work in it
-/// can't change; `None`: it is no such directory.
+/// What a work directory is that is more than a project's, in words, and what agents that work in
+/// it can't change; `None`: it is no such directory.
 pub fn more_than_a_project(work: &Path) -> Option<(&'static str, &'static str)> {
     // What is wrong with it is told where it is used.
     let work = work.canonicalize().ok()?;

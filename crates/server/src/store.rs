@@ -2,10 +2,13 @@
 //! many bytes of them, and on disk too, if a folder is named.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use alara_engine::Message;
+use alara_harness::trace::make_directory;
 use serde_json::{Value, json};
 
 /// Most bytes that are kept in memory, as JSON.
@@ -47,8 +50,7 @@ impl Store {
     pub fn put(&self, id: &str, stored: &Stored) {
         let text = json!({"messages": stored.messages, "body": stored.body}).to_string();
         if let Some(path) = self.path(id) {
-            let _ = std::fs::create_dir_all(path.with_file_name(""));
-            let _ = std::fs::write(&path, &text);
+            let _ = write(&path, &text);
             self.tidy();
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,6 +110,16 @@ impl Store {
     }
 }
 
+/// Writes a file that only its owner may read: conversations are nobody else's.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    make_directory(&path.with_file_name(""))?;
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(text.as_bytes())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +132,16 @@ mod tests {
         store.put("resp_a", &stored("a"));
         assert_eq!(store.get("resp_a"), Some(stored("a")));
         assert_eq!(store.get("resp_b"), None);
+        #[cfg(unix)]
+        for (path, mode) in [(folder.clone(), 0o700), (folder.join("resp_a.json"), 0o600)] {
+            let permissions = path.metadata().unwrap().permissions();
+            assert_eq!(
+                std::os::unix::fs::PermissionsExt::mode(&permissions) & 0o777,
+                mode,
+                "{}",
+                path.display()
+            );
+        }
         // A later server reads them from disk, and nothing else.
         std::fs::write(folder.join("other.json"), "{}").unwrap();
         let later = Store::new(Some(folder.clone()));

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use anyhow::{Result, bail, ensure};
 
+use crate::screen::one_line;
+
 /// What is wanted of which repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubName {
@@ -103,7 +105,10 @@ pub fn is_gguf(path: &str) -> bool {
 
 /// Whether a path that the network or a user gave stays below the folder that it is joined to.
 pub fn is_inside(path: &str) -> bool {
-    let proper = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(['\\', ':', '\0']);
+    // A name that plays with a terminal is none that anybody means.
+    let odd =
+        |c: char| matches!(c, '\\' | ':') || one_line(c.encode_utf8(&mut [0; 4])).starts_with('\u{fffd}');
+    let proper = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(odd);
     path.split('/').all(proper)
 }
 
@@ -182,6 +187,9 @@ mod tests {
         check("o/r:../../a.gguf", "is no path inside");
         check("o/r/.git/a.gguf", "is no path inside");
         check("o/r:/etc/a.gguf", "is no path inside");
+        check("o/r:a\u{1b}[2J.gguf", "is no path inside");
+        check("o/r:a\u{202e}.gguf", "is no path inside");
+        check("o/r:a\nb.gguf", "is no path inside");
         check("o/r/resolve/../a.gguf", "no proper revision");
         check("o/r/model.safetensors", "is no GGUF file");
         check("o/r/a.gguf:Q4", "twice");

@@ -48,6 +48,8 @@ pub struct HubFile<'a> {
 pub struct Client {
     hub: Hub,
     agent: Agent,
+    /// Most bytes of a file whose size the hub does not tell.
+    untold: u64,
 }
 
 /// How often something is tried without any progress.
@@ -57,6 +59,8 @@ const WAIT: Duration = Duration::from_millis(300);
 /// A connection on which nothing comes for so long is closed.
 const SILENCE: Duration = Duration::from_secs(60);
 const REDIRECTS: usize = 10;
+/// Most bytes of a file whose size the hub does not tell; of models it does.
+const UNTOLD: u64 = 1 << 30;
 
 impl Client {
     pub fn new(hub: Hub) -> Client {
@@ -69,7 +73,7 @@ impl Client {
             .user_agent(concat!("alara/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
             .build();
-        Client { hub, agent: config.new_agent() }
+        Client { hub, agent: config.new_agent(), untold: UNTOLD }
     }
 
     /// What the hub says of a file.
@@ -191,8 +195,13 @@ impl Client {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(Trouble::Passing { reason: error.to_string(), wait: None }),
             };
-            if size.is_some_and(|size| target.at + read as u64 > size) {
-                let reason = "more bytes were sent than the file has".to_owned();
+            if target.at + read as u64 > size.unwrap_or(self.untold) {
+                let reason = match size {
+                    Some(_) => "more bytes were sent than the file has".to_owned(),
+                    None => {
+                        format!("it does not tell the file's size, and sends more than {} bytes", self.untold)
+                    }
+                };
                 target.restart()?;
                 return Err(Trouble::Final(HubError::Nonsense { url: url.to_owned(), reason }));
             }
@@ -353,7 +362,47 @@ fn escaped(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+
     use super::*;
+
+    /// A hub that tells no size, and sends 5000 bytes.
+    fn silent() -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+                let lines: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+                let head =
+                    "HTTP/1.1 200 OK\r\nConnection: close\r\nETag: \"ab\"\r\nX-Repo-Commit: ab\r\n\r\n";
+                let _ = stream.write_all(head.as_bytes());
+                if lines.first().is_some_and(|line| line.starts_with("GET")) {
+                    let _ = stream.write_all(&[0; 5000]);
+                }
+            }
+        });
+        endpoint
+    }
+
+    #[test]
+    fn what_has_no_size_has_an_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let fetch = |untold: u64| {
+            let hub = Hub { endpoint: silent(), token: None, offline: false };
+            let client = Client { untold, ..Client::new(hub) };
+            let file = HubFile { repository: "o/r", revision: "main", file: "a" };
+            let partial = folder.path().join(untold.to_string());
+            let remote = client.describe(file).unwrap();
+            assert_eq!(remote.size, None);
+            let ended = client.fetch(file, &remote, &partial, &mut |_| true);
+            (ended.map_err(|error| error.to_string()), partial.metadata().unwrap().len())
+        };
+        assert_eq!(fetch(5000), (Ok(()), 5000));
+        let (ended, left) = fetch(4999);
+        assert!(ended.unwrap_err().contains("sends more than 4999 bytes"));
+        assert_eq!(left, 0);
+    }
 
     #[test]
     fn addresses() {

@@ -9,7 +9,8 @@ use anyhow::Context;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::one_line;
 use crate::{cache, ui};
 
 /// Look at the prefix cache on disk, or remove it
@@ -94,7 +95,7 @@ fn row(entry: &Entry) -> Vec<String> {
     let (start, end) = entry.tokens;
     let model = entry.model.as_deref().unwrap_or("(unreadable)");
     vec![
-        printable(model).into_owned(),
+        one_line(model),
         (end - start).to_string(),
         start.to_string(),
         ui::bytes(entry.bytes),

@@ -18,7 +18,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::agent::{INTERRUPTED, team_around, team_in};
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::{BOLD, PLAIN, RED, YELLOW, printable};
 use crate::{state, ui};
 
 /// Check a team, a jinx, a task suite or a sweep without running anything
@@ -237,8 +238,8 @@ fn one_line(error: &anyhow::Error) -> String {
 /// A problem as a line, with colours on a terminal.
 fn shown(text: &str, severity: Severity, terminal: bool) -> String {
     let (word, colour) = match severity {
-        Severity::Error => (": error: ", "\u{1b}[31m"),
-        Severity::Warning => (": warning: ", "\u{1b}[33m"),
+        Severity::Error => (": error: ", RED),
+        Severity::Warning => (": warning: ", YELLOW),
     };
     if !terminal {
         return text.to_owned();
@@ -247,7 +248,7 @@ fn shown(text: &str, severity: Severity, terminal: bool) -> String {
     match text.split_once(word) {
         Some((place, message)) => {
             format!(
-                "\u{1b}[1m{place}\u{1b}[0m: {colour}{}\u{1b}[0m {message}",
+                "{BOLD}{place}{PLAIN}: {colour}{}{PLAIN} {message}",
                 word.trim_matches([' ', ':']).to_owned() + ":"
             )
         }

@@ -7,7 +7,8 @@ use alara_harness::gate;
 use alara_harness::source::Source;
 use anyhow::bail;
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::printable;
 use crate::ui;
 
 /// Try a gate: a file of rules about calls

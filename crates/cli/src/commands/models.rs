@@ -29,11 +29,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.command.run()
 }
 
-/// Text from a file must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
-}
-
 /// A number with its metric letter: 7.6 B.
 fn count(number: u64) -> String {
     let letters = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];

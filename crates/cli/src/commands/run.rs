@@ -1,8 +1,6 @@
 //! `alara run`: one task by an agent, or one jinx.
 //! The answer goes to stdout, everything else to stderr.
 
-use std::borrow::Cow;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -20,7 +18,6 @@ use serde_json::{Map, Value, json};
 
 use crate::agent::{self, INTERRUPTED};
 use crate::first_words::{self, Meant};
-use crate::progress::printable;
 use crate::view::{View, Words};
 use crate::{ask, earlier, input, ui};
 
@@ -324,20 +321,15 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     } else {
         let (output, complaint) = (result.output_text(), result.complaint());
         if !output.is_empty() {
-            ui::line(&shown(&output, std::io::stdout().is_terminal()));
+            ui::line(&output);
         }
         if !complaint.is_empty() {
-            ui::note(&shown(&complaint, std::io::stderr().is_terminal()));
+            ui::note(&complaint);
         } else if !result.stderr.is_empty() {
-            ui::note(&shown(&result.stderr, std::io::stderr().is_terminal()));
+            ui::note(&result.stderr);
         }
     }
     Ok(exit(result.ok, &sandbox))
-}
-
-/// What a jinx gave back, as it is; but a terminal is not to be played with.
-fn shown(text: &str, terminal: bool) -> Cow<'_, str> {
-    if terminal { printable(text) } else { Cow::Borrowed(text) }
 }
 
 fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
@@ -398,11 +390,5 @@ mod tests {
         let file = folder.path().join("two words.jinx");
         std::fs::write(&file, "").unwrap();
         check(file.to_str().unwrap(), true);
-    }
-
-    #[test]
-    fn a_terminal_is_not_played_with() {
-        assert_eq!(shown("\u{1b}[2Ja\n", true), "\u{fffd}[2Ja\n");
-        assert_eq!(shown("\u{1b}[2Ja\n", false), "\u{1b}[2Ja\n");
     }
 }

@@ -11,7 +11,8 @@ use anyhow::{Context, ensure};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::printable;
 use crate::{cache, model, ui};
 
 /// Most characters of a passage that are shown.

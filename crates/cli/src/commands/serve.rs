@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::agent::Watched;
 use crate::facts::FileFacts;
+use crate::screen::one_line;
 use crate::{agent, ask, consent, model, state, ui};
 use models::ServedModels;
 
@@ -223,7 +224,8 @@ impl Workplace for LocalWorkplace {
 
     fn log(&self, line: &str) {
         if self.verbose {
-            ui::note(line);
+            // Requests are quoted, and must not look like several.
+            ui::note(&one_line(line));
         }
     }
 }

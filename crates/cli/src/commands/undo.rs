@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use alara_harness::undo::{self, Recorded, Refused};
 use anyhow::{Context, bail};
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::one_line;
 use crate::{state, ui};
 
 /// Take back what a session changed in its work directory
@@ -97,7 +98,7 @@ fn line(session: &Recorded) -> String {
     let begun = begun.unwrap_or_else(|_| session.entries[0].time.clone());
     let works = works(session);
     let paths: usize = works.iter().map(|work| undo::net(session, work).len()).sum();
-    let works: Vec<String> = works.iter().map(|work| printable(&work.display().to_string()).into()).collect();
+    let works: Vec<String> = works.iter().map(|work| one_line(&work.display().to_string())).collect();
     format!("{:<22}  {begun}  {:<10}  {}", session.id, count(paths, "path"), works.join(", "))
 }
 
@@ -109,11 +110,11 @@ fn show(session: &Recorded) {
             uncovered += 1;
             continue;
         }
-        ui::line(&printable(&entry.by));
+        ui::line(&one_line(&entry.by));
         for change in &entry.changes {
             let lost = if session.has(&change.before) { "" } else { " (what was there is not kept)" };
             let path = change.path.display().to_string();
-            ui::line(&format!("  {} {}{lost}", change.verb(), printable(&path)));
+            ui::line(&format!("  {} {}{lost}", change.verb(), one_line(&path)));
         }
     }
     let why = session.entries.iter().find_map(|entry| entry.uncovered.as_ref());
@@ -132,7 +133,7 @@ fn take_back(session: &Recorded, force: bool) -> anyhow::Result<ExitCode> {
             Ok(changes) => {
                 for change in &changes {
                     let path = work.join(&change.path).display().to_string();
-                    ui::line(&format!("{} {}", change.verb(), printable(&path)));
+                    ui::line(&format!("{} {}", change.verb(), one_line(&path)));
                 }
                 done += changes.len();
             }
@@ -161,7 +162,7 @@ fn tell(refused: &Refused, work: &Path) {
     let tell = |what: &str, paths: &[PathBuf]| {
         for path in paths {
             let path = work.join(path).display().to_string();
-            ui::note(&format!("{what}: {}", printable(&path)));
+            ui::note(&format!("{what}: {}", one_line(&path)));
         }
     };
     tell("changed since", &refused.changed);

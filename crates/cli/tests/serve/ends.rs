@@ -24,6 +24,20 @@ fn serve_stops_for_whoever_leaves() {
 }
 
 #[test]
+fn a_request_is_one_line_of_the_log() {
+    let mut served = TestDir::npc_team(&json!([])).serve(&["--verbose"]);
+    let (status, _) = served.ask(json!({"model": "x\nPOST /v1/forged 200 0.00 s\r\u{1b}[2J"}));
+    assert_eq!(status, 404);
+    served.interrupt();
+    assert_eq!(served.code(), Some(0));
+    let mut told = String::new();
+    std::io::Read::read_to_string(&mut served.child.stderr.take().unwrap(), &mut told).unwrap();
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains("POST")).collect();
+    assert!(lines.len() == 1 && lines[0].starts_with("POST /v1/chat/completions 404 "), "{told:?}");
+    assert!(told.contains("forged") && !told.contains(['\u{1b}', '\r']), "{told:?}");
+}
+
+#[test]
 fn serve_ends_on_interrupts() {
     let silent = Server::answering([Answer::none(Piece::Hang)]);
     let mut served = TestDir::npc_team(&json!([])).serve(&["-m", &format!("{}/v1#m", silent.url)]);

@@ -49,6 +49,26 @@ fn a_job_is_started_listed_read_and_ended() {
 }
 
 #[test]
+fn of_a_flood_the_newest_lines_are_read_and_it_is_told() {
+    let dir = TeamDir::stock();
+    let flood = "while ! test -f go; do sleep 0.02; done; seq 400000; touch up; sleep 60";
+    let wait = "touch go; for i in $(seq 200); do test -f up && break; sleep 0.05; done; sleep 0.3";
+    let calls = [
+        ("shell", background(flood)),
+        ("shell", json!({"command": wait})),
+        ("jobs", json!({"action": "read"})),
+        ("jobs", json!({"action": "end"})),
+    ];
+    let (results, _) = dir.calls("coder", Vec::new(), &calls);
+    let (output, dropped) = (results[2].output_text(), results[2].dropped_bytes);
+    let (mark, rest) = output.split_once('\n').unwrap();
+    assert_eq!(mark, format!("[… {dropped} bytes left out …]"));
+    let first: u64 = rest.lines().next().unwrap().parse().unwrap();
+    let expected: Vec<String> = (first..=400_000).map(|number| number.to_string()).collect();
+    assert_eq!(rest, expected.join("\n"));
+}
+
+#[test]
 fn what_does_not_start_in_the_background_is_told_at_once() {
     let dir = TeamDir::stock();
     let result = dir.call("coder", "shell", background("echo first; no-such-program"));

@@ -2,6 +2,8 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use alara_harness::Team;
 use serde_json::{Value, json};
@@ -174,6 +176,128 @@ fn web_search_gets_its_key_and_nothing_else() {
 }
 
 #[test]
+fn web_search_and_its_key_stay_with_one_server() {
+    let (other, asked) = counting();
+    let server = redirecting(format!("{other}/stolen"));
+    let dir = searching(json!({"provider": "searxng", "url": server}));
+    let port = other.trim_start_matches("http://");
+    let refused = format!("searxng leads to another server, {port}, which is not asked");
+    dir.check("lead", "web_search", json!({"query": "x"}), failed(&refused));
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+}
+
+/// A server that leads everybody elsewhere.
+fn redirecting(to: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let to = to.replace("{own}", &address);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let head = format!(
+                "HTTP/1.1 302 Found\r\nLocation: {to}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+        }
+    });
+    address
+}
+
+/// A server that counts who connects, and gives a secret.
+fn counting() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 6\r\n\r\nsecret");
+        }
+    });
+    (address, count)
+}
+
+/// The stock team, whose researchers may ask these hosts of one's own.
+fn fetching(private: &[&str]) -> TeamDir {
+    let mut team = Team::stock("alara").unwrap();
+    let research = team.teams.iter_mut().find(|team| team.name == "research").unwrap();
+    research.values.insert("fetch_page".to_owned(), json!({"private_hosts": private}));
+    TeamDir::with(team)
+}
+
+#[test]
+fn fetch_page_asks_nobody_but_the_public_internet() {
+    let (server, asked) = counting();
+    let port = server.rsplit(':').next().unwrap();
+    let stock = TeamDir::stock();
+    let refused = |dir: &TeamDir, url: &str, at: &str| {
+        let result = dir.call("research/scout", "fetch_page", json!({"url": url}));
+        let complaint = result.complaint();
+        let expected = format!("is not asked: it is at {at}, which is not in the public internet");
+        assert!(!result.ok && complaint.contains(&expected), "{url}: {result:?}");
+    };
+    for (host, at) in [
+        ("127.0.0.1", "127.0.0.1"),
+        ("localhost", ""),
+        ("2130706433", "127.0.0.1"),
+        ("0x7f.1", "127.0.0.1"),
+        ("0177.0.0.1", "127.0.0.1"),
+        ("0.0.0.0", "0.0.0.0"),
+        ("user@127.0.0.1", "127.0.0.1"),
+        ("[::1]", "::1"),
+        ("[::]", "::"),
+        ("[::ffff:127.0.0.1]", "::ffff:"),
+        ("[::127.0.0.1]", "::"),
+        ("[64:ff9b::7f00:1]", "64:ff9b::7f00:1"),
+        ("[2002:7f00:1::]", "2002:7f00:1::"),
+        ("[fe80::1]", "fe80::1"),
+        ("[fd00::1]", "fd00::1"),
+        ("[ff02::1]", "ff02::1"),
+        ("169.254.169.254", "169.254.169.254"),
+        ("10.1.2.3", "10.1.2.3"),
+        ("172.16.0.1", "172.16.0.1"),
+        ("192.168.1.1", "192.168.1.1"),
+        ("100.64.0.1", "100.64.0.1"),
+        ("224.0.0.1", "224.0.0.1"),
+        ("255.255.255.255", "255.255.255.255"),
+    ] {
+        let url = format!("http://{host}:{port}/");
+        let result = stock.call("research/scout", "fetch_page", json!({"url": url}));
+        let complaint = result.complaint();
+        let expected = format!("is not asked: it is at {at}");
+        assert!(!result.ok && complaint.contains(&expected), "{url}: {result:?}");
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    // Neither by a redirect of a host that may be asked.
+    let redirect = redirecting(server.clone());
+    let own = redirect.trim_start_matches("http://");
+    refused(&fetching(&[own]), &redirect, "127.0.0.1");
+    assert_eq!(asked.load(Ordering::SeqCst), 0);
+    // The team can permit it.
+    let both = fetching(&["127.0.0.1"]);
+    both.check("research/scout", "fetch_page", json!({"url": redirect}), json!("secret"));
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn fetch_page_follows_few_redirects_and_no_other_schemes() {
+    let fetch = |to: &str, expected: &dyn Fn(&str) -> String| {
+        let server = redirecting(to.to_owned());
+        let dir = fetching(&["127.0.0.1"]);
+        dir.check("research/scout", "fetch_page", json!({"url": server}), failed(&expected(&server)));
+    };
+    fetch("{own}/again", &|server| format!("{server} leads from address to address, more than 5 times"));
+    for to in ["file:///etc/passwd", "ftp://127.0.0.1/x", "gopher://127.0.0.1/x", "data:text/plain,x"] {
+        fetch(to, &|_| "an address begins with http:// or https://".to_owned());
+    }
+}
+
+#[test]
 fn web_search_reads_a_folder_of_documents() {
     let dir = searching(json!({"corpus": "docs"}));
     dir.check(
@@ -205,7 +329,7 @@ fn web_search_reads_a_folder_of_documents() {
 
 #[test]
 fn fetch_page_gives_the_text_of_a_page() {
-    let dir = TeamDir::stock();
+    let dir = fetching(&["127.0.0.1"]);
     let server = serve(&[
         (
             "/page",

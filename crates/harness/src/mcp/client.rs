@@ -360,7 +360,7 @@ impl Client {
             Ok(_) | Err(Failure::Refused(_)) => {}
             Err(failure) => return Err(failure),
         }
-        let (text, dropped_bytes) = content::kept(resources::listed(&found, &patterns, usize::MAX));
+        let (text, dropped_bytes) = content::kept(&resources::listed(&found, &patterns, usize::MAX));
         let note = if whole { "" } else { "the list has no end: these came first" };
         Ok(ToolResult { dropped_bytes, note: note.to_owned(), ..ToolResult::succeeded(text) })
     }

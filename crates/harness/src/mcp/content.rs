@@ -4,10 +4,8 @@ use alara_engine::mismatch;
 use serde_json::Value;
 
 use super::printable;
-use crate::types::ToolResult;
-
-/// Most bytes of a result that are kept.
-const KEPT_BYTES: usize = 1 << 20;
+use crate::types::cut::middle;
+use crate::types::{KEPT_BYTES, ToolResult};
 
 /// The result of a call of a tool whose output has this schema.
 /// The texts count, or what is structured if there are none; of everything else it is told what it
@@ -20,7 +18,7 @@ pub fn called(mut result: Value, schema: Option<&Value>) -> ToolResult {
     let blocks = result["content"].take();
     let blocks = blocks.as_array().map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<String> = blocks.iter().map(text).collect();
-    let (text, dropped_bytes) = kept(texts.join("\n"));
+    let (text, dropped_bytes) = kept(&texts.join("\n"));
     if result["isError"] == true {
         let error =
             if text.trim().is_empty() { "the tool failed and does not say why".to_owned() } else { text };
@@ -32,7 +30,7 @@ pub fn called(mut result: Value, schema: Option<&Value>) -> ToolResult {
     let note = note.unwrap_or_default();
     let repeats = || serde_json::from_str::<Value>(&text).is_ok_and(|told| told == structured);
     if !structured.is_null() && (text.trim().is_empty() || repeats()) {
-        let (written, dropped_bytes) = kept(structured.to_string());
+        let (written, dropped_bytes) = kept(&structured.to_string());
         let output = if dropped_bytes == 0 { structured } else { written.into() };
         return ToolResult { dropped_bytes, note, ..ToolResult::succeeded(output) };
     }
@@ -48,16 +46,14 @@ pub fn read(result: &Value) -> ToolResult {
         1 => resource(part),
         _ => format!("{}:\n{}", printable(part["uri"].as_str().unwrap_or_default()), resource(part)),
     };
-    let (text, dropped_bytes) = kept(parts.iter().map(part).collect::<Vec<_>>().join("\n"));
+    let (text, dropped_bytes) = kept(&parts.iter().map(part).collect::<Vec<_>>().join("\n"));
     ToolResult { dropped_bytes, ..ToolResult::succeeded(text) }
 }
 
 /// As much of a text as is kept, and how many bytes are not.
-pub fn kept(mut text: String) -> (String, u64) {
-    let size = text.len();
-    text.truncate(text.floor_char_boundary(KEPT_BYTES));
-    let dropped = (size - text.len()) as u64;
-    (text, dropped)
+pub fn kept(text: &str) -> (String, u64) {
+    let (text, dropped) = middle(text, KEPT_BYTES);
+    (text, dropped as u64)
 }
 
 /// A block of content as a text.
@@ -148,7 +144,9 @@ mod tests {
             json!("[resource a b at file:///a]\n[content of the unknown type x, not shown]"),
         );
         let long = called(json!({"content": [text(&"é".repeat(KEPT_BYTES))]}), None);
-        assert_eq!((long.output_text().len(), long.dropped_bytes), (KEPT_BYTES, KEPT_BYTES as u64));
+        let mark = format!("\n[… {KEPT_BYTES} bytes left out …]\n");
+        assert_eq!(long.dropped_bytes, KEPT_BYTES as u64);
+        assert_eq!(long.output_text(), ["é".repeat(KEPT_BYTES / 4), "é".repeat(KEPT_BYTES / 4)].join(&mark));
     }
     #[test]
     fn structured_content_is_held_against_its_schema() {

@@ -11,7 +11,7 @@ use crate::run::guarded::{self, Guardian};
 use crate::run::session::{Caller, Notice, Session};
 use crate::sandbox::{Risk, Script};
 use crate::trace::Record;
-use crate::types::ToolResult;
+use crate::types::{ToolResult, cut};
 use crate::undo::By;
 
 /// Most jobs of a session that run at a time.
@@ -272,9 +272,17 @@ impl Job {
     }
 
     /// What a caller gets to know of it.
-    fn result(&self, output: &str, dropped_bytes: u64) -> ToolResult {
+    fn result(&self, output: &str, mut dropped_bytes: u64) -> ToolResult {
         let note = format!("job {} {}", self.number, self.state());
-        let output = output.trim_end_matches(['\n', '\r']).to_owned();
+        let mut output = output.trim_end_matches(['\n', '\r']).to_owned();
+        if dropped_bytes > 0 {
+            // The oldest made space for the newest, up to somewhere within a line.
+            // Some more make space for the mark.
+            let mark = output.floor_char_boundary(cut::mark(0, u64::MAX).len());
+            let rest = output.split_off(output[mark..].find('\n').map_or(0, |at| mark + at + 1));
+            dropped_bytes += output.len() as u64;
+            output = format!("{}\n{rest}", cut::mark(0, dropped_bytes));
+        }
         ToolResult { note, dropped_bytes, ..ToolResult::succeeded(output) }
     }
 

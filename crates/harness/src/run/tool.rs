@@ -19,7 +19,7 @@ use crate::run::steps::run;
 use crate::run::{gates, hooks, refusals, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
-use crate::types::{Limits, ToolResult, Verdict};
+use crate::types::{KEPT_BYTES, Limits, ToolResult, Verdict};
 
 /// Runs a call that a model made, if it is one of its `tools`.
 /// A call that is refused, malformed or fails gives a result that says so.
@@ -46,7 +46,7 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
         );
         return Ok(ToolResult::failed(error));
     }
-    dispatch(caller, jinx, &call.arguments, &call.id)
+    Ok(dispatch(caller, jinx, &call.arguments, &call.id)?.kept(KEPT_BYTES))
 }
 
 /// Runs the call of a hidden tool that a model made by [`CALL`], if the tool is `unlocked`.
@@ -110,7 +110,7 @@ pub fn call(
             jinx: jinx.name.clone(),
             place: place.to_owned(),
             arguments: arguments.clone(),
-            result: result.clone(),
+            result: result.clone().kept(KEPT_BYTES),
             seconds: begun.elapsed().as_secs_f64(),
         },
     )?;
@@ -203,9 +203,10 @@ pub fn person(
         None => ToolResult::failed(format!("there is no jinx `{}`", call.name)),
     };
     let (text, seconds) = (result.text(Limits::default().tool_output_bytes), begun.elapsed().as_secs_f64());
-    session
-        .trace
-        .push(PERSON, Record::ToolResult { call: call.clone(), result: result.clone(), text, seconds })?;
+    session.trace.push(
+        PERSON,
+        Record::ToolResult { call: call.clone(), result: result.clone().kept(KEPT_BYTES), text, seconds },
+    )?;
     Ok(result)
 }
 

@@ -1,5 +1,5 @@
-//! Reads a stream to its end into bounded memory: the first and the last half of a limit, and a
-//! count of the rest.
+//! Reads a stream to its end into bounded memory: the first and the last half of a limit, as whole
+//! lines, and a count of the rest, which stands between them.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::types::cut;
 
 /// How long to wait for the end of a stream whose program has ended: a process that left the group
 /// may hold it.
@@ -17,6 +19,9 @@ struct Buffered {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     dropped: u64,
+    /// How many lines ended in what was dropped, and whether one did at its end.
+    lines: u64,
+    whole: bool,
 }
 
 impl Buffered {
@@ -26,8 +31,28 @@ impl Buffered {
         self.head.extend_from_slice(first);
         self.tail.extend(rest);
         let over = self.tail.len().saturating_sub(tail);
-        self.tail.drain(..over);
-        self.dropped += over as u64;
+        if over > 0 {
+            self.whole = self.tail[over - 1] == b'\n';
+            self.lines += cut::lines(self.tail.range(..over));
+            self.tail.drain(..over);
+            self.dropped += over as u64;
+        }
+    }
+
+    /// What was kept, and how many bytes were dropped between its halves.
+    fn finish(mut self) -> (Vec<u8>, u64) {
+        let tail = self.tail.make_contiguous();
+        if self.dropped == 0 {
+            return ([&self.head, &*tail].concat(), 0);
+        }
+        if self.head.is_empty() && tail.is_empty() {
+            return (Vec::new(), self.dropped);
+        }
+        let (head, rest) = self.head.split_at(cut::head(&self.head));
+        let (more, tail) = tail.split_at(cut::tail(tail, self.whole));
+        let dropped = self.dropped + (rest.len() + more.len()) as u64;
+        let lines = self.lines + cut::lines(rest) + cut::lines(more);
+        (cut::joined(head, lines, dropped, tail), dropped)
     }
 }
 
@@ -63,14 +88,12 @@ impl Capture {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// What was kept, and how many bytes were dropped between its halves.
+    /// What was kept, the mark of a cut between its halves, and how many bytes were dropped there.
     pub fn finish(self) -> (Vec<u8>, u64) {
         // Nothing is ever sent: the end of the stream hangs up.
         let _ = self.done.recv_timeout(GRACE);
         let buffered = std::mem::take(&mut *self.buffered.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut bytes = buffered.head;
-        bytes.extend(buffered.tail);
-        (bytes, buffered.dropped)
+        buffered.finish()
     }
 }
 
@@ -86,8 +109,22 @@ mod tests {
         };
         check("", 4, "", 0);
         check("abcd", 4, "abcd", 0);
-        check("abcdefgh", 4, "abgh", 4);
-        check("abcdefgh", 5, "abfgh", 3);
+        check("abcdefgh", 4, "ab\n[… 4 bytes left out …]\ngh", 4);
+        check("abcdefgh", 5, "ab\n[… 3 bytes left out …]\nfgh", 3);
         check("abc", 0, "", 3);
+    }
+
+    #[test]
+    fn lines_stay_whole() {
+        let numbers: String = (1..=2_000_000).map(|number| format!("{number}\n")).collect();
+        let (kept, dropped) = Capture::start(Some(std::io::Cursor::new(numbers.clone())), 1 << 20).finish();
+        let kept = String::from_utf8(kept).unwrap();
+        let (head, tail) = kept.split_once("[… ").unwrap();
+        let (mark, tail) = tail.split_once("…]\n").unwrap();
+        assert!(numbers.starts_with(head) && head.ends_with('\n') && numbers.ends_with(tail));
+        let first: u64 = tail.lines().next().unwrap().parse().unwrap();
+        let missing = first - 1 - head.lines().count() as u64;
+        assert_eq!(mark, format!("{missing} lines, {dropped} bytes left out "));
+        assert_eq!(head.len() as u64 + dropped + tail.len() as u64, numbers.len() as u64);
     }
 }

@@ -36,7 +36,8 @@ const TOOLS: [&str; 7] = [
     ".local/share/uv",
 ];
 
-/// Paths of credentials, and of what was typed, below a home directory that is visible all the same.
+/// Paths of credentials, and of what was typed, below a home directory that is visible all the
+/// same.
 /// It is if the work directory contains it, or a tool needs what is around them.
 const CREDENTIALS: [&str; 33] = [
     ".ssh",

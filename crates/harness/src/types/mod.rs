@@ -1,6 +1,7 @@
 //! The values that every other module names: they are data, and know of no module.
 
 mod blocked;
+pub(crate) mod cut;
 mod diagnostic;
 mod limits;
 mod outcome;
@@ -13,6 +14,7 @@ pub use blocked::Blocked;
 pub use diagnostic::{Diagnostic, Location, Severity};
 pub use limits::Limits;
 pub use outcome::Outcome;
+pub(crate) use result::KEPT_BYTES;
 pub use result::{Interrupted, ToolResult};
 
 /// The SHA-256 of bytes, in hexadecimal digits.

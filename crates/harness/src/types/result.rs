@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::Blocked;
+use super::cut::middle;
 
-/// What stands where text was cut out.
-const CUT: &str = "\n…\n";
+/// Most bytes of a text of a result that are recorded, or go to a model.
+pub const KEPT_BYTES: usize = 1 << 20;
 
 /// The result of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +115,32 @@ impl ToolResult {
         self.note = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
     }
 
+    /// What is kept of it, where it is recorded or goes to a model: of each of its texts at most so
+    /// many bytes.
+    /// A value that is no text can't be cut.
+    #[must_use]
+    pub fn kept(mut self, limit: usize) -> Self {
+        let (stderr, missing) = middle(&self.stderr, limit);
+        self.stderr = stderr;
+        self.dropped_bytes += missing as u64;
+        match &self.output {
+            Value::String(text) => {
+                let (text, missing) = middle(text, limit);
+                self.output = text.into();
+                self.dropped_bytes += missing as u64;
+            }
+            other => {
+                let size = other.to_string().len();
+                if size > limit {
+                    return ToolResult::failed(format!(
+                        "`output` is too long: {size} bytes, and at most {limit} are kept; let it be a text, or write it to a file"
+                    ));
+                }
+            }
+        }
+        self
+    }
+
     /// The output as text: a text as it is, nothing for null, anything else as compact JSON.
     pub fn output_text(&self) -> Cow<'_, str> {
         match &self.output {
@@ -178,8 +205,8 @@ impl ToolResult {
         let (output, error) = (self.output_text(), self.complaint());
         let (all_output, all_error) = (readable(&output), readable(&error));
         let share = if all_output.is_empty() { limit } else { limit / 2 };
-        let (error, cut_error) = cut(&all_error, share);
-        let (output, cut_output) = cut(&all_output, limit - (all_error.len() - cut_error));
+        let (error, cut_error) = middle(&all_error, share);
+        let (output, cut_output) = middle(&all_output, limit - (all_error.len() - cut_error));
         (output, error, cut_error as u64 + cut_output as u64 + self.dropped_bytes)
     }
 }
@@ -236,17 +263,6 @@ fn escape(text: &str) -> usize {
     found.unwrap_or(1)
 }
 
-/// Cuts out the middle of a text that is longer than `limit` bytes, at character boundaries.
-/// Returns how many bytes are missing.
-fn cut(text: &str, limit: usize) -> (String, usize) {
-    if text.len() <= limit {
-        return (text.to_owned(), 0);
-    }
-    let head = text.floor_char_boundary(limit / 2);
-    let tail = text.ceil_char_boundary(text.len() - (limit - limit / 2));
-    (format!("{}{CUT}{}", &text[..head], &text[tail..]), tail - head)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -301,28 +317,35 @@ mod tests {
     }
 
     #[test]
-    fn cuts_the_middle_at_characters() {
-        let check = |text: &str, limit, expected: &str, missing| {
-            assert_eq!(cut(text, limit), (expected.to_owned(), missing), "{text} to {limit}");
-        };
-        check("abcdef", 6, "abcdef", 0);
-        check("abcdef", 4, "ab\n…\nef", 2);
-        check("aébèc", 4, "a\n…\nc", 5);
-        check("ééé", 0, "\n…\n", 6);
+    fn the_model_is_told_where_it_was_cut() {
         let result = ToolResult { error: "e".repeat(100), ..ToolResult::failed("") };
         let result = ToolResult { output: "o".repeat(100).into(), ..result };
+        let mark = "[… 96 bytes left out …]";
         assert_eq!(
             result.text(8),
-            r#"{"ok":false,"exit":null,"output":"oo\n…\noo","error":"ee\n…\nee","truncated_bytes":192}"#
+            format!(
+                r#"{{"ok":false,"exit":null,"output":"oo\n{mark}\noo","error":"ee\n{mark}\nee","truncated_bytes":192}}"#
+            )
         );
     }
 
-    proptest::proptest! {
-        #[test]
-        fn what_is_kept_and_what_is_missing_add_up(text: String, limit in 0usize..40) {
-            let (kept, missing) = cut(&text, limit);
-            let shown = if missing > 0 { kept.len() - CUT.len() } else { kept.len() };
-            proptest::prop_assert!(shown <= limit && shown + missing == text.len());
-        }
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let text = ToolResult::succeeded("1\n22\n3\n4\n");
+        assert_eq!(text.clone().kept(20), text);
+        let kept = text.kept(6);
+        assert_eq!(
+            (kept.output.as_str().unwrap(), kept.dropped_bytes),
+            ("1\n[… 2 lines, 5 bytes left out …]\n4\n", 5)
+        );
+        let list = ToolResult::succeeded(vec![1, 2, 3]);
+        assert_eq!(list.clone().kept(7), list);
+        let kept = list.kept(6);
+        assert!(!kept.ok && kept.error.starts_with("`output` is too long: 7 bytes"), "{kept:?}");
+        let noisy = ToolResult { stderr: "a\nb\nc\n".into(), ..ToolResult::succeeded("") }.kept(4);
+        assert_eq!(
+            (noisy.stderr.as_str(), noisy.dropped_bytes),
+            ("a\n[… 1 line, 2 bytes left out …]\nc\n", 2)
+        );
     }
 }

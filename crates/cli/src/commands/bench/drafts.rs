@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tokens: args.n_gen as usize,
     };
     let spinner = ui::spinner();
-    let report = measure(&gguf, &config, turns, &mut |what| spinner.set_message(what.to_owned()))?;
+    let report = measure(&gguf, &config, turns, &mut |what| spinner.set_message(what))?;
     spinner.finish_and_clear();
     match args.json {
         true => ui::line(&serde_json::to_string_pretty(&report)?),

@@ -98,7 +98,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         beside: args.beside,
     };
     let spinner = ui::spinner();
-    let report = measure(&gguf, &config, &mut |what| spinner.set_message(what.to_owned()), &evict)?;
+    let report = measure(&gguf, &config, &mut |what| spinner.set_message(what), &evict)?;
     spinner.finish_and_clear();
     match args.json {
         true => ui::line(&serde_json::to_string_pretty(&report)?),

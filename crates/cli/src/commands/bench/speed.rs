@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         },
     };
     let spinner = ui::spinner();
-    let tests = measure(&gguf, &config, &mut |what| spinner.set_message(what.to_owned()))?;
+    let tests = measure(&gguf, &config, &mut |what| spinner.set_message(what))?;
     spinner.finish_and_clear();
     if args.json {
         ui::line(&serde_json::to_string_pretty(&tests)?);

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use alara_engine::{Message, Role, Usage};
 use alara_harness::trace::{self, Record};
 
-use crate::progress::{call_line, printable};
+use crate::progress::call_line;
+use crate::screen::printable;
 
 /// A conversation with one NPC.
 #[derive(Default)]

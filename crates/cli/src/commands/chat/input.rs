@@ -13,6 +13,7 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
 
 use super::{line, settings};
+use crate::screen::{one_line, printable};
 use crate::state;
 
 /// What options are typed behind.
@@ -74,7 +75,7 @@ impl Lines {
         match self {
             Lines::Editor(editor, history) => {
                 editor.set_helper(Some(names()));
-                let line = match editor.readline(prompt) {
+                let line = match editor.readline(printable(prompt).as_ref()) {
                     Ok(line) => line,
                     Err(ReadlineError::Interrupted) => return Ok(Input::Interrupted),
                     Err(ReadlineError::Eof) => return Ok(Input::End),
@@ -145,16 +146,24 @@ impl Completer for Names {
             _ => None,
         };
         let Some((mark, names)) = names else {
-            return FilenameCompleter::new().complete_path(line, at);
+            return files(line, at);
         };
         let fitting = names.iter().map(|name| format!("{mark}{name}")).filter(|name| name.starts_with(typed));
         let pairs: Vec<Pair> =
             fitting.map(|name| Pair { replacement: format!("{name} "), display: name }).collect();
         match pairs.is_empty() {
-            true => FilenameCompleter::new().complete_path(line, at),
+            true => files(line, at),
             false => Ok((0, pairs)),
         }
     }
+}
+
+/// Files whose names begin as what is typed; none whose name would play with the terminal, as it
+/// would do within the line.
+fn files(line: &str, at: usize) -> rustyline::Result<(usize, Vec<Pair>)> {
+    let (start, mut pairs) = FilenameCompleter::new().complete_path(line, at)?;
+    pairs.retain(|pair| [&pair.display, &pair.replacement].into_iter().all(|text| one_line(text) == *text));
+    Ok((start, pairs))
 }
 
 #[cfg(test)]
@@ -179,5 +188,11 @@ mod tests {
         check("/set top", &["top_p ", "top_k "]);
         check("/set no_such_option", &[]);
         check("look at no_such_file_he", &[]);
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["odd_\u{1b}[2J", "odd_\u{202e}", "odd_\n", "odd_one"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let typed = format!("look at {}/odd", folder.path().display());
+        check(&typed, &[&format!("{}/odd_one", folder.path().display())]);
     }
 }

@@ -18,7 +18,8 @@ use crate::first_words;
 use crate::fold::details;
 use crate::markdown::Markdown;
 use crate::model::Source;
-use crate::progress::{count, printable, status, verdict};
+use crate::progress::{count, status, verdict};
+use crate::screen::printable;
 use crate::{agent, state, ui};
 
 /// How many messages of a conversation that goes on are shown.

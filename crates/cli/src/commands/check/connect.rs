@@ -7,7 +7,7 @@ use alara_harness::permission::Answer;
 use alara_harness::{Effect, Notice, Scripted, Session, Single, Team};
 
 use crate::agent::{Watched, sandbox};
-use crate::progress::printable;
+use crate::screen::printable;
 use crate::ui;
 
 /// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools.

@@ -1,11 +1,12 @@
 //! `alara debug detokenize`: token ids to text.
 
-use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 use alara_engine::inspect::Tokenizer;
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
+
+use crate::ui;
 
 /// Read token ids on stdin as a JSON array, print their text
 #[derive(clap::Args)]
@@ -42,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let ids: Vec<u32> =
         serde_json::from_str(&input).context("stdin is no JSON array of token ids, such as [1, 2]")?;
     // The text as it is, without a line end that it does not have.
-    stdout().write_all(text(&tokenizer, &ids, args.special)?.as_bytes())?;
+    ui::text(&text(&tokenizer, &ids, args.special)?);
     Ok(ExitCode::SUCCESS)
 }
 

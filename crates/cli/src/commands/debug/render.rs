@@ -1,6 +1,5 @@
 //! `alara debug render`.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,6 +8,8 @@ use alara_engine::inspect::ChatTemplate;
 use anyhow::Context;
 use jiff::civil::DateTime;
 use serde_json::{Map, Value, json};
+
+use crate::ui;
 
 /// Render a conversation by a chat template
 ///
@@ -46,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let record = serde_json::from_reader(std::io::stdin().lock()).context("stdin is not a JSON object")?;
     let prompt = template.render_values(&variables(record)?, now)?;
     // As it is: a line's end of our own would look like one of the prompt's.
-    std::io::stdout().lock().write_all(prompt.as_bytes())?;
+    ui::text(&prompt);
     Ok(ExitCode::SUCCESS)
 }
 

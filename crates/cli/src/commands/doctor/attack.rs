@@ -7,7 +7,8 @@ use alara_harness::sandbox::Isolation;
 use alara_harness::sandbox::attack::{Attack, Came, attacks};
 use serde::Serialize;
 
-use crate::progress::{count, printable};
+use crate::progress::count;
+use crate::screen::one_line;
 use crate::ui;
 
 /// One attack and what came of it.
@@ -32,7 +33,7 @@ pub fn run(name: &str, json: bool) -> anyhow::Result<ExitCode> {
     let mut tried = Vec::new();
     for attack in chosen {
         let spinner = ui::spinner();
-        spinner.set_message(attack.name.clone());
+        spinner.set_message(&attack.name);
         let came = attack.run(Isolation::Auto);
         spinner.finish_and_clear();
         let Attack { name, what, by, .. } = attack;
@@ -58,7 +59,7 @@ fn show(one: &Tried, width: usize) {
         Came::Untried(why) => ("?", format!("it could not be tried: {why}")),
     };
     ui::line(&format!("  {mark:<4}  {:<width$}  {}", one.name, one.what));
-    ui::line(&format!("  {:<4}  {:<width$}  → {}", "", "", printable(&how)));
+    ui::line(&format!("  {:<4}  {:<width$}  → {}", "", "", one_line(&how)));
 }
 
 fn sum(tried: &[Tried], fell: usize) -> String {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use alara_server::Facts;
 use serde_json::{Value, json};
 
-use super::{count, printable};
+use super::count;
 use crate::catalog::local::{self, Local, Store};
 use crate::catalog::{Entry, Machine, SHIPPED, entries, hub, ollama};
 use crate::facts::FileFacts;
+use crate::screen::one_line;
 use crate::ui;
 
 /// List the models that alara knows by name, and those that are on this machine: in Hugging Face's
@@ -84,7 +85,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => "",
         };
         let facts = facts_of(&files, model);
-        other_row(printable(&model.name), facts.as_deref(), size, fit, origin(model.source))
+        other_row(one_line(&model.name), facts.as_deref(), size, fit, origin(model.source))
     });
     let shipped = shipped.map(|facts| {
         other_row(SHIPPED.to_owned(), Some(&facts), ui::bytes(facts.bytes), "yes", "ships with alara")
@@ -183,7 +184,7 @@ fn other_row(name: String, facts: Option<&Facts>, size: String, fit: &str, origi
     let of = |text: &dyn Fn(&Facts) -> String| facts.map(text).unwrap_or_default();
     vec![
         name,
-        of(&|facts| printable(&facts.architecture)),
+        of(&|facts| one_line(&facts.architecture)),
         of(&|facts| count(facts.parameters)),
         of(&|facts| facts.quantization.clone()),
         size,

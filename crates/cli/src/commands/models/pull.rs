@@ -3,7 +3,6 @@
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use indicatif::ProgressBar;
 
 use crate::agent::INTERRUPTED;
 use crate::catalog::hub::Hub;
@@ -59,7 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// A bar on stderr for each file, and lines where stderr is no terminal.
 struct Display {
-    bar: Option<ProgressBar>,
+    bar: Option<ui::Bar>,
     name: String,
 }
 

@@ -10,6 +10,7 @@ use crate::catalog::cache::{Cache, INCOMPLETE};
 use crate::catalog::name::{HubName, Wanted, parts};
 use crate::catalog::{find, local, meant, ollama, wanted};
 use crate::model_file::is_shipped_name;
+use crate::screen::one_line;
 use crate::ui;
 
 /// Remove models from Hugging Face's cache, and what is left of unfinished downloads of theirs
@@ -41,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 }
                 false => ui::bytes(bytes),
             };
-            ui::note(&format!("  {}  {kind}", inside.display()));
+            ui::note(&format!("  {}  {kind}", one_line(&inside.display().to_string())));
         }
         if !args.yes && !agrees(&format!("remove {}? [y/N] ", ui::bytes(sum)))? {
             ui::note("kept");

@@ -9,6 +9,7 @@ use alara_engine::inspect::Tokenizer;
 use alara_engine::{Gguf, Offload};
 use serde::Serialize;
 
+use crate::screen::one_line;
 use crate::{device, ui};
 
 /// Check a model on this machine: file, tensors, tokenizer, template, perplexity, cache, tool calls
@@ -82,7 +83,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 Outcome::Failed => "FAILED",
                 Outcome::Skipped => "skipped",
             };
-            ui::line(&format!("{outcome:<9}{:<14}{}", check.name, printable(&check.detail)));
+            ui::line(&format!("{outcome:<9}{:<14}{}", check.name, one_line(&check.detail)));
         }
     })?;
     if args.json {
@@ -139,9 +140,4 @@ fn verify(
     }
     let passed = checks.iter().all(|check| check.outcome != Outcome::Failed);
     Ok(Report { model: gguf.name().to_owned(), passed, checks })
-}
-
-/// Text from a file must not steer the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }

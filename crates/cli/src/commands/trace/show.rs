@@ -10,7 +10,8 @@ use alara_harness::phases::Standing;
 use alara_harness::trace::{self, Entry, PERSON, Record};
 use alara_harness::{Outcome, ToolResult, Verdict};
 
-use crate::progress::{call_line, count, generated, job_line, printable, prompt, verdict};
+use crate::progress::{call_line, count, generated, job_line, prompt, verdict};
+use crate::screen::printable;
 use crate::{traces, ui};
 
 /// Show what happened in a run

@@ -118,6 +118,7 @@ impl<'a> Execution<'a> {
             iteration: self.iteration.clone(),
             places: self.places.clone(),
             last: false,
+            missing: 0,
         }
     }
 

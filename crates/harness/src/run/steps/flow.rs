@@ -80,11 +80,21 @@ pub(super) struct Execution<'a> {
     pub(super) places: HashMap<String, usize>,
     /// Whether a step ran a jinx that is `final`, or wants the work to end.
     pub(super) last: bool,
+    /// How many bytes of the latest result are missing.
+    pub(super) missing: u64,
 }
 
 impl<'a> Execution<'a> {
     pub(super) fn new(jinx: &'a Jinx, scope: Scope) -> Self {
-        Execution { jinx, scope, result: None, iteration: String::new(), places: HashMap::new(), last: false }
+        Execution {
+            jinx,
+            scope,
+            result: None,
+            iteration: String::new(),
+            places: HashMap::new(),
+            last: false,
+            missing: 0,
+        }
     }
 
     /// The trace of what runs beside other work; `None` = the run's own.
@@ -102,7 +112,18 @@ impl<'a> Execution<'a> {
     }
 
     pub(super) fn steps(&mut self, steps: &[Step], caller: &Caller) -> Result<(), Stop> {
-        steps.iter().try_for_each(|step| self.step(step, caller))
+        for (at, step) in steps.iter().enumerate() {
+            self.step(step, caller)?;
+            // What follows would take a part for the whole.
+            if self.missing > 0 && at + 1 < steps.len() {
+                let told = format!(
+                    "{} bytes of what it printed are missing, so that nothing can follow: let it print less, or write it to a file",
+                    self.missing
+                );
+                return Err(Stop::wrong(step, &told));
+            }
+        }
+        Ok(())
     }
 
     /// One step, tried as often as it says.
@@ -225,6 +246,9 @@ impl<'a> Execution<'a> {
         }
         self.scope.bind("output", &result.output);
         self.last |= result.last;
+        // Of what goes on in the background nobody expects all.
+        let goes_on = matches!(step.action, Action::Jobs { .. } | Action::Bash { background: Some(_), .. });
+        self.missing = if goes_on { 0 } else { result.dropped_bytes };
         self.result = Some(result);
         Ok(())
     }

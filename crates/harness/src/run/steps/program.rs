@@ -17,8 +17,8 @@ use crate::run::session::Caller;
 use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
 use crate::types::ToolResult;
 
-/// Most bytes of a program's stdout and of its stderr that are kept.
-const KEPT_BYTES: usize = 1 << 20;
+/// Most bytes of a program's stdout and of its stderr that are passed on to what follows.
+const PASSED_BYTES: usize = 64 << 20;
 /// Most bytes of a value that a bash program gets though it does not mention it: its own programs
 /// may.
 const UNASKED_BYTES: usize = 4096;
@@ -128,7 +128,7 @@ impl Program {
             timeout,
             network: self.network,
             keys: self.keys,
-            output_limit: KEPT_BYTES,
+            output_limit: PASSED_BYTES,
         };
         if self.background {
             let (jinx, scope) = (run.jinx, &run.scope);
@@ -169,9 +169,14 @@ fn variables(program: &Code, scope: &Scope) -> Result<Vec<(String, String)>, Str
         let problem = if value.contains('\0') {
             Some(format!("`{name}` contains a NUL character"))
         } else if value.len() + name.len() > ARGUMENT_BYTES {
-            Some(format!("`{name}` is too long: {} bytes, at most {ARGUMENT_BYTES} fit", value.len()))
+            Some(format!(
+                "`{name}` is too long: {} bytes, at most {ARGUMENT_BYTES} fit into a variable; a python step takes more",
+                value.len()
+            ))
         } else if total + value.len() > ENVIRONMENT_BYTES {
-            Some(format!("the values of the step are too long: at most {ENVIRONMENT_BYTES} bytes fit"))
+            Some(format!(
+                "the values of the step are too long: at most {ENVIRONMENT_BYTES} bytes fit into variables; a python step takes more"
+            ))
         } else {
             None
         };
@@ -259,7 +264,7 @@ fn python_result(mut output: Output, timeout: Duration) -> ToolResult {
             Err(_) if output.stdout_dropped > 0 => {
                 let size = output.stdout.len() as u64 + output.stdout_dropped;
                 return ToolResult::failed(format!(
-                    "`output` is too long: {size} bytes, at most {KEPT_BYTES} are kept"
+                    "`output` is too long: {size} bytes, at most {PASSED_BYTES} are passed on"
                 ));
             }
             Err(_) => {}

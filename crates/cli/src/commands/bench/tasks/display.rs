@@ -3,17 +3,15 @@
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
 use alara_bench::options::Progress;
 use alara_bench::record::{Finished, Verdict};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::ui;
 
 /// Progress: a bar at a terminal, a line a task elsewhere.
 pub struct Display {
-    bar: Option<ProgressBar>,
+    bar: Option<ui::Bar>,
     total: u64,
     /// The name of the run that goes on.
     run: Mutex<String>,
@@ -25,14 +23,7 @@ impl Display {
     /// Of `total` tasks, of which none has come to its end yet.
     pub fn new(total: usize) -> Self {
         let total = total as u64;
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style =
-                ProgressStyle::with_template("{bar:24} {pos}/{len}  {elapsed}  {eta} left  {wide_msg}");
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            let bar = ProgressBar::new(total).with_style(style);
-            bar.enable_steady_tick(Duration::from_millis(200));
-            bar
-        });
+        let bar = std::io::stderr().is_terminal().then(|| ui::tasks(total));
         Display { bar, total, run: Mutex::default(), done: AtomicU64::new(0), solved: AtomicU64::new(0) }
     }
 
@@ -57,7 +48,7 @@ impl Display {
     /// Says something beside the bar.
     pub fn note(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.println(text),
+            Some(bar) => bar.note(text),
             None => ui::note(text),
         }
     }
@@ -75,7 +66,7 @@ impl Display {
                 let solved = self.solved.load(Ordering::Relaxed);
                 if let Some(bar) = &self.bar {
                     let run = self.run();
-                    bar.set_message(format!("{run}{}, attempt {number}; {solved} solved so far", task.id));
+                    bar.set_message(&format!("{run}{}, attempt {number}; {solved} solved so far", task.id));
                 }
             }
             Progress::Finished(finished) => {

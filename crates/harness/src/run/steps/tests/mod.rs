@@ -17,7 +17,7 @@ use crate::run::session::{Notice, Session};
 use crate::source::Source;
 use crate::team::Access;
 use crate::testing::Fixture;
-use crate::types::Severity;
+use crate::types::{KEPT_BYTES, Severity};
 
 /// The stock team with further jinxes.
 pub(super) fn team(jinxes: &[&str]) -> Team {

@@ -31,12 +31,12 @@ fn values_reach_bash_as_data() {
     check(
         all,
         long.clone(),
-        r#"{"ok":false,"exit":null,"error":"step `step_1`: `text` is too long: 200000 bytes, at most 130816 fit"}"#,
+        r#"{"ok":false,"exit":null,"error":"step `step_1`: `text` is too long: 200000 bytes, at most 130816 fit into a variable; a python step takes more"}"#,
     );
     check(
         "cat <<< {{ text }}",
         long.clone(),
-        r#"{"ok":false,"exit":null,"error":"step `step_1`: `__v1` is too long: 200000 bytes, at most 130816 fit"}"#,
+        r#"{"ok":false,"exit":null,"error":"step `step_1`: `__v1` is too long: 200000 bytes, at most 130816 fit into a variable; a python step takes more"}"#,
     );
     check("echo $count", long, r#"{"ok":true,"output":"2"}"#);
     check(
@@ -182,17 +182,36 @@ fn a_timeout_says_so() {
 }
 
 #[test]
-fn a_million_lines_are_cut_and_counted() {
-    let jinx = "steps:\n  - {name: lines, engine: bash, code: 'seq 1000000'}\n  - {engine: bash, code: 'echo short'}\n  - return: '{{ lines }}'";
+fn a_million_lines_pass_whole_and_are_cut_for_the_record() {
+    let jinx = "steps:\n  - {name: lines, engine: bash, code: 'seq 1000000'}\n  - {engine: bash, code: 'echo short'}\n  - {name: sum, engine: python, code: 'output = str(sum(map(int, context[\"lines\"].split())))'}\n  - return: '{{ sum }} {{ lines }}'";
     let text = format!("jinx_name: tried\n{jinx}");
     let result = play(team(&[&text]), &json!({}), &Scripted::default(), 4).result;
-    let output = result.output.as_str().unwrap();
-    assert!(output.starts_with("1\n2\n") && output.ends_with("999999\n1000000"));
-    assert!((1 << 20) + 100 > output.len());
-    assert!(result.text(100).len() < 300);
+    let (sum, lines) = result.output.as_str().unwrap().split_once(' ').unwrap();
+    assert_eq!((sum, lines.len(), result.dropped_bytes), ("500000500000", 6_888_895, 0));
+    assert!(result.text(100).len() < 400);
+    let kept = result.kept(KEPT_BYTES);
+    let kept = kept.output.as_str().unwrap();
+    let whole =
+        |line: &str| line.starts_with("[… ") || line.split(' ').all(|word| word.parse::<u64>().is_ok());
+    assert!(kept.len() < KEPT_BYTES + 100 && kept.lines().all(whole), "a line was cut");
     let typed = "jinx_name: tried\nsteps: [{engine: python, code: 'output = [0] * 1000000'}]";
-    let result = play(team(&[typed]), &json!({}), &Scripted::default(), 4).result;
-    assert!(result.error.starts_with("`output` is too long: 3000000 bytes"), "{}", result.error);
+    let result = play(team(&[typed]), &json!({}), &Scripted::default(), 4).result.kept(KEPT_BYTES);
+    assert!(result.error.starts_with("`output` is too long: 2000001 bytes"), "{}", result.error);
+}
+
+#[test]
+fn what_is_too_long_to_be_passed_on_is_an_error() {
+    let flood = "{name: flood, engine: bash, code: 'yes | head -c 70000000'}";
+    let run = |more: &str| {
+        let text = format!("jinx_name: tried\nsteps:\n  - {flood}\n{more}");
+        play(team(&[&text]), &json!({}), &Scripted::default(), 4).result
+    };
+    let alone = run("");
+    assert!(alone.ok && alone.dropped_bytes > 0, "{}", alone.error);
+    assert!(alone.output_text().contains(" bytes left out …]\ny\n"));
+    let followed = run("  - {engine: python, code: 'output = len(context[\"flood\"])'}\n");
+    assert!(!followed.ok, "{:?}", followed.output);
+    assert!(followed.error.contains("of what it printed are missing"), "{}", followed.error);
 }
 
 #[test]
@@ -236,7 +255,9 @@ fn stock_tools_work() {
     check(
         "shell",
         json!({"command": "printf %01000d 0 | tr 0 y"}),
-        &format!(r#"{{"ok":true,"output":"{half}\n…\n{half}","truncated_bytes":800}}"#),
+        &format!(
+            r#"{{"ok":true,"output":"{half}\n[… 800 bytes left out …]\n{half}","truncated_bytes":800}}"#
+        ),
     );
     check("shell", json!({}), r#"{"ok":false,"exit":null,"error":"argument `command` is missing"}"#);
     check(
