@@ -287,8 +287,8 @@ impl Watch<'_> {
             }
         }
         // A process may let go of shared memory without a name, which then belongs to no process.
-        // So many bytes more on the machine may be somebody else's; where nobody here shares any, they
-        // are.
+        // So many bytes more on the machine may be somebody else's, and are where nobody here shares
+        // any.
         let nameless = total.mapped > limits.memory_bytes
             && shared_of_all().saturating_sub(self.shared) > limits.memory_bytes
             && members.iter().any(|(member, stat)| shares_nameless(*member, stat));
