@@ -7,7 +7,7 @@ use crate::dirs::{TestDir, code, text};
 /// Whatever lies at the names of alara's folders and locks, a run ends.
 #[test]
 fn what_others_put_into_the_temporary_folder_hangs_nobody() {
-    let user = nix_user();
+    let user = user();
     let plants: [&dyn Fn(&str); 4] = [
         &|path| assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
         &|path| std::fs::create_dir(path).unwrap(),
@@ -20,12 +20,22 @@ fn what_others_put_into_the_temporary_folder_hangs_nobody() {
         for name in [format!("alara-{user}"), format!("alara-{user}.1"), "alara-1-0.lock".to_owned()] {
             plant(&dir.path(&format!("tmp/{name}")).display().to_string());
         }
-        let output = dir.task().env("TMPDIR", dir.path("tmp")).output().unwrap();
+        let mut child = dir.task().env("TMPDIR", dir.path("tmp")).spawn().unwrap();
+        let ends = (0..600).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            child.try_wait().unwrap().is_some()
+        });
+        if !ends {
+            child.kill().unwrap();
+        }
+        let output = child.wait_with_output().unwrap();
+        assert!(ends, "it hangs: {}", text(&output.stderr));
         assert_eq!(code(&output), 0, "{}", text(&output.stderr));
         assert!(dir.trace().iter().any(|record| record.to_string().contains("it works")));
     }
 }
 
-fn nix_user() -> String {
+/// The user's number.
+fn user() -> String {
     text(&Command::new("id").arg("-u").output().unwrap().stdout).trim().to_owned()
 }
