@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION,
-    CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, ORIGIN, TRANSFER_ENCODING, VARY,
+    CONTENT_TYPE, HOST, HeaderName, ORIGIN, VARY,
 };
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
@@ -31,8 +31,8 @@ const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request
 const ALLOW_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
 /// What a request says once only.
-const ONCE: [HeaderName; 8] =
-    [HOST, CONTENT_LENGTH, TRANSFER_ENCODING, CONTENT_TYPE, ORIGIN, FETCH_SITE, AUTHORIZATION, API_KEY];
+/// How long its body is, in one way only, hyper sees to.
+const ONCE: [HeaderName; 6] = [HOST, CONTENT_TYPE, ORIGIN, FETCH_SITE, AUTHORIZATION, API_KEY];
 
 /// Pages that are let in where a token keeps out the others: those of this machine and of desktop
 /// apps, as Ollama has them.
@@ -219,9 +219,6 @@ pub fn is_plain(headers: &HeaderMap, target: &Uri) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::new(400, "invalid_request_error", message));
     if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
         return bad(format!("the header {name} stands there more than once"));
-    }
-    if headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH) {
-        return bad("a body has a length or is sent in chunks, not both".into());
     }
     let host = headers.get(HOST).map(HeaderValue::as_bytes);
     match target.authority() {
