@@ -8,6 +8,7 @@
 
 use std::path::Path;
 
+use alara_engine::file;
 use alara_engine::{DraftUsage, Engine, Event, Gguf, Message, Options, Request, Sampling};
 use alara_harness::trace::{Line, Record, request};
 use serde::Serialize;
@@ -108,7 +109,7 @@ pub fn recorded() -> Vec<Request> {
 /// # Errors
 /// If it can't be read or is no trace.
 pub fn turns_of(path: &Path) -> std::io::Result<Vec<Request>> {
-    Ok(turns(&std::fs::read_to_string(path)?)?)
+    Ok(turns(&file::read_text(path, file::RECORDS)?)?)
 }
 
 /// Free text, sampled at temperature 0.8, each of it four times with other seeds.

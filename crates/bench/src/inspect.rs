@@ -41,7 +41,7 @@ pub fn is_suite(path: &Path) -> bool {
 /// Whether a YAML file has a task's key: others have files of that ending too.
 fn tells_a_task(file: &Path) -> bool {
     let tells = |text: String| text.contains("instruction") || text.contains("\nuser:");
-    std::fs::read_to_string(file).is_ok_and(tells)
+    source::read(file).is_ok_and(tells)
 }
 
 /// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file.

@@ -10,6 +10,8 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use alara_engine::file;
+
 use crate::Error;
 use crate::record::{Attempt, Finished, Header, Record, difference};
 
@@ -190,7 +192,7 @@ pub fn default_path() -> PathBuf {
 /// # Errors
 /// It can't be read, or is no run file.
 pub fn read(path: &Path) -> Result<RunRecords, Error> {
-    let bytes = std::fs::read(path).map_err(|source| Error::RunFile {
+    let bytes = file::read(path, file::RECORDS).map_err(|source| Error::RunFile {
         action: "read",
         path: path.to_owned(),
         source,

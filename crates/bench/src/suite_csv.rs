@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use alara_engine::file;
+
 use crate::Error;
 use crate::task::{Difficulty, Task};
 
@@ -14,8 +16,9 @@ const COLUMNS: [&str; 7] =
 /// The tasks of the file, each with file and line.
 pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
     let csv_error = |error: csv::Error| row_error(path, error);
-    let file = std::fs::File::open(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
-    let mut reader = csv::Reader::from_reader(file);
+    let bytes =
+        file::read(path, file::TEXT).map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    let mut reader = csv::Reader::from_reader(bytes.as_slice());
     let headers = reader.headers().map_err(csv_error)?.clone();
     let columns = columns(&headers).map_err(|problem| Error::Columns {
         path: path.to_owned(),

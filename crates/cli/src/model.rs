@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alara_bench::record::Named;
+use alara_engine::file;
 use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options, SamplingOverrides};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
@@ -181,7 +182,7 @@ impl Args {
         }
         if let Some(path) = name.and_then(|name| name.strip_prefix("script:")) {
             let text =
-                std::fs::read_to_string(path).with_context(|| format!("can't read the script {path}"))?;
+                file::read_given(path.as_ref()).with_context(|| format!("can't read the script {path}"))?;
             return Ok(elsewhere(
                 Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?,
             ));
@@ -431,7 +432,7 @@ fn model_error(error: anyhow::Error) -> ModelError {
 /// Reads a chat template; that it compiles is seen here, where its file can be named.
 pub fn chat_template(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
-    let source = std::fs::read_to_string(path).with_context(|| format!("can't read {name}"))?;
+    let source = file::read_given(path).with_context(|| format!("can't read {name}"))?;
     ChatTemplate::new(&source, "", "").with_context(|| name.to_string())?;
     Ok(source)
 }

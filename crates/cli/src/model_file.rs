@@ -1,10 +1,10 @@
 //! From a model's name to its file, and what a file is that is no model.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use alara_engine::Gguf;
+use alara_engine::file;
 use alara_harness::model::endpoint::Address;
 use alara_harness::model::shipped;
 use anyhow::{Context, bail};
@@ -213,7 +213,7 @@ const BEGINNINGS: [(&[u8], Kind); 9] = [
 
 fn head(path: &Path) -> Option<Vec<u8>> {
     let mut head = Vec::new();
-    File::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
+    file::open(path).ok()?.take(HEAD as u64).read_to_end(&mut head).ok()?;
     Some(head)
 }
 

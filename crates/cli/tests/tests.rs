@@ -28,6 +28,8 @@ mod json;
 mod launch;
 mod mcp;
 mod models;
+#[cfg(unix)]
+mod odd_files;
 mod policies;
 mod real_models;
 mod releases;

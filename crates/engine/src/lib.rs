@@ -22,6 +22,7 @@ mod encoder;
 mod engine;
 mod error;
 mod facts;
+pub mod file;
 mod gguf;
 mod grammar;
 pub mod inspect;
@@ -56,7 +57,7 @@ pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, 
 pub use grammar::{GrammarError, SchemaError, loosened, mismatch, violation};
 pub use request::{
     Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, ReasoningEffort, Request, Role,
-    Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Usage,
+    Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
 };
 pub use sampling_overrides::SamplingOverrides;
 

@@ -6,6 +6,7 @@
 //! touching the engine's insides.
 
 mod sampling;
+mod until;
 mod usage;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use sampling::{Biased, Sampling};
+pub use until::Until;
 pub use usage::{DraftUsage, GrammarUsage, Miss, Usage};
 
 /// A named piece of the system prompt that stays the same from request to request.
@@ -268,6 +270,10 @@ pub struct Request {
     /// An endpoint is not told.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    /// When to give up making the grammar of the turn.
+    /// Once tokens come, dropping the events ends it.
+    #[serde(skip)]
+    pub until: Until,
 }
 
 /// How much a model reasons.

@@ -12,7 +12,7 @@ use crate::cache::Prefix;
 use crate::chat::formats::{Format, Reasoning, Turn};
 use crate::gguf::Gguf;
 use crate::grammar::Grammar;
-use crate::request::{Sampling, Tool, ToolChoice};
+use crate::request::{Sampling, Tool, ToolChoice, Until};
 
 struct Stage {
     tokenizer: Arc<Tokenizer>,
@@ -39,7 +39,8 @@ impl Stage {
     fn play(&self, turn: &Turn, reasoning_tokens: Option<usize>) -> Play {
         let (sender, events) = mpsc::channel();
         let tokenizer = self.tokenizer.clone();
-        let constraint = self.grammar.constraint(turn, &|text| tokenizer.id(text)).unwrap();
+        let constraint =
+            self.grammar.constraint(turn, &|text| tokenizer.id(text), &Until::default()).unwrap();
         let sequence = Sequence {
             data: SequenceData::new(vec![1, 2, 3], Prefix::default()),
             limit: 4000,

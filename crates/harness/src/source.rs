@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use alara_engine::file;
+
 use crate::error::Error;
 use crate::types::{Diagnostic, Location, Severity};
 
@@ -12,9 +14,9 @@ const MARK: char = '\u{feff}';
 /// The text of a file.
 ///
 /// # Errors
-/// It can't be read, or is no UTF-8.
+/// It can't be read, is no regular file, or is no UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
-    std::fs::read_to_string(path).map_err(no_text)
+    file::read_text(path, file::TEXT).map_err(no_text)
 }
 
 /// An error of reading a text, in words of the file.

@@ -13,9 +13,9 @@ use axum::body::Body;
 use axum::http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, AUTHORIZATION,
-    HOST, HeaderName, ORIGIN, VARY,
+    CONTENT_TYPE, HOST, HeaderName, ORIGIN, VARY,
 };
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use axum::response::Response;
 use sha2::{Digest, Sha256};
 
@@ -29,6 +29,10 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// (<https://wicg.github.io/private-network-access/>).
 const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOW_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
+
+/// What a request says once only.
+/// How long its body is, in one way only, hyper sees to.
+const ONCE: [HeaderName; 6] = [HOST, CONTENT_TYPE, ORIGIN, FETCH_SITE, AUTHORIZATION, API_KEY];
 
 /// Pages that are let in where a token keeps out the others: those of this machine and of desktop
 /// apps, as Ollama has them.
@@ -206,13 +210,35 @@ fn same(one: [u8; 32], other: [u8; 32]) -> bool {
     std::hint::black_box(differing) == 0
 }
 
-/// Whether a Host header names this machine as only itself can.
+/// Whether a request says once what may be said once only, so that whoever stands between client and
+/// server reads it as this server does.
+///
+/// # Errors
+/// What it says twice, or in two ways.
+pub fn is_plain(headers: &HeaderMap, target: &Uri) -> Result<(), Refusal> {
+    let bad = |message: String| Err(Refusal::new(400, "invalid_request_error", message));
+    if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
+        return bad(format!("the header {name} stands there more than once"));
+    }
+    let host = headers.get(HOST).map(HeaderValue::as_bytes);
+    match target.authority() {
+        Some(named) if !host.is_some_and(|host| host.eq_ignore_ascii_case(named.as_str().as_bytes())) => {
+            bad("the address that is asked for and the Host header differ".into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a Host header names this machine as only itself can: a name or an address, and perhaps a
+/// port.
 fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(name, _)| name),
-        None => host.split_once(':').map_or(host, |(name, _)| name),
+    let (name, port) = match host.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').unwrap_or_default(),
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))
+        && (name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback()))
 }
 
 #[cfg(test)]
@@ -248,6 +274,14 @@ mod tests {
             "10.0.0.1",
             "[::2]:1",
             "::1",
+            "localhost:80@evil.example",
+            "localhost:evil.example",
+            "[::1].evil.example",
+            "[::1]@evil.example",
+            "user@localhost",
+            "localhost.",
+            "localhost, evil.example",
+            "2130706433",
         ] {
             check(host, 403);
         }

@@ -224,8 +224,8 @@ impl Shared {
             model = Arc::new(GatedModel { model, gate });
         }
         let sampling = asked.sampling(&model.sampling());
-        let completed =
-            turn::complete(&*model, &Request { sampling, ..asked.request }, asked.choices, listener);
+        let request = Request { sampling, until: listener.until(), ..asked.request };
+        let completed = turn::complete(&*model, &request, asked.choices, listener);
         completed.map_err(|refusal| refusal.about(model.name()))
     }
 }

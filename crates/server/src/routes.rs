@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
 
-use crate::access::Need;
+use crate::access::{self, Need};
 use crate::dispatch::Shared;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
@@ -60,7 +60,9 @@ async fn not_so(request: Request) -> Refusal {
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
-    let (origin, mut response) = match shared.access.origin(request.headers(), page::is_page(&path)) {
+    let asker = access::is_plain(request.headers(), request.uri())
+        .and_then(|()| shared.access.origin(request.headers(), page::is_page(&path)));
+    let (origin, mut response) = match asker {
         Err(refusal) => (None, refusal.into_response()),
         Ok(origin) if method == Method::OPTIONS && origin.is_some() => {
             let response = shared.access.preflight(request.headers());

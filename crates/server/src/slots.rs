@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use alara_engine::Until;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
@@ -137,6 +138,11 @@ impl Listener {
             }
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// When the work is to end that comes before the first piece.
+    pub fn until(&self) -> Until {
+        Until { cancelled: Some(self.cancel.clone()), deadline: Some(self.deadline.into_std()) }
     }
 
     /// Whether nobody listens any more.

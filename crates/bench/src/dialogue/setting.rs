@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use alara_engine::file;
 use alara_harness::source::Source;
 use alara_harness::yaml;
 use serde::Deserialize;
@@ -93,7 +94,7 @@ impl Setting {
         let read = |path: &Option<PathBuf>| {
             let Some(path) = path else { return Ok(Value::Null) };
             let read_error = |source| Error::Read { path: path.clone(), source };
-            let text = std::fs::read_to_string(path).map_err(read_error)?;
+            let text = file::read_text(path, file::TEXT).map_err(read_error)?;
             serde_json::from_str(&text).map_err(|error| {
                 let (line, column) = (error.line(), error.column());
                 Error::Yaml(format!("{}:{line}:{column}: no JSON: {error}", path.display()))

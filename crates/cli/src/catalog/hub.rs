@@ -4,6 +4,7 @@
 use std::env;
 use std::path::PathBuf;
 
+use alara_engine::file;
 use anyhow::{Context, ensure};
 
 /// The hub as the environment describes it.
@@ -51,7 +52,7 @@ fn home() -> Option<PathBuf> {
 fn token() -> Option<String> {
     let stored = || {
         let path = set("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(home()?.join("token")))?;
-        std::fs::read_to_string(path).ok()
+        file::read_text(&path, file::TEXT).ok()
     };
     let token = set("HF_TOKEN").or_else(|| set("HUGGING_FACE_HUB_TOKEN")).or_else(stored)?;
     Some(token.trim().to_owned()).filter(|token| !token.is_empty())

@@ -8,6 +8,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use alara_engine::file;
 use serde::Deserialize;
 
 use super::hub::is_sha256;
@@ -92,8 +93,7 @@ pub fn find(folder: &Path, name: &str) -> Option<OllamaModel> {
 
 fn weights(folder: &Path, manifest: &Path, name: String) -> Option<OllamaModel> {
     // A manifest has a few hundred bytes.
-    let text = fs::metadata(manifest).is_ok_and(|about| about.is_file() && about.len() < 1 << 20);
-    let manifest: Manifest = serde_json::from_slice(&text.then(|| fs::read(manifest).ok())??).ok()?;
+    let manifest: Manifest = serde_json::from_slice(&file::read(manifest, 1 << 20).ok()?).ok()?;
     let layer = manifest.layers.into_iter().find(|layer| layer.media_type == MODEL)?;
     let digest = layer.digest.strip_prefix("sha256:").filter(|digest| is_sha256(digest))?;
     let path = folder.join("blobs").join(format!("sha256-{digest}"));

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
+use alara_engine::file;
 use alara_harness::resume::Resumed;
 use alara_harness::run::{Responses, hooks};
 use alara_harness::skill;
@@ -363,7 +364,7 @@ fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> 
 /// Whether it can be honoured is up to the model that is asked.
 fn schema(path: &Path) -> anyhow::Result<Value> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("can't read the schema {name}"))?;
+    let text = file::read_given(path).with_context(|| format!("can't read the schema {name}"))?;
     match serde_json::from_str(&text) {
         Ok(schema @ (Value::Object(_) | Value::Bool(_))) => Ok(schema),
         Ok(_) => bail!("{name} is no JSON schema\nhint: {SCHEMA_HINT}"),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use alara_engine::file;
 use alara_harness::ChatModel;
 use alara_harness::knowledge::{EMBEDDER, Hit, IndexCache, Opened, Query, Retrieval, Vectors};
 use anyhow::{Context, ensure};
@@ -121,15 +122,15 @@ struct Wanted {
 }
 
 /// Prints which share of the documents is found, in the mean over the queries.
-fn recall(args: &Args, library: &Library, file: &Path) -> anyhow::Result<ExitCode> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("can't read {}", file.display()))?;
+fn recall(args: &Args, library: &Library, path: &Path) -> anyhow::Result<ExitCode> {
+    let text = file::read_given(path).with_context(|| format!("can't read {}", path.display()))?;
     let mut ranks = [&RANKS[..], &[args.k]].concat();
     ranks.retain(|rank| *rank <= args.k);
     ranks.dedup();
     let mut sums = vec![0.0; ranks.len()];
     let mut queries = 0;
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let place = || format!("{}, line {}", file.display(), at + 1);
+        let place = || format!("{}, line {}", path.display(), at + 1);
         let wanted: Wanted = serde_json::from_str(line).with_context(place)?;
         ensure!(!wanted.documents.is_empty(), "{}: `documents` is empty", place());
         let hits = library.search(&wanted.query)?;
@@ -140,7 +141,7 @@ fn recall(args: &Args, library: &Library, file: &Path) -> anyhow::Result<ExitCod
         }
         queries += 1;
     }
-    ensure!(queries > 0, "there are no queries in {}", file.display());
+    ensure!(queries > 0, "there are no queries in {}", path.display());
     let means = || ranks.iter().zip(&sums).map(|(rank, sum)| (rank, sum / f64::from(queries)));
     if args.json {
         let recall: serde_json::Map<_, _> =

@@ -33,6 +33,37 @@ fn serve_is_for_those_who_may() {
     assert!(shown.contains("$ALARA_TOKEN") && !shown.contains("hunter2"), "{shown}");
 }
 
+/// What is said twice is read by one program in this way, and by another in that.
+#[test]
+fn what_is_said_twice_is_refused() {
+    let served = TestDir::npc_team(&json!([])).serve(&[]);
+    let check = |expected: &str, head: &str| {
+        let message = served.raw(&format!("{head}\nConnection: close\n\n"));
+        assert!(message.starts_with(&format!("HTTP/1.1 {expected} ")), "{head}: {message}");
+    };
+    let get = |headers: &str| format!("GET /v1/models HTTP/1.1\n{headers}");
+    let post = |headers: &str| {
+        let json = "Host: localhost\nContent-Type: application/json";
+        format!("POST /v1/chat/completions HTTP/1.1\n{json}\n{headers}")
+    };
+    check("200", &get("Host: localhost"));
+    for host in ["evil.example", "localhost"] {
+        check("400", &get(&format!("Host: localhost\nHost: {host}")));
+        check("400", &get(&format!("Host: {host}\nHost: localhost")));
+    }
+    check("400", &get("Host: localhost\nOrigin: http://localhost\nOrigin: https://evil.example"));
+    check("400", &get("Host: localhost\nSec-Fetch-Site: none\nSec-Fetch-Site: cross-site"));
+    check("400", &get("Host: localhost\nAuthorization: Bearer a\nAuthorization: Bearer b"));
+    check("400", &post("Content-Length: 2\nContent-Length: 3"));
+    check("400", &post("Content-Length: 2\nTransfer-Encoding: identity"));
+    for host in ["localhost:80@evil.example", "localhost:evil", "[::1].evil.example", "[::1]@evil.example"] {
+        check("403", &get(&format!("Host: {host}")));
+    }
+    check("200", "GET http://localhost/v1/models HTTP/1.1\nHost: localhost");
+    check("400", "GET http://evil.example/v1/models HTTP/1.1\nHost: localhost");
+    check("403", "GET http://evil.example/v1/models HTTP/1.1\nHost: evil.example");
+}
+
 #[test]
 fn serve_is_not_left_open() {
     let dir = TestDir::npc_team(&json!([]));

@@ -30,7 +30,7 @@ use environment::Raised;
 pub(crate) use family::{Family, Traits};
 pub use generic::generic_messages;
 use messages::{Dialect, tool_value};
-use placeholders::Placeholders;
+use placeholders::{Guarded, Placeholders};
 use probe::Reading;
 
 /// What can go wrong with a chat template.
@@ -138,6 +138,8 @@ pub struct ChatTemplate {
     bos: String,
     eos: String,
     variables: Map<String, serde_json::Value>,
+    /// Texts that it writes around contents, and that are tokens which any text can have.
+    marks: Vec<String>,
 }
 
 const NAME: &str = "chat";
@@ -172,6 +174,7 @@ impl ChatTemplate {
             bos: bos.into(),
             eos: eos.into(),
             variables: Map::new(),
+            marks: Vec::new(),
         })
     }
 
@@ -191,6 +194,22 @@ impl ChatTemplate {
     #[must_use]
     pub fn with_tool_use(self, template: ChatTemplate) -> Self {
         ChatTemplate { tool_use: Some(Box::new(template)), ..self }
+    }
+
+    /// The same template for a vocabulary with these [marks](crate::tokenizer::Tokenizer::marks): what
+    /// is said by others than the assistant can't forge those that the template or its calls have.
+    #[must_use]
+    pub fn with_marks<'m>(self, marks: impl Iterator<Item = &'m str> + Clone) -> Self {
+        let format = self.calls.or_else(|| self.format()).unwrap_or(Format::generic());
+        let used = |mark: &&str| {
+            self.source.contains(mark)
+                || format.writes(mark)
+                || generic::RESPONSE.0.contains(mark)
+                || generic::RESPONSE.1.contains(mark)
+        };
+        let own = marks.clone().filter(used).map(String::from).collect();
+        let tool_use = self.tool_use.map(|template| Box::new(template.with_marks(marks)));
+        ChatTemplate { marks: own, tool_use, ..self }
     }
 
     /// The template that renders `request`.
@@ -288,9 +307,13 @@ impl ChatTemplate {
 
         let mut continued = continued.map(Vec::from).unwrap_or_default();
         let values = messages.iter().chain(&tools).chain(&continued);
-        let mut placeholders = Placeholders::new(control, &self.source, values);
-        let mut values = messages.iter_mut().chain(&mut tools).chain(&mut continued);
-        values.try_for_each(|value| placeholders.protect(value))?;
+        let mut placeholders = Placeholders::new(control, &self.marks, &self.source, values);
+        for message in &mut messages {
+            let own = message["role"] == "assistant";
+            placeholders.protect(message, if own { Guarded::Control } else { Guarded::Marks })?;
+        }
+        tools.iter_mut().try_for_each(|tool| placeholders.protect(tool, Guarded::Marks))?;
+        continued.iter_mut().try_for_each(|text| placeholders.protect(text, Guarded::Control))?;
 
         let format = self.calls.unwrap_or(Format::generic());
         if dialect.without_calls {

@@ -235,6 +235,13 @@ impl Engine {
             check(format, &tokenizer, gguf.name())?;
         }
 
+        let template = match format {
+            Some(format) => template.with_calls(format),
+            None => template,
+        };
+        let marks: Vec<&str> = tokenizer.marks().collect();
+        let template = template.with_marks(marks.iter().copied());
+
         let (jobs, queue) = mpsc::channel();
         let used = Arc::<AtomicUsize>::default();
         let start = Start { model, options, tokenizer: &tokenizer, queue, used: used.clone() };
@@ -252,10 +259,7 @@ impl Engine {
             isa: options.isa,
             grammar,
             tokenizer,
-            template: match format {
-                Some(format) => template.with_calls(format),
-                None => template,
-            },
+            template,
             template_note: chosen.note,
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
@@ -460,7 +464,8 @@ impl Engine {
         let sequence = |turn: &Turn| -> Result<Sequence> {
             let mut data = SequenceData::new(tokens.clone(), prefix.clone());
             data.single = !self.drafts;
-            let mut constraint = self.grammar.constraint(turn, &|text| self.tokenizer.id(text))?;
+            let mut constraint =
+                self.grammar.constraint(turn, &|text| self.tokenizer.id(text), &request.until)?;
             let mut parser = Parser::new(turn);
             // Visible control tokens: some files mark the tags of calls as such.
             let mut text = self.tokenizer.stream().with_special();

@@ -33,14 +33,8 @@ pub(crate) struct Mapped {
 impl Bytes {
     /// Maps a whole file for reading.
     pub(crate) fn map(path: &Path) -> io::Result<Bytes> {
-        let file = File::open(path)?;
+        let file = crate::file::open(path)?;
         let metadata = file.metadata()?;
-        if metadata.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is a device or pipe, not a file"));
-        }
         // An empty file can't be mapped everywhere.
         if metadata.len() == 0 {
             return Ok(Bytes::Static(&[]));

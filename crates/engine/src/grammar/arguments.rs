@@ -12,7 +12,7 @@ use super::{GrammarError, SchemaError, refused};
 use crate::chat::formats::{
     Encoding, Format, Tagged, Types, fences, is_bare_key, literal, resolve, type_name,
 };
-use crate::request::Tool;
+use crate::request::{Tool, Until};
 
 /// A part of a rule.
 pub(super) enum Term {
@@ -20,13 +20,22 @@ pub(super) enum Term {
     Rule(String),
 }
 
-/// Says what is against a lexeme, given by its body.
-pub(super) type Judge<'a> = &'a dyn Fn(&str) -> Result<(), String>;
+/// What rules may cost.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    /// Says what is against a lexeme, given by its body.
+    pub lexeme: &'a dyn Fn(&str) -> Result<(), String>,
+    /// How long there is for them.
+    pub until: &'a Until,
+}
+
+/// How long the text of a grammar may be, in bytes.
+const LONGEST: usize = 8 << 20;
 
 /// Rules of a Lark grammar.
 pub(super) struct Rules<'a> {
     token: Token<'a>,
-    pub(super) judge: Judge<'a>,
+    judge: Judge<'a>,
     /// Most characters of a string in arguments, where the schema sets no limit.
     pub(super) string_limit: Option<usize>,
     /// What was left out of the tools' schemas.
@@ -34,6 +43,8 @@ pub(super) struct Rules<'a> {
     /// How many schemas the one at hand is inside of.
     pub(super) depth: usize,
     rules: Vec<String>,
+    /// How long they are together, in bytes.
+    size: usize,
     values: usize,
     /// The rules of the subschemas that references name, of the schema at hand.
     pub(super) named: HashMap<String, String>,
@@ -53,6 +64,7 @@ impl<'a> Rules<'a> {
             loosened,
             depth: 0,
             rules: Vec::new(),
+            size: 0,
             values: 0,
             named: HashMap::new(),
             known: HashMap::new(),
@@ -60,7 +72,34 @@ impl<'a> Rules<'a> {
     }
 
     pub(super) fn add(&mut self, name: &str, body: &str) {
-        self.rules.push(format!("{name}: {body}"));
+        let rule = format!("{name}: {body}");
+        self.size += rule.len();
+        self.rules.push(rule);
+    }
+
+    /// Whether there is room and time for more.
+    ///
+    /// # Errors
+    /// What there isn't.
+    pub(super) fn go_on(&self) -> Result<(), SchemaError> {
+        if self.size > LONGEST {
+            return Err(SchemaError::of_whole(format!("its grammar is longer than {} MiB", LONGEST >> 20)));
+        }
+        if self.judge.until.is_over() {
+            return Err(SchemaError::of_whole(
+                "its grammar takes more time than there is; simplify it".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is against a lexeme, given by its body, that the keyword at a place asks for.
+    ///
+    /// # Errors
+    /// That it costs too much.
+    pub(super) fn afford(&self, lexeme: &str, place: &str) -> Result<(), SchemaError> {
+        self.go_on()?;
+        (self.judge.lexeme)(lexeme).map_err(|reason| SchemaError::new(place, reason))
     }
 
     pub(super) fn into_text(self) -> String {
@@ -169,6 +208,7 @@ impl<'a> Rules<'a> {
         tool: &Tool,
         format: &Format,
     ) -> Result<Vec<Term>, SchemaError> {
+        self.go_on()?;
         if encoding == Encoding::Json {
             let schema = schema::arguments(&tool.parameters, self.string_limit)?;
             return Ok(vec![Term::Rule(self.json(&schema)?)]);
@@ -363,7 +403,7 @@ impl<'a> Rules<'a> {
         }
         let value = terms.join(" & ");
         if let Some(place) = judged {
-            (self.judge)(&value).map_err(|reason| SchemaError::new(place, reason))?;
+            self.afford(&value, place)?;
         }
         Ok(Term::Rule(if is_token {
             format!("{}{} {close}", self.lexeme(&value), if empty { "?" } else { "" })

@@ -20,6 +20,10 @@ pub(super) const RUN: u64 = 256;
 const KEY: u64 = 64;
 /// How deep rules may nest: llguidance follows them on the stack.
 const DEEPEST: usize = 160;
+/// How many items of an array that have a schema each may be missing: each nests in the one before.
+const MOST_OPTIONAL: usize = 128;
+/// How long names are together that a key must not be, in bytes: they are one expression.
+const NAMES: usize = 32_768;
 
 /// The grammar of a written schema's values.
 ///
@@ -46,6 +50,7 @@ impl Rules<'_> {
     }
 
     fn value(&mut self, schema: &Value, root: &Value) -> Result<String, SchemaError> {
+        self.go_on()?;
         self.depth += 1;
         if self.depth > DEEPEST {
             return Err(broken(format!("schemas nest more than {DEEPEST} deep, references followed")));
@@ -143,7 +148,7 @@ impl Rules<'_> {
         }
         let body = format!("\"\\\"\" ({}) \"\\\"\"", terms.join(" & "));
         if let Some(place) = judged.last() {
-            (self.judge)(&body).map_err(|reason| SchemaError::new(place, reason))?;
+            self.afford(&body, place)?;
         }
         Ok(self.lexeme(&body))
     }
@@ -191,14 +196,16 @@ impl Rules<'_> {
                 }
             }
         };
-        for (index, item) in prefix.iter().enumerate().rev() {
-            let needed = index == 0 || (index as u64) < least;
-            let separator = if index == 0 { "" } else { "\", \" " };
-            let body = format!("{separator}{item} {items}");
-            items = self.rule("", &body);
-            if !needed {
-                items.push('?');
-            }
+        // What needs the item before it nests, and what must be there follows.
+        let needed = (least.max(1) as usize).min(prefix.len());
+        if prefix.len() - needed > MOST_OPTIONAL {
+            return Err(broken(format!("more than {MOST_OPTIONAL} items of an array may be missing")));
+        }
+        for item in prefix[needed..].iter().rev() {
+            items = format!("{}?", self.rule("", &format!("\", \" {item} {items}")));
+        }
+        if needed > 0 {
+            items = format!("{} {items}", prefix[..needed].join(" \", \" "));
         }
         let items = match items.as_str() {
             "" => String::new(),
@@ -247,6 +254,9 @@ impl Rules<'_> {
             if *value == Value::Bool(false) {
                 return Ok(());
             }
+            if taken.iter().map(String::len).sum::<usize>() > NAMES {
+                return Err(broken("an object has too many names to tell its other keys from them"));
+            }
             let mut body = format!("/{key}/");
             if self_.string_limit.is_some() {
                 let _ = write!(body, " & /{}{{0,{KEY}}}/", text::ANY);
@@ -257,7 +267,7 @@ impl Rules<'_> {
             let key = format!("\"\\\"\" ({body}) \"\\\"\"");
             if !patterns.is_empty() {
                 let place = schema.get("$comment").and_then(Value::as_str).unwrap_or_default();
-                (self_.judge)(&key).map_err(|reason| SchemaError::new(place, reason))?;
+                self_.afford(&key, place)?;
             }
             let key = self_.lexeme(&key);
             options.push(format!("{key} \": \" {}", self_.value(value, root)?));

@@ -24,13 +24,17 @@ use llguidance::{ParserFactory, TokenParser};
 use serde_json::Value;
 use toktrie::TokEnv;
 
+use arguments::Judge;
 use cache::{Compiled, GrammarCache};
 pub(crate) use constraint::Constraint;
 pub(crate) use gbnf::to_lark;
 pub use schema::{SchemaError, loosened, mismatch, violation};
 
 use crate::chat::Turn;
-use crate::request::{Tool, ToolChoice};
+use crate::request::{Tool, ToolChoice, Until};
+
+/// How long the grammar of a turn may take to make, whatever time a request has.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What can go wrong with a constraint.
 #[derive(Debug, thiserror::Error)]
@@ -158,6 +162,7 @@ impl Grammar {
         &self,
         turn: &Turn,
         token: &dyn Fn(&str) -> Option<u32>,
+        until: &Until,
     ) -> Result<Option<Constraint>, GrammarError> {
         let permitted: Vec<&Tool> = turn.permitted().collect();
         let wanted = match &turn.tool_choice {
@@ -178,7 +183,9 @@ impl Grammar {
         let started = Instant::now();
         // Says all that the grammar is made from, and takes much less time than making it.
         let key = format!("{turn:?}");
-        let (grammar, cached) = self.compiled.grammar(key, || self.compile_turn(turn, &permitted, token))?;
+        let (grammar, cached) = self
+            .compiled
+            .grammar(key, || self.compile_turn(turn, &permitted, token, &until.within(PATIENCE)))?;
         let constraint = Constraint::new(grammar.parser, cached, started.elapsed());
         Ok(Some(constraint.with_loosened(grammar.loosened)))
     }
@@ -188,9 +195,11 @@ impl Grammar {
         turn: &Turn,
         permitted: &[&Tool],
         token: &dyn Fn(&str) -> Option<u32>,
+        until: &Until,
     ) -> Result<Compiled, GrammarError> {
         self.factory()?;
-        let (lark, loosened) = turn::lark(turn, token, &|lexeme| self.afford(lexeme))?;
+        let judge = Judge { lexeme: &|lexeme| self.afford(lexeme), until };
+        let (lark, loosened) = turn::lark(turn, token, judge)?;
         let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
             if turn.schema.is_some() {
                 return Err(GrammarError::Schema { refusal: SchemaError::of_whole(message) });
@@ -204,7 +213,7 @@ impl Grammar {
             permitted.iter().try_for_each(|tool| {
                 let alone =
                     Turn { tools: vec![(*tool).clone()], tool_choice: ToolChoice::Required, ..turn.clone() };
-                let (lark, _) = turn::lark(&alone, token, &|lexeme| self.afford(lexeme))?;
+                let (lark, _) = turn::lark(&alone, token, judge)?;
                 let compiled = self.compile(TopLevelGrammar::from_lark(lark));
                 compiled.map(drop).map_err(|message| refused(tool, SchemaError::of_whole(message)))
             })?;
@@ -216,16 +225,25 @@ impl Grammar {
 
     /// The grammar of a written schema alone.
     fn compile_schema(&self, schema: &Value) -> Result<TokenParser, SchemaError> {
-        let lark = json::lark(schema, &|lexeme| self.afford(lexeme))?;
+        let until = Until::default().within(PATIENCE);
+        let lark = json::lark(schema, Judge { lexeme: &|lexeme| self.afford(lexeme), until: &until })?;
         self.compile(TopLevelGrammar::from_lark(lark)).map_err(SchemaError::of_whole)
     }
 
     fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
         let factory = self.factory().map_err(|error| error.to_string())?;
-        let mut parser = factory.create_parser(grammar).map_err(|error| error.to_string())?;
+        let mut parser = factory.create_parser(grammar).map_err(|error| said(&error.to_string()))?;
         parser.start_without_prompt();
         // A warning says that something was not taken literally.
         parser.grammar_warnings().into_iter().next().map_or(Ok(parser), Err)
+    }
+}
+
+/// llguidance's words; of a panic, with which it meets some limits, what a reader can use.
+fn said(message: &str) -> String {
+    match message.split_once("<backtrace>") {
+        Some(_) => "it is larger than a grammar may be".into(),
+        None => message.into(),
     }
 }
 

@@ -42,6 +42,7 @@ mod pattern;
 mod read;
 mod shape;
 mod typed;
+mod validate;
 mod write;
 
 use serde_json::{Value, json};
@@ -49,9 +50,10 @@ use serde_json::{Value, json};
 use document::Document;
 pub(super) use document::child;
 pub(super) use loosen::loosen;
-pub use loosen::{loosened, mismatch, violation};
+pub use loosen::loosened;
 use read::Reader;
 use shape::{Object, Schema, Shape};
+pub use validate::{mismatch, violation};
 
 /// Why a schema can't be honoured.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -13,7 +13,7 @@ use toktrie::{TokRxInfo, TokTrie, TokenizerEnv};
 use super::*;
 use crate::chat::{Format, Parsed, Parser, Reasoning};
 use crate::gguf::Gguf;
-use crate::request::{GrammarUsage, Sampling, ToolCall};
+use crate::request::{GrammarUsage, Sampling, ToolCall, Until};
 use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
 
@@ -143,7 +143,7 @@ impl Vocabulary {
     }
 
     fn constraint(&self, turn: &Turn) -> Result<Option<Constraint>, GrammarError> {
-        self.grammar.constraint(turn, &|text| self.token(text))
+        self.grammar.constraint(turn, &|text| self.token(text), &Until::default())
     }
 
     fn text(&self, tokens: &[u32]) -> String {

@@ -11,6 +11,8 @@ const FUEL: u64 = 100_000;
 const PART: usize = 8;
 /// How deep values may be nested that are printed or kept.
 const DEPTH: usize = 100;
+/// How many items of a list are charged together.
+const PIECE: usize = 64;
 /// Bytes that an item of a list or mapping takes.
 pub(super) const ITEM: usize = 24;
 
@@ -30,7 +32,21 @@ pub(super) fn charge(state: &mut State, bytes: usize) -> Result<(), Error> {
 }
 
 /// Takes note of a value that was made; what it contains was there before.
+/// What would be made anew whenever somebody looks is made now, once: such values of such values
+/// would take work that nobody counts.
 pub(super) fn made(state: &mut State, value: Value) -> Result<Value, Error> {
+    if value.kind() == ValueKind::Iterable {
+        let (mut items, mut charged) = (Vec::new(), 0);
+        for item in value.try_iter()? {
+            items.push(item);
+            if items.len() - charged == PIECE {
+                charged += PIECE;
+                charge(state, PIECE * ITEM)?;
+            }
+        }
+        charge(state, (items.len() - charged) * ITEM)?;
+        return Ok(Value::from(items));
+    }
     let bytes = match (value.as_str(), value.len()) {
         (Some(text), _) => text.len(),
         (None, Some(items)) => items.saturating_mul(ITEM),

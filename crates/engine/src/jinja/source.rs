@@ -162,8 +162,9 @@ impl<'a> Writer<'a> {
                 self.copy(end.unwrap_or(self.rest().len()));
             } else if found[1] == Some(start) {
                 match raw(self.rest(), marks.block) {
-                    Some(length) if length > SILENT => return self.refuse("the raw text is too long"),
-                    Some(length) => self.copy(length),
+                    Some(None) => return self.refuse("the raw text has no end"),
+                    Some(Some(length)) if length > SILENT => return self.refuse("the raw text is too long"),
+                    Some(Some(length)) => self.copy(length),
                     None => {
                         self.copy(marks.block.0.len());
                         self.tag(Some(marks.block.1), true)?;
@@ -481,8 +482,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// The length of a block of raw text that begins here.
-fn raw(text: &str, (open, close): (&str, &str)) -> Option<usize> {
+/// The length of a block of raw text that begins here; the inner `None` if it has no end.
+fn raw(text: &str, (open, close): (&str, &str)) -> Option<Option<usize>> {
     let tag = |text: &str, word: &str| {
         let rest = text.strip_prefix(open)?;
         let rest =
@@ -492,7 +493,7 @@ fn raw(text: &str, (open, close): (&str, &str)) -> Option<usize> {
     };
     let begin = tag(text, "raw")?;
     let mut ends = text[begin..].match_indices(open).map(|(at, _)| begin + at);
-    ends.find_map(|at| Some(at + tag(&text[at..], "endraw")?))
+    Some(ends.find_map(|at| Some(at + tag(&text[at..], "endraw")?)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::tools;
 use crate::chat::formats::{Format, Reasoning, Turn};
 use crate::gguf::Gguf;
 use crate::grammar::{Constraint, Grammar};
-use crate::request::{GrammarUsage, Sampling, ToolChoice};
+use crate::request::{GrammarUsage, Sampling, ToolChoice, Until};
 use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -83,6 +83,6 @@ impl ProbeTurns {
 }
 
 fn start(grammar: &Grammar, turn: &Turn, tokenizer: &Tokenizer) -> Result<Constraint> {
-    let constraint = grammar.constraint(turn, &|text| tokenizer.id(text))?;
+    let constraint = grammar.constraint(turn, &|text| tokenizer.id(text), &Until::default())?;
     constraint.ok_or_else(|| Error::InvalidRequest { reason: "a turn without tools has no grammar".into() })
 }

@@ -32,6 +32,7 @@ mod wordpiece;
 mod tests;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use toktrie::TokEnv;
@@ -172,7 +173,8 @@ impl Tokenizer {
     ///
     /// Each of `placeholders` is a character in place of a text which must stay plain text.
     /// The text is cut at control tokens first and the characters are replaced after that.
-    /// So what a message contains can't become a control token.
+    /// No user-defined token reaches into what they are replaced by.
+    /// So what a message contains can't become a control token, nor a mark of the template.
     ///
     /// # Errors
     /// If the vocabulary has no tokens for the text.
@@ -183,10 +185,13 @@ impl Tokenizer {
     ) -> Result<Vec<u32>, TokenizerError> {
         let core = &self.core;
         let mut ids = Vec::new();
-        for piece in core.control.split(text) {
+        for piece in core.control.split(text, &[]) {
             match piece {
                 SpecialSplit::Token(id) => ids.push(id),
-                SpecialSplit::Text(text) => core.encode_text(&replace(text, placeholders), true, &mut ids)?,
+                SpecialSplit::Text(text) => {
+                    let (text, plain) = replace(text, placeholders);
+                    core.encode_text(&text, &plain, true, &mut ids)?;
+                }
             }
         }
         if let (true, Some(bos)) = (core.add_bos, core.bos)
@@ -252,6 +257,21 @@ impl Tokenizer {
     pub fn control_texts(&self) -> impl Iterator<Item = &str> {
         let special = |kind| matches!(kind, TokenKind::Control | TokenKind::Unknown);
         self.core.vocabulary.iter().filter(move |token| special(token.2)).map(|token| token.1)
+    }
+
+    /// User-defined tokens that look like marks: `<tool_call>`, but no white space, no word and no
+    /// sign.
+    pub fn marks(&self) -> impl Iterator<Item = &str> {
+        let is_mark = |text: &&str| {
+            let ends = [text.chars().next(), text.chars().next_back()];
+            text.chars().any(char::is_alphanumeric)
+                && ends
+                    .iter()
+                    .flatten()
+                    .all(|end| !end.is_alphanumeric() && !end.is_whitespace() && *end != '▁')
+        };
+        let tokens = self.core.vocabulary.iter().filter(|token| token.2 == TokenKind::UserDefined);
+        tokens.map(|token| token.1).filter(is_mark)
     }
 
     /// Makes tokens that mean nothing impossible to sample: unused ones, and rows of the embedding
@@ -361,21 +381,27 @@ impl Core {
     fn encode(&self, text: &str, parse_special: bool, prefix: bool) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         if parse_special {
-            for piece in self.control.split(text) {
+            for piece in self.control.split(text, &[]) {
                 match piece {
                     SpecialSplit::Token(id) => ids.push(id),
-                    SpecialSplit::Text(text) => self.encode_text(text, prefix, &mut ids)?,
+                    SpecialSplit::Text(text) => self.encode_text(text, &[], prefix, &mut ids)?,
                 }
             }
         } else {
-            self.encode_text(text, prefix, &mut ids)?;
+            self.encode_text(text, &[], prefix, &mut ids)?;
         }
         Ok(ids)
     }
 
-    /// Text without control tokens.
-    fn encode_text(&self, text: &str, prefix: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        for piece in self.user_defined.split(text) {
+    /// Text without control tokens; in the ranges of `plain` without user-defined ones too.
+    fn encode_text(
+        &self,
+        text: &str,
+        plain: &[Range<usize>],
+        prefix: bool,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        for piece in self.user_defined.split(text, plain) {
             match piece {
                 SpecialSplit::Token(id) => ids.push(id),
                 SpecialSplit::Text(text) => self.algorithm.encode(&self.vocabulary, text, prefix, ids)?,
@@ -417,13 +443,17 @@ fn candidates(vocabulary: &Vocabulary) -> Vec<u32> {
     words
 }
 
-fn replace(text: &str, placeholders: &[(char, String)]) -> String {
-    let mut replaced = String::with_capacity(text.len());
+/// The text with what placeholders stand for, and where that is.
+fn replace(text: &str, placeholders: &[(char, String)]) -> (String, Vec<Range<usize>>) {
+    let (mut replaced, mut ranges) = (String::with_capacity(text.len()), Vec::new());
     for letter in text.chars() {
         match placeholders.iter().find(|(placeholder, _)| *placeholder == letter) {
-            Some((_, plain)) => replaced.push_str(plain),
+            Some((_, plain)) => {
+                ranges.push(replaced.len()..replaced.len() + plain.len());
+                replaced.push_str(plain);
+            }
             None => replaced.push(letter),
         }
     }
-    replaced
+    (replaced, ranges)
 }

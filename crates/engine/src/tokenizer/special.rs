@@ -1,6 +1,7 @@
 //! Tokens that are found in text as they are written, and those that end a text.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -40,11 +41,20 @@ impl Finder {
         Ok(Finder { automaton, ids })
     }
 
-    /// Cuts `text` at the tokens.
+    /// Cuts `text` at the tokens that don't reach into one of the ranges of `plain`, which are in
+    /// order.
     /// Empty pieces are left out, so that a text comes first or after a token.
-    pub(super) fn split<'t>(&self, text: &'t str) -> impl Iterator<Item = SpecialSplit<'t>> {
+    pub(super) fn split<'t>(
+        &self,
+        text: &'t str,
+        plain: &[Range<usize>],
+    ) -> impl Iterator<Item = SpecialSplit<'t>> {
         let mut from = 0;
-        let found = self.automaton.find_iter(text).map(Some).chain([None]);
+        let is_outside = move |found: &aho_corasick::Match| {
+            let next = plain.partition_point(|range| range.end <= found.start());
+            plain.get(next).is_none_or(|range| range.start >= found.end())
+        };
+        let found = self.automaton.find_iter(text).filter(is_outside).map(Some).chain([None]);
         found
             .flat_map(move |found| {
                 // Cuts on character boundaries: a token's text is whole characters.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use alara_engine::file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -115,7 +116,7 @@ fn content(path: &Path, root: &Path) -> Result<Vec<u8>, String> {
     if length > LARGEST {
         return Err(format!("it has {} MB, and {} are the most; split it", length >> 20, LARGEST >> 20));
     }
-    std::fs::read(&real).map_err(|error| error.to_string())
+    file::read(&real, LARGEST).map_err(|error| error.to_string())
 }
 
 /// The documents in files, by their ids.

@@ -23,6 +23,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use alara_engine::file;
 use serde_json::{Map, Value};
 
 use crate::error::Error;
@@ -216,17 +217,17 @@ fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String>
     }
 }
 
-fn read(file: &Path) -> Result<Answers, Error> {
-    match std::fs::read_to_string(file) {
+fn read(path: &Path) -> Result<Answers, Error> {
+    match file::read_text(path, file::TEXT) {
         Ok(text) => serde_json::from_str(&text)
-            .map_err(|source| Error::Answers { path: file.to_owned(), source: source.into() }),
+            .map_err(|source| Error::Answers { path: path.to_owned(), source: source.into() }),
         // Below what is no folder there is no file either.
         Err(error)
             if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
         {
             Ok(Answers::new())
         }
-        Err(source) => Err(Error::Answers { path: file.to_owned(), source }),
+        Err(source) => Err(Error::Answers { path: path.to_owned(), source }),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, SamplingOverrides, Segment, ToolCall};
+use alara_engine::{Event, SamplingOverrides, Segment, ToolCall, Until};
 
 use crate::calls::Calls;
 use crate::context_files::ContextFiles;
@@ -309,6 +309,13 @@ impl<'a, 's> Caller<'a, 's> {
     /// The scope of something named `place` inside of this one.
     pub fn scope_of(&self, place: &str) -> String {
         trace::inside(self.scope, place)
+    }
+
+    /// When the work is to end that comes before a model's first token.
+    pub fn until(&self) -> Until {
+        let cancel = self.session.sandbox.cancel_flag();
+        let cancelled = Some(cancel.clone()).filter(|_| !self.finishing);
+        Until { cancelled, deadline: self.deadline }
     }
 
     /// Why it must stop now, if it must.

@@ -7,6 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use alara_engine::file;
 use include_dir::{Dir, DirEntry};
 use sha2::{Digest, Sha256};
 
@@ -95,17 +96,10 @@ impl File {
         if path.extension() != self.path.extension() {
             return Err("this link leads to a file of another kind".to_owned());
         }
-        // Before it is opened: to open a pipe is to wait for a writer.
         if !path.metadata().map_err(message)?.is_file() {
             return Err("it is no regular file".to_owned());
         }
-        let mut text = String::new();
-        let mut file = std::fs::File::open(&path).map_err(message)?.take(FILE_BYTES + 1);
-        file.read_to_string(&mut text).map_err(no_text).map_err(message)?;
-        match text.len() as u64 > FILE_BYTES {
-            true => Err(format!("it has more than {FILE_BYTES} bytes")),
-            false => Ok(text),
-        }
+        file::read_text(&path, FILE_BYTES).map_err(no_text).map_err(message)
     }
 
     fn has_ending(&self, ending: &str) -> bool {
@@ -482,11 +476,8 @@ impl Watch {
         for path in self.own() {
             let relative = self.team.as_ref().and_then(|team| path.strip_prefix(team).ok()).unwrap_or(&path);
             let mut text = Vec::new();
-            // To open a pipe is to wait for a writer.
             // What can't be read counts as empty.
-            if path.is_file()
-                && let Ok(file) = std::fs::File::open(&path)
-            {
+            if let Ok(file) = file::open(&path) {
                 let _ = file.take(FILE_BYTES + 1).read_to_end(&mut text);
             }
             for part in [relative.as_os_str().as_encoded_bytes(), &text] {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::Usage;
+use alara_engine::file;
 use serde::{Deserialize, Serialize};
 
 use super::journal::{self, Journal};
@@ -113,7 +114,7 @@ impl Trace {
         }
         let mut lines = parse::<Line>(path)?;
         let left = journal::left(path, &lines)?;
-        let text = std::fs::read(path).map_err(error)?;
+        let text = file::read(path, file::RECORDS).map_err(error)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
         // A last line without its end is kept if it is a record.
         let unended = if whole < text.len() && serde_json::from_slice::<Line>(&text[whole..]).is_ok() {
@@ -322,7 +323,7 @@ fn lock(path: &Path, file: &File) -> Result<(), Error> {
 /// Whether somebody writes the trace in the file at `path`.
 pub fn is_in_use(path: &Path) -> bool {
     let locked = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
-    File::open(path).is_ok_and(locked)
+    file::open(path).is_ok_and(locked)
 }
 
 /// Makes a file that only the user may read.
@@ -359,8 +360,8 @@ pub fn lines(path: &Path) -> Result<Vec<Line>, Error> {
 
 /// Reads a file of lines.
 pub(super) fn parse<L: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<L>, Error> {
-    let text =
-        std::fs::read_to_string(path).map_err(|source| Error::Trace { path: path.to_owned(), source })?;
+    let text = file::read_text(path, file::RECORDS)
+        .map_err(|source| Error::Trace { path: path.to_owned(), source })?;
     let mut lines = Vec::new();
     for (index, line) in text.split_inclusive('\n').enumerate() {
         match serde_json::from_str(line) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use alara_engine::GrammarError;
+use alara_engine::file;
 use alara_engine::inspect::Grammar;
 use anyhow::{Context, anyhow};
 use serde::Deserialize;
@@ -41,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
         });
     };
-    let source = std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
+    let source = file::read_given(path).with_context(|| format!("can't read {}", path.display()))?;
     let schema: Value =
         serde_json::from_str(&source).with_context(|| format!("{} is not JSON", path.display()))?;
     let input = std::io::read_to_string(std::io::stdin()).context("can't read texts from stdin")?;

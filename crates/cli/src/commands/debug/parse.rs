@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use alara_engine::file;
 use alara_engine::inspect::{ChatTemplate, ParseOptions, Thinking};
 use alara_engine::{Format, Parsed, Parser, Tool};
 use anyhow::{Context, bail};
@@ -70,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))
+    file::read_given(path).with_context(|| format!("can't read {}", path.display()))
 }
 
 fn parse(

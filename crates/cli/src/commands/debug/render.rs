@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use alara_engine::TemplateError;
+use alara_engine::file;
 use alara_engine::inspect::ChatTemplate;
 use anyhow::Context;
 use jiff::civil::DateTime;
@@ -32,7 +33,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let name = args.template.display();
-    let source = std::fs::read_to_string(&args.template).with_context(|| format!("can't read {name}"))?;
+    let source = file::read_given(&args.template).with_context(|| format!("can't read {name}"))?;
     let template = ChatTemplate::new(&source, "", "").with_context(|| name.to_string())?;
     let now = args.now.unwrap_or_else(|| jiff::Zoned::now().datetime());
     if args.jsonl {

@@ -281,6 +281,21 @@ impl Format {
         std::iter::once(own).chain(also).filter(|(text, _)| !text.is_empty())
     }
 
+    /// Whether a text is part of what stands around and in calls, or around reasoning.
+    pub(crate) fn writes(&self, mark: &str) -> bool {
+        let Calls { open, separator, close } = self.calls;
+        let pieces = self.call.iter().flat_map(|piece| match piece {
+            Piece::Text(text) => vec![*text],
+            Piece::Arguments(Encoding::Tagged(tagged)) => vec![tagged.open, tagged.string, tagged.close],
+            _ => Vec::new(),
+        });
+        let around =
+            [open, separator, close, self.answer.0, self.answer.1, self.thinking.open, self.thinking.close];
+        let others =
+            self.tokens.iter().chain(self.drops).copied().chain(self.openers().map(|(text, _)| text));
+        around.into_iter().chain(pieces).chain(others).any(|text| text.contains(mark))
+    }
+
     /// As [`Turn::reserved`], whatever tools there are.
     fn reserved(&self) -> impl Iterator<Item = &'static str> {
         let ends: &[&str] = if self.layout == Layout::Messages { &parser::MESSAGE_ENDS } else { &[] };

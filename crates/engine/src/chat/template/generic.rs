@@ -18,7 +18,7 @@ use super::{TemplateError, example};
 use crate::chat::Format;
 use crate::request::{Request, ToolCall};
 
-const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
+pub(super) const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
 /// The messages of a conversation for a model behind an API of messages, whose template can't be
 /// seen.

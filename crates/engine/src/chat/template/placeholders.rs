@@ -5,7 +5,10 @@
 //! So before rendering a placeholder takes the place of each such text: one private-use character
 //! that occurs nowhere else.
 //! The tokenizer puts the plain text back.
-//! Only control tokens: templates look for texts such as `</think>` in messages themselves.
+//! So it does for the marks that a template writes, if they are tokens of other kinds:
+//! a file that says `</tool_response>` must not end its own frame.
+//! In what the assistant said marks stay, since templates look for some, such as `</think>`, and
+//! it wrote them itself.
 
 use std::collections::HashSet;
 
@@ -17,10 +20,21 @@ use super::TemplateError;
 const PRIVATE_USE: [std::ops::RangeInclusive<char>; 3] =
     ['\u{e000}'..='\u{f8ff}', '\u{f0000}'..='\u{ffffd}', '\u{100000}'..='\u{10fffd}'];
 
+/// What a value must not forge.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Guarded {
+    /// Control tokens.
+    Control,
+    /// Marks of the template too.
+    Marks,
+}
+
 /// Hands out placeholders for one prompt.
 pub(super) struct Placeholders<'a> {
     /// Longest first, so that a text is not broken by a shorter one inside it.
     control: Vec<&'a str>,
+    /// The same with marks.
+    all: Vec<&'a str>,
     free: Box<dyn Iterator<Item = char>>,
     used: Vec<(char, String)>,
 }
@@ -29,31 +43,36 @@ impl<'a> Placeholders<'a> {
     /// Placeholders that occur neither in the template nor in the values.
     pub(super) fn new<'v>(
         control: &'a [String],
+        marks: &'a [String],
         template: &str,
         values: impl IntoIterator<Item = &'v Value>,
     ) -> Self {
-        let mut control: Vec<&str> =
-            control.iter().map(String::as_str).filter(|token| !token.is_empty()).collect();
-        control.sort_by_key(|token| std::cmp::Reverse(token.len()));
-        control.dedup();
+        let sorted = |texts: &[&'a [String]]| {
+            let mut texts: Vec<&str> =
+                texts.iter().copied().flatten().map(String::as_str).filter(|text| !text.is_empty()).collect();
+            texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+            texts.dedup();
+            texts
+        };
+        let (control, all) = (sorted(&[control]), sorted(&[control, marks]));
         let mut taken: HashSet<char> = private(template).collect();
         for value in values {
             visit(value, &mut |text| taken.extend(private(text)));
         }
         let free = PRIVATE_USE.into_iter().flatten().filter(move |character| !taken.contains(character));
-        Placeholders { control, free: Box::new(free), used: Vec::new() }
+        Placeholders { control, all, free: Box::new(free), used: Vec::new() }
     }
 
-    /// Replaces control-token texts in all strings and keys of `value`.
-    pub(super) fn protect(&mut self, value: &mut Value) -> Result<(), TemplateError> {
+    /// Replaces what is guarded in all strings and keys of `value`.
+    pub(super) fn protect(&mut self, value: &mut Value, guarded: Guarded) -> Result<(), TemplateError> {
         match value {
-            Value::String(text) => self.protect_text(text)?,
-            Value::Array(items) => items.iter_mut().try_for_each(|item| self.protect(item))?,
+            Value::String(text) => self.protect_text(text, guarded)?,
+            Value::Array(items) => items.iter_mut().try_for_each(|item| self.protect(item, guarded))?,
             Value::Object(map) => {
                 let mut protected = Map::with_capacity(map.len());
                 for (mut key, mut value) in std::mem::take(map) {
-                    self.protect_text(&mut key)?;
-                    self.protect(&mut value)?;
+                    self.protect_text(&mut key, guarded)?;
+                    self.protect(&mut value, guarded)?;
                     protected.insert(key, value);
                 }
                 *map = protected;
@@ -68,23 +87,30 @@ impl<'a> Placeholders<'a> {
         self.used
     }
 
-    fn protect_text(&mut self, text: &mut String) -> Result<(), TemplateError> {
-        for index in 0..self.control.len() {
-            let token = self.control[index];
+    fn texts(&self, guarded: Guarded) -> &[&'a str] {
+        match guarded {
+            Guarded::Control => &self.control,
+            Guarded::Marks => &self.all,
+        }
+    }
+
+    fn protect_text(&mut self, text: &mut String, guarded: Guarded) -> Result<(), TemplateError> {
+        for index in 0..self.texts(guarded).len() {
+            let token = self.texts(guarded)[index];
             if text.contains(token) {
                 let placeholder = self.placeholder(token)?;
                 *text = text.replace(token, placeholder.encode_utf8(&mut [0; 4]));
             }
         }
-        self.protect_end(text)
+        self.protect_end(text, guarded)
     }
 
     /// What begins like a control token at the end of a text could be completed by what the
     /// template puts after it.
-    fn protect_end(&mut self, text: &mut String) -> Result<(), TemplateError> {
-        let longest = self.control.first().map_or(0, |token| token.len());
-        let begun =
-            |&(at, _): &(usize, char)| self.control.iter().any(|token| token.starts_with(&text[at..]));
+    fn protect_end(&mut self, text: &mut String, guarded: Guarded) -> Result<(), TemplateError> {
+        let texts = self.texts(guarded);
+        let longest = texts.first().map_or(0, |token| token.len());
+        let begun = |&(at, _): &(usize, char)| texts.iter().any(|token| token.starts_with(&text[at..]));
         let tail =
             text.char_indices().rev().take_while(|(at, _)| text.len() - at < longest).filter(begun).last();
         if let Some((at, _)) = tail {
@@ -134,8 +160,8 @@ mod tests {
         let control = ["<|im_end|>".to_owned(), "<|im_end|>x".to_owned(), String::new()];
         let mut value = json!({"a <|im_end|>": ["\u{e000} <|im_end|>x<|im_end|>", 1, "</think>"]});
         let copy = value.clone();
-        let mut placeholders = Placeholders::new(&control, "\u{e001}", [&copy]);
-        placeholders.protect(&mut value).unwrap();
+        let mut placeholders = Placeholders::new(&control, &[], "\u{e001}", [&copy]);
+        placeholders.protect(&mut value, Guarded::Control).unwrap();
         assert_eq!(value, json!({"a \u{e002}": ["\u{e000} \u{e003}\u{e002}", 1, "</think>"]}));
         let expected = vec![('\u{e002}', "<|im_end|>".to_owned()), ('\u{e003}', "<|im_end|>x".to_owned())];
         assert_eq!(placeholders.into_used(), expected);
@@ -146,8 +172,8 @@ mod tests {
     fn the_beginning_of_a_control_text_at_the_end_is_one_too() {
         let control = ["<|im_end|>".to_owned(), "<eos>".to_owned()];
         let mut value = json!(["a < b<|im_", "end|>", "<", "é", "<|im_end|"]);
-        let mut placeholders = Placeholders::new(&control, "", []);
-        placeholders.protect(&mut value).unwrap();
+        let mut placeholders = Placeholders::new(&control, &[], "", []);
+        placeholders.protect(&mut value, Guarded::Control).unwrap();
         assert_eq!(value, json!(["a < b\u{e000}", "end|>", "\u{e001}", "é", "\u{e002}"]));
         let used: Vec<String> = placeholders.into_used().into_iter().map(|(_, text)| text).collect();
         assert_eq!(used, ["<|im_", "<", "<|im_end|"]);

@@ -1,6 +1,9 @@
 //! The document that a schema is: its draft, and what references point at.
 
-use serde_json::{Map, Value};
+use std::cell::OnceCell;
+use std::collections::HashMap;
+
+use serde_json::Value;
 
 /// A version of JSON schema.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -16,6 +19,8 @@ pub(super) enum Draft {
 pub(super) struct Document<'a> {
     pub root: &'a Value,
     pub draft: Draft,
+    /// The pointers of named schemas, found when they are first asked for.
+    anchors: OnceCell<HashMap<&'a str, String>>,
 }
 
 impl<'a> Document<'a> {
@@ -31,7 +36,7 @@ impl<'a> Document<'a> {
             old if ["draft-01", "draft-02", "draft-03"].contains(&old) => return None,
             _ => Draft::Draft202012,
         };
-        Some(Document { root, draft })
+        Some(Document { root, draft, anchors: OnceCell::new() })
     }
 
     /// The pointer that a reference stands for, if it leads to a place in this document.
@@ -47,7 +52,7 @@ impl<'a> Document<'a> {
             Some("") if self.root.pointer("/").is_none() => String::new(),
             Some(_) => fragment,
             None if fragment.is_empty() => fragment,
-            None => self.anchor(self.root, &fragment, String::new(), 0)?,
+            None => self.anchors().get(fragment.as_str())?.clone(),
         };
         self.root.pointer(&pointer).map(|_| pointer)
     }
@@ -66,26 +71,37 @@ impl<'a> Document<'a> {
         schema.get(keyword)?.as_str().filter(|id| !id.starts_with('#'))
     }
 
-    fn anchor(&self, value: &Value, name: &str, at: String, depth: usize) -> Option<String> {
-        let is_named = |map: &Map<String, Value>| {
-            let says = |keyword: &str, text: &str| map.get(keyword).and_then(Value::as_str) == Some(text);
-            says("$anchor", name) || says("$id", &format!("#{name}")) || says("id", &format!("#{name}"))
-        };
-        if depth > 64 {
-            return None;
-        }
-        match value {
-            Value::Object(map) if is_named(map) => Some(at),
-            Value::Object(map) => map
-                .iter()
-                .filter(|(key, _)| !["const", "enum", "default", "examples"].contains(&key.as_str()))
-                .find_map(|(key, value)| self.anchor(value, name, child(&at, key), depth + 1)),
-            Value::Array(values) => {
-                let mut values = values.iter().enumerate();
-                values.find_map(|(index, value)| self.anchor(value, name, format!("{at}/{index}"), depth + 1))
+    fn anchors(&self) -> &HashMap<&'a str, String> {
+        self.anchors.get_or_init(|| {
+            let mut anchors = HashMap::new();
+            name_all(self.root, String::new(), 0, &mut anchors);
+            anchors
+        })
+    }
+}
+
+/// Notes the pointers of a schema and of all in it, by their names; the first of a name counts.
+fn name_all<'a>(value: &'a Value, at: String, depth: usize, anchors: &mut HashMap<&'a str, String>) {
+    if depth > 64 {
+        return;
+    }
+    match value {
+        Value::Object(map) => {
+            let says = |keyword: &str| map.get(keyword).and_then(Value::as_str);
+            let own = ["$id", "id"].into_iter().filter_map(|keyword| says(keyword)?.strip_prefix('#'));
+            for name in says("$anchor").into_iter().chain(own) {
+                anchors.entry(name).or_insert_with(|| at.clone());
             }
-            _ => None,
+            let schemas = map
+                .iter()
+                .filter(|(key, _)| !["const", "enum", "default", "examples"].contains(&key.as_str()));
+            schemas.for_each(|(key, value)| name_all(value, child(&at, key), depth + 1, anchors));
         }
+        Value::Array(values) => {
+            let values = values.iter().enumerate();
+            values.for_each(|(index, value)| name_all(value, format!("{at}/{index}"), depth + 1, anchors));
+        }
+        _ => {}
     }
 }
 

@@ -7,9 +7,14 @@ use std::str::Chars;
 /// How often an expression may be repeated by a number, and how deep groups may nest.
 const MOST_REPEATS: u32 = 100_000;
 const MOST_NESTED: usize = 32;
+/// How long an expression may be, in bytes.
+const LONGEST: usize = 16_384;
 
 /// Reads a whole expression, or says what it has that is not supported.
 pub(super) fn read(source: &str) -> Result<Expression, String> {
+    if source.len() > LONGEST {
+        return Err(format!("the expression is longer than {LONGEST} bytes"));
+    }
     let mut reader = ExpressionReader { rest: source.chars().peekable(), nested: 0 };
     let node = reader.alternatives()?;
     match reader.rest.next() {

@@ -1,5 +1,8 @@
 //! Reads the keywords that join schemas: alternatives, conditions, negations, references.
 
+use std::collections::HashSet;
+use std::rc::Rc;
+
 use serde_json::{Map, Value};
 
 use super::SchemaError;
@@ -179,25 +182,22 @@ impl Reader<'_> {
 
     /// All keys that the objects of a schema can have, if it closes them.
     fn keys(&mut self, schema: &Schema, at: &str) -> Result<Option<Vec<String>>, SchemaError> {
-        let Schema::Union(shapes) = schema else { return Ok(None) };
-        let mut names = Vec::new();
-        for shape in shapes {
-            match shape {
-                Shape::Object(object) if object.patterns.is_empty() && object.rest().is_never() => {
-                    names.extend(object.properties.iter().map(|property| property.name.clone()));
-                }
-                Shape::Object(_) => return Ok(None),
-                Shape::Reference(pointer) => {
-                    self.enter(at)?;
-                    let schema = self.schema_at(pointer, at)?;
-                    let more = self.keys(&schema, at)?;
-                    self.leave();
-                    match more {
-                        Some(more) => names.extend(more),
-                        None => return Ok(None),
+        let (mut names, mut seen) = (Vec::new(), HashSet::new());
+        let mut open = vec![Rc::new(schema.clone())];
+        while let Some(schema) = open.pop() {
+            self.step(at)?;
+            let Schema::Union(shapes) = schema.as_ref() else { return Ok(None) };
+            for shape in shapes {
+                match shape {
+                    Shape::Object(object) if object.patterns.is_empty() && object.rest().is_never() => {
+                        names.extend(object.properties.iter().map(|property| property.name.clone()));
                     }
+                    Shape::Object(_) => return Ok(None),
+                    Shape::Reference(pointer) if seen.insert(pointer.clone()) => {
+                        open.push(self.schema_at(pointer, at)?);
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
         }
         Ok(Some(names))

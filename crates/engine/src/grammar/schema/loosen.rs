@@ -1,7 +1,8 @@
 //! Schemas without the keywords that can't be guaranteed, and what is checked in their place.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::validate::can_be_checked;
 use super::{SchemaError, strict};
 
 /// How many keywords may be left out.
@@ -10,7 +11,7 @@ const MOST: usize = 32;
 /// Makes something of a schema without the keywords for which it is refused: `refusal` is the
 /// first.
 /// Says which were left out.
-/// All values of the schema stay possible, and what else is can be found out by [`violation`].
+/// All values of the schema stay possible, and what else is can be found out by [`violation`](super::violation).
 ///
 /// # Errors
 /// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be
@@ -20,7 +21,7 @@ pub(crate) fn loosen<T>(
     refusal: SchemaError,
     mut make: impl FnMut(&Value) -> Result<T, SchemaError>,
 ) -> Result<(T, Vec<SchemaError>), SchemaError> {
-    if validator(schema).is_err() {
+    if !can_be_checked(schema) {
         return Err(refusal);
     }
     let (mut loose, mut left_out) = (schema.clone(), vec![refusal]);
@@ -46,25 +47,6 @@ pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError
         Ok(_) => Ok((schema.clone(), Vec::new())),
         Err(refusal) => loosen(schema, refusal, |loose| strict(loose).map(|_| loose.clone())),
     }
-}
-
-/// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody
-/// can tell.
-pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
-    mismatch(parameters, &Value::Object(arguments.clone()))
-}
-
-/// Why a value is not valid for a schema, the first reason and its place; `None` if it is, or if
-/// nobody can tell.
-pub fn mismatch(schema: &Value, value: &Value) -> Option<String> {
-    let validator = validator(schema).ok()?;
-    let error = validator.iter_errors(value).next()?;
-    let place = error.instance_path().to_string();
-    Some(if place.is_empty() { error.to_string() } else { format!("{place}: {error}") })
-}
-
-fn validator(schema: &Value) -> Result<jsonschema::Validator, String> {
-    jsonschema::options().should_validate_formats(true).build(schema).map_err(|error| error.to_string())
 }
 
 /// Takes a keyword out of a schema; out of a negation, where less is more, the negation as a whole.

@@ -1,10 +1,15 @@
 //! What two schemas have in common, and what a schema leaves out.
 
+use std::collections::{HashMap, HashSet};
+
 use super::SchemaError;
 use super::number::Number;
 use super::pattern::Pattern;
 use super::read::Reader;
 use super::shape::{Array, Object, Property, Schema, Shape, Text, least};
+
+/// How many expressions a string may have to match at once.
+const MOST_PATTERNS: usize = 8;
 
 impl Reader<'_> {
     /// The values of both, exactly.
@@ -50,7 +55,13 @@ impl Reader<'_> {
                 (!both.is_empty()).then_some(Shape::Number(both))
             }
             (Shape::Text(x), Shape::Text(y)) => {
-                Some(x.meet(y)).filter(|both| !both.is_empty()).map(Shape::Text)
+                self.question(at)?;
+                let both = x.meet(y);
+                if both.patterns.len() > MOST_PATTERNS {
+                    let reason = format!("a string must match more than {MOST_PATTERNS} expressions at once");
+                    return Err(SchemaError::new(at, reason));
+                }
+                Some(both).filter(|both| !both.is_empty()).map(Shape::Text)
             }
             (Shape::Array(x), Shape::Array(y)) => {
                 Some(self.meet_arrays(x, y, at)?).filter(|both| !both.is_empty()).map(Shape::Array)
@@ -79,12 +90,18 @@ impl Reader<'_> {
 
     pub fn meet_objects(&mut self, a: &Object, b: &Object, at: &str) -> Result<Object, SchemaError> {
         let mut properties: Vec<Property> = Vec::new();
-        for (one, other) in [(a, b), (b, a)] {
+        let by_name = |object: &Object| -> HashMap<String, usize> {
+            let names = object.properties.iter().map(|property| property.name.clone());
+            names.enumerate().map(|(at, name)| (name, at)).collect()
+        };
+        let (names_a, names_b, mut seen) = (by_name(a), by_name(b), HashSet::new());
+        for (one, other, names) in [(a, b, &names_b), (b, a, &names_a)] {
             for property in &one.properties {
-                if properties.iter().any(|known| known.name == property.name) {
+                self.step(at)?;
+                if !seen.insert(&property.name) {
                     continue;
                 }
-                let theirs = other.property(&property.name);
+                let theirs = names.get(&property.name).map(|&at| &other.properties[at]);
                 let schema = match theirs {
                     Some(theirs) => theirs.schema.clone(),
                     None => self.key(other, &property.name, at)?,
@@ -128,8 +145,9 @@ impl Reader<'_> {
     }
 
     /// What an object holds under a key that is no property of it.
-    pub fn key(&self, object: &Object, name: &str, at: &str) -> Result<Schema, SchemaError> {
+    pub fn key(&mut self, object: &Object, name: &str, at: &str) -> Result<Schema, SchemaError> {
         for (pattern, schema) in &object.patterns {
+            self.question(at)?;
             match pattern.matches(name) {
                 Some(true) => return Ok(schema.clone()),
                 Some(false) => {}
@@ -143,13 +161,16 @@ impl Reader<'_> {
 
     /// Keys may match one pattern only, since a grammar tells them apart by it.
     pub fn check_disjoint<'p>(
-        &self,
-        mut patterns: impl Iterator<Item = &'p Pattern>,
+        &mut self,
+        patterns: impl Iterator<Item = &'p Pattern>,
         pattern: &Pattern,
         at: &str,
     ) -> Result<(), SchemaError> {
-        if patterns.any(|known| !Pattern::are_disjoint(&[known.clone(), pattern.clone()])) {
-            return Err(SchemaError::new(at, "a key may match several expressions of patternProperties"));
+        for known in patterns {
+            self.question(at)?;
+            if !Pattern::are_disjoint(&[known.clone(), pattern.clone()]) {
+                return Err(SchemaError::new(at, "a key may match several expressions of patternProperties"));
+            }
         }
         Ok(())
     }
@@ -166,6 +187,7 @@ impl Reader<'_> {
         self.enter(at)?;
         let mut others = Some(Schema::Any);
         for shape in shapes {
+            self.step(at)?;
             let complement = self.complement_of(shape, keys, at)?;
             others = match (others, complement) {
                 (Some(others), Some(complement)) => Some(self.meet(&others, &complement, at)?),
@@ -184,8 +206,14 @@ impl Reader<'_> {
     ) -> Result<Option<Schema>, SchemaError> {
         let same_type: Option<Vec<Shape>> = match shape {
             Shape::Reference(pointer) => {
+                let key = (pointer.clone(), keys.map(<[_]>::to_vec));
+                if let Some(known) = self.complements.get(&key) {
+                    return Ok(known.clone());
+                }
                 let schema = self.schema_at(pointer, at)?;
-                return self.complement(&schema, keys, at);
+                let complement = self.complement(&schema, keys, at)?;
+                self.complements.insert(key, complement.clone());
+                return Ok(complement);
             }
             Shape::Null | Shape::Boolean(_) => Some(Vec::new()),
             Shape::Number(number) => number.complement().map(shapes(Shape::Number, Number::is_empty)),

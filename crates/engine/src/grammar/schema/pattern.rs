@@ -8,6 +8,7 @@
 //! of an expression.
 
 use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::panic_utils;
 
 use super::expression::{self, Expression, escaped};
 
@@ -75,10 +76,14 @@ impl Pattern {
 
     /// Whether no string is in all of these sets, as far as that can be found out.
     pub(super) fn are_disjoint(patterns: &[Pattern]) -> bool {
-        let all = patterns.iter().map(|pattern| RegexAst::Regex(pattern.regex.clone())).collect();
-        let mut builder = RegexBuilder::new();
-        let Ok(regex) = builder.mk(&RegexAst::And(all)) else { return false };
-        builder.to_regex_limited(regex, FUEL).is_ok_and(|mut regex| regex.always_empty())
+        // Intersections of many are more than the builder can weigh.
+        let ask = || {
+            let all = patterns.iter().map(|pattern| RegexAst::Regex(pattern.regex.clone())).collect();
+            let mut builder = RegexBuilder::new();
+            let regex = builder.mk(&RegexAst::And(all))?;
+            Ok(builder.to_regex_limited(regex, FUEL)?.always_empty())
+        };
+        panic_utils::catch_unwind(ask).unwrap_or(false)
     }
 }
 

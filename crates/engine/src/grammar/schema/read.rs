@@ -5,6 +5,7 @@
 //! What is not known to be harmless is refused.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use serde_json::{Map, Value};
 
@@ -14,10 +15,14 @@ use super::pattern::{Pattern, Search};
 use super::shape::{Array, Object, Property, Schema, Shape};
 use super::typed::{counted, keys, malformed, names, numbers, schemas, texts, types};
 
-/// How deep schemas may nest, references followed, and how many steps reading may take: some
-/// milliseconds.
+/// How deep schemas may nest, references followed.
 const DEEPEST: usize = 64;
+/// How many steps reading may take, and how many schemas may be written, in which alternatives are
+/// spelled out: some milliseconds.
 const MOST_STEPS: usize = 20_000;
+const MOST_WRITTEN: usize = 200_000;
+/// Steps that a question about expressions counts for.
+const QUESTION: usize = 4;
 
 /// Keywords that say something of one type only.
 const TYPED: [&str; 23] = [
@@ -67,9 +72,12 @@ const SINCE: [(&str, Draft); 14] = [
 /// Reads the schemas of a document.
 pub(super) struct Reader<'a> {
     pub document: Document<'a>,
-    known: HashMap<String, Schema>,
+    known: HashMap<String, Rc<Schema>>,
+    /// What schemas that are referred to leave out, by pointer and keys.
+    pub(super) complements: HashMap<(String, Option<Vec<String>>), Option<Schema>>,
     depth: usize,
     steps: usize,
+    written: usize,
     /// How many negations reading is inside of.
     negating: usize,
     /// The pointers of the schemas whose negation matters.
@@ -81,12 +89,21 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(document: Document<'a>) -> Self {
-        let (known, negated, foreign) = (HashMap::new(), Vec::new(), Vec::new());
-        Reader { document, known, depth: 0, steps: 0, negating: 0, negated, foreign }
+        Reader {
+            document,
+            known: HashMap::new(),
+            complements: HashMap::new(),
+            depth: 0,
+            steps: 0,
+            written: 0,
+            negating: 0,
+            negated: Vec::new(),
+            foreign: Vec::new(),
+        }
     }
 
     /// What the schema at a pointer means.
-    pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Schema, SchemaError> {
+    pub(super) fn schema_at(&mut self, pointer: &str, at: &str) -> Result<Rc<Schema>, SchemaError> {
         if self.negating > 0 {
             self.negated.push(pointer.to_owned());
         }
@@ -95,7 +112,7 @@ impl<'a> Reader<'a> {
         }
         let root = self.document.root;
         let value = root.pointer(pointer).ok_or_else(|| SchemaError::new(at, "it leads nowhere"))?;
-        let schema = self.read(value, pointer)?;
+        let schema = Rc::new(self.read(value, pointer)?);
         self.known.insert(pointer.to_owned(), schema.clone());
         Ok(schema)
     }
@@ -157,9 +174,29 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn step(&mut self, at: &str) -> Result<(), SchemaError> {
-        self.steps += 1;
+        self.steps(1, at)
+    }
+
+    /// Takes note that a question about expressions is asked.
+    pub(super) fn question(&mut self, at: &str) -> Result<(), SchemaError> {
+        self.steps(QUESTION, at)
+    }
+
+    fn steps(&mut self, steps: usize, at: &str) -> Result<(), SchemaError> {
+        self.steps += steps;
         if self.steps > MOST_STEPS {
             return Err(SchemaError::new(at, "the schema has too many combinations"));
+        }
+        Ok(())
+    }
+
+    /// Takes note that so many schemas are written.
+    pub(super) fn spend(&mut self, schemas: usize, at: &str) -> Result<(), SchemaError> {
+        self.written = self.written.saturating_add(schemas);
+        if self.written > MOST_WRITTEN {
+            let reason = "there are too many alternatives to write them all out; name what repeats in $defs, or \
+                          permit less";
+            return Err(SchemaError::new(at, reason));
         }
         Ok(())
     }
@@ -269,24 +306,33 @@ impl<'a> Reader<'a> {
             named.push((name.clone(), schema, true));
         }
         named.extend(matched.into_iter().map(|(name, schema)| (name, schema, false)));
+        // Where each name is found.
+        let mut places: HashMap<String, usize> = HashMap::new();
         for (name, schema, declared) in named {
             let matching = self.key(&object, &name, &place)?;
             let schema = self.meet(&schema, &matching, &place)?;
-            match object.properties.iter_mut().find(|property| property.name == name) {
-                Some(known) => known.schema = self.meet(&known.schema, &schema, &place)?,
-                None => object.properties.push(Property { name, schema, required: false, declared }),
+            match places.get(&name) {
+                Some(&at) => {
+                    let known = &object.properties[at].schema;
+                    object.properties[at].schema = self.meet(known, &schema, &place)?;
+                }
+                None => {
+                    places.insert(name.clone(), object.properties.len());
+                    object.properties.push(Property { name, schema, required: false, declared });
+                }
             }
         }
         if let Some(rest) = map.get("additionalProperties") {
             object.rest = Some(self.read(rest, &child(at, "additionalProperties"))?);
         }
         for name in names(map, "required", at)? {
-            if let Some(property) = object.properties.iter_mut().find(|property| property.name == name) {
-                property.required = true;
+            if let Some(&at) = places.get(name) {
+                object.properties[at].required = true;
                 continue;
             }
             let schema = self.key(&object, name, &place)?;
             let name = name.to_owned();
+            places.insert(name.clone(), object.properties.len());
             object.properties.push(Property { name, schema, required: true, declared: false });
         }
         match map.get("propertyNames") {

@@ -8,6 +8,11 @@ use serde_json::Value;
 use super::number::Number;
 use super::pattern::Pattern;
 
+/// How long a string may be that a set leaves out, and all of them together, in bytes: each becomes
+/// a path through an expression.
+const LONGEST_EXCEPT: usize = 128;
+const MOST_EXCEPT: usize = 16_384;
+
 /// A set of JSON values.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Schema {
@@ -247,7 +252,10 @@ impl Text {
 
     /// All other strings; `None` if no sets of this kind hold them.
     pub(super) fn complement(&self) -> Option<Vec<Text>> {
-        if !self.patterns.is_empty() {
+        let only = self.only.as_deref().unwrap_or_default();
+        let long = only.iter().any(|text| text.len() > LONGEST_EXCEPT)
+            || only.iter().map(String::len).sum::<usize>() > MOST_EXCEPT;
+        if !self.patterns.is_empty() || long {
             return None;
         }
         let mut others = Vec::new();

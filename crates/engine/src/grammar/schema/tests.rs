@@ -8,6 +8,7 @@ use crate::grammar::{Grammar, GrammarError};
 mod cases;
 mod faults;
 mod fixtures;
+mod hostile;
 mod walks;
 
 fn validator(schema: &Value) -> Validator {

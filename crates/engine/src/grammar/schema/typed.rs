@@ -18,7 +18,13 @@ pub(super) fn types(map: &Map<String, Value>) -> Option<Vec<&str>> {
         Some(Value::Array(names)) => names.iter().map(Value::as_str).collect::<Option<_>>()?,
         Some(_) => return None,
     };
-    types.iter().all(|name| ALL.contains(name)).then_some(types)
+    let mut distinct: Vec<&str> = Vec::new();
+    for name in types {
+        if !distinct.contains(&name) {
+            ALL.contains(&name).then(|| distinct.push(name))?;
+        }
+    }
+    Some(distinct)
 }
 
 pub(super) fn numbers(map: &Map<String, Value>, whole: bool, at: &str) -> Result<Number, SchemaError> {

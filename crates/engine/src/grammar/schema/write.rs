@@ -3,6 +3,7 @@
 //! them.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use serde_json::{Map, Value, json};
 
@@ -17,21 +18,13 @@ use super::shape::{Array, Object, Property, Schema, Shape, Text};
 /// items.
 const LONGEST: u64 = 65_536;
 
-/// How many schemas may be written for one, in which alternatives are spelled out.
-const MOST_WRITTEN: usize = 200_000;
-
 /// Writes a schema with the definitions that it needs; `false` if no value satisfies it.
 pub(super) fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, SchemaError> {
-    let mut writer = Writer {
-        names: Vec::new(),
-        meaning: HashMap::new(),
-        possible: HashSet::new(),
-        any: false,
-        left: MOST_WRITTEN,
-    };
-    writer.collect(reader, schema)?;
+    let (names, places, meaning, possible) = Default::default();
+    let mut writer = Writer { reader, names, places, meaning, size: 0, possible, any: false };
+    writer.collect(schema)?;
     writer.check_loops()?;
-    writer.find_possible();
+    writer.find_possible()?;
     let mut value = writer.schema(schema)?;
     let mut definitions = Map::new();
     for (index, pointer) in writer.names.clone().iter().enumerate() {
@@ -50,71 +43,104 @@ pub(super) fn write(reader: &mut Reader, schema: &Schema) -> Result<Value, Schem
     Ok(value)
 }
 
-struct Writer {
+struct Writer<'r, 'a> {
+    reader: &'r mut Reader<'a>,
     /// The pointers of all schemas that are referred to; their places name the definitions.
     names: Vec<String>,
-    meaning: HashMap<String, Schema>,
+    places: HashMap<String, usize>,
+    meaning: HashMap<String, Rc<Schema>>,
+    /// How many schemas that are, with all in them.
+    size: usize,
     /// Those of them that some value satisfies.
     possible: HashSet<String>,
     /// Whether a definition of all values is needed.
     any: bool,
-    /// How many schemas may still be written.
-    left: usize,
 }
 
-impl Writer {
+impl Writer<'_, '_> {
     /// Reads all that is referred to.
-    fn collect(&mut self, reader: &mut Reader, schema: &Schema) -> Result<(), SchemaError> {
-        let mut open = vec![schema.clone()];
+    fn collect(&mut self, schema: &Schema) -> Result<(), SchemaError> {
+        let mut named = self.collect_within(schema)?;
+        while let Some(pointer) = named.pop() {
+            if !self.meaning.contains_key(&pointer) {
+                let meaning = self.reader.schema_at(&pointer, &pointer)?;
+                self.places.insert(pointer.clone(), self.names.len());
+                self.names.push(pointer.clone());
+                self.meaning.insert(pointer, meaning.clone());
+                named.extend(self.collect_within(&meaning)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// What a schema refers to, itself and anywhere in it.
+    fn collect_within(&mut self, schema: &Schema) -> Result<Vec<String>, SchemaError> {
+        let (mut named, mut open) = (Vec::new(), vec![schema]);
         while let Some(schema) = open.pop() {
-            reader.step("/$ref")?;
+            self.reader.step("/$ref")?;
+            self.size += 1;
             let Schema::Union(shapes) = schema else { continue };
             for shape in shapes {
                 match shape {
-                    Shape::Reference(pointer) if !self.meaning.contains_key(&pointer) => {
-                        let meaning = reader.schema_at(&pointer, &pointer)?;
-                        open.push(meaning.clone());
-                        self.names.push(pointer.clone());
-                        self.meaning.insert(pointer, meaning);
-                    }
-                    Shape::Array(array) => open.extend(array.prefix.into_iter().chain([array.items])),
+                    Shape::Reference(pointer) => named.push(pointer.clone()),
+                    Shape::Array(array) => open.extend(array.prefix.iter().chain([&array.items])),
                     Shape::Object(object) => {
-                        open.extend(object.properties.into_iter().map(|property| property.schema));
-                        open.extend(object.patterns.into_iter().map(|(_, schema)| schema));
-                        open.extend(object.rest);
+                        open.extend(object.properties.iter().map(|property| &property.schema));
+                        open.extend(object.patterns.iter().map(|(_, schema)| schema));
+                        open.extend(&object.rest);
                     }
                     _ => {}
                 }
             }
         }
-        Ok(())
+        Ok(named)
     }
 
     /// Refuses schemas that stand for themselves.
     fn check_loops(&self) -> Result<(), SchemaError> {
+        // The way to where we are, each with what is still to be seen there, and what was seen.
+        let (mut way, mut on_way, mut done) = (Vec::new(), HashSet::new(), HashSet::new());
         for start in &self.names {
-            let (mut seen, mut open) = (HashSet::new(), vec![start]);
-            while let Some(pointer) = open.pop() {
-                for shape in self.meaning[pointer].shapes() {
-                    let Shape::Reference(next) = shape else { continue };
-                    if next == *start {
-                        return Err(SchemaError::new(start, "it refers to itself without end"));
+            let mut next = Some(start);
+            loop {
+                match next {
+                    Some(next) if on_way.contains(next) => {
+                        return Err(SchemaError::new(next, "it refers to itself without end"));
                     }
-                    if let Some((next, _)) = self.meaning.get_key_value(&next)
-                        && seen.insert(next)
-                    {
-                        open.push(next);
+                    Some(next) if done.insert(next) => {
+                        on_way.insert(next);
+                        way.push((next, self.stands_for(next)));
                     }
+                    _ => {}
+                }
+                let Some((here, others)) = way.last_mut() else { break };
+                next = others.pop();
+                if next.is_none() {
+                    on_way.remove(*here);
+                    way.pop();
                 }
             }
         }
         Ok(())
     }
 
+    /// The pointers that a schema stands for, itself or among alternatives.
+    fn stands_for(&self, pointer: &str) -> Vec<&String> {
+        let Some(Schema::Union(shapes)) = self.meaning.get(pointer).map(Rc::as_ref) else {
+            return Vec::new();
+        };
+        let named = shapes.iter().filter_map(|shape| match shape {
+            Shape::Reference(next) => Some(next),
+            _ => None,
+        });
+        named.collect()
+    }
+
     /// Finds the definitions that finite values satisfy.
-    fn find_possible(&mut self) {
+    fn find_possible(&mut self) -> Result<(), SchemaError> {
         loop {
             let before = self.possible.len();
+            self.reader.spend(self.size, "")?;
             // What is referred to comes later.
             for pointer in self.names.iter().rev() {
                 if !self.possible.contains(pointer) && self.is_possible(&self.meaning[pointer]) {
@@ -122,7 +148,7 @@ impl Writer {
                 }
             }
             if self.possible.len() == before {
-                return;
+                return Ok(());
             }
         }
     }
@@ -144,13 +170,6 @@ impl Writer {
         })
     }
 
-    fn spend(&mut self, schemas: usize, at: &str) -> Result<(), SchemaError> {
-        self.left = self.left.checked_sub(schemas).ok_or_else(|| {
-            SchemaError::new(at, "there are too many alternatives to write them all out; name what repeats in $defs, or permit less")
-        })?;
-        Ok(())
-    }
-
     fn schema(&mut self, schema: &Schema) -> Result<Value, SchemaError> {
         let Schema::Union(shapes) = schema else {
             self.any = true;
@@ -161,7 +180,7 @@ impl Writer {
         if booleans == [true, true] {
             options.push(json!({"type": "boolean"}));
         }
-        self.spend(1 + shapes.len(), "")?;
+        self.reader.spend(1 + shapes.len(), "")?;
         for shape in shapes {
             match shape {
                 Shape::Null => options.push(json!({"type": "null"})),
@@ -182,7 +201,7 @@ impl Writer {
                 Shape::Array(array) => options.extend(self.arrays(array)?),
                 Shape::Object(object) => options.extend(self.objects(object)?),
                 Shape::Reference(pointer) if self.possible.contains(pointer) => {
-                    let index = self.names.iter().position(|name| name == pointer).unwrap_or_default();
+                    let index = self.places.get(pointer).copied().unwrap_or_default();
                     options.push(json!({"$ref": format!("#/$defs/{index}")}));
                 }
                 Shape::Reference(_) => {}
@@ -264,7 +283,7 @@ impl Writer {
         let rest = if self.is_possible(rest) { self.schema(rest)? } else { Value::Bool(false) };
         if choices.made.len() > 1 {
             let size = values.iter().chain(keys.values()).chain([&rest]).map(nodes).sum::<usize>();
-            self.spend(size.saturating_mul(choices.made.len()), &object.counted_at)?;
+            self.reader.spend(size.saturating_mul(choices.made.len()), &object.counted_at)?;
         }
         let patterns_at =
             child(object.counted_at.rsplit_once('/').unwrap_or_default().0, "patternProperties");

@@ -110,7 +110,8 @@ fn a_limit_of_strings_costs_little() {
                 ..turn(ToolChoice::Required)
             };
             let started = Instant::now();
-            let mut constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+            let mut constraint =
+                vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
             let compiled = started.elapsed();
             let call = ToolCall {
                 id: String::new(),
@@ -180,16 +181,24 @@ fn what_costs_too_much_is_found_when_it_is_compiled() {
     let mut turn = turn(ToolChoice::Required);
     turn.tools[1].parameters = json!({"type": "object", "properties": {"mail": mail}, "required": ["mail"]});
     let place = "pattern at /properties/mail/pattern: what it permits takes too much work";
-    let constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+    let constraint = vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
     assert!(
         constraint.loosened()[0].starts_with(&format!("tool get_weather: {place}")),
         "{:?}",
         constraint.loosened()
     );
     turn.tools[1].strict = true;
-    let refusal = vocabulary.grammar.constraint(&turn, &token).err().unwrap().to_string();
+    let refusal = vocabulary.grammar.constraint(&turn, &token, &Until::default()).err().unwrap().to_string();
     assert!(refusal.contains(place), "{refusal}");
     // What is dear but not too dear keeps to its pattern.
     turn.tools[1].parameters["properties"]["mail"] = json!({"type": "string", "format": "email"});
-    assert!(vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap().loosened().is_empty());
+    assert!(
+        vocabulary
+            .grammar
+            .constraint(&turn, &token, &Until::default())
+            .unwrap()
+            .unwrap()
+            .loosened()
+            .is_empty()
+    );
 }

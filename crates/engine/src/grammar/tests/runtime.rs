@@ -73,7 +73,7 @@ fn so_it_is_with_real_vocabularies() {
     for (name, tokenizer) in tokenizers() {
         let (vocabulary, token) = Vocabulary::of_tokenizer(&tokenizer);
         let turn = Turn { tools: probe::tools(40), ..turn(ToolChoice::Auto) };
-        let start = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+        let start = vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
         let (mut looks, mut differ) = (0, Vec::new());
         walk(start, 5, 60, &mut |constraint| {
             looks += 1;
@@ -117,7 +117,8 @@ fn forced_tokens_are_those_of_the_tokenizer() {
         let turn = Turn { parallel_tool_calls: true, ..turn(ToolChoice::Required) };
         let text = transcript(&turn);
         let canonical = tokenizer.encode_within(&text).unwrap();
-        let mut constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+        let mut constraint =
+            vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
         let (mut at, mut stretches) = (0, 0);
         while at < canonical.len() {
             let forced = constraint.forced().unwrap();
@@ -153,7 +154,12 @@ fn a_tool_set_is_compiled_once() {
     let vocabulary = Vocabulary::get(Kind::Control);
     let grammar = Grammar::new(|| Vocabulary::get(Kind::Control).env.clone());
     let compiled = |turn: &Turn| {
-        grammar.constraint(turn, &|text| vocabulary.token(text)).unwrap().unwrap().usage().compiled
+        grammar
+            .constraint(turn, &|text| vocabulary.token(text), &Until::default())
+            .unwrap()
+            .unwrap()
+            .usage()
+            .compiled
     };
     assert_eq!([compiled(&turn(ToolChoice::Auto)), compiled(&turn(ToolChoice::Auto))], [1, 0]);
     assert_eq!([compiled(&turn(ToolChoice::Required)), compiled(&turn(ToolChoice::Auto))], [1, 0]);
@@ -183,8 +189,8 @@ fn a_kept_grammar_says_what_a_new_one_does() {
 fn times(tokenizer: &Tokenizer, vocabulary: &Vocabulary, count: usize) -> Vec<Duration> {
     let turn = Turn { tools: probe::tools(count), ..turn(ToolChoice::Auto) };
     let token = |text: &str| tokenizer.id(text);
-    drop(vocabulary.grammar.constraint(&turn, &token).unwrap());
-    let mut constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+    drop(vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap());
+    let mut constraint = vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
     assert_eq!(constraint.usage().compiled, 0);
     let text = "I will list the files that are there and tell you what I find in them.\n<tool_call>\n\
         {\"name\": \"list_file\", \"arguments\": {\"order\": \"newest\", \"tags\": [\"one\", \"two words here\", \"a third\"]}}\n</tool_call>";
@@ -229,7 +235,9 @@ fn hundreds_of_tools_cost_a_token_no_more_than_three() {
 /// Mean time that the grammar takes for a token of free text with these options.
 fn time_of_text(vocabulary: &Vocabulary, tokenizer: &Tokenizer, options: &Sampling) -> Duration {
     let turn = Turn { tools: probe::tools(263), ..turn(ToolChoice::Auto) };
-    let start = || vocabulary.grammar.constraint(&turn, &|text| tokenizer.id(text)).unwrap().unwrap();
+    let start = || {
+        vocabulary.grammar.constraint(&turn, &|text| tokenizer.id(text), &Until::default()).unwrap().unwrap()
+    };
     drop(start());
     let mut constraint = start();
     let mut sampler = Sampler::new(options);
@@ -272,7 +280,8 @@ fn the_first_mask_of_a_kept_grammar_comes_soon() {
         let token = |text: &str| tokenizer.id(text);
         let once = || {
             let started = Instant::now();
-            let mut constraint = vocabulary.grammar.constraint(&turn, &token).unwrap().unwrap();
+            let mut constraint =
+                vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
             for token in constraint.forced().unwrap() {
                 constraint.accept(token).unwrap();
             }

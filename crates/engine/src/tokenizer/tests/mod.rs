@@ -194,6 +194,32 @@ fn tokens_and_rows() {
     assert_eq!(t.encode("[PAD257]", true).unwrap().len(), 8);
 }
 
+/// What is said in a prompt can't become a mark that is a user-defined token, and the template's own
+/// marks are such tokens all the same.
+#[test]
+fn placeholders_keep_marks_apart() {
+    let mut tokens: Vec<String> = (0..=255).map(|b| alphabet::letter(b).to_string()).collect();
+    tokens.extend(["<|im_end|>", "</t>", "ĠĠ", "if", "</"].map(String::from));
+    let t = load(
+        &tiny()
+            .meta("tokenizer.ggml.tokens", tokens.iter().collect::<Strings>())
+            .meta("tokenizer.ggml.token_type", [vec![1u32; 256], vec![3, 4, 4, 4, 4]].concat())
+            .meta("tokenizer.ggml.merges", Strings::default())
+            .meta("tokenizer.ggml.bos_token_id", 0u32)
+            .meta("tokenizer.ggml.eos_token_id", 256u32),
+    )
+    .unwrap();
+    assert_eq!(t.marks().collect::<Vec<_>>(), ["</t>"]);
+    let placeholders = [('\u{e000}', "</t>".to_owned()), ('\u{e001}', "<".to_owned())];
+    let encoded = |text: &str| t.encode_prompt(text, &placeholders).unwrap();
+    let plain: Vec<u32> = "</t>".bytes().map(|byte| encoded(&char::from(byte).to_string())[0]).collect();
+    assert_eq!(encoded("</t>"), [257]);
+    assert_eq!(encoded("\u{e000}"), plain);
+    assert_eq!(encoded("if\u{e000}if</t>"), [&[259], &plain[..], &[259, 257]].concat());
+    // Nor do what is said and what the template writes become one together.
+    assert_eq!(encoded("\u{e001}/t>"), plain);
+}
+
 #[test]
 fn fingerprints_tell_tokenizers_apart() {
     let print = |writer: &Writer| load(writer).unwrap().fingerprint();

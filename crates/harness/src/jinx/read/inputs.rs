@@ -11,6 +11,8 @@
 //! ```
 //! `inputs` may also be one mapping of names.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::Reader;
@@ -52,12 +54,12 @@ impl Reader<'_> {
                 &[]
             }
         };
-        let mut inputs: Vec<Input> = Vec::new();
+        let (mut inputs, mut names) = (Vec::new(), HashSet::new());
         let mut add = |reader: &mut Self, location, input: Option<Input>| {
             let Some(input) = input else { return };
-            match inputs.iter().any(|other| other.name == input.name) {
-                true => reader.error(location, format!("the input `{}` occurs twice", input.name)),
-                false => inputs.push(input),
+            match names.insert(input.name.clone()) {
+                true => inputs.push(input),
+                false => reader.error(location, format!("the input `{}` occurs twice", input.name)),
             }
         };
         for item in items {

@@ -48,6 +48,16 @@ fn a_file_with_every_key() {
 }
 
 #[test]
+fn many_inputs_take_no_more_time_each() {
+    let begun = std::time::Instant::now();
+    let inputs: String = (0..20_000).map(|index| format!("  - i{index}: 1\n")).collect();
+    let steps = "steps:\n  - {name: s, engine: bash, code: ls}\n";
+    let jinx = good(&format!("jinx_name: j\ndescription: d\ninputs:\n{inputs}{steps}"));
+    assert_eq!(jinx.inputs.len(), 20_000);
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
+
+#[test]
 fn effects_that_are_not_said() {
     let check =
         |steps: &str, expected| assert_eq!(good(&format!("steps: [{steps}]")).effect, expected, "{steps}");

@@ -73,6 +73,9 @@ const TAGS: [&str; 21] = [
     "endautoescape",
 ];
 
+/// How deep brackets may nest in an expression.
+const DEEPEST: usize = 64;
+
 /// What stands around expressions and tags when the template language reads a program: nothing that
 /// a program contains.
 const MARK: char = '\u{1}';
@@ -205,13 +208,22 @@ fn trims(piece: &str) -> (&str, &str) {
 pub fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut begun, mut at) = (0, 0);
-    while let Some(found) = text[at..].find("{{").into_iter().chain(text[at..].find("{%")).min() {
-        let start = at + found;
+    // Where each sign is found next, and whether an end of a raw text may still come: what is not
+    // there is looked for once.
+    let (mut found, mut raw_ends) = ([Some(0), Some(0)], true);
+    let last_end = text.rfind("%}").unwrap_or(0);
+    loop {
+        for (found, sign) in found.iter_mut().zip(["{{", "{%"]) {
+            if found.is_some_and(|before| before <= at) {
+                *found = text[at..].find(sign).map(|found| at + found);
+            }
+        }
+        let Some(start) = found.into_iter().flatten().min() else { break };
         let expression = text[start..].starts_with("{{");
         let end = if expression {
             expression_end(text, start + 2)
         } else {
-            text[start..].find("%}").map(|end| start + end)
+            (start < last_end).then(|| text[start..].find("%}")).flatten().map(|end| start + end)
         };
         let inside = end.map(|end| trimmed(text, start + 2..end));
         let piece = inside.zip(end).and_then(|(inside, end)| {
@@ -222,7 +234,9 @@ pub fn pieces(text: &str) -> Vec<Piece> {
                 false => TAGS.contains(&word).then(|| Piece::Tag(start..end + 2, inside)),
             }
         });
-        let raw = end.filter(|_| !expression).and_then(|end| verbatim(text, start, end + 2));
+        let open = end.filter(|&end| !expression && raw_ends && is_raw(&text[start..end + 2]));
+        let raw = open.and_then(|end| verbatim(text, end + 2));
+        raw_ends &= open.is_none() || raw.is_some();
         let (next, piece) = match (piece, raw) {
             (Some(piece), _) => (piece.range().end, Some(piece)),
             (None, Some((inside, end))) => (end, Some(Piece::Text(inside))),
@@ -243,17 +257,22 @@ pub fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// What stands in `{% raw %}…{% endraw %}`, and where it ends.
-fn verbatim(text: &str, start: usize, open: usize) -> Option<(Range<usize>, usize)> {
-    let inside = |tag: &str| tag.trim_matches(['{', '}', '%', '-', '+', ' ']).to_owned();
-    if inside(&text[start..open]) != "raw" {
-        return None;
-    }
+/// What a tag says.
+fn said(tag: &str) -> &str {
+    tag.trim_matches(['{', '}', '%', '-', '+', ' '])
+}
+
+fn is_raw(tag: &str) -> bool {
+    said(tag) == "raw"
+}
+
+/// What stands in a raw text that begins at `open`, and where its last tag ends.
+fn verbatim(text: &str, open: usize) -> Option<(Range<usize>, usize)> {
     let mut at = open;
     loop {
         let close = at + text[at..].find("{%")?;
         let end = close + text[close..].find("%}")? + 2;
-        if inside(&text[close..end]) == "endraw" {
+        if said(&text[close..end]) == "endraw" {
             return Some((open..close, end));
         }
         at = close + 2;
@@ -271,6 +290,7 @@ fn expression_end(text: &str, from: usize) -> Option<usize> {
             (_, Some(_)) => {}
             (byte @ (b'"' | b'\''), None) => quote = Some(byte),
             (b'}', None) if depth == 0 => return (bytes.get(at + 1) == Some(&b'}')).then_some(at),
+            (b'{' | b'[' | b'(', None) if depth == DEEPEST => return None,
             (b'{' | b'[' | b'(', None) => depth += 1,
             (b'}' | b']' | b')', None) => depth = depth.checked_sub(1)?,
             _ => {}

@@ -191,3 +191,15 @@ fn sections_of_a_skill() {
     );
     assert_eq!(evaluate("skill | section", &scope), Ok(Value::from(all)));
 }
+
+/// Signs without ends are looked at once each.
+#[test]
+fn many_signs_without_ends_take_no_time() {
+    let begun = std::time::Instant::now();
+    for sign in ["{{", "{%", "{% raw %}", "{{ '", "{{ x }", "{% raw %}{{", "{% x %", "{{ [ "] {
+        let text = format!("{}endraw", sign.repeat(30_000));
+        let whole: usize = super::code::pieces(&text).iter().map(|piece| piece.range().len()).sum();
+        assert_eq!(whole, text.len(), "{sign}");
+    }
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}

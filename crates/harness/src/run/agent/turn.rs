@@ -51,7 +51,12 @@ impl Agent<'_, '_> {
         let mut reasoning = String::new();
         let model = self.model.clone();
         let mut reader = self.reader();
-        for event in model.chat(request).map_err(Error::Model)? {
+        let request = Request { until: self.caller(deadline).until(), ..request };
+        let events = match model.chat(request) {
+            Ok(events) => events,
+            Err(error) => return self.caller(deadline).stopped().map(Err).ok_or(Error::Model(error)),
+        };
+        for event in events {
             let event = match event {
                 Ok(event) => reader.read(event),
                 Err(error) => {

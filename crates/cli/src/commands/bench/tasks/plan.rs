@@ -9,6 +9,7 @@ use alara_bench::record::{About, Header, Machine, Named, now};
 use alara_bench::run_file;
 use alara_bench::sweep::{Shard, Sweep, SweepRun};
 use alara_bench::{Suite, Task};
+use alara_engine::file;
 use alara_engine::{Sampling, limits};
 use alara_harness::model::shipped;
 use alara_harness::{Npc, Team, knowledge};
@@ -186,7 +187,7 @@ impl Job<'_> {
         let mut said = serde_json::to_vec(&self.team)?;
         let gates = self.team.npcs.iter().flat_map(|npc| &npc.gate.gates);
         for path in gates.map(|gate| &gate.path).collect::<BTreeSet<_>>() {
-            said.extend(std::fs::read(path)?);
+            said.extend(file::read(path, file::TEXT)?);
         }
         let npcs = self.team.npcs.iter().chain([&self.npc]);
         let all = npcs.map(|npc| npc.knowledge.as_ref()).chain([self.team.knowledge.as_ref()]).flatten();

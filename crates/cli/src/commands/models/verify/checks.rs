@@ -69,7 +69,7 @@ fn hash_in_name(path: &Path) -> Option<String> {
 }
 
 fn sha256(path: &Path) -> std::io::Result<String> {
-    let mut file = std::fs::File::open(path)?;
+    let mut file = alara_engine::file::open(path)?;
     let bar = ui::progress(file.metadata()?.len(), "checksum");
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];

@@ -1,0 +1,154 @@
+//! Holds values to schemas, by a validator that is not ours and knows no limits.
+//!
+//! So before it is asked, what it would do is counted: how deep the schema goes, references
+//! followed, and how often a part of it would be held to a part of the value.
+//! Schemas of a few lines can ask for billions of such steps.
+
+use std::collections::{HashMap, HashSet};
+use std::ptr::from_ref;
+
+use serde_json::{Map, Value};
+
+use super::document::Document;
+
+/// How deep a schema may go, and how many values it may consist of.
+const DEEPEST: usize = 400;
+const MOST_VALUES: usize = 100_000;
+/// How often a schema may be held to a value, in all.
+const MOST_STEPS: u64 = 1_000_000;
+
+/// Why a call's arguments are not valid for a tool's parameters; `None` if they are, or if nobody
+/// can tell.
+pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
+    mismatch(parameters, &Value::Object(arguments.clone()))
+}
+
+/// Why a value is not valid for a schema, the first reason and its place; `None` if it is, or if
+/// nobody can tell.
+/// What would take too much work to tell is not valid.
+pub fn mismatch(schema: &Value, value: &Value) -> Option<String> {
+    let document = Document::new(schema)?;
+    if !is_small(&document) || !Steps::of(&document).are_few(schema, value) {
+        return Some("the schema asks for too much work to hold values to it".into());
+    }
+    let validator = built(schema).ok()?;
+    let error = validator.iter_errors(value).next()?;
+    let place = error.instance_path().to_string();
+    Some(if place.is_empty() { error.to_string() } else { format!("{place}: {error}") })
+}
+
+/// Whether values can be held to a schema.
+pub(super) fn can_be_checked(schema: &Value) -> bool {
+    Document::new(schema).is_some_and(|document| is_small(&document)) && built(schema).is_ok()
+}
+
+fn built(schema: &Value) -> Result<jsonschema::Validator, String> {
+    jsonschema::options().should_validate_formats(true).build(schema).map_err(|error| error.to_string())
+}
+
+/// Whether a schema fits on the stack of whatever goes through it.
+fn is_small(document: &Document) -> bool {
+    let (mut seen, mut open) = (HashSet::new(), vec![(document.root, 0)]);
+    while let Some((value, depth)) = open.pop() {
+        if !seen.insert(from_ref(value)) {
+            continue;
+        }
+        if depth > DEEPEST || seen.len() > MOST_VALUES {
+            return false;
+        }
+        match value {
+            Value::Array(items) => open.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(map) => {
+                open.extend(map.values().map(|value| (value, depth + 1)));
+                open.extend(target(document, map).map(|value| (value, depth + 1)));
+            }
+            _ => {}
+        }
+    }
+    true
+}
+
+/// What a schema refers to.
+fn target<'a>(document: &Document<'a>, map: &Map<String, Value>) -> Option<&'a Value> {
+    let keywords = ["$ref", "$dynamicRef", "$recursiveRef"];
+    let reference = keywords.iter().find_map(|keyword| map.get(*keyword)?.as_str())?;
+    document.root.pointer(&document.pointer(reference)?)
+}
+
+/// Counts how often a part of a schema is held to a part of a value.
+struct Steps<'d, 'a> {
+    document: &'d Document<'a>,
+    /// By both parts; endless while they are being counted.
+    known: HashMap<(*const Value, *const Value), u64>,
+}
+
+impl<'d, 'a> Steps<'d, 'a> {
+    fn of(document: &'d Document<'a>) -> Self {
+        Steps { document, known: HashMap::new() }
+    }
+
+    fn are_few(mut self, schema: &Value, value: &Value) -> bool {
+        self.count(schema, value) <= MOST_STEPS
+    }
+
+    fn count(&mut self, schema: &Value, value: &Value) -> u64 {
+        let Value::Object(map) = schema else { return 1 };
+        let key = (from_ref(schema), from_ref(value));
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        if self.known.len() as u64 > MOST_STEPS / 4 {
+            return u64::MAX;
+        }
+        self.known.insert(key, u64::MAX);
+        let mut steps: u64 = 1;
+        if let Some(target) = target(self.document, map) {
+            steps = steps.saturating_add(self.count(target, value));
+        }
+        for (keyword, part) in map {
+            steps = steps.saturating_add(self.of_keyword(keyword, part, value));
+        }
+        // What nobody has looked at yet is found by looking at all once more.
+        if ["unevaluatedProperties", "unevaluatedItems"].iter().any(|keyword| map.contains_key(*keyword)) {
+            steps = steps.saturating_mul(2);
+        }
+        self.known.insert(key, steps);
+        steps
+    }
+
+    fn of_keyword(&mut self, keyword: &str, part: &Value, value: &Value) -> u64 {
+        let items = || value.as_array().into_iter().flatten();
+        let inside = || items().chain(value.as_object().into_iter().flat_map(|map| map.values()));
+        let pairs: Vec<(&Value, &Value)> = match (keyword, part) {
+            ("allOf" | "anyOf" | "oneOf", Value::Array(schemas)) => {
+                schemas.iter().map(|schema| (schema, value)).collect()
+            }
+            ("not" | "if" | "then" | "else", schema) => vec![(schema, value)],
+            ("dependentSchemas" | "dependencies", Value::Object(schemas)) => {
+                schemas.values().map(|schema| (schema, value)).collect()
+            }
+            ("properties", Value::Object(schemas)) => {
+                let Value::Object(value) = value else { return 0 };
+                value.iter().filter_map(|(name, value)| Some((schemas.get(name)?, value))).collect()
+            }
+            ("patternProperties", Value::Object(schemas)) => {
+                schemas.values().flat_map(|schema| inside().map(move |value| (schema, value))).collect()
+            }
+            ("items" | "prefixItems", Value::Array(schemas)) => schemas.iter().zip(items()).collect(),
+            (
+                "items"
+                | "additionalItems"
+                | "unevaluatedItems"
+                | "contains"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "propertyNames",
+                schema,
+            ) => inside().map(|value| (schema, value)).collect(),
+            _ => return 0,
+        };
+        pairs
+            .into_iter()
+            .fold(0, |steps: u64, (schema, value)| steps.saturating_add(self.count(schema, value)))
+    }
+}
