@@ -186,7 +186,10 @@ impl Args {
             (_, true) => Watched::Seen,
             _ => Watched::unless(self.yes),
         };
-        let sandbox = sandbox(team, self.workdir(), self.model.cache.folder(), watched)?;
+        let mut policy = policy(team, self.workdir(), self.model.cache.folder(), watched)?;
+        // What a step wrote into it would count as the run's.
+        policy.protected.extend(self.trace.as_ref().and_then(|trace| std::path::absolute(trace).ok()));
+        let sandbox = journaled(Sandbox::new(self.workdir(), policy)?);
         warn_of_sandbox();
         Ok(sandbox)
     }
@@ -262,11 +265,15 @@ impl Watched {
 /// A sandbox in the directory `work`, in which the team's files can be read.
 /// What lies in the folder `cache` can't be changed there, and what lies in `work` is `watched`.
 pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched) -> Result<Sandbox, Error> {
-    let sandbox = Sandbox::new(work, policy(team, work, cache, watched)?)?;
-    Ok(match state::journal() {
+    Ok(journaled(Sandbox::new(work, policy(team, work, cache, watched)?)?))
+}
+
+/// What is done in it can be taken back.
+fn journaled(sandbox: Sandbox) -> Sandbox {
+    match state::journal() {
         Some(journal) => sandbox.with_journal(journal),
         None => sandbox,
-    })
+    }
 }
 
 /// What holds in that sandbox.

@@ -10,7 +10,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use crate::error::Error;
-use crate::sandbox::{enforced, homes, launcher};
+use crate::sandbox::{below, enforced, homes, launcher, resolved};
 use crate::team::{READ, Search, Team};
 use crate::trace::Trace;
 use crate::undo::Journal;
@@ -93,19 +93,30 @@ pub fn more_than_a_project(work: &Path) -> Option<(&'static str, &'static str)> 
     // What is wrong with it is told where it is used.
     let work = work.canonicalize().ok()?;
     let homes = homes();
-    let is_own = || own().iter().any(|own| own.canonicalize().is_ok_and(|own| work.starts_with(own)));
-    if work.parent().is_none() {
+    let in_home = homes.iter().find_map(|home| below(&work, home));
+    if own().iter().any(|own| below(&work, own).is_some()) {
+        Some(("in a folder of alara's own, which says what agents may do", "nothing"))
+    } else if work.parent().is_none() {
         Some((
             "the root of the file system",
             "what other users have, and what in your home directory begins with a dot",
         ))
-    } else if homes.contains(&work) {
-        Some(("your home directory", "what begins with a dot"))
-    } else if homes.iter().any(|home| home.starts_with(&work)) {
-        Some(("a folder around your home directory", "what begins with a dot in that"))
+    } else if let Some(path) = in_home {
+        match path.iter().next() {
+            None => Some(("your home directory", "what begins with a dot")),
+            Some(first) if is_dotted(first) => {
+                Some(("in a folder of your home directory where programs keep what they obey", "nothing"))
+            }
+            Some(_) => None,
+        }
     } else {
-        is_own().then_some(("in a folder of alara's own, which says what agents may do", "nothing"))
+        let around = homes.iter().any(|home| below(home, &work).is_some());
+        around.then_some(("a folder around your home directory", "what begins with a dot in that"))
     }
+}
+
+fn is_dotted(name: &std::ffi::OsStr) -> bool {
+    name.as_encoded_bytes().starts_with(b".")
 }
 
 /// What an agent must not change, as [`Policy`](crate::Policy) has it.
@@ -142,7 +153,7 @@ impl Kept {
 
     /// A folder of alara's.
     fn add_own(&mut self, folder: PathBuf, work: &Path) -> Result<(), Error> {
-        if is_within(&folder, work) {
+        if let Some(within) = place(&folder, work) {
             private(&folder).map_err(|source| Error::Directory {
                 what: "folder of the user's answers and settings",
                 path: folder.clone(),
@@ -151,6 +162,7 @@ impl Kept {
             if launcher().is_some() && !enforced().mounts {
                 return Err(Error::Unprotected { path: folder, why: "it has no mount namespaces for users" });
             }
+            self.protected.push(work.join(within));
         }
         self.add_links(&folder, work);
         self.protected.push(folder);
@@ -169,34 +181,48 @@ impl Kept {
     }
 
     fn add_home(&mut self, home: &Path, work: &Path) {
-        let Some(relative) = home.strip_prefix(work).ok().and_then(Path::to_str) else { return };
+        let Some(within) = below(home, work) else { return };
+        let Some(relative) = within.to_str() else { return };
         let relative = if relative.is_empty() { String::new() } else { globset::escape(relative) + "/" };
         self.refused.extend([format!("{relative}.*"), format!("{relative}.*/**")]);
-        let has_dot =
-            |path: &PathBuf| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let entries = home.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
-        // The work directory of somebody who works in one of them is not protected from them.
-        self.protected.extend(entries.filter(has_dot));
+        let entries = work.join(within).read_dir().into_iter().flatten().flatten();
+        self.protected
+            .extend(entries.filter(|entry| is_dotted(&entry.file_name())).map(|entry| entry.path()));
     }
 
     fn add_team(&mut self, team: &Team, work: &Path) {
-        self.protected.extend(team.places(work));
+        let places = team.places(work);
+        // A folder that is read as a whole, around the work directory.
+        let is_read = |place: &PathBuf| place.is_dir() && below(work, place).is_some();
+        if places.iter().any(is_read) {
+            self.refused.push("**".to_owned());
+        }
+        self.protected.extend(places);
+        for absent in team.watch.absent.iter().filter_map(|path| place(path, work)) {
+            if let Some(relative) = absent.to_str() {
+                let relative = globset::escape(relative);
+                self.refused.extend([format!("{relative}/**"), relative]);
+            }
+        }
         let Some(directory) = &team.directory else { return };
         self.add_links(directory, work);
-        if directory.canonicalize().is_ok_and(|directory| work.starts_with(directory)) {
-            self.refused.extend(READ.map(str::to_owned));
-        } else {
+        let Some(within) = directory.canonicalize().ok().and_then(|directory| below(work, &directory)) else {
             self.protected.push(directory.clone());
+            return;
+        };
+        let is_own = |part: &std::ffi::OsStr| ["jinxes", "jinxs", "agents"].iter().any(|own| part == *own);
+        match within.iter().any(is_own) {
+            true => self.refused.push("**".to_owned()),
+            false => self.refused.extend(READ.map(str::to_owned)),
         }
     }
 }
 
-/// Whether a path lies in the directory `work`, also if it is not there yet.
-fn is_within(path: &Path, work: &Path) -> bool {
-    let there = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
-    there.is_some_and(|(part, real)| {
-        path.strip_prefix(part).is_ok_and(|rest| real.join(rest).starts_with(work))
-    })
+/// Where a path lies in the directory `work`, also if it is not there yet.
+fn place(path: &Path, work: &Path) -> Option<PathBuf> {
+    let path = resolved(path)?;
+    let there = path.ancestors().find(|part| part.exists())?;
+    Some(below(there, work)?.join(path.strip_prefix(there).ok()?))
 }
 
 /// Makes a folder that only its owner may enter, and those around it.

@@ -135,6 +135,8 @@ fn a_step_grants_itself_nothing_in_a_home_directory() {
 fn a_home_directory_is_no_work_directory_without_a_yes() {
     let dir = TestDir::calling(&[]);
     dir.write("own/.config/alara/teams/x/one.npc", "name: one\nprimary_directive: x\n");
+    dir.write("own/.ssh/id", "private");
+    dir.write("own/.npcsh/npc_team/x", "");
     std::os::unix::fs::symlink("own", dir.path("link")).unwrap();
     let question = "y: this time, a: always, n: no, never: ";
     let alara = |work: &str, more: &[&str]| {
@@ -149,6 +151,8 @@ fn a_home_directory_is_no_work_directory_without_a_yes() {
         (".", "is a folder around your home directory"),
         ("/", "is the root of the file system"),
         ("own/.config/alara/teams/x", "is in a folder of alara's own"),
+        ("own/.ssh", "where programs keep what they obey"),
+        ("own/.npcsh/npc_team", "where programs keep what they obey"),
     ] {
         let output = alara(work, &[]).output().unwrap();
         let shown = text(&output.stderr);
@@ -310,4 +314,110 @@ fn a_strangers_trace_answers_no_question_where_something_runs() {
     dir.write("state/alara/traces/own.jsonl", &std::fs::read_to_string(dir.path("trace.jsonl")).unwrap());
     let shown = replayed(&dir.path("state/alara/traces/own.jsonl").display().to_string());
     assert!(shown.contains("\"difference\":null"), "{shown}");
+}
+
+const NET: &str = "jinx_name: shell\nnetwork: true\nsteps: [{engine: bash, code: 'true'}]\n";
+
+#[test]
+fn what_a_team_would_read_if_it_were_there_does_not_come_there() {
+    if !sandboxed("what_a_team_would_read_if_it_were_there_does_not_come_there") {
+        return;
+    }
+    let commands = [
+        format!("mkdir -p more; printf '%s' '{NET}' > more/shell.jinx"),
+        "echo planted > WORKERS.md".to_owned(),
+        "echo planted > other.md".to_owned(),
+    ];
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let dir = at_once(&commands);
+    let ctx = "name: t\nforenpc: one\nSKILLS_DIRECTORY: ../more\nagents: [WORKERS.md]\n";
+    dir.write("work/npc_team/team.ctx", ctx);
+    dir.write("work/npc_team/one.npc", "name: one\nprimary_directive: Work.\njinxes: [shell]\n");
+    let told = run(&dir, &["-t", "work/npc_team", "--workdir", "work", "--yes"], |_| ());
+    assert!(!dir.path("work/more").exists() && planted(&dir, "work") == ["other.md"], "{told}");
+}
+
+#[test]
+fn a_work_directory_in_a_teams_own_folders_is_not_written() {
+    if !sandboxed("a_work_directory_in_a_teams_own_folders_is_not_written") {
+        return;
+    }
+    for work in ["team/jinxes/tool", "team/agents", "team/sub/jinxs"] {
+        let dir = at_once(&[
+            "echo planted > shell.jinx",
+            "echo planted > z.md",
+            "mkdir s; echo planted > s/SKILL.md",
+        ]);
+        dir.write("team/one.npc", "name: one\nprimary_directive: Work.\njinxes: [shell]\n");
+        dir.write(&format!("{work}/.keep"), "");
+        let told = run(&dir, &["-t", "team", "--workdir", work, "--yes"], |_| ());
+        assert_eq!(planted(&dir, "team"), Vec::<String>::new(), "{told}");
+    }
+}
+
+#[test]
+fn other_names_of_what_is_kept_are_kept() {
+    if !sandboxed("other_names_of_what_is_kept_are_kept") {
+        return;
+    }
+    for yes in [&["--yes"][..], &[]] {
+        let dir = at_once(&[
+            "echo planted > copy",
+            "cat copy >> /dev/null; echo more >> copy",
+            "echo '{\"evil\": 1}' >> trace.jsonl; rm -f trace.jsonl; echo planted > trace.jsonl",
+        ]);
+        let npc = "name: one\nprimary_directive: Work.\njinxes: [shell]\n";
+        dir.write("work/npc_team/one.npc", npc);
+        std::fs::hard_link(dir.path("work/npc_team/one.npc"), dir.path("work/copy")).unwrap();
+        let fixed =
+            ["run", "-m", "script:../script.json", "--trace", "trace.jsonl", "-t", "./npc_team", "do it"];
+        let output = dir.alara(&[&fixed[..], yes].concat()).current_dir(dir.path("work")).output().unwrap();
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        assert_eq!(std::fs::read_to_string(dir.path("work/npc_team/one.npc")).unwrap(), npc);
+        let trace = std::fs::read_to_string(dir.path("work/trace.jsonl")).unwrap();
+        let last: Value = serde_json::from_str(trace.lines().last().unwrap()).unwrap();
+        assert!(last["record"] == "end" && trace.lines().count() > 6, "{trace}");
+    }
+}
+
+#[test]
+fn what_tools_obey_takes_a_yes_in_an_empty_directory_too() {
+    if !sandboxed("what_tools_obey_takes_a_yes_in_an_empty_directory_too") {
+        return;
+    }
+    let dir = at_once(&[
+        "mkdir -p .git/hooks; echo planted > .git/hooks/post-checkout",
+        "echo planted > .envrc",
+        "mkdir -p .venv/bin; echo planted > .venv/bin/ls",
+        "mkdir -p rel; echo planted > rel/ls",
+        "echo mine > notes.txt; echo other > notes.txt; rm notes.txt; echo planted > kept.txt",
+    ]);
+    let told = run(&dir, &["--workdir", "work"], |command| {
+        let path = std::env::var_os("PATH").unwrap();
+        // Neither is there yet.
+        let more = [dir.path("work/.venv/bin"), "work/rel".into()];
+        command
+            .env("PATH", std::env::join_paths(more.into_iter().chain(std::env::split_paths(&path))).unwrap());
+    });
+    assert_eq!(planted(&dir, "work"), ["kept.txt"], "{told}");
+}
+
+#[test]
+fn home_is_apart_where_the_temporary_folder_lies_in_the_work_directory() {
+    if !sandboxed("home_is_apart_where_the_temporary_folder_lies_in_the_work_directory") {
+        return;
+    }
+    let call = |name: &str, arguments: Value| json!({"calls": [{"name": name, "arguments": arguments}]});
+    let plant = "for d in $(find . -name apart); do echo x > $d/.curlrc; mv $d $d.old; mkdir $d; echo x > $d/.curlrc; done; echo done";
+    let dir = TestDir::with(&json!([
+        call("shell", json!({"command": plant})),
+        call("key", json!({})),
+        {"text": "Done."},
+    ]));
+    with_rights(&dir, "import os\nprint('home has', os.listdir(os.environ['HOME']))\n");
+    dir.write("work/tmp/x", "");
+    let told = run(&dir, &["-t", "team", "--workdir", "work", "--yes"], |command| {
+        command.env("TMPDIR", dir.path("work/tmp"));
+    });
+    assert!(told.contains("home has []"), "{told}");
 }

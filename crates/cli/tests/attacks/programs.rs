@@ -9,8 +9,19 @@ use crate::sandbox::needs;
 
 /// What an attack comes to where nothing is isolated, if it does not get through.
 /// The first are held by what holds without isolation, the others depend on user and machine.
-const HELD_ANYWHERE: [&str; 7] =
-    ["output", "write-where-keys-are", "read-home", "namespaces", "mount", "trace", "kernel-programs"];
+const HELD_ANYWHERE: [&str; 11] = [
+    "output",
+    "write-where-keys-are",
+    "read-home",
+    "namespaces",
+    "mount",
+    "unmount",
+    "trace",
+    "kernel-programs",
+    "rings",
+    "measure",
+    "page-faults",
+];
 
 fn complete(found: &Enforced) -> bool {
     found.warning().is_none()

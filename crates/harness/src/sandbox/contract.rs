@@ -50,7 +50,8 @@ pub struct Policy {
     /// what the programs on `PATH` need.
     pub readable: Vec<PathBuf>,
     /// Files and directories that can't be changed even if they lie in the work directory.
-    /// What does not exist, or contains the work or the home directory, is left out.
+    /// What does not exist is protected once it does; what contains the work or the home directory
+    /// is left out.
     /// It needs a mount namespace.
     pub protected: Vec<PathBuf>,
     /// Patterns of paths of the work directory, relative to it, which no program that

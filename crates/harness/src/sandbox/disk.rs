@@ -13,6 +13,10 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::statvfs::statvfs;
 
+use super::usage::nameless_files;
+
+/// The time between two looks.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Clocks of filesystems are coarse.
 const COARSE: Duration = Duration::from_millis(20);
 
@@ -55,8 +59,20 @@ impl Disk {
         Disk { places, begun: SystemTime::now().checked_sub(COARSE) }
     }
 
+    /// Looks at the disks again and again, and calls `over` once the program has taken more bytes
+    /// than `most`.
+    /// `members` are the numbers of its processes.
+    pub fn watch(mut self, most: u64, members: impl Fn() -> Vec<u32>, over: impl FnOnce()) {
+        loop {
+            std::thread::sleep(PAUSE);
+            if self.takes(most, &members) {
+                return over();
+            }
+        }
+    }
+
     /// Whether the program has taken more bytes than this.
-    pub fn takes(&mut self, most: u64) -> bool {
+    fn takes(&mut self, most: u64, members: &impl Fn() -> Vec<u32>) -> bool {
         let grown = |place: &Place| {
             taken(&place.path).is_some_and(|now| now > place.taken + (most - most.min(place.own)))
         };
@@ -68,7 +84,8 @@ impl Disk {
             place.taken = taken(&place.path).unwrap_or(place.taken);
             place.own = written(&place.path, place.device, begun);
         }
-        self.places.iter().map(|place| place.own).sum::<u64>() > most
+        // What has no name any more is not found below any directory.
+        nameless_files(&members()) + self.places.iter().map(|place| place.own).sum::<u64>() > most
     }
 }
 
@@ -117,6 +134,6 @@ mod tests {
         assert_eq!(written(root.path(), device, now), 1 << 16);
         let mut disk = Disk::of(&[root.path(), &root.path().join("a")]);
         assert_eq!(disk.places.len(), 1);
-        assert!(!disk.takes(1 << 40));
+        assert!(!disk.takes(1 << 40, &Vec::new));
     }
 }

@@ -38,13 +38,37 @@ pub fn fixed(path: &OsStr, writable: &[&Path], protected: &[PathBuf]) -> OsStrin
     }
 }
 
-/// The directories of `PATH` that lie in the work directory, relative to it.
+/// The directories of `PATH` that lie in the work directory, or would if they were there, relative to
+/// it.
 /// What is put there the user's shell runs by its name.
 pub fn on_path(work: &Path) -> Vec<PathBuf> {
-    let real = |entry: PathBuf| entry.is_absolute().then(|| entry.canonicalize().ok()).flatten();
-    let entries: Vec<PathBuf> = std::env::split_paths(&path()).filter_map(real).collect();
-    let within = entries.iter().filter_map(|entry| entry.strip_prefix(work).ok());
-    within.filter(|entry| !entry.as_os_str().is_empty()).map(Path::to_owned).collect()
+    let path = path();
+    let real = |entry: PathBuf| resolved(&std::path::absolute(entry).ok()?);
+    let entries: Vec<PathBuf> = std::env::split_paths(&path).filter_map(real).collect();
+    entries.iter().filter_map(|entry| entry.strip_prefix(work).ok()).map(Path::to_owned).collect()
+}
+
+/// The real path of what is there, or would be.
+pub fn resolved(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|part| {
+        let rest = path.strip_prefix(part).ok()?;
+        let real = part.canonicalize().ok()?;
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+    })
+}
+
+/// Where `inner` lies below `outer`, by whatever names: a directory may be mounted at several places.
+pub fn below(inner: &Path, outer: &Path) -> Option<PathBuf> {
+    #[cfg(unix)]
+    let same = |one: &Path, other: &Path| {
+        use std::os::unix::fs::MetadataExt;
+        let number = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+        number(one).is_some_and(|one| number(other) == Some(one))
+    };
+    #[cfg(not(unix))]
+    let same = |one: &Path, other: &Path| one == other;
+    let around = inner.ancestors().find(|part| same(part, outer))?;
+    inner.strip_prefix(around).ok().map(Path::to_owned)
 }
 
 /// The user's home directories: the one that `HOME` names, and the one that the system knows; real

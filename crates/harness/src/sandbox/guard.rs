@@ -102,7 +102,9 @@ impl Guard {
         let is_empty = || sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none());
         let watched = policy.guard && (policy.review || !is_empty());
         let refuses = !policy.refused.is_empty() && sandbox.launched() && !sandbox.is_read_only();
-        if !watched && !refuses {
+        // A file has as many names as it has links: only a layer tells them apart.
+        let keeps = policy.protected.iter().any(|path| path.starts_with(&sandbox.work));
+        if !policy.guard && !refuses && !keeps {
             return Ok(None);
         }
         #[cfg(target_os = "linux")]
@@ -111,6 +113,14 @@ impl Guard {
         if refuses && layers.is_none() {
             let path = sandbox.work.join(&policy.refused[0]);
             return Err(Error::Unprotected { path, why: "it has no overlayfs for users" });
+        }
+        #[cfg(target_os = "linux")]
+        if layers.is_none() && !watched {
+            return Ok(None);
+        }
+        #[cfg(not(target_os = "linux"))]
+        if !watched {
+            return Ok(None);
         }
         Ok(Some(Guard {
             permitted: AtomicBool::new(!watched),

@@ -25,7 +25,7 @@ use nix::unistd::{Pid, getppid, setsid};
 use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
-use super::supervise::{self, Limits, Scope};
+use super::supervise::{self, Limit, Limits, Scope};
 use super::syscalls::Sockets;
 use super::view::View;
 use super::{Enforced, Output, enforced, isolation, mounts, syscalls};
@@ -249,8 +249,19 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     if plan.layers.supervised {
         let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
         let disk = Disk::of(&[&plan.work_inside, &plan.home_inside, &plan.tmp]);
+        let (most, told, over) = (limits.written_bytes, broken.clone(), end.clone());
+        std::thread::spawn(move || {
+            disk.watch(
+                most,
+                || scope.members(),
+                || {
+                    *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Limit::Written);
+                    over();
+                },
+            );
+        });
         let (group, broken) = (program_runs.clone(), broken.clone());
-        std::thread::spawn(move || supervise::watch(scope, &limits, disk, &group, &broken, end));
+        std::thread::spawn(move || supervise::watch(scope, &limits, &group, &broken, end));
     }
     if namespace {
         isolation::unshare_processes().unwrap_or_else(|error| fail("process namespace", error));

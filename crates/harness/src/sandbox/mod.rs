@@ -58,7 +58,7 @@ pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
 pub(crate) use enforced::launcher;
 pub use enforced::{Enforced, enforced};
-pub use environment::homes;
+pub use environment::{below, homes, resolved};
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
 pub use proposal::{Proposal, ProposedFile};
@@ -149,7 +149,12 @@ impl Sandbox {
                 (path.clone(), path)
             }
         };
-        let protected = policy.protected.iter().filter_map(|path| path.canonicalize().ok());
+        // A file may come only later.
+        let real = |path: &PathBuf| {
+            let beside = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
+            path.canonicalize().ok().or_else(beside)
+        };
+        let protected = policy.protected.iter().filter_map(real);
         policy.protected =
             protected.filter(|path| !work.starts_with(path) && !home.starts_with(path)).collect();
         let mut sandbox = Sandbox {
@@ -383,7 +388,9 @@ impl Sandbox {
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
         let read_only = self.policy.read_only.then_some(&self.work);
         let (home, tmp) = self.places(script);
-        let protected = self.policy.protected.iter().chain(&fixed).chain(read_only);
+        // Where others write, too, if the temporary directory lies in the work directory.
+        let apart = self.apart.iter().filter(|apart| *apart != home);
+        let protected = self.policy.protected.iter().chain(&fixed).chain(read_only).chain(apart);
         launcher::Plan {
             parent: std::process::id(),
             layers: *enforced(),

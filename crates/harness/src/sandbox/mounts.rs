@@ -54,7 +54,8 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
         bind(&handle, tmp)?;
     }
     if Path::new(SHM).is_dir() {
-        let options = format!("mode=1777,size={}", plan.limits.memory_bytes);
+        // Files without a byte take memory, too.
+        let options = format!("mode=1777,size={},nr_inodes=65536", plan.limits.memory_bytes);
         mount_at(Some("shm"), SHM, Some("tmpfs"), COVER, Some(options.as_str()))
             .map_err(at(Path::new(SHM)))?;
     }

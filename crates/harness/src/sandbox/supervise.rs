@@ -20,11 +20,16 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use super::contract::bytes;
-use super::disk::Disk;
-use super::usage::{Spent, Stat, Use, read, shared_of_all, shares_nameless, stored};
+use super::usage::{SOCKET, Spent, Stat, Use, in_sockets, read, shared_of_all, shares_nameless, stored};
 
 /// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
+/// The longest: a look may take long where there is much to see, which may be on purpose.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+/// Most files that all processes together may have open, each as often as it is.
+const OPEN_FILES: u64 = 16384;
+/// Which part of the memory files may hold, if all were sockets, before these are counted.
+const SOCKETS_SHARE: u64 = 8;
 /// How long to go after processes that start others as fast as they are killed.
 const GIVE_UP: Duration = Duration::from_secs(2);
 /// How often what outlives its program is looked at, and after what pauses, before it is told: some
@@ -43,15 +48,17 @@ pub enum Limit {
     Memory,
     Cpu,
     Written,
+    Files,
 }
 
 /// Which signal the launcher ends itself with to tell its parent about a limit: a channel that no
 /// program can reach.
-const SIGNALS: [(Limit, Signal); 4] = [
+const SIGNALS: [(Limit, Signal); 5] = [
     (Limit::Processes, Signal::SIGUSR1),
     (Limit::Memory, Signal::SIGUSR2),
     (Limit::Cpu, Signal::SIGXCPU),
     (Limit::Written, Signal::SIGXFSZ),
+    (Limit::Files, Signal::SIGVTALRM),
 ];
 
 impl Limit {
@@ -85,6 +92,7 @@ impl Limits {
             Limit::Processes => format!("killed: more than {} processes", self.processes),
             Limit::Memory => format!("killed: more than {} of memory", bytes(self.memory_bytes)),
             Limit::Cpu => format!("killed: more than {} s of processor time", self.cpu.as_secs_f64()),
+            Limit::Files => format!("killed: more than {OPEN_FILES} open files"),
             Limit::Written => format!("killed: more than {} written to disk", bytes(self.written_bytes)),
         }
     }
@@ -110,7 +118,7 @@ impl Scope {
     }
 
     /// The numbers of the processes, in the numbering of `/proc`.
-    fn members(self) -> Vec<u32> {
+    pub fn members(self) -> Vec<u32> {
         match self {
             Scope::Namespace { before } if device() == before => Vec::new(),
             Scope::Namespace { .. } => numbers(),
@@ -203,13 +211,12 @@ pub fn kill_descendants(group: Pid) {
 pub fn watch(
     scope: Scope,
     limits: &Limits,
-    disk: Disk,
     group: &OnceLock<Pid>,
     broken: &Mutex<Option<Limit>>,
     end: impl Fn(),
 ) {
     let mut watch =
-        Watch { scope, limits, disk, shared: shared_of_all(), last: HashMap::new(), lost: Spent::default() };
+        Watch { scope, limits, shared: shared_of_all(), last: HashMap::new(), lost: Spent::default() };
     let mut pause = PAUSE;
     loop {
         std::thread::sleep(pause);
@@ -226,7 +233,7 @@ pub fn watch(
         }
         // Not by the clock: where processors are busy, as a fork bomb makes them, a look takes long
         // and must come the sooner.
-        pause = PAUSE.max(own_time().saturating_sub(begun) * SHARE);
+        pause = (own_time().saturating_sub(begun) * SHARE).clamp(PAUSE, LONGEST_PAUSE);
     }
 }
 
@@ -240,7 +247,6 @@ fn own_time() -> Duration {
 struct Watch<'a> {
     scope: Scope,
     limits: &'a Limits,
-    disk: Disk,
     /// Bytes of shared memory on the machine before the program ran.
     shared: u64,
     /// What each process had spent.
@@ -272,25 +278,29 @@ impl Watch<'_> {
         if total.spent.cpu > limits.cpu {
             return Some(Limit::Cpu);
         }
-        if total.spent.written > limits.written_bytes || self.disk.takes(limits.written_bytes) {
+        if total.spent.written > limits.written_bytes {
             return Some(Limit::Written);
         }
+        if total.files > OPEN_FILES {
+            return Some(Limit::Files);
+        }
+        let may_hold = total.files * SOCKET * SOCKETS_SHARE > limits.memory_bytes;
+        let in_sockets = if may_hold { in_sockets(&members) } else { 0 };
         let stored = if matches!(self.scope, Scope::Namespace { .. }) { stored() } else { 0 };
-        if total.private + total.shared.max(stored) > limits.memory_bytes {
+        if in_sockets + total.private + total.shared.max(stored) > limits.memory_bytes {
             // Pages that several processes share were counted for each.
             let mut exact = Use::default();
             for ((member, stat), used) in members.iter().zip(&used) {
                 exact.add(&Use::proportional(*member, stat).unwrap_or(*used));
             }
-            if exact.private + exact.shared.max(stored) > limits.memory_bytes {
+            if in_sockets + exact.private + exact.shared.max(stored) > limits.memory_bytes {
                 return Some(Limit::Memory);
             }
         }
         // A process may let go of shared memory without a name, which then belongs to no process.
         // So many bytes more on the machine may be somebody else's, and are where nobody here shares
         // any.
-        let nameless = total.mapped > limits.memory_bytes
-            && shared_of_all().saturating_sub(self.shared) > limits.memory_bytes
+        let nameless = shared_of_all().saturating_sub(self.shared) > limits.memory_bytes
             && members.iter().any(|(member, stat)| shares_nameless(*member, stat));
         nameless.then_some(Limit::Memory)
     }
@@ -328,7 +338,6 @@ mod tests {
         let mut watch = Watch {
             scope: Scope::Descendants { others: 0 },
             limits: &limits,
-            disk: Disk::default(),
             shared: 0,
             last: HashMap::new(),
             lost: Spent::default(),

@@ -1,6 +1,8 @@
 //! What a process uses, read from `/proc`.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,21 +11,17 @@ use nix::unistd::{SysconfVar, sysconf};
 
 /// What a socket may hold in its buffer, which no process has in its memory
 /// (`net.core.wmem_default`, and what one message is more).
-const SOCKET: u64 = 256 << 10;
-/// Open files of a process from which on its sockets are counted.
-const MANY_FILES: u64 = 128;
-
+pub const SOCKET: u64 = 256 << 10;
 /// What one process, or all of them, use; memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     pub threads: u64,
-    /// Pages of its own, those on the swap device too, the tables of all its pages, and what its
-    /// sockets may hold.
+    /// Open files.
+    pub files: u64,
+    /// Pages of its own, those on the swap device too, and the tables of all its pages.
     pub private: u64,
     /// Pages of shared memory.
     pub shared: u64,
-    /// All that it has mapped.
-    pub mapped: u64,
     pub spent: Spent,
 }
 
@@ -54,7 +52,7 @@ impl Use {
         self.threads += other.threads;
         self.private += other.private;
         self.shared += other.shared;
-        self.mapped += other.mapped;
+        self.files += other.files;
         self.spent.add(other.spent);
     }
 
@@ -66,9 +64,8 @@ impl Use {
         if let Some(status) = text(&folder.join("status")) {
             used.private = kib(&status, "RssAnon:") + kib(&status, "VmSwap:") + kib(&status, "VmPTE:");
             used.shared = kib(&status, "RssShmem:");
-            used.mapped = kib(&status, "VmSize:");
         }
-        used.private += sockets(&folder) * SOCKET;
+        used.files = open_files(&folder.join("fd"));
         if let Some(io) = read(number, "io") {
             used.spent.written =
                 value(&io, "write_bytes:").saturating_sub(value(&io, "cancelled_write_bytes:"));
@@ -81,26 +78,43 @@ impl Use {
         let folder = stat.folder(number);
         let rollup = text(&folder.join("smaps_rollup")).filter(|text| text.contains("Pss_Anon:"))?;
         let tables = text(&folder.join("status")).map_or(0, |status| kib(&status, "VmPTE:"));
-        let private =
-            kib(&rollup, "Pss_Anon:") + kib(&rollup, "SwapPss:") + tables + sockets(&folder) * SOCKET;
+        let private = kib(&rollup, "Pss_Anon:") + kib(&rollup, "SwapPss:") + tables;
         Some(Use { private, shared: kib(&rollup, "Pss_Shmem:"), ..Use::default() })
     }
 }
 
-/// Sockets that a process has open; none if it has few files.
-fn sockets(folder: &Path) -> u64 {
-    let folder = folder.join("fd");
+/// How many files are open in a folder of `/proc`.
+fn open_files(folder: &Path) -> u64 {
     // Linux 6.2 tells their number as the size.
-    let known = fs::metadata(&folder).map_or(0, |found| std::os::unix::fs::MetadataExt::size(&found));
-    if (1..MANY_FILES).contains(&known) {
-        return 0;
+    let known = fs::metadata(folder).map_or(0, |found| found.size());
+    if known > 0 { known } else { fs::read_dir(folder).map_or(0, |entries| entries.count() as u64) }
+}
+
+/// Bytes that the sockets of processes may hold, each counted once.
+pub fn in_sockets(members: &[(u32, Stat)]) -> u64 {
+    let mut sockets: HashSet<PathBuf> = HashSet::new();
+    for (number, stat) in members {
+        let files = fs::read_dir(stat.folder(*number).join("fd")).into_iter().flatten().flatten();
+        let targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+        sockets
+            .extend(targets.filter(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:")));
     }
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let is_socket = |path: PathBuf| {
-        fs::read_link(path).is_ok_and(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:"))
-    };
-    let sockets = entries.filter(|entry| is_socket(entry.path())).count() as u64;
-    if sockets < MANY_FILES { 0 } else { sockets }
+    sockets.len() as u64 * SOCKET
+}
+
+/// Bytes of files without a name that processes have open or mapped.
+pub fn nameless_files(members: &[u32]) -> u64 {
+    let mut found: HashMap<(u64, u64), u64> = HashMap::new();
+    for number in members {
+        let Some(folder) = Stat::read(*number).map(|stat| stat.folder(*number)) else { continue };
+        for file in fs::read_dir(folder.join("fd")).into_iter().flatten().flatten() {
+            let Ok(file) = fs::metadata(file.path()) else { continue };
+            if file.is_file() && file.nlink() == 0 {
+                found.insert((file.dev(), file.ino()), file.blocks() * 512);
+            }
+        }
+    }
+    found.values().sum()
 }
 
 /// The part of `/proc/N/stat` that we need.

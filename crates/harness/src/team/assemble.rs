@@ -287,6 +287,7 @@ fn skills(
         _ => Default::default(),
     };
     if !path.is_dir() {
+        watch.absent.push(path);
         let message = format!("there is no folder of skills {}", node.value());
         diagnostics.push(source.error(node.location, message));
         return Vec::new();
@@ -368,7 +369,9 @@ fn markdown(
             let around = if folder == root { &beside } else { root };
             [(folder.join(name), root), (beside.join(name), around)]
         });
-        match places.into_iter().flatten().find(|(path, _)| path.is_file()) {
+        let places: Vec<_> = places.into_iter().flatten().collect();
+        watch.absent.extend(places.iter().filter(|(path, _)| !path.is_file()).map(|(path, _)| path.clone()));
+        match places.into_iter().find(|(path, _)| path.is_file()) {
             Some((path, root)) => {
                 watch.files.push(path.clone());
                 found.push(File::on_disk(path, root.clone()));

@@ -411,6 +411,8 @@ pub struct Watch {
     pub jinxes: Vec<PathBuf>,
     /// Files outside of it.
     pub files: Vec<PathBuf>,
+    /// Where files and folders that it names would be read from, if they were there.
+    pub absent: Vec<PathBuf>,
     state: u64,
 }
 
@@ -436,6 +438,7 @@ impl Watch {
     fn state(&self) -> u64 {
         let mut paths = self.own();
         paths.extend(self.user.iter().flat_map(|folder| below(folder)));
+        paths.extend(self.absent.clone());
         let mut hasher = DefaultHasher::new();
         for path in paths {
             let found = path.metadata().ok().map(|found| (found.len(), found.modified().ok()));

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::{Guarded, Isolation, Output, Policy, Sandbox, Script, homes};
 use crate::error::Error;
+use crate::scratch::Scratch;
 use crate::undo::By;
 
 /// How long a program may try.
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LATE: Duration = Duration::from_millis(400);
 /// With which it says that it was refused.
 const REFUSED: i32 = 42;
+/// With which it says that there is nothing to be tried on.
+const UNTRIED: i32 = 43;
 const PRELUDE: &str = include_str!("prelude.py");
 /// What a file says that must stay.
 const KEPT: &str = "kept";
@@ -89,14 +92,9 @@ impl Attack {
     /// # Errors
     /// The folders can't be made.
     pub fn run(&self, isolation: Isolation) -> Result<Came, Error> {
-        // The temporary directory is hidden as a whole; what lies elsewhere tells more.
-        let places = [Path::new("/var/tmp").to_owned(), std::env::temp_dir()];
-        let root = places
-            .iter()
-            .find_map(|place| tempfile::Builder::new().prefix("alara-attack-").tempdir_in(place).ok());
         let failed =
             |source| Error::Directory { what: "folder of an attack", path: std::env::temp_dir(), source };
-        let Some(root) = root else { return Err(failed(std::io::ErrorKind::NotFound.into())) };
+        let root = Scratch::claim(&std::env::temp_dir())?;
         let work = root.path().join("work");
         let make = || {
             std::fs::create_dir_all(work.join("team"))?;
@@ -114,6 +112,8 @@ impl Attack {
         let facts = json!({"root": root.path(), "home": home, "alara": std::process::id(), "port": number});
         let policy = Policy {
             protected: vec![work.join("team")],
+            // So that what is refused there is not refused for want of a name.
+            readable: vec![root.path().to_owned()],
             guard: self.guarded,
             refused: if self.guarded { vec!["**/*.npc".to_owned()] } else { Vec::new() },
             isolation,
@@ -124,11 +124,12 @@ impl Attack {
             made => made?,
         };
         let facts = facts.to_string();
+        let was_there = self.spoils.as_ref().is_some_and(|path| root.path().join(path).exists());
         let mut output = self.attempt(&sandbox, &self.program, false, &facts)?;
         if let (Some(later), Some(0)) = (&self.later, output.exit) {
             output = self.attempt(&sandbox, later, true, &facts)?;
         }
-        Ok(self.judge(&output, root.path()))
+        Ok(self.judge(&output, root.path(), was_there))
     }
 
     fn attempt(&self, sandbox: &Sandbox, program: &str, keys: bool, facts: &str) -> Result<Output, Error> {
@@ -146,7 +147,7 @@ impl Attack {
         })
     }
 
-    fn judge(&self, output: &Output, root: &Path) -> Came {
+    fn judge(&self, output: &Output, root: &Path, was_there: bool) -> Came {
         let said =
             String::from_utf8_lossy(&output.stderr).trim_end().lines().last().unwrap_or_default().to_owned();
         if let Some(killed) = &output.killed {
@@ -155,6 +156,7 @@ impl Attack {
         match output.exit {
             Some(REFUSED) => return Came::Held(said),
             Some(0) => {}
+            Some(UNTRIED) => return Came::Untried(said),
             _ if output.timed_out => {
                 return Came::Untried(format!("it took more than {} s", PATIENCE.as_secs()));
             }
@@ -166,6 +168,7 @@ impl Attack {
         }
         match std::fs::read_to_string(root.join(spoils)) {
             Ok(text) if text != KEPT => Came::Fell,
+            Err(_) if was_there => Came::Fell,
             _ => Came::Held("nothing of it is there".to_owned()),
         }
     }

@@ -9,6 +9,12 @@ def held(why):
     os._exit(42)
 
 
+def untried(why):
+    """Says that there is nothing here to be tried on."""
+    print(why, file=sys.stderr, flush=True)
+    os._exit(43)
+
+
 def attempt(action):
     """What it gives, or that it was refused."""
     try:
@@ -20,8 +26,7 @@ def attempt(action):
 def call(number, *arguments):
     """A system call of x86-64 by its number, or that it was refused."""
     if os.uname().machine != "x86_64":
-        print("system calls have other numbers on this machine", file=sys.stderr)
-        os._exit(3)
+        untried("system calls have other numbers on this machine")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(number, *arguments) < 0:
         number = ctypes.get_errno()
