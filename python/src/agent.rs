@@ -12,6 +12,7 @@ use alara_harness::error::chain;
 use alara_harness::knowledge::IndexCache;
 use alara_harness::permission::{Answer, Permissions, about_files, holder};
 use alara_harness::run::hooks;
+use alara_harness::state::Kept;
 use alara_harness::team::Search;
 use alara_harness::{
     Agent, Error, ModelSource, Notice, Outcome, Policy, Sandbox, Session, Single, Team, Trace, state, trace,
@@ -286,7 +287,7 @@ impl Work<'_> {
             let source = std::io::Error::other(format!("it is {what}; name a project's, or say yes=True"));
             return Err(Error::Directory { what: "work directory", path: workdir.clone(), source });
         }
-        let Kept { protected, refused } = Kept::of(&self.team, workdir, None)?;
+        let Kept { protected, refused } = Kept::of(self.team, workdir, None)?;
         let policy = Policy {
             readable: directory.map(PathBuf::from).into_iter().collect(),
             protected,

@@ -42,6 +42,7 @@ pub fn asked(question: &Question) -> Value {
         Some(Risk::Losses(changes)) => losses(changes),
         Some(Risk::Writes(proposal)) => proposal.others(),
         Some(Risk::Unknown) => vec!["may do anything to files of the work directory".to_owned()],
+        Some(Risk::Refused(changes)) => losses(changes),
         None => Vec::new(),
     };
     json!({

@@ -213,7 +213,7 @@ fn a_team_around_the_work_directory_is_not_written() {
                 .into_iter()
                 .filter(|path| *path != "hidden/x.jinx" && !path.ends_with("a/b"))
                 // What no team is read from.
-                .filter(|path| !(path == "project/server.py"))
+                .filter(|path| path != "project/server.py")
                 .collect();
             assert_eq!(left, Vec::<String>::new(), "{told}");
             assert!(told.contains("no step may write it"), "{told}");

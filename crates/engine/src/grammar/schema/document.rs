@@ -74,14 +74,14 @@ impl<'a> Document<'a> {
     fn anchors(&self) -> &HashMap<&'a str, String> {
         self.anchors.get_or_init(|| {
             let mut anchors = HashMap::new();
-            name_all(self.root, String::new(), 0, &mut anchors);
+            name_all(self.root, "", 0, &mut anchors);
             anchors
         })
     }
 }
 
 /// Notes the pointers of a schema and of all in it, by their names; the first of a name counts.
-fn name_all<'a>(value: &'a Value, at: String, depth: usize, anchors: &mut HashMap<&'a str, String>) {
+fn name_all<'a>(value: &'a Value, at: &str, depth: usize, anchors: &mut HashMap<&'a str, String>) {
     if depth > 64 {
         return;
     }
@@ -90,16 +90,16 @@ fn name_all<'a>(value: &'a Value, at: String, depth: usize, anchors: &mut HashMa
             let says = |keyword: &str| map.get(keyword).and_then(Value::as_str);
             let own = ["$id", "id"].into_iter().filter_map(|keyword| says(keyword)?.strip_prefix('#'));
             for name in says("$anchor").into_iter().chain(own) {
-                anchors.entry(name).or_insert_with(|| at.clone());
+                anchors.entry(name).or_insert_with(|| at.to_owned());
             }
             let schemas = map
                 .iter()
                 .filter(|(key, _)| !["const", "enum", "default", "examples"].contains(&key.as_str()));
-            schemas.for_each(|(key, value)| name_all(value, child(&at, key), depth + 1, anchors));
+            schemas.for_each(|(key, value)| name_all(value, &child(at, key), depth + 1, anchors));
         }
         Value::Array(values) => {
             let values = values.iter().enumerate();
-            values.for_each(|(index, value)| name_all(value, format!("{at}/{index}"), depth + 1, anchors));
+            values.for_each(|(index, value)| name_all(value, &format!("{at}/{index}"), depth + 1, anchors));
         }
         _ => {}
     }
