@@ -210,8 +210,8 @@ fn same(one: [u8; 32], other: [u8; 32]) -> bool {
     std::hint::black_box(differing) == 0
 }
 
-/// Whether a request says once what may be said once only, so that whoever stands between client and
-/// server reads it as this server does.
+/// Whether a request says once what may be said once only, so that whoever stands between client
+/// and server reads it as this server does.
 ///
 /// # Errors
 /// What it says twice, or in two ways.

@@ -196,8 +196,9 @@ impl ChatTemplate {
         ChatTemplate { tool_use: Some(Box::new(template)), ..self }
     }
 
-    /// The same template for a vocabulary with these [marks](crate::tokenizer::Tokenizer::marks): what
-    /// is said by others than the assistant can't forge those that the template or its calls have.
+    /// The same template for a vocabulary with these [marks](crate::tokenizer::Tokenizer::marks):
+    /// what is said by others than the assistant can't forge those that the template or its calls
+    /// have.
     #[must_use]
     pub fn with_marks<'m>(self, marks: impl Iterator<Item = &'m str> + Clone) -> Self {
         let format = self.calls.or_else(|| self.format()).unwrap_or(Format::generic());

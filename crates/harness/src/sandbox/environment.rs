@@ -38,8 +38,8 @@ pub fn fixed(path: &OsStr, writable: &[&Path], protected: &[PathBuf]) -> OsStrin
     }
 }
 
-/// The directories of `PATH` that lie in the work directory, or would if they were there, relative to
-/// it.
+/// The directories of `PATH` that lie in the work directory, or would if they were there, relative
+/// to it.
 /// What is put there the user's shell runs by its name.
 pub fn on_path(work: &Path) -> Vec<PathBuf> {
     let path = path();
@@ -57,7 +57,8 @@ pub fn resolved(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// Where `inner` lies below `outer`, by whatever names: a directory may be mounted at several places.
+/// Where `inner` lies below `outer`, by whatever names: a directory may be mounted at several
+/// places.
 pub fn below(inner: &Path, outer: &Path) -> Option<PathBuf> {
     #[cfg(unix)]
     let same = |one: &Path, other: &Path| {

@@ -298,8 +298,8 @@ impl Watch<'_> {
             }
         }
         // A process may let go of shared memory without a name, which then belongs to no process.
-        // So many bytes more on the machine may be somebody else's, and are where nobody here shares
-        // any.
+        // So many bytes more on the machine may be somebody else's; they are where nobody here
+        // shares any.
         let nameless = shared_of_all().saturating_sub(self.shared) > limits.memory_bytes
             && members.iter().any(|(member, stat)| shares_nameless(*member, stat));
         nameless.then_some(Limit::Memory)

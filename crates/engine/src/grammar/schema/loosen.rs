@@ -11,7 +11,8 @@ const MOST: usize = 32;
 /// Makes something of a schema without the keywords for which it is refused: `refusal` is the
 /// first.
 /// Says which were left out.
-/// All values of the schema stay possible, and what else is can be found out by [`violation`](super::violation).
+/// All values of the schema stay possible, and what else is can be found out by
+/// [`violation`](super::violation).
 ///
 /// # Errors
 /// The refusal that can't be helped by leaving a keyword out, or the first one if values can't be

@@ -194,8 +194,8 @@ fn tokens_and_rows() {
     assert_eq!(t.encode("[PAD257]", true).unwrap().len(), 8);
 }
 
-/// What is said in a prompt can't become a mark that is a user-defined token, and the template's own
-/// marks are such tokens all the same.
+/// What is said in a prompt can't become a mark that is a user-defined token, and the template's
+/// own marks are such tokens all the same.
 #[test]
 fn placeholders_keep_marks_apart() {
     let mut tokens: Vec<String> = (0..=255).map(|b| alphabet::letter(b).to_string()).collect();
