@@ -13,7 +13,7 @@
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::change::Change;
 #[cfg(target_os = "linux")]
@@ -77,8 +77,8 @@ pub(super) struct Guard {
     /// The directories of the work directory whose programs the user's shell finds.
     #[cfg(target_os = "linux")]
     on_path: Vec<PathBuf>,
-    /// What lies below a layer must not change, so one program runs at a time.
-    turn: Mutex<()>,
+    /// What lies below a layer must not change, so a program with a layer runs alone.
+    turn: RwLock<()>,
     #[cfg(target_os = "linux")]
     layers: Option<Layers>,
 }
@@ -128,7 +128,7 @@ impl Guard {
             refused: super::presence::set(policy.refused.iter().cloned()),
             #[cfg(target_os = "linux")]
             on_path: super::environment::on_path(&sandbox.work),
-            turn: Mutex::default(),
+            turn: RwLock::default(),
             #[cfg(target_os = "linux")]
             layers,
         }))
@@ -140,8 +140,14 @@ impl Guard {
         changes.iter().filter(|change| self.refused.is_match(&change.path)).cloned().collect()
     }
 
-    pub(super) fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    /// For a program with a layer, and wherever the work directory is taken over or compared.
+    fn turn(&self) -> RwLockWriteGuard<'_, ()> {
+        self.turn.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For programs without one, which may run beside each other.
+    pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
+        self.turn.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -192,7 +198,10 @@ impl Sandbox {
     ) -> Result<Guarded, Error> {
         // Where what it does can't be looked at, it can't change what tools of the user obey.
         let over = if self.guard.is_some() { Over::Fixed } else { Over::Nothing };
-        let plainly = || self.run_over(script, over, finishing);
+        let plainly = || {
+            let _turn = self.guard.as_ref().map(Guard::turn);
+            self.run_over(script, over, finishing)
+        };
         match (self.guarding(), &self.guard) {
             #[cfg(target_os = "linux")]
             (_, Some(guard @ Guard { layers: Some(layers), .. })) => {

@@ -238,6 +238,7 @@ impl Sandbox {
     /// # Errors
     /// The program can't be started, or can't be isolated.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
+        let _turn = self.guard.as_ref().map(guard::Guard::shared);
         self.run_over(script, Over::Nothing, false)
     }
 
@@ -247,11 +248,11 @@ impl Sandbox {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn finish(&self, script: &Script) -> Result<Output, Error> {
+        let _turn = self.guard.as_ref().map(guard::Guard::shared);
         self.run_over(script, Over::Nothing, true)
     }
 
     fn run_over(&self, script: &Script, over: Over, finishing: bool) -> Result<Output, Error> {
-        let _turn = self.guard.as_ref().map(guard::Guard::turn);
         let never = AtomicBool::new(false);
         self.run_until(self.spawn_over(script, over)?, script, if finishing { &never } else { &self.cancel })
     }
