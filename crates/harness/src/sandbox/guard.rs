@@ -164,7 +164,7 @@ impl Sandbox {
     /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`.
     /// What it takes away of the work directory, and was not made by an earlier program, is gone
     /// only if `ask` says yes.
-    /// So it is with what it writes to files that tools of the user run: see [`Change::obeyed_by`].
+    /// So it is with what [reaches others](Change::reaches_others).
     /// Otherwise nothing is changed at all.
     /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
     /// `by` is what the sandbox's journal calls it.
@@ -406,7 +406,7 @@ impl Layers {
         }
         let permitted = sandbox.guarding().is_none();
         let reviews = sandbox.reviews();
-        let asked = |change: &Change| change.obeyed_by.is_some() || ((change.loses || reviews) && !permitted);
+        let asked = |change: &Change| change.reaches_others() || ((change.loses || reviews) && !permitted);
         let changes = if changes.iter().any(asked) {
             let proposed = Proposed::new(upper, &sandbox.work, &changes)
                 .map_err(|source| self.error("can't be read", source))?;

@@ -9,21 +9,23 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 
-use super::{DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
+use super::{
+    DIRECTORY, FILE, Made, bounded, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat, top,
+};
 use crate::sandbox::change::{Change, Kind};
 use crate::sandbox::presence;
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
 /// What is in a directory that is gone as a whole counts with it.
-/// What only has other permissions or times is left out.
+/// What only has other permissions or times is left out, unless others may write it now.
 /// `made` is what no question is needed for.
 /// What is put into the directories `on_path` a shell obeys.
 ///
 /// # Errors
-/// One of the two can't be read.
+/// One of the two can't be read, or its folders lie too deep.
 pub fn look(upper: &Path, lower: &Path, on_path: &[PathBuf], made: &Made) -> io::Result<Vec<Change>> {
     let mut look = Look { made, changes: Vec::new() };
-    let (upper, lower) = (directory(upper)?, directory(lower)?);
+    let (upper, lower) = (top(upper)?, directory(lower)?);
     look.within(&upper, Some(&lower), Path::new(""))?;
     look.find_moved(&upper, &lower);
     let texts = Texts { upper: &upper, lower: &lower };
@@ -53,6 +55,10 @@ impl presence::Read for Texts<'_> {
 
     fn before(&self, path: &Path) -> Option<String> {
         text(self.lower, path)
+    }
+
+    fn was(&self, path: &Path) -> bool {
+        parent(self.lower, path).is_some_and(|(folder, name)| !matches!(stat(&folder, &name), Ok(None)))
     }
 }
 
@@ -87,6 +93,7 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn within(&mut self, upper: &OwnedFd, lower: Option<&OwnedFd>, path: &Path) -> io::Result<()> {
+        bounded(path)?;
         for name in names(upper)? {
             let Some(above) = stat(upper, &name)? else { continue };
             let below = lower.map(|lower| stat(lower, &name)).transpose()?.flatten();
@@ -98,7 +105,7 @@ impl Look<'_> {
                     None if after.is_some() => self.created(path, after),
                     None => {}
                     Some((below, lower)) => {
-                        self.replaced((upper, &above), (lower, below), &name, path, after);
+                        self.replaced((upper, &above), (lower, below), &name, path, after)?;
                     }
                 }
                 continue;
@@ -106,10 +113,14 @@ impl Look<'_> {
             let inner = open_upper(upper, &name, &above, DIRECTORY)?;
             let covered = match both {
                 Some((below, lower)) if kind(below) == Kind::Directory => {
+                    let own = self.made.has(&path, below);
+                    if opens(&above, below) && !own {
+                        self.changes.push(Change { opens: true, ..change(path.clone(), Some(below), after) });
+                    }
                     Some(open(lower, &name, DIRECTORY)?)
                 }
                 Some((below, lower)) => {
-                    self.gone(lower, below, &name, path.clone(), after);
+                    self.gone(lower, below, &name, path.clone(), after)?;
                     None
                 }
                 None => {
@@ -120,7 +131,7 @@ impl Look<'_> {
             if let Some(covered) = covered.as_ref().filter(|_| is_opaque(&inner)) {
                 for name in names(covered)? {
                     if let (None, Some(below)) = (stat(&inner, &name)?, stat(covered, &name)?) {
-                        self.gone(covered, &below, &name, path.join(&name), None);
+                        self.gone(covered, &below, &name, path.join(&name), None)?;
                     }
                 }
             }
@@ -130,50 +141,50 @@ impl Look<'_> {
     }
 
     fn created(&mut self, path: PathBuf, after: Option<Kind>) {
-        self.changes.push(Change {
-            path,
-            before: None,
-            after,
-            files: 0,
-            moved: None,
-            own: false,
-            loses: false,
-            obeyed_by: None,
-        });
+        self.changes.push(change(path, None, after));
     }
 
     /// What was there is there no more, nor is anything of its content.
-    fn gone(&mut self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: PathBuf, after: Option<Kind>) {
-        let (files, own) = self.content(lower, below, name, &path);
-        let before = Some(kind(below));
-        self.changes.push(Change {
-            path,
-            before,
-            after,
-            files,
-            moved: None,
-            own,
-            loses: !own,
-            obeyed_by: None,
-        });
+    fn gone(
+        &mut self,
+        lower: &OwnedFd,
+        below: &Stat,
+        name: &OsStr,
+        path: PathBuf,
+        after: Option<Kind>,
+    ) -> io::Result<()> {
+        let (files, own) = self.content(lower, below, name, &path)?;
+        self.changes.push(Change { files, own, loses: !own, ..change(path, Some(below), after) });
+        Ok(())
     }
 
     /// How many files there are at or below a path, and whether all of it was made here.
-    fn content(&self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: &Path) -> (usize, bool) {
-        let own = self.made.has(path, below);
+    fn content(
+        &self,
+        lower: &OwnedFd,
+        below: &Stat,
+        name: &OsStr,
+        path: &Path,
+    ) -> io::Result<(usize, bool)> {
+        let mut own = self.made.has(path, below);
         if kind(below) != Kind::Directory {
-            return (1, own);
+            return Ok((1, own));
         }
+        bounded(path)?;
         // What can't be read is not ours.
-        let Ok(inner) = open(lower, name, DIRECTORY) else { return (0, false) };
-        let Ok(names) = names(&inner) else { return (0, false) };
-        names.iter().fold((0, own), |(files, own), name| match stat(&inner, name) {
-            Ok(Some(below)) => {
-                let (more, all) = self.content(&inner, &below, name, &path.join(name));
-                (files + more, own && all)
-            }
-            _ => (files, false),
-        })
+        let Ok(inner) = open(lower, name, DIRECTORY) else { return Ok((0, false)) };
+        let Ok(names) = names(&inner) else { return Ok((0, false)) };
+        let mut files = 0;
+        for name in names {
+            let Ok(Some(below)) = stat(&inner, &name) else {
+                own = false;
+                continue;
+            };
+            let (more, all) = self.content(&inner, &below, &name, &path.join(&name))?;
+            files += more;
+            own &= all;
+        }
+        Ok((files, own))
     }
 
     /// Something that is no directory is, or was, at a path where something else was before.
@@ -184,8 +195,10 @@ impl Look<'_> {
         name: &OsStr,
         path: PathBuf,
         after: Option<Kind>,
-    ) {
+    ) -> io::Result<()> {
         let before = Some(kind(below));
+        let own = self.made.has(&path, below);
+        let opens = after == before && opens(above, below) && !own;
         let compare = match (before, after) {
             (Some(Kind::File), Some(Kind::File)) => {
                 let files = open_upper(upper, name, above, FILE)
@@ -202,16 +215,19 @@ impl Look<'_> {
             (before, after) if before == after => Content::Same,
             _ => Content::Lost,
         };
+        // A hook that may not be run is none; it becomes one by its permissions.
+        let runs = || above.st_mode & !below.st_mode & 0o111 != 0 && presence::is_listed(&path);
         match compare {
-            // A hook that may not be run is none; it becomes one by its permissions.
-            Content::Same if above.st_mode & !below.st_mode & 0o111 == 0 || !presence::is_listed(&path) => {}
+            Content::Same if !opens && !runs() => {}
             Content::Same | Content::Extended => {
-                let own = self.made.has(&path, below);
-                let (files, moved, loses, obeyed_by) = (0, None, false, None);
-                self.changes.push(Change { path, before, after, files, moved, own, loses, obeyed_by });
+                self.changes.push(Change { own, opens, ..change(path, Some(below), after) });
             }
-            Content::Lost => self.gone(lower, below, name, path, after),
+            Content::Lost => {
+                self.gone(lower, below, name, path, after)?;
+                self.changes.iter_mut().next_back().into_iter().for_each(|change| change.opens = opens);
+            }
         }
+        Ok(())
     }
 
     /// Finds where files that are gone are now.
@@ -239,6 +255,18 @@ impl Look<'_> {
             change.moved = size.and_then(|size| by_size.get(&size)?.iter().find(same).cloned());
         }
     }
+}
+
+/// A change by which nothing is lost and nobody else is concerned, as far as is known yet.
+fn change(path: PathBuf, before: Option<&Stat>, after: Option<Kind>) -> Change {
+    let before = before.map(kind);
+    let (files, moved, own, loses, opens, obeyed_by) = (0, None, false, false, false, None);
+    Change { path, before, after, files, moved, own, loses, opens, obeyed_by }
+}
+
+/// Whether others may write what is above, and might not write what is below.
+fn opens(above: &Stat, below: &Stat) -> bool {
+    above.st_mode & !below.st_mode & 0o022 != 0
 }
 
 /// What is left of a file's content in what took its place.

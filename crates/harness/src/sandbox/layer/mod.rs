@@ -8,6 +8,7 @@
 //! A directory that hides the one below has the attribute `user.overlay.opaque`.
 //! See the kernel's `filesystems/overlayfs`.
 
+mod copy;
 mod look;
 mod proposed;
 mod put;
@@ -16,7 +17,7 @@ mod stage;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +92,35 @@ fn directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
+/// The top of an upper layer, which is ours whatever a program made of its permissions.
+fn top(path: &Path) -> io::Result<OwnedFd> {
+    match directory(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // It lies where only we can put something.
+            rustix::fs::chmod(path, Mode::RWXU)?;
+            directory(path)
+        }
+        opened => opened,
+    }
+}
+
+/// How deep folders lie in each other at most.
+/// Each takes open files and some of the stack.
+const DEPTH: usize = 256;
+
+/// Fails for a directory that lies too deep.
+fn bounded(path: &Path) -> io::Result<()> {
+    if path.iter().nth(DEPTH).is_none() {
+        return Ok(());
+    }
+    let begin: PathBuf = path.iter().take(3).collect();
+    let message = format!(
+        "{}/… has more than {DEPTH} folders in each other, so nothing was changed; lay them less deep",
+        begin.display()
+    );
+    Err(io::Error::other(message))
+}
+
 /// What is at `name`; `None` = nothing.
 fn stat(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -109,7 +139,9 @@ fn open(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd>
 fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) -> io::Result<OwnedFd> {
     match open(directory, name, flags) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            rustix::fs::chmodat(directory, name, Mode::RWXU, AtFlags::empty())?;
+            // By its handle, so that no link is followed that took its place.
+            let handle = open(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
             let opened = open(directory, name, flags)?;
             // Not of a directory that is walked through: what is in it could not be reached.
             if kind(found) != Kind::Directory {
