@@ -1,10 +1,18 @@
 //! What a program did to a path of the work directory, in words that a person can say yes or no to.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How many changes are listed one by one.
 const TOLD: usize = 8;
+/// How deep files lie at most that are looked at: each folder takes open files and some of the
+/// stack.
+const DEPTH: usize = 256;
+
+/// Whether a path lies too deep to be looked at, or changed.
+pub fn is_deep(path: &Path) -> bool {
+    path.iter().nth(DEPTH).is_some()
+}
 
 /// What there is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +66,10 @@ impl Change {
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if is_deep(&self.path) {
+            let top: PathBuf = self.path.iter().take(1).collect();
+            return write!(f, "lays folders deeper than {DEPTH} in {}", top.display());
+        }
         let path = self.path.display();
         match (self.before, self.after) {
             (None, _) => write!(f, "creates {path}"),
@@ -125,10 +137,7 @@ mod tests {
         check(&Change { after: Some(Kind::File), loses: false, ..change.clone() }, "changes a");
         let open = Change { after: Some(Kind::File), loses: false, opens: true, ..change.clone() };
         check(&open, "lets others write a");
-        check(
-            &Change { loses: true, ..open.clone() },
-            "overwrites a, which others may write then",
-        );
+        check(&Change { loses: true, ..open.clone() }, "overwrites a, which others may write then");
         assert!(open.needs_a_yes());
         check(
             &Change { before: Some(Kind::Directory), files: 2, ..change.clone() },

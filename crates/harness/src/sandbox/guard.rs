@@ -17,6 +17,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::change::Change;
 #[cfg(target_os = "linux")]
+use super::change::is_deep;
+#[cfg(target_os = "linux")]
 use super::layer::{self, Made, Proposed};
 use super::{Job, Output, Over, Proposal, Sandbox, Script};
 use crate::error::Error;
@@ -124,10 +126,11 @@ impl Guard {
         }))
     }
 
-    /// Whether one of the changes is never made.
+    /// Which of the changes are never made.
     #[cfg(target_os = "linux")]
     fn refuses(&self, changes: &[Change]) -> Vec<Change> {
-        changes.iter().filter(|change| self.refused.is_match(&change.path)).cloned().collect()
+        let never = |change: &&Change| self.refused.is_match(&change.path) || is_deep(&change.path);
+        changes.iter().filter(never).cloned().collect()
     }
 
     pub(super) fn turn(&self) -> MutexGuard<'_, ()> {

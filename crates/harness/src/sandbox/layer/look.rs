@@ -10,24 +10,29 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Stat;
 
 use super::{
-    DIRECTORY, FILE, Made, bounded, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat, top,
+    DIRECTORY, FILE, Made, directory, git, is_opaque, is_whiteout, kind, names, open, open_upper, stat, top,
 };
-use crate::sandbox::change::{Change, Kind};
+use crate::sandbox::change::{Change, Kind, is_deep};
 use crate::sandbox::presence;
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
 /// What is in a directory that is gone as a whole counts with it.
 /// What only has other permissions or times is left out, unless others may write it now.
+/// Of what [lies too deep](is_deep) it is told only that there is something.
 /// `made` is what no question is needed for.
 /// What is put into the directories `on_path` a shell obeys.
 ///
 /// # Errors
-/// One of the two can't be read, or its folders lie too deep.
+/// One of the two can't be read.
 pub fn look(upper: &Path, lower: &Path, on_path: &[PathBuf], made: &Made) -> io::Result<Vec<Change>> {
     let mut look = Look { made, changes: Vec::new() };
     let (upper, lower) = (top(upper)?, directory(lower)?);
     look.within(&upper, Some(&lower), Path::new(""))?;
     look.find_moved(&upper, &lower);
+    let is_file = |change: &Change| (change.before, change.after) == (Some(Kind::File), Some(Kind::File));
+    for change in look.changes.iter_mut().filter(|change| change.loses && is_file(change)) {
+        change.loses = !git::keeps(&change.path, &upper, &lower);
+    }
     let texts = Texts { upper: &upper, lower: &lower };
     for change in &mut look.changes {
         change.obeyed_by = change.after.and_then(|kind| presence::obeyed(&change.path, kind, &texts));
@@ -86,6 +91,15 @@ pub fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
     Some((within, name))
 }
 
+/// What there was at or below a path.
+struct Counted {
+    files: usize,
+    /// Whether all of it was made here.
+    own: bool,
+    /// A folder that lies too deep to be counted.
+    deep: Option<PathBuf>,
+}
+
 struct Look<'a> {
     made: &'a Made,
     changes: Vec<Change>,
@@ -93,7 +107,6 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn within(&mut self, upper: &OwnedFd, lower: Option<&OwnedFd>, path: &Path) -> io::Result<()> {
-        bounded(path)?;
         for name in names(upper)? {
             let Some(above) = stat(upper, &name)? else { continue };
             let below = lower.map(|lower| stat(lower, &name)).transpose()?.flatten();
@@ -105,9 +118,13 @@ impl Look<'_> {
                     None if after.is_some() => self.created(path, after),
                     None => {}
                     Some((below, lower)) => {
-                        self.replaced((upper, &above), (lower, below), &name, path, after)?;
+                        self.replaced((upper, &above), (lower, below), &name, path, after);
                     }
                 }
+                continue;
+            }
+            if is_deep(&path) {
+                self.changes.push(change(path, below.as_ref(), after));
                 continue;
             }
             let inner = open_upper(upper, &name, &above, DIRECTORY)?;
@@ -120,7 +137,7 @@ impl Look<'_> {
                     Some(open(lower, &name, DIRECTORY)?)
                 }
                 Some((below, lower)) => {
-                    self.gone(lower, below, &name, path.clone(), after)?;
+                    self.gone(lower, below, &name, path.clone(), after);
                     None
                 }
                 None => {
@@ -131,7 +148,7 @@ impl Look<'_> {
             if let Some(covered) = covered.as_ref().filter(|_| is_opaque(&inner)) {
                 for name in names(covered)? {
                     if let (None, Some(below)) = (stat(&inner, &name)?, stat(covered, &name)?) {
-                        self.gone(covered, &below, &name, path.join(&name), None)?;
+                        self.gone(covered, &below, &name, path.join(&name), None);
                     }
                 }
             }
@@ -145,46 +162,37 @@ impl Look<'_> {
     }
 
     /// What was there is there no more, nor is anything of its content.
-    fn gone(
-        &mut self,
-        lower: &OwnedFd,
-        below: &Stat,
-        name: &OsStr,
-        path: PathBuf,
-        after: Option<Kind>,
-    ) -> io::Result<()> {
-        let (files, own) = self.content(lower, below, name, &path)?;
+    fn gone(&mut self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: PathBuf, after: Option<Kind>) {
+        let mut counted = Counted { files: 0, own: true, deep: None };
+        self.count(&mut counted, lower, below, name, &path);
+        let Counted { files, own, deep } = counted;
         self.changes.push(Change { files, own, loses: !own, ..change(path, Some(below), after) });
-        Ok(())
+        self.changes.extend(deep.map(|path| change(path, None, None)));
     }
 
-    /// How many files there are at or below a path, and whether all of it was made here.
-    fn content(
-        &self,
-        lower: &OwnedFd,
-        below: &Stat,
-        name: &OsStr,
-        path: &Path,
-    ) -> io::Result<(usize, bool)> {
-        let mut own = self.made.has(path, below);
+    /// Counts what there is at or below a path.
+    fn count(&self, counted: &mut Counted, lower: &OwnedFd, below: &Stat, name: &OsStr, path: &Path) {
+        counted.own &= self.made.has(path, below);
         if kind(below) != Kind::Directory {
-            return Ok((1, own));
+            counted.files += 1;
+            return;
         }
-        bounded(path)?;
+        if is_deep(path) {
+            counted.deep = Some(path.to_owned());
+            return;
+        }
         // What can't be read is not ours.
-        let Ok(inner) = open(lower, name, DIRECTORY) else { return Ok((0, false)) };
-        let Ok(names) = names(&inner) else { return Ok((0, false)) };
-        let mut files = 0;
+        let inner = open(lower, name, DIRECTORY).and_then(|inner| Ok((names(&inner)?, inner)));
+        let Ok((names, inner)) = inner else {
+            counted.own = false;
+            return;
+        };
         for name in names {
-            let Ok(Some(below)) = stat(&inner, &name) else {
-                own = false;
-                continue;
-            };
-            let (more, all) = self.content(&inner, &below, &name, &path.join(&name))?;
-            files += more;
-            own &= all;
+            match stat(&inner, &name) {
+                Ok(Some(below)) => self.count(counted, &inner, &below, &name, &path.join(&name)),
+                _ => counted.own = false,
+            }
         }
-        Ok((files, own))
     }
 
     /// Something that is no directory is, or was, at a path where something else was before.
@@ -195,7 +203,7 @@ impl Look<'_> {
         name: &OsStr,
         path: PathBuf,
         after: Option<Kind>,
-    ) -> io::Result<()> {
+    ) {
         let before = Some(kind(below));
         let own = self.made.has(&path, below);
         let opens = after == before && opens(above, below) && !own;
@@ -223,11 +231,11 @@ impl Look<'_> {
                 self.changes.push(Change { own, opens, ..change(path, Some(below), after) });
             }
             Content::Lost => {
-                self.gone(lower, below, name, path, after)?;
-                self.changes.iter_mut().next_back().into_iter().for_each(|change| change.opens = opens);
+                let index = self.changes.len();
+                self.gone(lower, below, name, path, after);
+                self.changes[index].opens = opens;
             }
         }
-        Ok(())
     }
 
     /// Finds where files that are gone are now.

@@ -9,6 +9,7 @@
 //! See the kernel's `filesystems/overlayfs`.
 
 mod copy;
+mod git;
 mod look;
 mod proposed;
 mod put;
@@ -102,23 +103,6 @@ fn top(path: &Path) -> io::Result<OwnedFd> {
         }
         opened => opened,
     }
-}
-
-/// How deep folders lie in each other at most.
-/// Each takes open files and some of the stack.
-const DEPTH: usize = 256;
-
-/// Fails for a directory that lies too deep.
-fn bounded(path: &Path) -> io::Result<()> {
-    if path.iter().nth(DEPTH).is_none() {
-        return Ok(());
-    }
-    let begin: PathBuf = path.iter().take(3).collect();
-    let message = format!(
-        "{}/… has more than {DEPTH} folders in each other, so nothing was changed; lay them less deep",
-        begin.display()
-    );
-    Err(io::Error::other(message))
 }
 
 /// What is at `name`; `None` = nothing.

@@ -76,9 +76,8 @@ impl Proposal for Proposed<'_> {
 
     fn others(&self) -> Vec<String> {
         let is_folder = |change: &Change| change.before.is_none() && change.after == Some(Kind::Directory);
-        let told = |change: &&Change| {
-            change.reaches_others() || (!is_folder(change) && self.file(change).is_none())
-        };
+        let told =
+            |change: &&Change| change.reaches_others() || (!is_folder(change) && self.file(change).is_none());
         self.changes.iter().filter(told).map(ToString::to_string).collect()
     }
 

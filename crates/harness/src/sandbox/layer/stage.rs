@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, FileType, Mode, Stat, XattrFlags};
 
 use super::copy::{Copy, dress};
 use super::{
-    DIRECTORY, RESERVED, Stamp, bounded, directory, is_opaque, is_whiteout, kind, names, open, open_upper,
-    stamp, stat, top,
+    DIRECTORY, RESERVED, Stamp, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stamp,
+    stat, top,
 };
-use crate::sandbox::change::Kind;
+use crate::sandbox::change::{Kind, is_deep};
 
 /// What of an upper layer was taken over, and what of it tells whether it is still that.
 /// So what others have made of it since is not undone by an old copy.
@@ -62,7 +62,6 @@ impl Stage<'_> {
     /// Whether there was something new in a directory.
     /// `whole`: everything counts as new.
     fn within(&mut self, upper: &OwnedFd, to: &OwnedFd, path: &Path, whole: bool) -> io::Result<bool> {
-        bounded(path)?;
         let mut any = false;
         for name in names(upper)? {
             let Some(above) = stat(upper, &name)? else { continue };
@@ -108,6 +107,10 @@ impl Stage<'_> {
         let mark = Mark::Folder { opaque };
         let new = whole || self.taken.0.get(&path) != Some(&mark);
         rustix::fs::mkdirat(to, name, Mode::RWXU)?;
+        // That it is there tells enough.
+        if is_deep(&path) {
+            return Ok(true);
+        }
         let copy = open(to, name, DIRECTORY)?;
         // One that hides what was there is what it holds, and nothing else.
         let hides = new && opaque;
