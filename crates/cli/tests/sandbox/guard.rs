@@ -337,11 +337,13 @@ fn a_work_directory_of_a_group_is_worked_in() {
     }
     let dir = GuardedDir::new();
     std::fs::set_permissions(dir.work(), PermissionsExt::from_mode(0o2775)).unwrap();
-    let code = "mkdir d && chmod 2755 d && cp -a d e && chmod 755 docs && git init -q --shared=group r && \
+    let code = "mkdir d && chmod 2755 d && cp -a d e && chmod 755 docs && \
                 echo x > f && chmod 2755 f && mkfifo p && chmod 2755 p && ! chmod 4755 f 2>/dev/null";
     assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
     let mode = |path: &str| dir.work().join(path).metadata().unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("."), mode("d"), mode("e")), (0o2775, 0o2755, 0o2755));
+    let asked = dir.bash("git init -q --shared=group r", true);
+    assert_eq!(asked, (Some(0), false, vec!["creates r/.git/config, which git obeys".to_owned()]));
     // A file runs as nobody else.
     assert_eq!((mode("f"), mode("p")), (0o755, 0o755));
 }
@@ -570,6 +572,10 @@ fn a_commit_loses_nothing() {
     }
     let dir = GuardedDir::new();
     git(&dir.work());
+    // Of the second one there is no log.
+    let code = "git branch kept && git branch bare && rm .git/logs/refs/heads/bare";
+    let made = std::process::Command::new("bash").args(["-c", code]).current_dir(dir.work()).status();
+    assert!(made.unwrap().success());
     let me = "-c user.name=a -c user.email=a@example.org";
     for code in [
         format!("git add test.py && git {me} commit -qm two"),
@@ -583,15 +589,12 @@ fn a_commit_loses_nothing() {
         assert!(asked.iter().all(|what| !what.contains(".git/")), "{code}: {asked:?}");
     }
     for (code, lost) in [
-        ("git branch -qD next", "removes .git/refs/heads/next"),
-        ("echo x > .git/refs/heads/next", "overwrites .git/refs/heads/next"),
+        ("git branch -qD kept", "removes .git/refs/heads/kept"),
+        ("echo x > .git/refs/heads/kept", "overwrites .git/refs/heads/kept"),
+        ("git rev-parse main > .git/refs/heads/bare", "overwrites .git/refs/heads/bare"),
         ("echo x > .git/HEAD", "overwrites .git/HEAD"),
         ("echo x > .git/index", "overwrites .git/index"),
         ("echo x > .git/logs/HEAD", "overwrites .git/logs/HEAD"),
-        (
-            "rm .git/logs/refs/heads/next; git rev-parse main > .git/refs/heads/next",
-            "overwrites .git/refs/heads/next",
-        ),
     ] {
         let (_, undone, asked) = dir.bash(code, false);
         assert!(undone && asked.iter().any(|what| what == lost), "{code}: {asked:?}");

@@ -114,7 +114,7 @@ impl Guardian {
         )?;
         session.notify(&Notice::Unchanged { what: &what, nobody: false });
         self.why = format!(
-            "it {what}; no step may write what teams are read from here, settings of the user's, or what lies too deep"
+            "it {what}; that is what teams are read from here, or settings of the user's, or too deep, and no step may write it"
         );
         Ok(false)
     }

@@ -15,7 +15,7 @@ use crate::git;
 /// Which paths of a work directory, at any depth, which tool obeys.
 /// Capitals make no difference.
 /// A row may be added for any such file.
-static OBEYED: [(&str, &str); 80] = [
+static OBEYED: [(&str, &str); 82] = [
     (".git/config", "git"),
     (".git/config.worktree", "git"),
     (".git/commondir", "git"),
@@ -60,7 +60,8 @@ static OBEYED: [(&str, &str); 80] = [
     (".codex/config.toml", "an agent"),
     (".mcp.json", "an agent"),
     (".aider.conf.yml", "an agent"),
-    ("opencode.json{,c}", "an agent"),
+    ("opencode.json", "an agent"),
+    ("opencode.jsonc", "an agent"),
     (".npmrc", "npm"),
     (".pnpmfile.cjs", "pnpm"),
     (".yarnrc", "yarn"),
@@ -85,7 +86,8 @@ static OBEYED: [(&str, &str); 80] = [
     (".iex.exs", "iex"),
     (".ocamlinit", "ocaml"),
     (".octaverc", "octave"),
-    ("{.,}latexmkrc", "latexmk"),
+    (".latexmkrc", "latexmk"),
+    ("latexmkrc", "latexmk"),
     (".gdbinit", "gdb"),
     (".lldbinit", "lldb"),
     (".bash{rc,_profile,_login,_logout}", "a shell"),

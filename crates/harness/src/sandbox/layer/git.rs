@@ -12,7 +12,8 @@ const BYTES: u64 = 64 << 10;
 const INDEX: &[u8] = b"DIRC";
 
 /// Whether a file of a `.git` that was rewritten is what git makes of it, and nothing is lost by it.
-/// The commit that a branch was at is not lost as long as the branch's log names it.
+/// The commit that a branch was at is not lost as long as the branch's log names it; to take
+/// something from the log is a loss of its own.
 /// Of an index only what was chosen for the next commit may be another one.
 pub fn keeps(path: &Path, upper: &OwnedFd, lower: &OwnedFd) -> bool {
     let Some((git, inner)) = split(path) else { return false };
