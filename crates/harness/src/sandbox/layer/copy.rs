@@ -12,8 +12,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::look::parent;
-use super::{FILE, attributes, kind, mode, open_upper, stat};
+use super::{FILE, attributes, kind, mode, open_upper, parent, stat};
 use crate::sandbox::change::Kind;
 
 /// What tells a file from all others.

@@ -4,7 +4,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
-use super::look::below;
+use super::below;
 
 /// Most bytes of a file that are looked at; of a log, of its end.
 const BYTES: u64 = 64 << 10;

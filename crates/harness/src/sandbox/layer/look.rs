@@ -1,7 +1,7 @@
 //! What an upper layer changes in the directory below it.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Stat;
 
 use super::{
-    DIRECTORY, FILE, Made, directory, git, is_opaque, is_whiteout, kind, names, open, open_upper, stat, top,
+    DIRECTORY, FILE, Made, below, directory, git, is_opaque, is_whiteout, kind, names, open, open_upper,
+    parent, stat, top,
 };
 use crate::sandbox::change::{Change, Kind, is_deep};
 use crate::sandbox::presence;
@@ -72,23 +73,6 @@ fn text(directory: &OwnedFd, path: &Path) -> Option<String> {
     let small = file.metadata().is_ok_and(|found| found.is_file() && found.len() <= TEXT);
     let mut text = String::new();
     (small && file.take(TEXT).read_to_string(&mut text).is_ok()).then_some(text)
-}
-
-/// A file below a directory, if it can be read and no part of its path is a link.
-pub fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
-    let (within, name) = parent(directory, path)?;
-    Some(open(&within, &name, FILE).ok()?.into())
-}
-
-/// The directory that a path is in, and its name there; no part of the path may be a link.
-pub fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
-    let mut names = path.iter();
-    let name = names.next_back()?.to_owned();
-    let mut within = directory.try_clone().ok()?;
-    for name in names {
-        within = open(&within, name, DIRECTORY).ok()?;
-    }
-    Some((within, name))
 }
 
 /// What there was at or below a path.

@@ -17,6 +17,7 @@ mod stage;
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -135,6 +136,23 @@ fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) ->
         }
         opened => opened,
     }
+}
+
+/// A file below a directory, if it can be read and no part of its path is a link.
+fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
+    let (within, name) = parent(directory, path)?;
+    Some(open(&within, &name, FILE).ok()?.into())
+}
+
+/// The directory that a path is in, and its name there; no part of the path may be a link.
+fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
+    let mut names = path.iter();
+    let name = names.next_back()?.to_owned();
+    let mut within = directory.try_clone().ok()?;
+    for name in names {
+        within = open(&within, name, DIRECTORY).ok()?;
+    }
+    Some((within, name))
 }
 
 /// The names in a directory, in order.

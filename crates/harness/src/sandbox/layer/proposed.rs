@@ -8,8 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 
-use super::look::{below, parent};
-use super::{Stamp, directory, open_upper, stamp, stat, top};
+use super::{Stamp, below, directory, open_upper, parent, stamp, stat, top};
 use crate::sandbox::change::{Change, Kind};
 use crate::sandbox::proposal::{Proposal, ProposedFile};
 
