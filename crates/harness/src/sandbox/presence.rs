@@ -208,7 +208,8 @@ fn in_repository(path: &Path, name: &str, files: &impl Read) -> bool {
     }
 }
 
-/// Whether a path lies in a virtual environment that is new as a whole: no other Python looks there.
+/// Whether a path lies in a virtual environment that is new as a whole.
+/// No other Python looks there.
 fn in_new_environment(path: &Path, files: &impl Read) -> bool {
     let mut folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
     folders.any(|folder| files.now(&folder.join("pyvenv.cfg")).is_some() && !files.was(folder))

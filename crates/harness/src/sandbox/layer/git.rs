@@ -11,7 +11,7 @@ const BYTES: u64 = 64 << 10;
 /// With what an index begins.
 const INDEX: &[u8] = b"DIRC";
 
-/// Whether a file of a `.git` that was rewritten is what git makes of it, and nothing is lost by it.
+/// Whether a rewritten file of a `.git` is what git makes of it, and nothing is lost by it.
 /// The commit that a branch was at is not lost as long as the branch's log names it; to take
 /// something from the log is a loss of its own.
 /// Of an index only what was chosen for the next commit may be another one.
