@@ -52,8 +52,11 @@ impl GuardedDir {
         };
         let mut asked = Vec::new();
         let ran = self.sandbox.run_guarded(&script, false, false, By::default(), &mut |risk| {
-            let Risk::Losses(changes) = risk else { panic!("{risk:?}") };
-            asked.extend(losses(changes));
+            match risk {
+                Risk::Losses(changes) => asked.extend(losses(changes)),
+                Risk::Refused(changes) => asked.extend(changes.iter().map(ToString::to_string)),
+                risk => panic!("{risk:?}"),
+            }
             Ok(yes)
         });
         match ran.unwrap() {
@@ -239,6 +242,124 @@ fn permissions_times_and_attributes_are_taken_over() {
     assert_eq!(dir.bash("[ -p p ] && [ -x test.py ]", false).0, Some(0));
 }
 
+/// What a layer holds takes no more of the disk than it did there.
+#[test]
+fn holes_and_names_of_one_file_are_taken_over_as_such() {
+    use std::os::unix::fs::MetadataExt;
+    if !layered("holes_and_names_of_one_file_are_taken_over_as_such") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let code = "truncate -s 200M s; printf end | dd of=t bs=1 seek=100M status=none; echo all > f; \
+                ln f g; ln f docs/h; ln test.py i";
+    assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
+    let found = |name: &str| dir.work().join(name).metadata().unwrap();
+    assert_eq!((found("s").len(), found("t").len()), (200 << 20, (100 << 20) + 3));
+    assert!(found("s").blocks() * 512 < 1 << 20, "{}", found("s").blocks());
+    assert!(found("t").blocks() * 512 < 1 << 20, "{}", found("t").blocks());
+    assert!(std::fs::read(dir.work().join("t")).unwrap().ends_with(b"\0end"));
+    assert_eq!((found("f").ino(), found("f").ino()), (found("g").ino(), found("docs/h").ino()));
+    assert_eq!(std::fs::read_to_string(dir.work().join("docs/h")).unwrap(), "all\n");
+    assert_eq!(std::fs::read_to_string(dir.work().join("i")).unwrap(), "this is test.py\n");
+    // They are still what the program made.
+    assert_eq!(dir.bash("rm f; echo more >> g", false), (Some(0), false, vec![]));
+}
+
+#[test]
+fn folders_that_lie_too_deep_are_undone() {
+    if !layered("folders_that_lie_too_deep_are_undone") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let before = content(&dir.work());
+    let code = "python3 -c 'import os\nfor _ in range(3000): os.mkdir(\"a\"); os.chdir(\"a\")'";
+    let code = code.replace("\\n", "\n");
+    let told = ["lays folders deeper than 256 in a".to_owned()];
+    assert_eq!(dir.bash(&code, true), (Some(0), true, told.to_vec()));
+    assert_eq!(content(&dir.work()), before);
+    // Nor do those end anything that somebody else has made.
+    let made = std::process::Command::new("bash").args(["-c", &code]).current_dir(dir.work()).status();
+    assert!(made.unwrap().success());
+    assert_eq!(dir.bash("rm -rf a", true), (Some(0), true, told.to_vec()));
+    let gone = std::process::Command::new("rm").args(["-rf", "a"]).current_dir(dir.work()).status();
+    assert!(gone.unwrap().success());
+}
+
+#[test]
+fn others_get_no_rights_without_a_yes() {
+    use std::os::unix::fs::PermissionsExt;
+    if !layered("others_get_no_rights_without_a_yes") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let set = |path: &str, mode| {
+        std::fs::set_permissions(dir.work().join(path), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    let mode = |path: &str| dir.work().join(path).metadata().unwrap().permissions().mode() & 0o7777;
+    for (path, mode) in [(".", 0o755), ("hi", 0o644), ("docs", 0o755), ("docs/a", 0o644)] {
+        set(path, mode);
+    }
+    let asked = |code: &str, expected: &[&str]| {
+        assert_eq!(
+            dir.bash(code, false),
+            (Some(0), true, expected.iter().map(|s| (*s).to_owned()).collect())
+        );
+        assert_eq!((mode("hi"), mode("docs"), mode("docs/a")), (0o644, 0o755, 0o644), "{code}");
+    };
+    asked("chmod 666 hi", &["lets others write hi"]);
+    asked("chmod 664 hi; echo more >> hi", &["lets others write hi"]);
+    asked("chmod 777 docs", &["lets others write docs"]);
+    asked("echo x > hi; chmod 666 hi", &["overwrites hi, which others may write then"]);
+    // A yes to whatever is lost is none to this.
+    dir.sandbox.permit();
+    asked("chmod o+w docs/a", &["lets others write docs/a"]);
+    // The work directory keeps its own, and what is taken away is taken away.
+    for own in ["777", "000"] {
+        let code = format!("echo {own} > new; chmod {own} .");
+        assert_eq!(dir.bash(&code, false), (Some(0), false, vec![]), "{code}");
+        assert_eq!(
+            (mode("."), std::fs::read_to_string(dir.work().join("new")).unwrap()),
+            (0o755, format!("{own}\n"))
+        );
+    }
+    assert_eq!(dir.bash("chmod 600 hi; chmod 755 test.py", false), (Some(0), false, vec![]));
+    assert_eq!((mode("hi"), mode("test.py")), (0o600, 0o755));
+    assert_eq!(dir.bash("chmod 666 hi", true).2, ["lets others write hi"]);
+    assert_eq!(mode("hi"), 0o666);
+}
+
+/// To run as the group means something else at a directory, and is usual there.
+#[test]
+fn a_work_directory_of_a_group_is_worked_in() {
+    use std::os::unix::fs::PermissionsExt;
+    if !layered("a_work_directory_of_a_group_is_worked_in") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    std::fs::set_permissions(dir.work(), PermissionsExt::from_mode(0o2775)).unwrap();
+    let code = "mkdir d && chmod 2755 d && cp -a d e && chmod 755 docs && \
+                echo x > f && chmod 2755 f && mkfifo p && chmod 2755 p && ! chmod 4755 f 2>/dev/null";
+    assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
+    let mode = |path: &str| dir.work().join(path).metadata().unwrap().permissions().mode() & 0o7777;
+    assert_eq!((mode("."), mode("d"), mode("e")), (0o2775, 0o2755, 0o2755));
+    let asked = dir.bash("git init -q --shared=group r", true);
+    assert_eq!(asked, (Some(0), false, vec!["creates r/.git/config, which git obeys".to_owned()]));
+    // A file runs as nobody else.
+    assert_eq!((mode("f"), mode("p")), (0o755, 0o755));
+}
+
+/// A file that is not whole yet has a name that nobody can take before.
+#[test]
+fn names_of_unfinished_files_are_not_guessed() {
+    if !layered("names_of_unfinished_files_are_not_guessed") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let code = format!("mkdir .alara-{}-{{0..500}}.new; echo x > new", std::process::id());
+    assert_eq!(dir.bash(&code, false), (Some(0), false, vec![]));
+    assert_eq!(std::fs::read_to_string(dir.work().join("new")).unwrap(), "x\n");
+}
+
 #[test]
 fn programs_take_turns_and_leave_no_unfinished_file() {
     if !layered("programs_take_turns_and_leave_no_unfinished_file") {
@@ -402,6 +523,21 @@ fn what_tools_of_the_user_obey_needs_a_yes() {
 }
 
 #[test]
+fn a_new_virtual_environment_needs_no_question() {
+    if !layered("a_new_virtual_environment_needs_no_question") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    let code = "python3 -m venv --without-pip v && echo import os > v/lib/x.pth";
+    assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
+    // One that is used may be somebody's, and a folder that is there does not become a new one.
+    for code in ["echo import os > v/lib/y.pth", "echo > docs/pyvenv.cfg; echo import os > docs/y.pth"] {
+        let (_, undone, asked) = dir.bash(code, false);
+        assert!(undone && asked[0].ends_with("y.pth, which python obeys"), "{asked:?}");
+    }
+}
+
+#[test]
 fn commits_still_work_where_hooks_are_guarded() {
     if !layered("commits_still_work_where_hooks_are_guarded") {
         return;
@@ -427,6 +563,42 @@ fn commits_still_work_where_hooks_are_guarded() {
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&log.stdout).lines().count(), 3);
+}
+
+#[test]
+fn a_commit_loses_nothing() {
+    if !layered("a_commit_loses_nothing") {
+        return;
+    }
+    let dir = GuardedDir::new();
+    git(&dir.work());
+    // Of the second one there is no log.
+    let code = "git branch kept && git branch bare && rm .git/logs/refs/heads/bare";
+    let made = std::process::Command::new("bash").args(["-c", code]).current_dir(dir.work()).status();
+    assert!(made.unwrap().success());
+    let me = "-c user.name=a -c user.email=a@example.org";
+    for code in [
+        format!("git add test.py && git {me} commit -qm two"),
+        "git checkout -q -b next".to_owned(),
+        format!("echo more >> hi && git {me} commit -qam three"),
+        "git checkout -q main -- && git checkout -q --detach && git checkout -q main".to_owned(),
+    ] {
+        // What lies in the work directory itself is another matter.
+        let (exit, _, asked) = dir.bash(&code, true);
+        assert_eq!(exit, Some(0), "{code}");
+        assert!(asked.iter().all(|what| !what.contains(".git/")), "{code}: {asked:?}");
+    }
+    for (code, lost) in [
+        ("git branch -qD kept", "removes .git/refs/heads/kept"),
+        ("echo x > .git/refs/heads/kept", "overwrites .git/refs/heads/kept"),
+        ("git rev-parse main > .git/refs/heads/bare", "overwrites .git/refs/heads/bare"),
+        ("echo x > .git/HEAD", "overwrites .git/HEAD"),
+        ("echo x > .git/index", "overwrites .git/index"),
+        ("echo x > .git/logs/HEAD", "overwrites .git/logs/HEAD"),
+    ] {
+        let (_, undone, asked) = dir.bash(code, false);
+        assert!(undone && asked.iter().any(|what| what == lost), "{code}: {asked:?}");
+    }
 }
 
 #[test]

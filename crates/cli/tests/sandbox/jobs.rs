@@ -73,8 +73,11 @@ impl JobDir {
     fn take(&self, job: &Job, yes: bool) -> Result<(), Vec<String>> {
         let mut asked = Vec::new();
         let taken = self.sandbox.take(job, By::default(), &mut |risk| {
-            let Risk::Losses(changes) = risk else { panic!("{risk:?}") };
-            asked.extend(losses(changes));
+            match risk {
+                Risk::Losses(changes) => asked.extend(losses(changes)),
+                Risk::Refused(changes) => asked.extend(changes.iter().map(ToString::to_string)),
+                risk => panic!("{risk:?}"),
+            }
             Ok(yes)
         });
         if taken.unwrap() { Ok(()) } else { Err(asked) }
@@ -258,4 +261,23 @@ fn limits_hold_for_jobs() {
     let job =
         sandbox.start(&script(&program), false, false, By::default(), &mut |_| Ok(true)).unwrap().unwrap();
     assert_eq!(ended(&job).how, "killed: more than 16 processes");
+}
+
+#[test]
+fn what_a_job_writes_takes_no_more_of_the_disk_and_does_not_lie_too_deep() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(_) = needs("what_a_job_writes_takes_no_more_of_the_disk", all) else { return };
+    let dir = JobDir::new(true);
+    let job = dir.start("truncate -s 200M s; echo all > f; ln f g; chmod 000 .; echo done");
+    ended(&job);
+    assert_eq!(dir.take(&job, false), Ok(()));
+    let found = |name: &str| dir.work().join(name).metadata().unwrap();
+    assert_eq!(found("s").len(), 200 << 20);
+    assert!(found("s").blocks() * 512 < 1 << 20, "{}", found("s").blocks());
+    assert_eq!((found("f").ino(), dir.read("g").as_deref()), (found("g").ino(), Some("all\n")));
+    let deep = "python3 -c 'import os\nfor _ in range(3000): os.mkdir(\"d\"); os.chdir(\"d\")'";
+    let job = dir.start(deep);
+    ended(&job);
+    assert_eq!(dir.take(&job, true), Err(vec!["lays folders deeper than 256 in d".to_owned()]));
+    assert!(!dir.work().join("d").exists());
 }

@@ -114,7 +114,7 @@ impl Guardian {
         )?;
         session.notify(&Notice::Unchanged { what: &what, nobody: false });
         self.why = format!(
-            "it {what}; that is what teams are read from here, or settings of the user's, and no step may write it"
+            "it {what}; that is what teams are read from here, or settings of the user's, or too deep, and no step may write it"
         );
         Ok(false)
     }

@@ -1,10 +1,18 @@
 //! What a program did to a path of the work directory, in words that a person can say yes or no to.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How many changes are listed one by one.
 const TOLD: usize = 8;
+/// How deep files lie at most that are looked at: each folder takes open files and some of the
+/// stack.
+const DEPTH: usize = 256;
+
+/// Whether a path lies too deep to be looked at, or changed.
+pub fn is_deep(path: &Path) -> bool {
+    path.iter().nth(DEPTH).is_some()
+}
 
 /// What there is at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +44,8 @@ pub struct Change {
     pub own: bool,
     /// Whether something is gone that was there before, and that is not [`own`](Self::own).
     pub loses: bool,
+    /// Whether others, who could not, may write now what was there.
+    pub opens: bool,
     /// The tool of the user that obeys what is there now, only because it is there: a hook of git,
     /// a setting of an editor.
     pub obeyed_by: Option<&'static str>,
@@ -44,12 +54,22 @@ pub struct Change {
 impl Change {
     /// Whether somebody has to say yes to it.
     pub fn needs_a_yes(&self) -> bool {
-        self.loses || self.obeyed_by.is_some()
+        self.loses || self.reaches_others()
+    }
+
+    /// Whether it gives somebody else a say: tools of the user, or other users of the machine.
+    /// A yes to whatever is lost is none to that.
+    pub fn reaches_others(&self) -> bool {
+        self.opens || self.obeyed_by.is_some()
     }
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if is_deep(&self.path) {
+            let top: PathBuf = self.path.iter().take(1).collect();
+            return write!(f, "lays folders deeper than {DEPTH} in {}", top.display());
+        }
         let path = self.path.display();
         match (self.before, self.after) {
             (None, _) => write!(f, "creates {path}"),
@@ -62,18 +82,24 @@ impl fmt::Display for Change {
                 None => write!(f, "removes {path}"),
             },
             (Some(_), Some(_)) if self.loses => write!(f, "overwrites {path}"),
+            (Some(_), Some(_)) if self.opens && self.obeyed_by.is_none() => {
+                return write!(f, "lets others write {path}");
+            }
             (Some(_), Some(_)) => write!(f, "changes {path}"),
         }?;
+        if self.opens {
+            f.write_str(", which others may write then")?;
+        }
         self.obeyed_by.map_or(Ok(()), |tool| write!(f, ", which {tool} obeys"))
     }
 }
 
 /// The changes that need a yes, each as a phrase; of many the first ones and how many more there
 /// are.
-/// Those that a tool obeys come first.
+/// Those that reach others come first.
 pub fn losses(changes: &[Change]) -> Vec<String> {
     let mut lost: Vec<&Change> = changes.iter().filter(|change| change.needs_a_yes()).collect();
-    lost.sort_by_key(|change| change.obeyed_by.is_none());
+    lost.sort_by_key(|change| !change.reaches_others());
     phrases(lost.iter().map(ToString::to_string).collect())
 }
 
@@ -101,6 +127,7 @@ mod tests {
             moved: None,
             own: false,
             loses: true,
+            opens: false,
             obeyed_by: None,
         };
         let check = |change: &Change, expected: &str| assert_eq!(change.to_string(), expected);
@@ -108,6 +135,10 @@ mod tests {
         check(&Change { moved: Some("d/b".into()), ..change.clone() }, "moves a to d/b");
         check(&Change { after: Some(Kind::Link), ..change.clone() }, "overwrites a");
         check(&Change { after: Some(Kind::File), loses: false, ..change.clone() }, "changes a");
+        let open = Change { after: Some(Kind::File), loses: false, opens: true, ..change.clone() };
+        check(&open, "lets others write a");
+        check(&Change { loses: true, ..open.clone() }, "overwrites a, which others may write then");
+        assert!(open.needs_a_yes());
         check(
             &Change { before: Some(Kind::Directory), files: 2, ..change.clone() },
             "removes a/ with 2 files",

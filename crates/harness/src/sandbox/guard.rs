@@ -17,6 +17,8 @@ use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::change::Change;
 #[cfg(target_os = "linux")]
+use super::change::is_deep;
+#[cfg(target_os = "linux")]
 use super::layer::{self, Made, Proposed};
 use super::{Job, Output, Over, Proposal, Sandbox, Script};
 use crate::error::Error;
@@ -134,10 +136,11 @@ impl Guard {
         }))
     }
 
-    /// Whether one of the changes is never made.
+    /// Which of the changes are never made.
     #[cfg(target_os = "linux")]
     fn refuses(&self, changes: &[Change]) -> Vec<Change> {
-        changes.iter().filter(|change| self.refused.is_match(&change.path)).cloned().collect()
+        let never = |change: &&Change| self.refused.is_match(&change.path) || is_deep(&change.path);
+        changes.iter().filter(never).cloned().collect()
     }
 
     /// For a program with a layer, and wherever the work directory is taken over or compared.
@@ -180,7 +183,7 @@ impl Sandbox {
     /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`.
     /// What it takes away of the work directory, and was not made by an earlier program, is gone
     /// only if `ask` says yes.
-    /// So it is with what it writes to files that tools of the user run: see [`Change::obeyed_by`].
+    /// So it is with what [reaches others](Change::reaches_others).
     /// Otherwise nothing is changed at all.
     /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
     /// `by` is what the sandbox's journal calls it.
@@ -425,7 +428,7 @@ impl Layers {
         }
         let permitted = sandbox.guarding().is_none();
         let reviews = sandbox.reviews();
-        let asked = |change: &Change| change.obeyed_by.is_some() || ((change.loses || reviews) && !permitted);
+        let asked = |change: &Change| change.reaches_others() || ((change.loses || reviews) && !permitted);
         let changes = if changes.iter().any(asked) {
             let proposed = Proposed::new(upper, &sandbox.work, &changes)
                 .map_err(|source| self.error("can't be read", source))?;

@@ -316,7 +316,8 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
         isolation::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
     }
     if plan.layers.seccomp {
-        syscalls::refuse(plan.sockets()).unwrap_or_else(|error| fail("the system call filter", error));
+        syscalls::refuse(plan.sockets(), plan.layer.is_some())
+            .unwrap_or_else(|error| fail("the system call filter", error));
     }
     let Some((name, arguments)) = program.split_first() else { fail("bad arguments", "no program") };
     let mut command = Command::new(name);
@@ -407,7 +408,7 @@ fn probe_inner(mut found: Enforced) -> ! {
     found.limits = isolation::limit_core().is_ok();
     found.supervised = supervise::works();
     found.landlock = isolation::landlock_version();
-    found.seccomp = syscalls::refuse(Sockets::None).is_ok();
+    found.seccomp = syscalls::refuse(Sockets::None, false).is_ok();
     report(&found)
 }
 

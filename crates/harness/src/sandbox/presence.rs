@@ -15,7 +15,7 @@ use crate::git;
 /// Which paths of a work directory, at any depth, which tool obeys.
 /// Capitals make no difference.
 /// A row may be added for any such file.
-static OBEYED: [(&str, &str); 64] = [
+static OBEYED: [(&str, &str); 82] = [
     (".git/config", "git"),
     (".git/config.worktree", "git"),
     (".git/commondir", "git"),
@@ -24,8 +24,11 @@ static OBEYED: [(&str, &str); 64] = [
     (".git/modules/**/hooks/*", "git"),
     (".git/worktrees/*/commondir", "git"),
     (".git/worktrees/*/config.worktree", "git"),
+    (".git/**/git-rebase-todo", "git"),
+    (".git/**/sequencer/todo", "git"),
     (".gitconfig", "git"),
     (".config/git/**", "git"),
+    (".hg/hgrc", "mercurial"),
     (".husky/**", "git"),
     (".githooks/**", "git"),
     (".pre-commit-config.yaml", "pre-commit"),
@@ -44,6 +47,8 @@ static OBEYED: [(&str, &str); 64] = [
     (".devcontainer/**", "an editor"),
     (".devcontainer.json", "an editor"),
     (".dir-locals.el", "an editor"),
+    (".dir-locals-2.el", "an editor"),
+    (".helix/**", "an editor"),
     (".exrc", "an editor"),
     (".vimrc", "an editor"),
     (".nvimrc", "an editor"),
@@ -54,6 +59,9 @@ static OBEYED: [(&str, &str); 64] = [
     (".gemini/settings.json", "an agent"),
     (".codex/config.toml", "an agent"),
     (".mcp.json", "an agent"),
+    (".aider.conf.yml", "an agent"),
+    ("opencode.json", "an agent"),
+    ("opencode.jsonc", "an agent"),
     (".npmrc", "npm"),
     (".pnpmfile.cjs", "pnpm"),
     (".yarnrc", "yarn"),
@@ -62,14 +70,24 @@ static OBEYED: [(&str, &str); 64] = [
     ("*.pth", "python"),
     ("sitecustomize.py", "python"),
     ("usercustomize.py", "python"),
+    (".pdbrc", "python"),
     (".cargo/config", "cargo"),
     (".cargo/config.toml", "cargo"),
     ("rust-toolchain", "cargo"),
     ("rust-toolchain.toml", "cargo"),
     (".mvn/**", "maven"),
+    (".bazelrc", "bazel"),
     (".bundle/config", "bundler"),
     (".irbrc", "ruby"),
+    (".pryrc", "ruby"),
     (".Rprofile", "R"),
+    (".Renviron", "R"),
+    (".ghci", "ghci"),
+    (".iex.exs", "iex"),
+    (".ocamlinit", "ocaml"),
+    (".octaverc", "octave"),
+    (".latexmkrc", "latexmk"),
+    ("latexmkrc", "latexmk"),
     (".gdbinit", "gdb"),
     (".lldbinit", "lldb"),
     (".bash{rc,_profile,_login,_logout}", "a shell"),
@@ -129,6 +147,8 @@ pub trait Read {
     fn now(&self, path: &Path) -> Option<String>;
     /// The text of the file that was there.
     fn before(&self, path: &Path) -> Option<String>;
+    /// Whether there was anything.
+    fn was(&self, path: &Path) -> bool;
 }
 
 /// Which tool of the user will obey what a program has put at `path`, if any does.
@@ -146,7 +166,12 @@ pub fn obeyed(path: &Path, kind: Kind, files: &impl Read) -> Option<&'static str
         && let Some(row) = TABLE.files.matches(path).first()
     {
         let tool = OBEYED[*row].1;
-        return (!(of_git && tool == "git" && are_harmless(path, files))).then_some(tool);
+        let harmless = match tool {
+            "git" => of_git && are_harmless(path, files),
+            "python" => in_new_environment(path, files),
+            _ => false,
+        };
+        return (!harmless).then_some(tool);
     }
     // A link to a folder in which such files lie.
     if kind == Kind::Link
@@ -181,6 +206,13 @@ fn in_repository(path: &Path, name: &str, files: &impl Read) -> bool {
         }
         _ => false,
     }
+}
+
+/// Whether a path lies in a virtual environment that is new as a whole.
+/// No other Python looks there.
+fn in_new_environment(path: &Path, files: &impl Read) -> bool {
+    let mut folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    folders.any(|folder| files.now(&folder.join("pyvenv.cfg")).is_some() && !files.was(folder))
 }
 
 /// Whether git runs nothing by what a file of settings says now and did not say before.
@@ -228,6 +260,10 @@ mod tests {
         fn before(&self, path: &Path) -> Option<String> {
             self.0.get(path.to_str()?).map(ToString::to_string)
         }
+
+        fn was(&self, path: &Path) -> bool {
+            self.0.keys().any(|name| Path::new(name).starts_with(path))
+        }
     }
 
     fn tool(path: &str) -> Option<&'static str> {
@@ -251,6 +287,17 @@ mod tests {
             ("venv/lib/python3/site-packages/x.pth", Some("python")),
             (".bashrc", Some("a shell")),
             (".zshenv", Some("a shell")),
+            (".git/rebase-merge/git-rebase-todo", Some("git")),
+            (".git/worktrees/a/rebase-merge/git-rebase-todo", Some("git")),
+            (".git/sequencer/todo", Some("git")),
+            (".hg/hgrc", Some("mercurial")),
+            ("a/.helix/languages.toml", Some("an editor")),
+            (".renviron", Some("R")),
+            (".iex.exs", Some("iex")),
+            ("latexmkrc", Some("latexmk")),
+            (".latexmkrc", Some("latexmk")),
+            ("opencode.json", Some("an agent")),
+            (".pdbrc", Some("python")),
             (".git/hooks/pre-commit.sample", None),
             (".git/HEAD", None),
             (".git/refs/heads/hooks/a", None),
@@ -295,6 +342,21 @@ mod tests {
         for path in ["x/config", "x/HEAD", "x/hooks/pre-commit.sample", "x/objects/a"] {
             assert_eq!(obeyed(Path::new(path), Kind::File, &files), None, "{path}");
         }
+    }
+
+    #[test]
+    fn a_new_virtual_environment_is_obeyed_by_itself() {
+        let path = Path::new("x/v/lib/python3/site-packages/a.pth");
+        let now = || HashMap::from([("x/v/pyvenv.cfg", ""), ("x/v/lib/python3/site-packages/a.pth", "")]);
+        let check = |before: &[(&'static str, &'static str)], expected| {
+            let files = Files(before.iter().copied().collect(), now());
+            assert_eq!(obeyed(path, Kind::File, &files), expected, "{before:?}");
+        };
+        check(&[], None);
+        check(&[("x/other", "")], None);
+        // One that somebody uses already, or a folder that is made to look like one.
+        check(&[("x/v/pyvenv.cfg", "")], Some("python"));
+        check(&[("x/v/lib/python3/site-packages/b.py", "")], Some("python"));
     }
 
     #[test]

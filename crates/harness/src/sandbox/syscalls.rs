@@ -122,6 +122,9 @@ const OPENS: [(libc::c_long, u8, u8); 1] = [(libc::SYS_openat, 2, 3)];
 /// The flags with which they make one; that of `O_TMPFILE` without that of a directory.
 const MAKES: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 /// Modes that outlive the step: whoever runs the file runs it as its owner, or its group.
+/// At a directory the latter is harmless, and usual where a group works together; the filter can't
+/// tell which it is.
+/// So it is let through where a layer drops it of files.
 const AS_OWNER: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
 
 /// Flags of `clone` that make a new namespace.
@@ -167,17 +170,19 @@ impl Sockets {
 const X32: libc::c_long = 0x4000_0000;
 
 /// Refuses the calls to this thread and all that it starts, for good.
+/// `layered`: what it writes is looked through before it is the user's.
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
-pub fn refuse(sockets: Sockets) -> Result<(), Error> {
-    for filter in filters(sockets)? {
+pub fn refuse(sockets: Sockets, layered: bool) -> Result<(), Error> {
+    for filter in filters(sockets, layered)? {
         seccompiler::apply_filter(&filter)?;
     }
     Ok(())
 }
 
-fn filters(sockets: Sockets) -> Result<[BpfProgram; 4], Error> {
+fn filters(sockets: Sockets, layered: bool) -> Result<[BpfProgram; 4], Error> {
+    let as_owner = || AS_OWNER.into_iter().filter(|bit| !layered || *bit != libc::S_ISGID);
     let argument = |index, operator, value: libc::c_int| {
         SeccompCondition::new(index, SeccompCmpArgLen::Dword, operator, value as u64)
     };
@@ -194,12 +199,12 @@ fn filters(sockets: Sockets) -> Result<[BpfProgram; 4], Error> {
     let rules = if none_of.is_empty() { Vec::new() } else { vec![SeccompRule::new(none_of)?] };
     refused.insert(libc::SYS_socket, rules);
     for (call, mode) in MODES {
-        let rules = AS_OWNER.map(|bit| SeccompRule::new(vec![has(mode, bit)?]));
-        refused.insert(call, rules.into_iter().collect::<Result<_, _>>()?);
+        let rules = as_owner().map(|bit| SeccompRule::new(vec![has(mode, bit)?]));
+        refused.insert(call, rules.collect::<Result<_, _>>()?);
     }
     for (call, flags, mode) in OPENS {
         let both = |make: libc::c_int, bit| SeccompRule::new(vec![has(flags, make as u32)?, has(mode, bit)?]);
-        let rules = MAKES.into_iter().flat_map(|make| AS_OWNER.map(|bit| both(make, bit)));
+        let rules = MAKES.into_iter().flat_map(|make| as_owner().map(move |bit| both(make, bit)));
         refused.insert(call, rules.collect::<Result<_, _>>()?);
     }
     refused

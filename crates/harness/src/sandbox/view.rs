@@ -106,14 +106,15 @@ pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
     let written: Vec<PathBuf> = std::env::split_paths(&path).filter(|entry| entry.is_dir()).collect();
     let path: Vec<PathBuf> = written.iter().filter_map(|entry| entry.canonicalize().ok()).collect();
     let mut view = places(needed);
-    for home in homes() {
-        view.add_home(&home, needed, &path);
+    let homes = homes();
+    for home in &homes {
+        view.add_home(home, needed, &path);
     }
     view.hidden.sort();
     // What lies below another one is hidden with it.
     view.hidden.dedup_by(|inner, outer| inner.starts_with(outer));
     let readable = readable.iter().filter_map(|path| path.canonicalize().ok());
-    let around = needed.iter().filter_map(|path| repository(path));
+    let around = needed.iter().filter_map(|path| repository(path, &homes));
     let resolver = Path::new(RESOLVER).canonicalize().ok();
     view.shown.extend(around.chain(readable).chain(resolver));
     // Some systems have links to their programs there.
@@ -162,9 +163,11 @@ fn tool(home: &Path, entry: &Path) -> Option<PathBuf> {
 }
 
 /// The git repository that a directory lies in, or is.
-fn repository(directory: &Path) -> Option<PathBuf> {
+/// One that is a home directory, or lies around it, would show all that is in there.
+fn repository(directory: &Path, homes: &[PathBuf]) -> Option<PathBuf> {
     let mut around = directory.ancestors();
-    around.find(|place| place.join(".git").exists()).map(Path::to_owned)
+    let found = around.find(|place| place.join(".git").exists())?;
+    (!homes.iter().any(|home| home.starts_with(found))).then(|| found.to_owned())
 }
 
 fn places(needed: &[&Path]) -> View {
@@ -221,7 +224,9 @@ mod tests {
         let inner = root.path().join("a/b");
         std::fs::create_dir_all(&inner).unwrap();
         std::fs::create_dir(root.path().join(".git")).unwrap();
-        assert_eq!(repository(&inner).as_deref(), Some(root.path()));
+        assert_eq!(repository(&inner, &[]).as_deref(), Some(root.path()));
+        assert_eq!(repository(&inner, &[inner.join("home")]), None);
+        assert_eq!(repository(&inner, &[root.path().to_owned()]), None);
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Files that are not whole yet, by their names.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::hash::{BuildHasher, RandomState};
 
-/// What this process calls a file of a work directory before it is whole: a name that nothing has.
+/// What this process calls a file of a work directory before it is whole: a name that nothing has,
+/// and that nobody can guess to put something else there.
 pub(crate) fn new_half() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    format!(".alara-{}-{}.new", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+    // The keys of each state are others, and secret.
+    format!(".alara-{}-{:016x}.new", std::process::id(), RandomState::new().hash_one(0))
 }
 
 /// Whether a file of this name was left by a process that was killed before it was whole.
@@ -13,7 +14,7 @@ pub(crate) fn is_half(name: &str) -> bool {
     let middle = name.strip_prefix(".alara-").and_then(|rest| rest.strip_suffix(".new"));
     let Some((pid, number)) = middle.and_then(|middle| middle.split_once('-')) else { return false };
     let Ok(pid) = pid.parse::<i32>() else { return false };
-    number.bytes().all(|digit| digit.is_ascii_digit()) && !is_alive(pid)
+    number.bytes().all(|digit| digit.is_ascii_hexdigit()) && !is_alive(pid)
 }
 
 #[cfg(unix)]
@@ -36,9 +37,11 @@ mod tests {
     fn halves_are_those_of_dead_processes() {
         let check = |name: &str, expected| assert_eq!(is_half(name), expected, "{name}");
         check(".alara-2147483647-0.new", true);
+        check(&new_half().replace(&format!("-{}-", std::process::id()), "-2147483647-"), true);
         check(&new_half(), false);
         check(".alara-2147483647-x.new", false);
         check(".alara-me-0.new", false);
         check("alara-2147483647-0.new", false);
+        assert_ne!(new_half(), new_half());
     }
 }

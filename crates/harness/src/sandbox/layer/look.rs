@@ -1,7 +1,7 @@
 //! What an upper layer changes in the directory below it.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -9,13 +9,17 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 
-use super::{DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
-use crate::sandbox::change::{Change, Kind};
+use super::{
+    DIRECTORY, FILE, Made, below, directory, git, is_opaque, is_whiteout, kind, names, open, open_upper,
+    parent, stat, top,
+};
+use crate::sandbox::change::{Change, Kind, is_deep};
 use crate::sandbox::presence;
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
 /// What is in a directory that is gone as a whole counts with it.
-/// What only has other permissions or times is left out.
+/// What only has other permissions or times is left out, unless others may write it now.
+/// Of what [lies too deep](is_deep) it is told only that there is something.
 /// `made` is what no question is needed for.
 /// What is put into the directories `on_path` a shell obeys.
 ///
@@ -23,9 +27,13 @@ use crate::sandbox::presence;
 /// One of the two can't be read.
 pub fn look(upper: &Path, lower: &Path, on_path: &[PathBuf], made: &Made) -> io::Result<Vec<Change>> {
     let mut look = Look { made, changes: Vec::new() };
-    let (upper, lower) = (directory(upper)?, directory(lower)?);
+    let (upper, lower) = (top(upper)?, directory(lower)?);
     look.within(&upper, Some(&lower), Path::new(""))?;
     look.find_moved(&upper, &lower);
+    let is_file = |change: &Change| (change.before, change.after) == (Some(Kind::File), Some(Kind::File));
+    for change in look.changes.iter_mut().filter(|change| change.loses && is_file(change)) {
+        change.loses = !git::keeps(&change.path, &upper, &lower);
+    }
     let texts = Texts { upper: &upper, lower: &lower };
     for change in &mut look.changes {
         change.obeyed_by = change.after.and_then(|kind| presence::obeyed(&change.path, kind, &texts));
@@ -54,6 +62,10 @@ impl presence::Read for Texts<'_> {
     fn before(&self, path: &Path) -> Option<String> {
         text(self.lower, path)
     }
+
+    fn was(&self, path: &Path) -> bool {
+        parent(self.lower, path).is_some_and(|(folder, name)| !matches!(stat(&folder, &name), Ok(None)))
+    }
 }
 
 fn text(directory: &OwnedFd, path: &Path) -> Option<String> {
@@ -63,21 +75,13 @@ fn text(directory: &OwnedFd, path: &Path) -> Option<String> {
     (small && file.take(TEXT).read_to_string(&mut text).is_ok()).then_some(text)
 }
 
-/// A file below a directory, if it can be read and no part of its path is a link.
-pub fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
-    let (within, name) = parent(directory, path)?;
-    Some(open(&within, &name, FILE).ok()?.into())
-}
-
-/// The directory that a path is in, and its name there; no part of the path may be a link.
-pub fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
-    let mut names = path.iter();
-    let name = names.next_back()?.to_owned();
-    let mut within = directory.try_clone().ok()?;
-    for name in names {
-        within = open(&within, name, DIRECTORY).ok()?;
-    }
-    Some((within, name))
+/// What there was at or below a path.
+struct Counted {
+    files: usize,
+    /// Whether all of it was made here.
+    own: bool,
+    /// A folder that lies too deep to be counted.
+    deep: Option<PathBuf>,
 }
 
 struct Look<'a> {
@@ -103,9 +107,17 @@ impl Look<'_> {
                 }
                 continue;
             }
+            if is_deep(&path) {
+                self.changes.push(change(path, below.as_ref(), after));
+                continue;
+            }
             let inner = open_upper(upper, &name, &above, DIRECTORY)?;
             let covered = match both {
                 Some((below, lower)) if kind(below) == Kind::Directory => {
+                    let own = self.made.has(&path, below);
+                    if opens(&above, below) && !own {
+                        self.changes.push(Change { opens: true, ..change(path.clone(), Some(below), after) });
+                    }
                     Some(open(lower, &name, DIRECTORY)?)
                 }
                 Some((below, lower)) => {
@@ -130,50 +142,41 @@ impl Look<'_> {
     }
 
     fn created(&mut self, path: PathBuf, after: Option<Kind>) {
-        self.changes.push(Change {
-            path,
-            before: None,
-            after,
-            files: 0,
-            moved: None,
-            own: false,
-            loses: false,
-            obeyed_by: None,
-        });
+        self.changes.push(change(path, None, after));
     }
 
     /// What was there is there no more, nor is anything of its content.
     fn gone(&mut self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: PathBuf, after: Option<Kind>) {
-        let (files, own) = self.content(lower, below, name, &path);
-        let before = Some(kind(below));
-        self.changes.push(Change {
-            path,
-            before,
-            after,
-            files,
-            moved: None,
-            own,
-            loses: !own,
-            obeyed_by: None,
-        });
+        let mut counted = Counted { files: 0, own: true, deep: None };
+        self.count(&mut counted, lower, below, name, &path);
+        let Counted { files, own, deep } = counted;
+        self.changes.push(Change { files, own, loses: !own, ..change(path, Some(below), after) });
+        self.changes.extend(deep.map(|path| change(path, None, None)));
     }
 
-    /// How many files there are at or below a path, and whether all of it was made here.
-    fn content(&self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: &Path) -> (usize, bool) {
-        let own = self.made.has(path, below);
+    /// Counts what there is at or below a path.
+    fn count(&self, counted: &mut Counted, lower: &OwnedFd, below: &Stat, name: &OsStr, path: &Path) {
+        counted.own &= self.made.has(path, below);
         if kind(below) != Kind::Directory {
-            return (1, own);
+            counted.files += 1;
+            return;
+        }
+        if is_deep(path) {
+            counted.deep = Some(path.to_owned());
+            return;
         }
         // What can't be read is not ours.
-        let Ok(inner) = open(lower, name, DIRECTORY) else { return (0, false) };
-        let Ok(names) = names(&inner) else { return (0, false) };
-        names.iter().fold((0, own), |(files, own), name| match stat(&inner, name) {
-            Ok(Some(below)) => {
-                let (more, all) = self.content(&inner, &below, name, &path.join(name));
-                (files + more, own && all)
+        let inner = open(lower, name, DIRECTORY).and_then(|inner| Ok((names(&inner)?, inner)));
+        let Ok((names, inner)) = inner else {
+            counted.own = false;
+            return;
+        };
+        for name in names {
+            match stat(&inner, &name) {
+                Ok(Some(below)) => self.count(counted, &inner, &below, &name, &path.join(&name)),
+                _ => counted.own = false,
             }
-            _ => (files, false),
-        })
+        }
     }
 
     /// Something that is no directory is, or was, at a path where something else was before.
@@ -186,6 +189,8 @@ impl Look<'_> {
         after: Option<Kind>,
     ) {
         let before = Some(kind(below));
+        let own = self.made.has(&path, below);
+        let opens = after == before && opens(above, below) && !own;
         let compare = match (before, after) {
             (Some(Kind::File), Some(Kind::File)) => {
                 let files = open_upper(upper, name, above, FILE)
@@ -202,15 +207,18 @@ impl Look<'_> {
             (before, after) if before == after => Content::Same,
             _ => Content::Lost,
         };
+        // A hook that may not be run is none; it becomes one by its permissions.
+        let runs = || above.st_mode & !below.st_mode & 0o111 != 0 && presence::is_listed(&path);
         match compare {
-            // A hook that may not be run is none; it becomes one by its permissions.
-            Content::Same if above.st_mode & !below.st_mode & 0o111 == 0 || !presence::is_listed(&path) => {}
+            Content::Same if !opens && !runs() => {}
             Content::Same | Content::Extended => {
-                let own = self.made.has(&path, below);
-                let (files, moved, loses, obeyed_by) = (0, None, false, None);
-                self.changes.push(Change { path, before, after, files, moved, own, loses, obeyed_by });
+                self.changes.push(Change { own, opens, ..change(path, Some(below), after) });
             }
-            Content::Lost => self.gone(lower, below, name, path, after),
+            Content::Lost => {
+                let index = self.changes.len();
+                self.gone(lower, below, name, path, after);
+                self.changes[index].opens = opens;
+            }
         }
     }
 
@@ -239,6 +247,18 @@ impl Look<'_> {
             change.moved = size.and_then(|size| by_size.get(&size)?.iter().find(same).cloned());
         }
     }
+}
+
+/// A change by which nothing is lost and nobody else is concerned, as far as is known yet.
+fn change(path: PathBuf, before: Option<&Stat>, after: Option<Kind>) -> Change {
+    let before = before.map(kind);
+    let (files, moved, own, loses, opens, obeyed_by) = (0, None, false, false, false, None);
+    Change { path, before, after, files, moved, own, loses, opens, obeyed_by }
+}
+
+/// Whether others may write what is above, and might not write what is below.
+fn opens(above: &Stat, below: &Stat) -> bool {
+    above.st_mode & !below.st_mode & 0o022 != 0
 }
 
 /// What is left of a file's content in what took its place.

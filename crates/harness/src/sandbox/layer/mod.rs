@@ -8,6 +8,8 @@
 //! A directory that hides the one below has the attribute `user.overlay.opaque`.
 //! See the kernel's `filesystems/overlayfs`.
 
+mod copy;
+mod git;
 mod look;
 mod proposed;
 mod put;
@@ -15,8 +17,9 @@ mod stage;
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -91,6 +94,18 @@ fn directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
+/// The top of an upper layer, which is ours whatever a program made of its permissions.
+fn top(path: &Path) -> io::Result<OwnedFd> {
+    match directory(path) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            // It lies where only we can put something.
+            rustix::fs::chmod(path, Mode::RWXU)?;
+            directory(path)
+        }
+        opened => opened,
+    }
+}
+
 /// What is at `name`; `None` = nothing.
 fn stat(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -109,7 +124,9 @@ fn open(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd>
 fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) -> io::Result<OwnedFd> {
     match open(directory, name, flags) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            rustix::fs::chmodat(directory, name, Mode::RWXU, AtFlags::empty())?;
+            // By its handle, so that no link is followed that took its place.
+            let handle = open(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+            rustix::fs::chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
             let opened = open(directory, name, flags)?;
             // Not of a directory that is walked through: what is in it could not be reached.
             if kind(found) != Kind::Directory {
@@ -119,6 +136,23 @@ fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) ->
         }
         opened => opened,
     }
+}
+
+/// A file below a directory, if it can be read and no part of its path is a link.
+fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
+    let (within, name) = parent(directory, path)?;
+    Some(open(&within, &name, FILE).ok()?.into())
+}
+
+/// The directory that a path is in, and its name there; no part of the path may be a link.
+fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
+    let mut names = path.iter();
+    let name = names.next_back()?.to_owned();
+    let mut within = directory.try_clone().ok()?;
+    for name in names {
+        within = open(&within, name, DIRECTORY).ok()?;
+    }
+    Some((within, name))
 }
 
 /// The names in a directory, in order.

@@ -8,8 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 
-use super::look::{below, parent};
-use super::{Stamp, directory, open_upper, stamp, stat};
+use super::{Stamp, below, directory, open_upper, parent, stamp, stat, top};
 use crate::sandbox::change::{Change, Kind};
 use crate::sandbox::proposal::{Proposal, ProposedFile};
 
@@ -33,7 +32,7 @@ impl<'a> Proposed<'a> {
     /// # Errors
     /// One of the two directories can't be opened.
     pub fn new(upper: &Path, lower: &Path, changes: &'a [Change]) -> io::Result<Self> {
-        let (upper, lower) = (directory(upper)?, directory(lower)?);
+        let (upper, lower) = (top(upper)?, directory(lower)?);
         let stamps = stamps(&lower, changes);
         Ok(Proposed { upper, lower, changes, stamps, edited: Mutex::default() })
     }
@@ -76,9 +75,8 @@ impl Proposal for Proposed<'_> {
 
     fn others(&self) -> Vec<String> {
         let is_folder = |change: &Change| change.before.is_none() && change.after == Some(Kind::Directory);
-        let told = |change: &&Change| {
-            change.obeyed_by.is_some() || (!is_folder(change) && self.file(change).is_none())
-        };
+        let told =
+            |change: &&Change| change.reaches_others() || (!is_folder(change) && self.file(change).is_none());
         self.changes.iter().filter(told).map(ToString::to_string).collect()
     }
 

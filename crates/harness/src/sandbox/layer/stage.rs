@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, Stat, XattrFlags};
 
-use super::put::{dress, place};
+use super::copy::{Copy, dress};
 use super::{
-    DIRECTORY, RESERVED, Stamp, directory, is_opaque, is_whiteout, kind, mode, names, open, open_upper,
-    stamp, stat,
+    DIRECTORY, RESERVED, Stamp, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stamp,
+    stat, top,
 };
-use crate::sandbox::change::Kind;
+use crate::sandbox::change::{Kind, is_deep};
 
 /// What of an upper layer was taken over, and what of it tells whether it is still that.
 /// So what others have made of it since is not undone by an old copy.
@@ -44,10 +44,9 @@ pub fn stage(upper: &Path, to: &Path, taken: &Taken) -> io::Result<Taken> {
             children.entry(parent.to_owned()).or_default().push(name.to_owned());
         }
     }
-    let mut stage = Stage { taken, children, now: Taken::default() };
-    let (upper, to) = (directory(upper)?, directory(to)?);
+    let (upper, to) = (top(upper)?, directory(to)?);
+    let mut stage = Stage { taken, children, now: Taken::default(), copy: Copy::to(&to)? };
     stage.within(&upper, &to, Path::new(""), false)?;
-    rustix::fs::fchmod(&to, mode(&rustix::fs::fstat(&upper)?))?;
     Ok(stage.now)
 }
 
@@ -56,6 +55,7 @@ struct Stage<'a> {
     /// What was taken, by the directory that it lies in.
     children: HashMap<PathBuf, Vec<OsString>>,
     now: Taken,
+    copy: Copy,
 }
 
 impl Stage<'_> {
@@ -72,9 +72,10 @@ impl Stage<'_> {
             }
             let mark = if is_whiteout(&above) { Mark::Gone } else { Mark::Other(stamp(&above)) };
             if whole || self.taken.0.get(&path) != Some(&mark) {
-                if !there(copy(upper, to, &name, &above))? {
+                if !there(self.copy(upper, to, &name, &above))? {
                     continue;
                 }
+                self.copy.placed(to, &name, &above, path.clone());
                 any = true;
             }
             self.now.0.insert(path, mark);
@@ -106,6 +107,10 @@ impl Stage<'_> {
         let mark = Mark::Folder { opaque };
         let new = whole || self.taken.0.get(&path) != Some(&mark);
         rustix::fs::mkdirat(to, name, Mode::RWXU)?;
+        // That it is there tells enough.
+        if is_deep(&path) {
+            return Ok(true);
+        }
         let copy = open(to, name, DIRECTORY)?;
         // One that hides what was there is what it holds, and nothing else.
         let hides = new && opaque;
@@ -121,15 +126,15 @@ impl Stage<'_> {
         dress(&inner, &copy, above)?;
         Ok(true)
     }
-}
 
-/// Copies an entry that is no directory; `false` = it has vanished.
-fn copy(upper: &OwnedFd, to: &OwnedFd, name: &OsStr, above: &Stat) -> io::Result<bool> {
-    if is_whiteout(above) {
-        return remove_in(to, name).map(|()| true);
+    /// Copies an entry that is no directory; `false` = it has vanished.
+    fn copy(&self, upper: &OwnedFd, to: &OwnedFd, name: &OsStr, above: &Stat) -> io::Result<bool> {
+        if is_whiteout(above) {
+            return remove_in(to, name).map(|()| true);
+        }
+        // What can't be copied is left where it is.
+        self.copy.place(upper, to, name, above, name).map(|_| true)
     }
-    // What can't be copied is left where it is.
-    place(upper, to, name, above, name).map(|_| true)
 }
 
 /// Says in an upper layer that there is nothing.

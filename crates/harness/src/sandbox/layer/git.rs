@@ -1,0 +1,78 @@
+//! What git rewrites for itself, so that a commit needs no question.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use super::below;
+
+/// Most bytes of a file that are looked at; of a log, of its end.
+const BYTES: u64 = 64 << 10;
+/// With what an index begins.
+const INDEX: &[u8] = b"DIRC";
+
+/// Whether a rewritten file of a `.git` is what git makes of it, and nothing is lost by it.
+/// The commit that a branch was at is not lost as long as the branch's log names it; to take
+/// something from the log is a loss of its own.
+/// Of an index only what was chosen for the next commit may be another one.
+pub fn keeps(path: &Path, upper: &OwnedFd, lower: &OwnedFd) -> bool {
+    let Some((git, inner)) = split(path) else { return false };
+    let read = |tree| end(tree, path);
+    let logged = |old: &[u8]| {
+        let log = git.join("logs").join(&inner);
+        let log = end(upper, &log).or_else(|| end(lower, &log)).unwrap_or_default();
+        log.windows(old.len()).any(|part| part == old)
+    };
+    match inner.to_str() {
+        Some("COMMIT_EDITMSG" | "ORIG_HEAD") => true,
+        Some("index") => begins(upper, path, INDEX),
+        Some("HEAD") => match (read(lower), read(upper)) {
+            (Some(old), Some(new)) => {
+                (is_branch(&new) || is_commit(&new))
+                    && (is_branch(&old) || (is_commit(&old) && logged(old.trim_ascii())))
+            }
+            _ => false,
+        },
+        _ if inner.starts_with("refs") => match (read(lower), read(upper)) {
+            (Some(old), Some(new)) => is_commit(&new) && is_commit(&old) && logged(old.trim_ascii()),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The innermost `.git` of a path, and the path in there.
+fn split(path: &Path) -> Option<(PathBuf, PathBuf)> {
+    let parts: Vec<Component> = path.components().collect();
+    let at = parts.iter().rposition(|part| part.as_os_str() == ".git")?;
+    Some((parts[..=at].iter().collect(), parts[at + 1..].iter().collect()))
+}
+
+/// The end of a file, all of a short one.
+fn end(tree: &OwnedFd, path: &Path) -> Option<Vec<u8>> {
+    let mut file = below(tree, path)?;
+    let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    file.seek(SeekFrom::Start(found.len().saturating_sub(BYTES))).ok()?;
+    let mut bytes = Vec::new();
+    file.take(BYTES).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+fn begins(tree: &OwnedFd, path: &Path, with: &[u8]) -> bool {
+    let mut bytes = Vec::new();
+    let read = below(tree, path).and_then(|file| file.take(with.len() as u64).read_to_end(&mut bytes).ok());
+    read.is_some() && bytes == with
+}
+
+/// Whether a `HEAD` names a branch.
+fn is_branch(text: &[u8]) -> bool {
+    text.trim_ascii()
+        .strip_prefix(b"ref: refs/heads/")
+        .is_some_and(|name| name.is_ascii() && !name.is_empty())
+}
+
+/// Whether a text is the name of a commit.
+fn is_commit(text: &[u8]) -> bool {
+    let name = text.trim_ascii();
+    matches!(name.len(), 40 | 64) && name.iter().all(u8::is_ascii_hexdigit)
+}
