@@ -273,5 +273,7 @@ fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
     let output = child.wait_with_output().unwrap();
     let shown = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("copy.gguf was changed while it was in use"), "{shown}");
-    assert_eq!(output.status.code(), Some(2), "{shown}");
+    // What was said before that is told, and was an answer that failed.
+    let said = !output.stdout.trim_ascii().is_empty();
+    assert_eq!(output.status.code(), Some(if said { 1 } else { 2 }), "{shown}");
 }

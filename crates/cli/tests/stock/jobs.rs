@@ -187,8 +187,8 @@ fn jobs_are_ended_with_the_session_however_it_ends() {
     for (signal, seconds) in [("-KILL", 31_571), ("-INT", 31_573), ("-TERM", 31_577)] {
         let mark = format!("sleep {seconds}");
         let command = format!("(setsid {mark} &); exec {mark}");
-        let dir =
-            session(&[("shell", background(&command)), ("shell", json!({"command": "touch up; sleep 60"}))]);
+        let beside = format!("sleep 60{seconds}");
+        let dir = session(&[("shell", background(&command)), ("shell", json!({"command": beside}))]);
         let mut alara = dir.task().spawn().unwrap();
         let begun = std::time::Instant::now();
         let wait = |what: &str, holds: &dyn Fn() -> bool| {
@@ -197,7 +197,7 @@ fn jobs_are_ended_with_the_session_however_it_ends() {
                 std::thread::sleep(std::time::Duration::from_millis(20));
             }
         };
-        wait("the job", &|| dir.path("work/up").exists() && runs(&mark));
+        wait("the job", &|| runs(&beside) && runs(&mark));
         let killed = std::process::Command::new("kill").args([signal, &alara.id().to_string()]).status();
         assert!(killed.unwrap().success());
         alara.wait().unwrap();
