@@ -29,7 +29,7 @@ fn hostile_templates_end_with_an_error() {
         let (begun, before) = (Instant::now(), peak());
         let error = rendered(source).unwrap_err();
         assert!(error.contains(expected), "{source:.80}: {error:.200}");
-        assert!(begun.elapsed() < Duration::from_secs(5), "{source:.80}: {:?}", begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(15), "{source:.80}: {:?}", begun.elapsed());
         assert!(peak() < before + (256 << 20), "{source:.80}: {} MiB", peak() >> 20);
     };
     let (large, deep) = ("larger values", "nested too deep");
@@ -188,7 +188,7 @@ fn slices_of_slices_take_no_work_of_their_own() {
     let source =
         "{% set n = namespace(l=[1]) %}{% for i in range(2000) %}{% set n.l = n.l[:] %}{% endfor %}{{ n.l }}";
     assert_eq!(rendered(source).unwrap(), "[1]");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
 }
 
 #[test]
