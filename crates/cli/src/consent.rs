@@ -147,7 +147,7 @@ pub fn workdir(work: &Path, yes: bool) -> anyhow::Result<()> {
     let about = format!("/in {}", real.display());
     let show =
         || ui::note(&format!("The work directory {shown} is {what}. Agents could change all but {spared}."));
-    if agreed("/work", &about, yes, show, "let them? y: this time, a: always, n: no, never: ")? {
+    if agreed("/directory", &about, yes, show, "let them? y: this time, a: always, n: no, never: ")? {
         return Ok(());
     }
     bail!(
