@@ -121,9 +121,11 @@ mod tests {
         let result = ToolResult::succeeded("é".repeat(SHOWN));
         let told = ended(&call, &result, 0.5);
         let output = told["output"].as_str().unwrap();
-        assert!(output.len() < SHOWN + 16 && output.starts_with('é') && output.ends_with('é'));
-        // The mark where it is cut takes five bytes.
-        assert_eq!(told["left_out"], 2 * SHOWN - (output.len() - 5));
+        assert!(output.len() < SHOWN + 64 && output.starts_with('é') && output.ends_with('é'));
+        // The mark stands in a line of its own.
+        let mark = output.lines().nth(1).unwrap();
+        assert_eq!(told["left_out"], 2 * SHOWN - (output.len() - mark.len() - 2));
+        assert_eq!(mark, format!("[… {} bytes left out …]", told["left_out"]));
         let failed = ToolResult { exit: Some(3), stderr: "no".into(), ..ToolResult::failed("exit status 3") };
         let expected =
             json!({"id": "1", "ok": false, "exit": 3, "seconds": 0.5, "output": "", "complaint": "no"});

@@ -422,7 +422,7 @@ fn nothing_is_read_outside_of_a_team() {
         "zero.md: error: it can't be read: this link leads out of",
         "other.md: error: it can't be read: this link leads to a file of another kind",
         "LINK.md: error: it can't be read: this link leads to a file of another kind",
-        "large.md: error: it can't be read: it has more than 1048576 bytes",
+        "large.md: error: it can't be read: it has more than 1 MiB",
         "pipe.md: error: it can't be read: it is no regular file",
         "t/outside: error: this link leads out of",
         "there is no Markdown file \".env\"",
