@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::dirs::{TestDir, code, sandboxed, text, typed};
+use crate::sandbox::guard::layered;
 
 const PLANT: &str = r#"plant() { mkdir -p "$(dirname "$1")"; echo planted > "$1"; }; "#;
 
@@ -100,7 +101,7 @@ fn a_step_grants_itself_nothing_in_folders_that_were_not_there() {
 
 #[test]
 fn a_step_grants_itself_nothing_in_a_home_directory() {
-    if !sandboxed("a_step_grants_itself_nothing_in_a_home_directory") {
+    if !layered("a_step_grants_itself_nothing_in_a_home_directory") {
         return;
     }
     let mut commands = plants(".local/state", ".config", ".cache");
@@ -169,7 +170,7 @@ fn a_home_directory_is_no_work_directory_without_a_yes() {
 
 #[test]
 fn a_team_around_the_work_directory_is_not_written() {
-    if !sandboxed("a_team_around_the_work_directory_is_not_written") {
+    if !layered("a_team_around_the_work_directory_is_not_written") {
         return;
     }
     let files = [
@@ -276,7 +277,7 @@ fn a_tool_with_rights_runs_nothing_that_other_steps_have_written() {
 
 #[test]
 fn programs_on_the_path_are_not_put_into_the_work_directory_unasked() {
-    if !sandboxed("programs_on_the_path_are_not_put_into_the_work_directory_unasked") {
+    if !layered("programs_on_the_path_are_not_put_into_the_work_directory_unasked") {
         return;
     }
     let dir = TestDir::calling(&["echo x > .venv/bin/ls", "echo x > .venv/other"]);
@@ -320,7 +321,7 @@ const NET: &str = "jinx_name: shell\nnetwork: true\nsteps: [{engine: bash, code:
 
 #[test]
 fn what_a_team_would_read_if_it_were_there_does_not_come_there() {
-    if !sandboxed("what_a_team_would_read_if_it_were_there_does_not_come_there") {
+    if !layered("what_a_team_would_read_if_it_were_there_does_not_come_there") {
         return;
     }
     let commands = [
@@ -339,7 +340,7 @@ fn what_a_team_would_read_if_it_were_there_does_not_come_there() {
 
 #[test]
 fn a_work_directory_in_a_teams_own_folders_is_not_written() {
-    if !sandboxed("a_work_directory_in_a_teams_own_folders_is_not_written") {
+    if !layered("a_work_directory_in_a_teams_own_folders_is_not_written") {
         return;
     }
     for work in ["team/jinxes/tool", "team/agents", "team/sub/jinxs"] {
@@ -357,7 +358,7 @@ fn a_work_directory_in_a_teams_own_folders_is_not_written() {
 
 #[test]
 fn other_names_of_what_is_kept_are_kept() {
-    if !sandboxed("other_names_of_what_is_kept_are_kept") {
+    if !layered("other_names_of_what_is_kept_are_kept") {
         return;
     }
     for yes in [&["--yes"][..], &[]] {
@@ -382,7 +383,7 @@ fn other_names_of_what_is_kept_are_kept() {
 
 #[test]
 fn what_tools_obey_takes_a_yes_in_an_empty_directory_too() {
-    if !sandboxed("what_tools_obey_takes_a_yes_in_an_empty_directory_too") {
+    if !layered("what_tools_obey_takes_a_yes_in_an_empty_directory_too") {
         return;
     }
     let dir = at_once(&[

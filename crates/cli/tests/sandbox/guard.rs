@@ -89,7 +89,7 @@ fn content(root: &Path) -> BTreeMap<String, String> {
 }
 
 /// Whether layers can be had here; says so if not.
-fn layered(test: &str) -> bool {
+pub fn layered(test: &str) -> bool {
     needs(test, |found: &Enforced| found.mounts && found.landlock > 0).is_some()
         && match GuardedDir::new().sandbox.guarding() {
             Some(Guarding::Layer) => true,

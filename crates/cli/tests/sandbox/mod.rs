@@ -4,7 +4,7 @@
 //! superuser.
 #![cfg(target_os = "linux")]
 
-mod guard;
+pub mod guard;
 mod jobs;
 mod limits;
 mod syscalls;
