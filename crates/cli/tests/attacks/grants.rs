@@ -409,7 +409,7 @@ fn home_is_apart_where_the_temporary_folder_lies_in_the_work_directory() {
         return;
     }
     let call = |name: &str, arguments: Value| json!({"calls": [{"name": name, "arguments": arguments}]});
-    let plant = "for d in $(find . -name apart); do echo x > $d/.curlrc; mv $d $d.old; mkdir $d; echo x > $d/.curlrc; done; echo done";
+    let plant = "for d in $(find . -name apart); do echo x > $d/.curlrc; mv $d $d.old; mkdir $d; echo x > $d/.curlrc; done; echo x > $HOME/.curlrc; echo done";
     let dir = TestDir::with(&json!([
         call("shell", json!({"command": plant})),
         call("key", json!({})),
