@@ -110,17 +110,8 @@ done"#;
 pub fn programs(dirs: &TaskDirs, isolation: Isolation) -> Result<BTreeMap<String, String>, Error> {
     let dir = dirs.make("probe")?;
     let policy = sandbox::Policy { home: Some(dir.home.clone()), isolation, ..sandbox::Policy::default() };
-    let output = Sandbox::new(&dir.work, policy).and_then(|sandbox| {
-        sandbox.run(&Script {
-            program: &["bash", "-c", PROGRAMS],
-            env: &[],
-            stdin: None,
-            timeout: Duration::from_secs(20),
-            network: false,
-            keys: false,
-            output_limit: 4096,
-        })
-    });
+    let output = Sandbox::new(&dir.work, policy)
+        .and_then(|sandbox| sandbox.run(&Script::new(&["bash", "-c", PROGRAMS], Duration::from_secs(20))));
     let lines = match output {
         Ok(output) if output.exit == Some(0) => String::from_utf8_lossy(&output.stdout).into_owned(),
         _ => "bash\t\npython3\t\ngit\t\n".to_owned(),

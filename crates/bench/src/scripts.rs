@@ -92,15 +92,8 @@ fn script(sandbox: &Sandbox, code: &str, timeout: Duration) -> Result<ScriptOutc
     if code.trim().is_empty() {
         return Ok(ScriptOutcome::Passed);
     }
-    let output = sandbox.run(&Script {
-        program: &["bash", "-c", code],
-        env: &[],
-        stdin: None,
-        timeout,
-        network: false,
-        keys: false,
-        output_limit: OUTPUT_BYTES,
-    })?;
+    let output =
+        sandbox.run(&Script { output_limit: OUTPUT_BYTES, ..Script::new(&["bash", "-c", code], timeout) })?;
     if output.timed_out {
         let seconds = timeout.as_secs();
         return Err(Infrastructure(format!("a script of the task did not end within {seconds} seconds")));

@@ -18,15 +18,7 @@ fn main() {
         let Ok(sandbox) = Sandbox::new(&std::env::temp_dir(), policy) else { continue };
         let timeout = Duration::from_secs(10);
         let program: &[&str] = &["true"];
-        let script = Script {
-            program,
-            env: &[],
-            stdin: None,
-            timeout,
-            network: false,
-            keys: false,
-            output_limit: 1024,
-        };
+        let script = Script::new(program, timeout);
         criterion.bench_function(name, |bencher| {
             bencher.iter(|| assert!(sandbox.run(&script).is_ok_and(|output| output.exit == Some(0))));
         });

@@ -186,15 +186,7 @@ fn programs() -> anyhow::Result<Vec<Finding>> {
     let sandbox = Sandbox::new(Path::new("."), Policy::default())?;
     let try_out = |program: &[&str]| -> Option<Output> {
         let timeout = Duration::from_secs(20);
-        let script = Script {
-            program,
-            env: &[],
-            stdin: None,
-            timeout,
-            network: false,
-            keys: false,
-            output_limit: 4096,
-        };
+        let script = Script::new(program, timeout);
         sandbox.run(&script).ok().filter(|output| output.exit == Some(0))
     };
     let mut findings: Vec<Finding> = PROGRAMS

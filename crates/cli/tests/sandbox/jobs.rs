@@ -86,7 +86,7 @@ impl JobDir {
 
 fn script<'a>(program: &'a [&'a str]) -> Script<'a> {
     let timeout = Duration::from_secs(60);
-    Script { program, env: &[], stdin: None, timeout, network: false, keys: false, output_limit: 1 << 16 }
+    Script::new(program, timeout)
 }
 
 /// Says whether somebody listens at a port.

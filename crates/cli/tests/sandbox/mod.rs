@@ -4,6 +4,7 @@
 //! superuser.
 #![cfg(target_os = "linux")]
 
+mod commits;
 pub mod guard;
 mod jobs;
 mod limits;
@@ -39,8 +40,7 @@ impl SandboxDir {
 
     fn run(&self, program: &[&str], network: bool) -> Output {
         let timeout = Duration::from_secs(60);
-        let script =
-            Script { program, env: &[], stdin: None, timeout, network, keys: false, output_limit: 1 << 16 };
+        let script = Script { network, ..Script::new(program, timeout) };
         self.sandbox.run(&script).unwrap()
     }
 
@@ -233,15 +233,7 @@ fn the_environment_is_scrubbed() {
     let env = ["LD_PRELOAD", "GREETING"].map(|name| (name.to_owned(), "/no/such.so".to_owned()));
     let timeout = Duration::from_secs(20);
     let program = &["bash", "-c", "echo $GREETING $LD_PRELOAD"];
-    let script = Script {
-        program,
-        env: &env,
-        stdin: None,
-        timeout,
-        network: false,
-        keys: false,
-        output_limit: 1 << 16,
-    };
+    let script = Script { env: &env, ..Script::new(program, timeout) };
     let output = dir.sandbox.run(&script).unwrap();
     assert_eq!(text(&output.stdout), "/no/such.so /no/such.so");
     // Only the program's loader complains, not those of the two launchers before it.
@@ -322,23 +314,14 @@ fn nothing_outlives_its_program() {
     // Ended by the time, and by the flag: all is over when the call returns.
     let program = &["bash", "-c", "(setsid sleep 8531 > /dev/null 2>&1 &); sleep 8531"];
     let timeout = Duration::from_millis(400);
-    let script =
-        Script { program, env: &[], stdin: None, timeout, network: false, keys: false, output_limit: 100 };
+    let script = Script::new(program, timeout);
     assert!(dir.sandbox.run(&script).unwrap().timed_out);
     assert_eq!(running("8531"), 0);
     let cancel = Arc::new(AtomicBool::new(false));
     let sandbox = Sandbox::new(dir.sandbox.work(), Policy::default()).unwrap().with_cancel(cancel.clone());
     let runs = std::thread::spawn(move || {
         let timeout = Duration::from_secs(60);
-        sandbox.run(&Script {
-            program: &["sleep", "8532"],
-            env: &[],
-            stdin: None,
-            timeout,
-            network: false,
-            keys: false,
-            output_limit: 0,
-        })
+        sandbox.run(&Script::new(&["sleep", "8532"], timeout))
     });
     let begun = Instant::now();
     while running("8532") == 0 && begun.elapsed() < Duration::from_secs(20) {

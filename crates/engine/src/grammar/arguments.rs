@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value, json};
 
+use super::cost::Judge;
 use super::json::{RUN, parts};
 use super::schema;
 use super::schema::Property;
@@ -12,21 +13,12 @@ use super::{GrammarError, SchemaError, refused};
 use crate::chat::formats::{
     Encoding, Format, Tagged, Types, fences, is_bare_key, literal, resolve, type_name,
 };
-use crate::request::{Tool, Until};
+use crate::request::Tool;
 
 /// A part of a rule.
 pub(super) enum Term {
     Literal(String),
     Rule(String),
-}
-
-/// What rules may cost.
-#[derive(Clone, Copy)]
-pub(super) struct Judge<'a> {
-    /// Says what is against a lexeme, given by its body.
-    pub lexeme: &'a dyn Fn(&str) -> Result<(), String>,
-    /// How long there is for them.
-    pub until: &'a Until,
 }
 
 /// How long the text of a grammar may be, in bytes.

@@ -16,6 +16,16 @@ use llguidance::api::{GrammarInit, TopLevelGrammar};
 use toktrie::InferenceCapabilities;
 
 use super::{Constraint, Grammar};
+use crate::request::Until;
+
+/// What rules may cost.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    /// Says what is against a lexeme, given by its body.
+    pub lexeme: &'a dyn Fn(&str) -> Result<(), String>,
+    /// How long there is for them.
+    pub until: &'a Until,
+}
 
 /// Points of fuel for a mask, of which a millisecond spends some ten thousand.
 pub(super) const MOST: u64 = 4_000_000;

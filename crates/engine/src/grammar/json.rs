@@ -9,7 +9,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value, json};
 
-use super::arguments::{Judge, Rules};
+use super::arguments::Rules;
+use super::cost::Judge;
 use super::turn::quote;
 use super::{SchemaError, decimal, text};
 use crate::chat::json::dumps;

@@ -24,9 +24,9 @@ use llguidance::{ParserFactory, TokenParser};
 use serde_json::Value;
 use toktrie::TokEnv;
 
-use arguments::Judge;
 use cache::{Compiled, GrammarCache};
 pub(crate) use constraint::Constraint;
+use cost::Judge;
 pub(crate) use gbnf::to_lark;
 pub use schema::{SchemaError, loosened, mismatch, violation};
 

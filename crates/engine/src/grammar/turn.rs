@@ -8,7 +8,8 @@
 
 use serde_json::Value;
 
-use super::arguments::{Judge, Rules, Term};
+use super::arguments::{Rules, Term};
+use super::cost::Judge;
 use super::{GrammarError, schema};
 use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};

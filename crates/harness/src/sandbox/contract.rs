@@ -134,6 +134,15 @@ pub struct Script<'a> {
     pub output_limit: usize,
 }
 
+impl<'a> Script<'a> {
+    /// A program with no more than its arguments: no variables, input, network or keys; 64 KiB of
+    /// each stream are kept.
+    pub fn new(program: &'a [&'a str], timeout: Duration) -> Self {
+        let output_limit = 64 << 10;
+        Script { program, env: &[], stdin: None, timeout, network: false, keys: false, output_limit }
+    }
+}
+
 /// What a program did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {

@@ -347,15 +347,7 @@ impl Layers {
         places.filter(|place| place.is_dir()).find_map(|place| {
             let layers = Layers { place: Scratch::claim(&place).ok()?, made: Mutex::default() };
             let timeout = std::time::Duration::from_secs(10);
-            let nothing = Script {
-                program: &["true"],
-                env: &[],
-                stdin: None,
-                timeout,
-                network: false,
-                keys: false,
-                output_limit: 0,
-            };
+            let nothing = Script::new(&["true"], timeout);
             let folder = layers.folder(&sandbox.work).ok()?;
             let child = sandbox.spawn_over(&nothing, Over::Layer(folder.path())).ok()?;
             sandbox.run_until(child, &nothing, &AtomicBool::new(false)).ok().map(|_| layers)

@@ -5,15 +5,7 @@ fn sandbox(work: &Path) -> Sandbox {
 }
 
 fn bash<'a>(code: &'a [&'a str; 3]) -> Script<'a> {
-    Script {
-        program: code,
-        env: &[],
-        stdin: None,
-        timeout: Duration::from_secs(20),
-        network: false,
-        keys: false,
-        output_limit: 1 << 16,
-    }
+    Script::new(code, Duration::from_secs(20))
 }
 
 #[test]

@@ -127,13 +127,9 @@ fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Need
     let sandbox = sandbox(work, beside.to_vec())?;
     let question = json!({"programs": programs, "modules": MODULES, "npc": NPC}).to_string();
     let output = sandbox.run(&Script {
-        program: &[PYTHON, "-I", "-c", LOOK],
-        env: &[],
         stdin: Some(question.as_bytes()),
-        timeout: TIMEOUT,
-        network: false,
-        keys: false,
         output_limit: ANSWER_BYTES,
+        ..Script::new(&[PYTHON, "-I", "-c", LOOK], TIMEOUT)
     });
     match output {
         Ok(output) if output.exit == Some(NO_PROGRAM) => Some(without_python(programs)),

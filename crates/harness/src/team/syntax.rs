@@ -151,13 +151,10 @@ fn ask(language: Language, programs: &[String]) -> Option<Vec<Wrong>> {
 
 fn output(sandbox: &Sandbox, program: &[&str], question: &str) -> Option<String> {
     let output = sandbox.run(&Script {
-        program,
         env: &[("LC_ALL".to_owned(), "C".to_owned())],
         stdin: Some(question.as_bytes()),
-        timeout: TIMEOUT,
-        network: false,
-        keys: false,
         output_limit: ANSWER_BYTES,
+        ..Script::new(program, TIMEOUT)
     });
     let output = output.ok().filter(|output| output.exit == Some(0) || output.exit == Some(1))?;
     String::from_utf8(output.stdout).ok()
