@@ -46,7 +46,7 @@ mod sequence;
 mod stop;
 mod tokenizer;
 
-pub use engine::{EmbedInput, Embeddings, Engine, Events, Options};
+pub use engine::{EmbedInput, Embeddings, Engine, Events, Options, PromptToken, Prompts};
 pub use error::{CheckpointError, DeviceProblem, Error, Result};
 pub use gguf::{Gguf, GgufError};
 // Any file of a model, or the folder of a checkpoint.
@@ -54,10 +54,10 @@ pub use checkpoint::{WEIGHTS, open};
 
 // What a request says, and what comes of it.
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
-pub use grammar::{GrammarError, SchemaError, loosened, mismatch, violation};
+pub use grammar::{GrammarError, SchemaError, fits, loosened, mismatch, violation};
 pub use request::{
-    Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, ReasoningEffort, Request, Role,
-    Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
+    Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, ReasoningEffort, Recovered,
+    Request, Role, Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
 };
 pub use sampling_overrides::SamplingOverrides;
 

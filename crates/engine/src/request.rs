@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 pub use sampling::{Biased, Sampling};
 pub use until::Until;
-pub use usage::{DraftUsage, GrammarUsage, Miss, Usage};
+pub use usage::{DraftUsage, GrammarUsage, Miss, Recovered, Usage};
 
 /// A named piece of the system prompt that stays the same from request to request.
 ///
@@ -189,6 +189,10 @@ pub struct Request {
     pub messages: Vec<Message>,
     /// The tools that this turn may call.
     pub tools: Vec<Tool>,
+    /// Tools that the prompt does not tell of, by their names; they may be called all the same.
+    /// An endpoint is told of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unlisted: Vec<String>,
     /// Whether a call is wanted.
     #[serde(default)]
     pub tool_choice: ToolChoice,
@@ -199,6 +203,12 @@ pub struct Request {
     /// An endpoint that is held to no grammar is not told.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bound: BTreeMap<String, Vec<Value>>,
+    /// The format in which calls are written, by its name, in place of the model's own: one that
+    /// the prompt describes.
+    /// `None` = the model's.
+    /// An endpoint is not told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
     /// Whether one turn may make several calls.
     #[serde(default)]
     pub parallel_tool_calls: bool,

@@ -2,6 +2,7 @@
 
 mod listener;
 mod logprobs;
+mod recovery;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
 pub(crate) use listener::Listener;
 pub(crate) use logprobs::Logprobs;
+pub(crate) use recovery::Recovery;
 
 /// Tokens before the point where two prompts diverge that a miss shows.
 const SHOWN_BEFORE: usize = 4;
@@ -300,6 +302,7 @@ impl Sequence {
             cached_tokens: self.data.found.as_ref().map_or(0, |found| found.cached),
             disk_tokens: self.data.found.as_ref().map_or(0, |found| found.disk),
             miss: self.miss(),
+            recovered: None,
             stop_text: self.stop.found().map(str::to_owned),
             completion_tokens: self.data.tokens.len() - self.data.prompt,
             time_to_first_token: first - self.started,

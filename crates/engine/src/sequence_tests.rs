@@ -200,6 +200,48 @@ fn forced_tokens_are_not_sampled_and_are_computed_together() {
 }
 
 #[test]
+fn a_call_as_text_is_a_call() {
+    let stage = Stage::new();
+    let free = || turn(ToolChoice::Auto, Reasoning::Never);
+    let recovery = || Recovery::new(free().tools, true, 0);
+    let text = "I count.\n\n```json\n{{\"name\": \"count\", \"arguments\": {\"n\": 7,}}}\n```";
+    let mut play = stage.play(&free(), None);
+    play.sequence.events.recover(recovery(), None);
+    play.say(text);
+    play.end();
+    let (_, answer, calls, end) = play.outcome();
+    let (finish, usage) = end.unwrap();
+    assert_eq!((answer.trim_end(), calls.len(), finish), ("I count.", 1, Finish::ToolCalls));
+    assert_eq!((calls[0].id.as_str(), json!(calls[0].arguments)), ("call_0", json!({"n": 7})));
+    assert!(
+        usage.recovered.is_some_and(|recovered| recovered.text.starts_with("```json") && !recovered.again)
+    );
+}
+
+#[test]
+fn a_call_that_can_not_be_made_is_asked_for_again() {
+    let stage = Stage::new();
+    let free = turn(ToolChoice::Auto, Reasoning::Never);
+    let Play { sequence: mut again, .. } = stage.play(&free.clone().that_must_call(), None);
+    let mut play = stage.play(&free, None);
+    // Both phases report to the same listener.
+    let (sender, events) = mpsc::channel();
+    again.events = Listener::new(sender.clone());
+    play.sequence.events = Listener::new(sender);
+    play.events = events;
+    play.sequence.events.recover(Recovery::new(free.tools.clone(), true, 0), Some(again));
+    play.say("{\"name\": \"count\", \"arguments\": {\"n\": \"many\"}}");
+    play.end();
+    play.sequence = play.sequence.events.take_other().unwrap();
+    play.say(&call(7));
+    play.end();
+    let (_, answer, calls, end) = play.outcome();
+    let (finish, usage) = end.unwrap();
+    assert_eq!((answer.as_str(), calls.len(), finish), ("", 1, Finish::ToolCalls));
+    assert!(usage.recovered.is_some_and(|recovered| recovered.again));
+}
+
+#[test]
 fn a_cycle_without_end_ends_the_turn() {
     let stage = Stage::new();
     let mut play = stage.play(&free(), None);

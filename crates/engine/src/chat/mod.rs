@@ -7,8 +7,8 @@ pub(crate) mod formats;
 pub(crate) mod json;
 pub(crate) mod template;
 
+pub(crate) use formats::may_open;
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn, Written, written};
-#[cfg(test)]
 pub(crate) use json::dumps;
 pub use template::{ChatTemplate, Prompt, TemplateError, generic_messages};
 pub(crate) use template::{Family, Traits};

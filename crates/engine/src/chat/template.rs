@@ -122,7 +122,7 @@ impl Prompt {
 }
 
 /// A model's chat template, compiled.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     /// What errors call it.
@@ -304,7 +304,8 @@ impl ChatTemplate {
         let dialect = self.dialect;
         let reading = *self.reading.get_or_init(|| Reading::of(self));
         let mut messages = dialect.messages(request);
-        let mut tools: Vec<_> = request.tools.iter().map(tool_value).collect();
+        let listed = request.tools.iter().filter(|tool| !request.unlisted.contains(&tool.name));
+        let mut tools: Vec<_> = listed.map(tool_value).collect();
 
         let mut continued = continued.map(Vec::from).unwrap_or_default();
         let values = messages.iter().chain(&tools).chain(&continued);

@@ -4,15 +4,16 @@
 mod embed;
 mod events;
 mod load;
+mod prompts;
 mod sampling;
 mod segments;
 mod serve;
 mod template;
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -40,13 +41,14 @@ use crate::prompt_lookup::PromptLookup;
 use crate::repetition::{CallLog, CycleDetector};
 use crate::request::{Request, Sampling};
 use crate::sampling_overrides::SamplingOverrides;
-use crate::sequence::{Listener, Logprobs, ReasoningBudget, Sequence};
+use crate::sequence::{Listener, Logprobs, ReasoningBudget, Recovery, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 pub use embed::{EmbedInput, Embeddings};
 pub use events::Events;
 use load::{Start, cache_config, resolve};
+pub use prompts::{PromptToken, Prompts};
 use sampling::sampler;
 use segments::{Renderer, Segments};
 use serve::Job;
@@ -155,6 +157,8 @@ pub struct Engine {
     name: String,
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
+    /// The same with calls in other formats, which the prompt describes.
+    described: Vec<(&'static Format, OnceLock<ChatTemplate>)>,
     template_note: Option<String>,
     placement_note: Option<String>,
     /// Texts that end every turn, since the model's family has no token for it.
@@ -260,6 +264,7 @@ impl Engine {
             grammar,
             tokenizer,
             template,
+            described: described().collect(),
             template_note: chosen.note,
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
@@ -359,7 +364,7 @@ impl Engine {
     /// # Errors
     /// If the template refuses the request.
     pub fn prompt(&self, request: &Request) -> Result<String> {
-        let (prompt, _) = self.renderer()?.prompt(&self.completed(request))?;
+        let (prompt, _) = self.renderer(request)?.prompt(&self.completed(request))?;
         let placeholders = prompt.placeholders.iter();
         Ok(placeholders.fold(prompt.text, |text, (stand_in, plain)| text.replace(*stand_in, plain)))
     }
@@ -369,7 +374,7 @@ impl Engine {
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
     pub fn prompt_tokens(&self, request: &Request) -> Result<Vec<u32>> {
-        let (_, tokens) = self.renderer()?.prompt(&self.completed(request))?;
+        let (_, tokens) = self.renderer(request)?.prompt(&self.completed(request))?;
         Ok(tokens)
     }
 
@@ -380,22 +385,36 @@ impl Engine {
     /// As [`Engine::prompt_tokens`].
     pub fn answer_tokens(&self, request: &Request) -> Result<Vec<u32>> {
         let Some(answer) = &request.answer else { return Ok(Vec::new()) };
-        self.renderer()?.answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
+        self.renderer(request)?.answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
     }
 
     /// What makes prompts; an encoder has none.
-    fn renderer(&self) -> Result<Renderer<'_>> {
+    fn renderer(&self, request: &Request) -> Result<Renderer<'_>> {
         if self.encoder {
             return Err(Error::Encoder { model: self.name.clone() });
         }
+        let (template, format) = match &request.tool_format {
+            Some(name) if self.format.is_none_or(|format| format.name != name) => self.described(name)?,
+            _ => (&self.template, self.format.unwrap_or(Format::generic())),
+        };
         let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
-        Ok(Renderer {
-            template: &self.template,
-            format: self.format.unwrap_or(Format::generic()),
-            tokenizer: &self.tokenizer,
-            control: &self.control,
-            now,
-        })
+        Ok(Renderer { template, format, tokenizer: &self.tokenizer, control: &self.control, now })
+    }
+
+    /// The template with calls in a format that the prompt describes.
+    fn described(&self, name: &str) -> Result<(&ChatTemplate, &'static Format)> {
+        let found = self.described.iter().find(|(format, _)| format.name == name);
+        let Some((format, template)) = found else {
+            let names: Vec<&str> = self.described.iter().map(|(format, _)| format.name).collect();
+            let reason =
+                format!("tool_format is `{name}`, but the prompt describes only {}", names.join(", "));
+            return Err(Error::InvalidRequest { reason });
+        };
+        let template = template.get_or_init(|| {
+            let marks: Vec<&str> = self.tokenizer.marks().collect();
+            self.template.clone().with_calls(format).with_marks(marks.iter().copied())
+        });
+        Ok((template, format))
     }
 
     /// How calls are written; `None` = the chat template shows a way that is not known.
@@ -420,12 +439,12 @@ impl Engine {
     /// If a tool's schema can't be honoured, or the prompt does not fit the context.
     pub fn generate(&self, request: &Request) -> Result<Events> {
         let started = Instant::now();
-        let by = self.renderer()?;
+        let by = self.renderer(request)?;
         if !request.tools.is_empty() {
-            let Some(format) = self.format else {
+            if self.format.is_none() && request.tool_format.is_none() {
                 return Err(Error::NoToolFormat { model: self.name.clone() });
-            };
-            check(format, &self.tokenizer, &self.name)?;
+            }
+            check(by.format, &self.tokenizer, &self.name)?;
         }
         let request = self.completed(request);
         let request = request.as_ref();
@@ -519,6 +538,10 @@ impl Engine {
             } else if !asked.must_call() {
                 first.events.otherwise(answer);
             }
+        } else if asked.may_call() && !asked.must_call() && prompt.continuation.is_empty() {
+            let tools = asked.permitted().cloned().collect();
+            let again = sequence(&asked.clone().that_must_call()).ok();
+            first.events.recover(Recovery::new(tools, asked.parallel_tool_calls, first.next_call), again);
         }
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
         jobs.send(Job::Turn(Box::new(first))).map_err(|_| Error::Stopped)?;
@@ -551,6 +574,11 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
+}
+
+/// The formats that prompts describe; their templates are made when they are asked for.
+fn described() -> impl Iterator<Item = (&'static Format, OnceLock<ChatTemplate>)> {
+    Format::all().iter().filter(|format| format.described()).map(|format| (*format, OnceLock::new()))
 }
 
 /// Lets a turn begin with what the prompt holds of its answer.

@@ -35,6 +35,7 @@ pub(super) struct Segments {
 struct Known {
     system: Vec<Segment>,
     tools: Vec<Tool>,
+    unlisted: Vec<String>,
     reasoning: (Option<bool>, Option<ReasoningEffort>),
     /// Up to the last boundary.
     tokens: Vec<u32>,
@@ -152,6 +153,7 @@ impl Segments {
         known.push(Known {
             system: request.system.clone(),
             tools: request.tools.clone(),
+            unlisted: request.unlisted.clone(),
             reasoning: (request.thinking, request.reasoning_effort),
             tokens: tokens[..ends.last().copied().unwrap_or(0)].to_vec(),
             ends: ends.clone(),
@@ -164,6 +166,7 @@ impl Segments {
         let at = known.iter().position(|known| {
             known.system == request.system
                 && known.tools == request.tools
+                && known.unlisted == request.unlisted
                 && known.reasoning == (request.thinking, request.reasoning_effort)
                 && tokens.starts_with(&known.tokens)
         })?;

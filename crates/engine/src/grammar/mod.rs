@@ -28,7 +28,7 @@ use cache::{Compiled, GrammarCache};
 pub(crate) use constraint::Constraint;
 use cost::Judge;
 pub(crate) use gbnf::to_lark;
-pub use schema::{SchemaError, loosened, mismatch, violation};
+pub use schema::{SchemaError, fits, loosened, mismatch, violation};
 
 use crate::chat::Turn;
 use crate::request::{Tool, ToolChoice, Until};

@@ -53,7 +53,7 @@ pub(super) use loosen::loosen;
 pub use loosen::loosened;
 use read::Reader;
 use shape::{Object, Schema, Shape};
-pub use validate::{mismatch, violation};
+pub use validate::{fits, mismatch, violation};
 
 /// Why a schema can't be honoured.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

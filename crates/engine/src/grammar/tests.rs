@@ -354,7 +354,7 @@ proptest! {
         for piece in &parsed {
             if let Parsed::Text(text) = piece {
                 prop_assert!(format.opener().is_empty() || !text.contains(format.opener()), "{}", text);
-                prop_assert!(!format.in_fences() || !turn.reserved().iter().any(|mark| text.contains(mark)), "{}", text);
+                prop_assert!(!format.in_fences() || !turn.reserved().iter().any(|mark| text.contains(&**mark)), "{}", text);
             }
         }
         for (id, name, arguments) in calls {

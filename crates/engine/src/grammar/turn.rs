@@ -15,6 +15,9 @@ use crate::chat::Turn;
 use crate::chat::formats::{Encoding, Layout, Piece, Reasoning, fences};
 use crate::request::Tool;
 
+/// Most calls of a turn that must call.
+const FORCED_CALLS: usize = 8;
+
 /// Gives the id of a text that is a single control or user-defined token.
 pub(super) type Token<'a> = &'a dyn Fn(&str) -> Option<u32>;
 
@@ -51,7 +54,8 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
     // At the start of a turn the parser knows the marks of reasoning even if they are cut short.
     let open = turn.thinking.map(|marks| marks.open.trim_end());
     let close = turn.thinking.filter(|_| turn.reasoning != Reasoning::Never).map(|marks| marks.close);
-    let reserved: Vec<&str> = turn.reserved().into_iter().chain(open).chain(close).collect();
+    let marks = turn.reserved();
+    let reserved: Vec<&str> = marks.iter().map(|mark| &**mark).chain(open).chain(close).collect();
     let any_text = match layout {
         // What begins like a call, with any of the keys that the parser knows or with one that has
         // an escape, is none.
@@ -112,7 +116,8 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     let close = rules.literal(thinking.close);
     // What the parser would take for a call, or for the end of the message.
     let ends = turn.format.ends_reasoning || turn.format.layout == Layout::Messages;
-    let calls: Vec<&str> = turn.reserved().into_iter().filter(|_| ends).collect();
+    let marks = turn.reserved();
+    let calls: Vec<&str> = marks.iter().map(|mark| &**mark).filter(|_| ends).collect();
     if close.starts_with("<[") {
         rules.add("thought", &format!("THOUGHT? {close}"));
         rules.add("THOUGHT", &without(&[calls.as_slice(), &[thinking.close]].concat(), '+'));
@@ -125,8 +130,8 @@ fn reasoning(turn: &Turn, gap: bool, rules: &mut Rules) -> String {
     }
 }
 
-/// A block of code in the language of a tool, or, unless one must be there, any text.
-/// Text up to a block and the block's first line are one lexeme for each language.
+/// A block that is a call of a tool, or, unless one must be there, any text.
+/// Text up to a block and what marks it are one lexeme, for each mark with what follows it.
 fn blocks(
     turn: &Turn,
     permitted: &[&Tool],
@@ -135,25 +140,36 @@ fn blocks(
     rules: &mut Rules,
 ) -> Result<String, GrammarError> {
     let mut blocks = Vec::new();
-    for (index, tool) in permitted.iter().enumerate() {
+    for tool in permitted {
         if let Some(reason) = turn.format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
-        let code = rules.arguments(Encoding::Fence, tool, turn.format)?;
-        let (code, line) = (rules.sequence(&code), fences::first_line(&tool.name));
-        blocks.push(match must {
-            true => format!("{} {code}", rules.literal(&line)),
-            false => {
-                let lead = format!("lead_{index}");
-                rules.add(&format!("{lead}[suffix={}]", quote(&line)), &without(reserved, '*'));
-                format!("{lead} {code}")
+        for tool in bound(turn, tool) {
+            for (mark, body) in rules.block(&tool)? {
+                let mark = format!("{}{}{mark}", fences::FENCE, fences::mark(&tool.name));
+                blocks.push(match must {
+                    true => format!("{} {body}", rules.literal(&mark)),
+                    false => {
+                        let lead = format!("lead_{}", blocks.len());
+                        rules.add(&format!("{lead}[suffix={}]", quote(&mark)), &without(reserved, '*'));
+                        format!("{lead} {body}")
+                    }
+                });
             }
-        });
+        }
     }
-    if !must {
-        blocks.push("TEXT?".to_owned());
-    }
-    Ok(format!("({})", blocks.join(" | ")))
+    // The token that closes a block may end the line as well.
+    rules.add("END_OF_BLOCK", "/[ \\n]{1,4}/");
+    let body = format!("({}) END_OF_BLOCK?", blocks.join(" | "));
+    Ok(if must { body } else { format!("({body} | TEXT?)") })
+}
+
+/// The tool as it may be called: with each of the schemas that it is bound to.
+fn bound(turn: &Turn, tool: &Tool) -> Vec<Tool> {
+    let bound = turn.bound.get(&tool.name).map(|schemas| {
+        schemas.iter().map(|schema| Tool { parameters: schema.clone(), ..tool.clone() }).collect()
+    });
+    bound.unwrap_or_else(|| vec![tool.clone()])
 }
 
 /// All calls of a turn, behind the opener.
@@ -168,10 +184,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
         if let Some(reason) = format.refusal(tool) {
             return Err(GrammarError::Name { tool: tool.name.clone(), reason });
         }
-        let bound = turn.bound.get(&tool.name).map(|schemas| {
-            schemas.iter().map(|schema| Tool { parameters: schema.clone(), ..(*tool).clone() }).collect()
-        });
-        for tool in bound.unwrap_or_else(|| vec![(*tool).clone()]) {
+        for tool in bound(turn, tool) {
             let parts = call(turn, &tool, rules)?;
             let body = rules.sequence(&parts);
             let name = format!("call_{}", calls.len());
@@ -182,14 +195,16 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
     rules.add("call", &calls.join(" | "));
     let several =
         turn.parallel_tool_calls && !matches!(format.layout, Layout::Messages | Layout::TextOrObject);
+    // A turn that must call says by nothing else that it is over.
+    let often = if turn.must_call() { format!("{{0,{}}}", FORCED_CALLS - 1) } else { "*".to_owned() };
     let (separator, close) = (rules.literal(format.calls.separator), rules.literal(format.calls.close));
     if format.calls.open.is_empty() {
         let opener = rules.literal(format.opening());
-        let more = if several { format!("({separator} {opener} call)*") } else { String::new() };
+        let more = if several { format!("({separator} {opener} call){often}") } else { String::new() };
         return Ok(format!("call {more} {close}"));
     }
     let rest = rules.literal(format.calls.open.strip_prefix(format.opening()).unwrap_or_default());
-    let more = if several { format!("({separator} call)*") } else { String::new() };
+    let more = if several { format!("({separator} call){often}") } else { String::new() };
     Ok(format!("{rest} call {more} {close}"))
 }
 

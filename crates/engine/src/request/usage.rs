@@ -22,6 +22,10 @@ pub struct Usage {
     /// The text of the request's `stop` that ended the turn; `None` if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_text: Option<String>,
+    /// What stood in the place of the turn's calls; `None` if they were written as the format has
+    /// them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<Box<Recovered>>,
     /// Tokens generated.
     pub completion_tokens: usize,
     /// Time from the request to the first generated token.
@@ -50,6 +54,16 @@ pub struct Usage {
     /// each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub loosened: Vec<String>,
+}
+
+/// The text of a turn whose calls were not written as such.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// It; no part of the answer.
+    pub text: String,
+    /// Whether it was no complete call, so that the turn's calls are a second try, under a grammar.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
 }
 
 /// Speculative decoding by prompt lookup.
@@ -162,7 +176,8 @@ impl Usage {
 }
 
 /// Adds what a later turn cost.
-/// The time to the first token stays the first turn's, a miss is the latest turn's.
+/// The time to the first token stays the first turn's, a miss is the latest turn's, and so is what
+/// was recovered.
 impl std::ops::AddAssign for Usage {
     fn add_assign(&mut self, later: Usage) {
         if *self == Usage::default() {
@@ -175,6 +190,7 @@ impl std::ops::AddAssign for Usage {
         self.disk_tokens += later.disk_tokens;
         self.miss = later.miss;
         self.stop_text = later.stop_text;
+        self.recovered = later.recovered.or(self.recovered.take());
         self.completion_tokens += later.completion_tokens;
         self.prefill_time += later.prefill_time;
         self.snapshot_time += later.snapshot_time;

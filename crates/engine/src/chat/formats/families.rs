@@ -71,21 +71,13 @@ pub(super) static GENERIC: Format = Format {
     ..PLAIN
 };
 
-/// Models that were trained on code: a fenced block in bash or Python is the call of the tool that
-/// runs it.
+/// Models that were trained on code: a fenced block is the call of the tool that its first line
+/// names.
 static CODE: Format = Format {
     name: "code",
     call: &[Language, Arguments(Encoding::Fence)],
     calls: Calls { open: "", separator: "\n", close: "" },
-    also: &[
-        ("```bash", 0),
-        ("```sh", 0),
-        ("```shell", 0),
-        ("```python", 0),
-        ("```py", 0),
-        ("```python3", 0),
-        ("```answer", 0),
-    ],
+    also: &[("```", 0)],
     ..PLAIN
 };
 

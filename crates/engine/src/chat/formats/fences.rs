@@ -1,72 +1,163 @@
-//! Code as action: a fenced block in a language is the call of the tool that runs it.
+//! Code as action: a fenced block is a call of the tool that its first line names, by the language
+//! of its code or by its own name.
 //!
-//! The table says which languages there are, how models mark them, and whose code they are.
-//! A block in any other language is text.
+//! A tool that takes code or a file's text gets it as the lines of the block, as they are; its
+//! other arguments are JSON on the first line.
+//! All other calls are blocks of JSON: those of tools that take no such text, and, marked `json`,
+//! those whose text has a fence in it.
+//! A block of any other language is text.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use super::literal;
+use crate::chat::json::dumps;
 use crate::request::Tool;
 
 /// What every block begins and ends with.
-const FENCE: &str = "```";
+pub(crate) const FENCE: &str = "```";
 /// What ends a block.
 pub(crate) const CLOSE: &str = "\n```";
+/// What marks a block of JSON where lines would be code.
+pub(crate) const JSON: &str = "json";
 
 /// A language of blocks.
 #[derive(Debug)]
 pub(crate) struct Language {
     /// What a block of it is marked with, where we write it.
     name: &'static str,
-    /// How models begin such a block.
-    openers: &'static [&'static str],
+    /// How models mark such a block.
+    marks: &'static [&'static str],
     /// The names of tools that run it.
     tools: &'static [&'static str],
 }
 
 const LANGUAGES: [Language; 3] = [
-    Language { name: "bash", openers: &["```bash", "```sh", "```shell"], tools: &["shell", "bash", "sh"] },
-    Language { name: "python", openers: &["```python", "```py", "```python3"], tools: &["python", "py"] },
-    // Where every turn has to be a block, so is the answer.
-    Language { name: "answer", openers: &["```answer"], tools: &["finish"] },
+    Language { name: "bash", marks: &["bash", "sh", "shell"], tools: &["shell", "bash", "sh"] },
+    Language { name: "python", marks: &["python", "py", "python3"], tools: &["python", "py"] },
+    // Where a turn has to be a block, so is the answer.
+    Language { name: "answer", marks: &["answer"], tools: &["finish"] },
 ];
+
+/// The arguments that are lines of a block, by their names.
+const LINES: [&str; 3] = ["code", "command", "content"];
 
 /// The language of a tool's code, if it has one.
 fn language(tool: &str) -> Option<&'static Language> {
     LANGUAGES.iter().find(|language| language.tools.contains(&tool))
 }
 
+/// Whether a tool is the one that answers.
+pub(crate) fn answers(tool: &str) -> bool {
+    language(tool).is_some_and(|language| language.name == "answer")
+}
+
+/// Whether a tool runs code in a language of its own.
+pub(crate) fn runs_code(tool: &str) -> bool {
+    language(tool).is_some_and(|language| language.name != "answer")
+}
+
+/// What marks the block of a call of `tool`, as we write it.
+pub(crate) fn mark(tool: &str) -> &str {
+    language(tool).map_or(tool, |language| language.name)
+}
+
 /// How models may begin the block of a call of any of `tools`.
-pub(crate) fn openers<'a>(tools: impl Iterator<Item = &'a Tool>) -> impl Iterator<Item = &'static str> {
-    tools.filter_map(|tool| language(&tool.name)).flat_map(|language| language.openers.iter().copied())
+pub(crate) fn openers<'a>(tools: impl Iterator<Item = &'a Tool>) -> impl Iterator<Item = String> {
+    let marks = |tool: &Tool| match language(&tool.name) {
+        Some(language) => language.marks.iter().map(|mark| format!("{FENCE}{mark}")).collect(),
+        None => vec![format!("{FENCE}{}", tool.name)],
+    };
+    tools.flat_map(marks)
 }
 
-/// The first line of the block of a call of `tool`, as we write it.
-pub(crate) fn first_line(tool: &str) -> String {
-    format!("{FENCE}{}\n", language(tool).map_or(tool, |language| language.name))
+/// The tool of a block, and what else stands on its first line, which is `line` without its end.
+pub(super) fn tool<'a, 'l>(line: &'l str, tools: &'a [Tool]) -> Option<(&'a Tool, &'l str)> {
+    let line = line.trim();
+    let (mark, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+    let language = LANGUAGES.iter().find(|language| language.marks.contains(&mark));
+    let is = |tool: &&Tool| {
+        tool.name == mark || language.is_some_and(|language| language.tools.contains(&tool.name.as_str()))
+    };
+    Some((tools.iter().find(is)?, rest.trim()))
 }
 
-/// The tool of a block whose first line, without its end, is `line`.
-pub(super) fn tool<'a>(line: &str, tools: &'a [Tool]) -> Option<&'a Tool> {
-    let mark = line.split_whitespace().next()?;
-    let language = LANGUAGES.iter().find(|language| language.openers.contains(&mark))?;
-    tools.iter().find(|tool| language.tools.contains(&tool.name.as_str()))
+/// The argument of `tool` that is the lines of a block: a text that it can't do without.
+pub(crate) fn lines(tool: &Tool) -> Option<(&str, &Value)> {
+    let required: Vec<&str> =
+        tool.parameters.get("required")?.as_array()?.iter().filter_map(Value::as_str).collect();
+    let texts = required.iter().filter_map(|name| {
+        let schema = tool.parameters.get("properties")?.get(name)?;
+        (schema.get("type").is_some_and(|kind| kind == "string")).then_some((*name, schema))
+    });
+    let only = required.len() == 1 && language(&tool.name).is_some();
+    let is_lines = |(name, schema): &(&str, &Value)| {
+        only || LINES.contains(name) || schema.get("contentMediaType").is_some()
+    };
+    texts.into_iter().find(is_lines)
 }
 
-/// The argument that a block of a call of `tool` holds: the only one that the tool can't do
-/// without.
-pub(crate) fn argument(tool: &Tool) -> Option<(&str, &Value)> {
-    let required = tool.parameters.get("required")?.as_array()?;
-    let [Value::String(name)] = required.as_slice() else { return None };
-    let schema = tool.parameters.get("properties")?.get(name)?;
-    (schema.get("type").is_some_and(|kind| kind == "string")).then_some((name, schema))
+/// The parameters of `tool` without the argument that is the lines of a block.
+pub(crate) fn others(tool: &Tool, lines: &str) -> Value {
+    let mut parameters = tool.parameters.clone();
+    if let Some(Value::Object(properties)) = parameters.get_mut("properties") {
+        properties.shift_remove(lines);
+    }
+    if let Some(Value::Array(required)) = parameters.get_mut("required") {
+        required.retain(|name| name != lines);
+    }
+    parameters
 }
 
-/// Why no block can be a call of `tool`, if that is so.
-pub(super) fn refusal(tool: &Tool) -> Option<String> {
-    let runs = language(&tool.name).is_some() && argument(tool).is_some();
-    (!runs).then(|| {
-        let names = LANGUAGES[..2].iter().flat_map(|language| language.tools).copied();
-        let names = names.collect::<Vec<_>>().join(", ");
-        format!("a block of code can only be the call of a tool that runs it ({names}), with its code as the one argument that it needs")
-    })
+/// The parameters of `tool` where the argument that else is lines has a fence in it.
+pub(crate) fn fenced(tool: &Tool, lines: &str) -> Value {
+    let mut parameters = tool.parameters.clone();
+    let schema = parameters.get_mut("properties").and_then(|properties| properties.get_mut(lines));
+    if let Some(Value::Object(schema)) = schema
+        && let Value::Array(all) = schema.entry("allOf").or_insert_with(|| Value::Array(Vec::new()))
+    {
+        all.push(serde_json::json!({"pattern": FENCE}));
+    }
+    parameters
+}
+
+/// The arguments of a call of `tool`, from the first line of its block behind the mark, and the
+/// block's body.
+pub(super) fn arguments(tool: &Tool, first_line: &str, body: &str) -> Option<Map<String, Value>> {
+    let json = || match literal::value(body.trim()) {
+        Some(Value::Object(arguments)) => Some(arguments),
+        _ => body.trim().is_empty().then(Map::new),
+    };
+    match lines(tool) {
+        Some((name, _)) if first_line != JSON => {
+            // What models write there otherwise is a title, or nothing that matters.
+            let mut arguments = match literal::value(first_line) {
+                Some(Value::Object(arguments)) => arguments,
+                _ => Map::new(),
+            };
+            arguments.insert(name.to_owned(), body.into());
+            Some(arguments)
+        }
+        _ => json(),
+    }
+}
+
+/// A call as a block.
+///
+/// # Errors
+/// If the arguments can't be written as JSON.
+pub(super) fn render(tool: &str, arguments: &Map<String, Value>) -> serde_json::Result<String> {
+    let mark = mark(tool);
+    let only = arguments.len() == 1 && language(tool).is_some();
+    let text =
+        arguments.iter().find(|(name, value)| value.is_string() && (only || LINES.contains(&name.as_str())));
+    let Some((name, Value::String(text))) = text else {
+        return Ok(format!("{FENCE}{mark}\n{}{CLOSE}", dumps(arguments)?));
+    };
+    if text.contains(FENCE) {
+        return Ok(format!("{FENCE}{mark} {JSON}\n{}{CLOSE}", dumps(arguments)?));
+    }
+    let mut others = arguments.clone();
+    others.shift_remove(name);
+    let others = if others.is_empty() { String::new() } else { format!(" {}", dumps(&others)?) };
+    Ok(format!("{FENCE}{mark}{others}\n{text}{CLOSE}"))
 }

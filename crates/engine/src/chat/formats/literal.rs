@@ -1,12 +1,14 @@
 //! Literals as models write them: JSON, Python and Gemma's variant, all read by one parser.
 //!
-//! Strings stand in double quotes, single quotes or between `<|"|>`; `true` and `True`, `null` and
-//! `None` are the same; keys may be bare.
+//! Strings stand in double quotes, single quotes, three of them or between `<|"|>`; `true` and
+//! `True`, `null` and `None` are the same; keys may be bare.
 
 use serde_json::{Map, Number, Value};
 
 /// Marks both ends of a string in Gemma's variant.
 pub(super) const QUOTE: &str = "<|\"|>";
+/// Python's marks of a string over several lines, which is taken as it stands.
+const TRIPLE: [&str; 2] = ["\"\"\"", "'''"];
 /// How deep values may lie in each other.
 const DEPTH: usize = 128;
 
@@ -46,6 +48,13 @@ pub(super) fn keywords(text: &str) -> Result<(Map<String, Value>, usize), Failur
     let mut reader = LiteralReader { rest: text, depth: DEPTH };
     let arguments = reader.items_until(')', '=')?;
     Ok((arguments, text.len() - reader.rest.len() - 1))
+}
+
+/// Reads one value at the beginning of `text`; gives its length as well.
+pub(super) fn prefix(text: &str) -> Result<(Value, usize), Failure> {
+    let mut reader = LiteralReader { rest: text, depth: DEPTH };
+    let value = reader.value()?;
+    Ok((value, text.len() - reader.rest.len()))
 }
 
 struct LiteralReader<'a> {
@@ -125,6 +134,13 @@ impl<'a> LiteralReader<'a> {
             let (text, rest) = self.rest.split_once(QUOTE).ok_or(Failure::Unfinished)?;
             self.rest = rest;
             return Ok(text.to_owned());
+        }
+        for quotes in TRIPLE {
+            if let Some(rest) = self.rest.strip_prefix(quotes) {
+                let (text, rest) = rest.split_once(quotes).ok_or(Failure::Unfinished)?;
+                self.rest = rest;
+                return Ok(text.to_owned());
+            }
         }
         let quote = self.peek()?;
         let mut text = String::new();

@@ -8,6 +8,7 @@
 mod families;
 pub(crate) mod fences;
 mod literal;
+mod loose;
 mod options;
 mod parser;
 mod render;
@@ -15,12 +16,14 @@ mod thinking;
 mod value;
 mod written;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
 use crate::request::{Request, Tool, ToolChoice};
 pub(crate) use literal::value as literal;
+pub(crate) use loose::may_open;
 pub use options::ParseOptions;
 pub use parser::{Parsed, Parser};
 pub(crate) use render::braces;
@@ -81,7 +84,7 @@ pub(crate) enum Piece {
     NumberedId,
     /// The number of the call within the turn, from 1.
     Number,
-    /// The first line of a fenced block, whose language means a tool.
+    /// The first line of a fenced block, which means a tool.
     Language,
     /// A JSON object with name and arguments, in this order.
     Object(Keys),
@@ -107,7 +110,7 @@ pub(crate) enum Encoding {
     Tagged(&'static Tagged),
     /// As Python's keyword arguments, without the parentheses: `city="Paris", days=3`.
     Keywords,
-    /// The one argument that the tool needs, as it is, up to the end of a fenced block.
+    /// As the body of a fenced block and what stands on its first line.
     Fence,
     /// As an object whose keys are bare and whose strings stand between marks of their own:
     /// `{city:<|"|>Paris<|"|>,days:3}`.
@@ -203,8 +206,13 @@ impl Format {
     }
 
     /// Whether a call is a fenced block of code.
-    pub(crate) fn in_fences(&self) -> bool {
+    pub fn in_fences(&self) -> bool {
         self.call.contains(&Piece::Language)
+    }
+
+    /// Whether a tool of this name runs code in a language that models write in blocks.
+    pub fn runs_code(tool: &str) -> bool {
+        fences::runs_code(tool)
     }
 
     /// What closes a string in the arguments of a call.
@@ -228,9 +236,6 @@ impl Format {
     pub fn refusal(&self, tool: &Tool) -> Option<String> {
         if tool.name.is_empty() || tool.name.chars().any(char::is_control) {
             return Some("a tool's name must have at least one character and no control characters".into());
-        }
-        if self.in_fences() {
-            return fences::refusal(tool);
         }
         let object = self.call.iter().any(|piece| matches!(piece, Piece::Object(_)));
         if !object && !tool.name.chars().all(is_bare) {
@@ -366,6 +371,17 @@ impl Turn {
         Turn { tools: Vec::new(), tool_choice: ToolChoice::None, grammar: Some(lark.into()), ..self }
     }
 
+    /// The same turn as one call, which it must be.
+    #[must_use]
+    pub fn that_must_call(self) -> Self {
+        let tool_choice = match self.tool_choice {
+            ToolChoice::Auto => ToolChoice::Required,
+            ToolChoice::Among { names, .. } => ToolChoice::Among { names, required: true },
+            other => other,
+        };
+        Turn { tool_choice, parallel_tool_calls: false, ..self }
+    }
+
     /// Whether something says of every text whether it is complete.
     pub fn has_shape(&self) -> bool {
         self.schema.is_some() || self.grammar.is_some()
@@ -404,11 +420,11 @@ impl Turn {
     }
 
     /// The texts that free text can't contain, since the parser would take them for something else.
-    pub(crate) fn reserved(&self) -> Vec<&'static str> {
+    pub(crate) fn reserved(&self) -> Vec<Cow<'static, str>> {
         if self.format.in_fences() {
-            return fences::openers(self.permitted()).collect();
+            return fences::openers(self.permitted()).map(Cow::Owned).collect();
         }
-        self.format.reserved().collect()
+        self.format.reserved().map(Cow::Borrowed).collect()
     }
 
     /// The tools that the choice permits.

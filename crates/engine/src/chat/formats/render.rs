@@ -42,7 +42,7 @@ impl Format {
                 Piece::Id { .. } => text.push_str(&call.id),
                 Piece::NumberedId if call.id.contains(':') => text.push_str(&call.id),
                 Piece::NumberedId => text.push_str(&format!("functions.{}:{index}", call.name)),
-                Piece::Language => text.push_str(&fences::first_line(&call.name)),
+                Piece::Language => text.push_str(&fences::render(&call.name, &call.arguments)?),
                 Piece::Number => text.push_str(&(index + 1).to_string()),
                 Piece::Object(keys) => text.push_str(&object(keys, call)?),
                 Piece::Arguments(encoding) => text.push_str(&arguments(*encoding, &call.arguments)?),
@@ -69,10 +69,8 @@ fn arguments(encoding: Encoding, arguments: &Map<String, Value>) -> Rendered {
     Ok(match encoding {
         Encoding::Json => dumps(arguments)?,
         Encoding::Tagged(tagged) => each(&|key, value| argument(tagged, key, value))?.concat(),
-        Encoding::Fence => match arguments.values().next() {
-            Some(Value::String(code)) if arguments.len() == 1 => format!("{code}{}", fences::CLOSE),
-            _ => format!("{}{}", dumps(arguments)?, fences::CLOSE),
-        },
+        // The whole block is written with its first line.
+        Encoding::Fence => String::new(),
         Encoding::Keywords => each(&|key, value| Ok(format!("{key}={}", dumps(value)?)))?.join(", "),
         Encoding::Braces => braces(&Value::Object(arguments.clone()))?,
     })

@@ -1,13 +1,13 @@
 //! Calls in an answer's text: what a model writes where nobody reads its calls, or reads them in
-//! another family's format.
+//! another family's format, or in no format at all (`loose`).
 //!
-//! A call counts only at the end of the answer, complete, of an offered tool, and outside of code
-//! and quotation marks.
+//! A call counts only at the end of the answer, complete, and of an offered tool.
 //! A text about calls makes none.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::loose::{self, Fits, Loose};
 use super::{Format, Layout, Parsed, Parser, Reasoning, Turn};
 use crate::request::{Tool, ToolCall, ToolChoice};
 
@@ -24,12 +24,10 @@ const MESSAGE: [&str; 2] = ["<|start|>", "<|channel|>"];
 pub enum Written {
     /// The text ends with calls.
     Calls {
-        /// How they are written.
-        format: &'static Format,
         /// The text before them, reasoning included.
         text: String,
-        /// At least one, each of an offered tool; without an id where the format has none.
-        /// Not validated against the tools' schemas.
+        /// At least one, each of an offered tool and valid for its schema; without an id where the
+        /// format has none.
         calls: Vec<ToolCall>,
     },
     /// Something looks like a call, but is none that could be made as it stands.
@@ -39,30 +37,56 @@ pub enum Written {
     },
 }
 
-/// Looks for calls of `tools` in the text of a whole answer, in every format; `None` = it is an
-/// answer and nothing else.
-pub fn written(text: &str, tools: &[Tool]) -> Option<Written> {
+/// Looks for calls of `tools` in the text of a whole answer, in every format and in none; `None` =
+/// it is an answer and nothing else.
+/// `fits` says whether arguments are valid for a tool's parameters.
+pub fn written(text: &str, tools: &[Tool], fits: Fits) -> Option<Written> {
     let (before, answer) = text.trim_end().split_at(reasoning(text.trim_end()));
     if tools.is_empty() {
         return None;
     }
+    let attempt = attempt(answer, tools);
+    let first = attempt.map_or(answer.len(), |(at, _)| at);
+    let found = |at: usize, calls: Vec<ToolCall>| {
+        let text = format!("{before}{}", &answer[..at]).trim_end().to_owned();
+        Some(Written::Calls { text, calls })
+    };
+    if let Some((at, calls)) = in_a_format(answer, first, tools, fits) {
+        return found(at, calls);
+    }
+    let attempt = attempt.map(|(_, tool)| Written::Attempt { tool: tool.to_owned() });
+    match loose::find(answer, tools, fits) {
+        // Nothing before calls that count may look like a call.
+        Some(Loose::Calls { at, calls }) if at <= first && at <= PREFACE => found(at, calls),
+        Some(Loose::Broken { at, tool }) if at <= first && at <= PREFACE => Some(Written::Attempt { tool }),
+        _ => attempt,
+    }
+}
+
+/// Calls in one of the formats, not behind the first thing that looks like one.
+fn in_a_format(answer: &str, first: usize, tools: &[Tool], fits: Fits) -> Option<(usize, Vec<ToolCall>)> {
     let aside = aside(answer);
     let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
-    // Where the first one is that looks like a call, and of which tool: nothing before calls that
-    // count may.
-    let attempt = attempts(answer).filter(plain).filter_map(|at| Some((at, named(&answer[at..], tools)?)));
-    let attempt = attempt.min_by_key(|(at, _)| *at);
-    let first = attempt.map_or(answer.len(), |(at, _)| at);
     // A block of code is a call only where the prompt says so.
     let formats = Format::all().iter().filter(|format| !format.in_fences());
-    let calls = formats.into_iter().find_map(|format| {
+    formats.into_iter().find_map(|format| {
         starts(format, answer).into_iter().filter(|at| *at <= first).filter(plain).find_map(|at| {
             let calls = only_calls(format, &answer[at..], tools)?;
-            let text = format!("{before}{}", &answer[..at]).trim_end().to_owned();
-            Some(Written::Calls { format, text, calls })
+            let valid = |call: &ToolCall| {
+                let tool = tools.iter().find(|tool| tool.name == call.name);
+                tool.is_some_and(|tool| fits(tool, &call.arguments))
+            };
+            calls.iter().all(valid).then_some((at, calls))
         })
-    });
-    calls.or_else(|| attempt.map(|(_, tool)| Written::Attempt { tool: tool.to_owned() }))
+    })
+}
+
+/// Where the first one is that looks like a call, and of which tool.
+fn attempt<'a>(answer: &str, tools: &'a [Tool]) -> Option<(usize, &'a str)> {
+    let aside = aside(answer);
+    let plain = |at: &usize| !aside.iter().any(|range| range.contains(at));
+    let found = attempts(answer).filter(plain).filter_map(|at| Some((at, named(&answer[at..], tools)?)));
+    found.min_by_key(|(at, _)| *at)
 }
 
 /// The length of the reasoning that a text begins with, and of the space behind it.
@@ -121,29 +145,19 @@ fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec
     (over && !calls.is_empty()).then_some(calls)
 }
 
-/// Where something begins that may have been meant as a call.
+/// Where a mark stands by which some format opens a call.
 fn attempts(text: &str) -> impl Iterator<Item = usize> {
     let formats = Format::all().iter().filter(|format| !format.in_fences());
     let openers = formats.flat_map(|format| format.openers()).map(|(opener, _)| opener);
-    let marked = openers.flat_map(|opener| text.match_indices(opener).map(|(at, _)| at));
-    // An object, or a list of them, that has what a call has.
-    let lines = text.split_inclusive('\n').scan(0, |end, line| {
-        *end += line.len();
-        Some((*end - line.len(), line))
-    });
-    let bare = lines.filter(|(at, line)| {
-        let has = |key: &str| near(&text[*at..]).contains(key);
-        line.trim_start().starts_with(['{', '['])
-            && has("\"name\"")
-            && (has("\"arguments\"") || has("\"parameters\""))
-    });
-    marked.chain(bare.map(|(at, _)| at))
+    openers.flat_map(|opener| text.match_indices(opener).map(|(at, _)| at))
 }
 
 /// The tool whose name stands near the beginning of a text as in calls: behind a mark or on a line
 /// of its own.
 fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
     let text = near(text);
+    // Where a key says which name it is, no other text does.
+    let key = text.split_once("\"name\"").map(|(_, value)| value.trim_start_matches([' ', ':', '"']));
     let part = |character: char| character.is_alphanumeric() || "_-".contains(character);
     let stands = |name: &str| {
         text.match_indices(name).any(|(at, _)| {
@@ -151,7 +165,11 @@ fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
             before && !text[at + name.len()..].starts_with(part)
         })
     };
-    tools.iter().map(|tool| tool.name.as_str()).filter(|name| !name.is_empty()).find(|name| stands(name))
+    let is = |name: &&str| match key {
+        Some(value) => value.strip_prefix(*name).is_some_and(|rest| !rest.starts_with(part)),
+        None => stands(name),
+    };
+    tools.iter().map(|tool| tool.name.as_str()).filter(|name| !name.is_empty()).find(is)
 }
 
 fn near(text: &str) -> &str {

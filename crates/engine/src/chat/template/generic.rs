@@ -16,8 +16,11 @@ use super::messages::{Dialect, tool_value};
 use super::signature::signature;
 use super::{TemplateError, example};
 use crate::chat::Format;
+use crate::chat::formats::fences;
 use crate::request::{Request, ToolCall};
 
+/// How results are told of.
+const ANSWERED: &str = "\nYou then get the result in <tool_response> tags.";
 pub(super) const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
 /// The messages of a conversation for a model behind an API of messages, whose template can't be
@@ -49,34 +52,57 @@ pub(super) fn describe(
     if tools.is_empty() {
         return Ok(());
     }
-    let blocks = format.in_fences();
-    let (shown, this) = match (must, blocks) {
-        (true, false) => ("Each of your answers is one call of a tool below", "in exactly this form"),
-        (true, true) => ("Each of your answers is one block", "like these"),
-        (false, false) => {
-            ("You have the tools below. To use one, end your answer with a call", "in exactly this form")
-        }
-        (false, true) => {
-            ("You act by code, which is run. To act, end your answer with one block", "like these")
-        }
+    let section = match format.in_fences() {
+        true => blocks(tools, format, answered)?,
+        false => calls(tools, format, answered, must)?,
     };
-    let mut section = format!("# Tools\n\n{shown}, {this}:");
-    // A block is written as every block of its language is; a call as the first one.
-    for tool in tools.iter().take(if blocks { tools.len() } else { 1 }) {
-        section += &format!("\n{}", example(&tool["function"], format)?);
-    }
-    if answered {
-        section += "\nYou then get the result in <tool_response> tags.";
-    }
-    if !blocks {
-        section += "\n";
-        tools.iter().for_each(|tool| section += &format!("\n{}", signature(&tool["function"])));
-    }
     match messages.first_mut().filter(|first| first["role"] == "system") {
         Some(system) => system["content"] = joined(text(system), "\n\n", &section).into(),
         None => messages.insert(0, json!({"role": "system", "content": section})),
     }
     Ok(())
+}
+
+fn calls(tools: &[Value], format: &Format, answered: bool, must: bool) -> Result<String, TemplateError> {
+    let shown = match must {
+        true => "Each of your answers is one call of a tool below",
+        false => "You have the tools below. To use one, end your answer with a call",
+    };
+    let mut section = format!("# Tools\n\n{shown}, in exactly this form:");
+    if let Some(tool) = tools.first() {
+        section += &format!("\n{}", example(&tool["function"], format)?);
+    }
+    if answered {
+        section += ANSWERED;
+    }
+    section += "\n";
+    tools.iter().for_each(|tool| section += &format!("\n{}", signature(&tool["function"])));
+    Ok(section)
+}
+
+/// What is told of tools that are called by blocks: the same whether a turn must call.
+/// What code there is needs no words.
+fn blocks(tools: &[Value], format: &Format, answered: bool) -> Result<String, TemplateError> {
+    let name = |tool: &Value| tool["function"]["name"].as_str().unwrap_or_default().to_owned();
+    let mut section =
+        "# Tools\n\nYou act by code, which is run for you. To act, end your answer with one block:"
+            .to_owned();
+    let shown: Vec<&Value> = tools.iter().filter(|tool| !fences::answers(&name(tool))).collect();
+    for (index, tool) in shown.iter().enumerate() {
+        let or = if index == 0 { "" } else { "\nor" };
+        section += &format!("{or}\n{}", example(&tool["function"], format)?);
+    }
+    if answered {
+        section += ANSWERED;
+    }
+    section += "\nA block is run and not kept: to make a file, let its code write the file.";
+    section += "\nWhen the task is done, say so in one short sentence, without a block.";
+    let described = shown.into_iter().filter(|tool| !fences::runs_code(&name(tool)));
+    let lines: Vec<String> = described.map(|tool| signature(&tool["function"])).collect();
+    if !lines.is_empty() {
+        section += &format!("\n\n{}", lines.join("\n"));
+    }
+    Ok(section)
 }
 
 /// Puts an assistant's calls behind its text, as the model writes them.

@@ -10,6 +10,7 @@ use std::ptr::from_ref;
 use serde_json::{Map, Value};
 
 use super::document::Document;
+use crate::request::Tool;
 
 /// How deep a schema may go, and how many values it may consist of.
 const DEEPEST: usize = 400;
@@ -21,6 +22,11 @@ const MOST_STEPS: u64 = 1_000_000;
 /// can tell.
 pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<String> {
     mismatch(parameters, &Value::Object(arguments.clone()))
+}
+
+/// Whether a call's arguments are valid for the parameters of its tool, or nobody can tell.
+pub fn fits(tool: &Tool, arguments: &Map<String, Value>) -> bool {
+    violation(&tool.parameters, arguments).is_none()
 }
 
 /// Why a value is not valid for a schema, the first reason and its place; `None` if it is, or if

@@ -97,9 +97,31 @@ fn a_block_is_a_call_of_the_tool_that_runs_it() {
     text(&one, "```python\nprint(1)\n```");
     text(&free, "```json\n{}\n```");
     text(&free, "```\nbash\n```");
-    let refused = Turn { format: code, ..turn(ToolChoice::Required) };
-    let error = vocabulary.constraint(&refused).err().unwrap().to_string();
-    assert!(error.contains("tool ping can't be called: a block of code"), "{error}");
+    // A tool that runs no code takes JSON, and lines where it takes a text.
+    let parameters = json!({
+        "type": "object", "required": ["path", "content"],
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}, "mode": {"type": "integer"}},
+        "additionalProperties": false,
+    });
+    let write = Tool { name: "write_file".into(), description: String::new(), parameters, strict: false };
+    let parameters =
+        json!({"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": false});
+    let count = Tool { name: "count".into(), description: String::new(), parameters, strict: false };
+    let others = Turn { tools: vec![write, count], ..of(ToolChoice::Auto) };
+    let file = json!({"path": "a.txt", "content": "one\n\"two\""});
+    let lines = "```write_file {\"path\": \"a.txt\"}\none\n\"two\"\n```";
+    permits(&others, lines, true);
+    assert_eq!(calls(&others, lines), [("write_file".to_owned(), file)]);
+    permits(&others, "```write_file\none\n```", false);
+    permits(&others, "Some:\n```count\n{\"n\": 3}\n```\n", true);
+    assert_eq!(calls(&others, "```count\n{\"n\": 3}\n```\n"), [("count".to_owned(), json!({"n": 3}))]);
+    let fenced = "```write_file json\n{\"path\": \"a.md\", \"content\": \"```\\nx\\n```\"}\n```";
+    permits(&others, fenced, true);
+    let file = json!({"path": "a.md", "content": "```\nx\n```"});
+    assert_eq!(calls(&others, fenced), [("write_file".to_owned(), file.clone())]);
+    let Value::Object(arguments) = file else { unreachable!() };
+    let call = ToolCall { id: String::new(), name: "write_file".into(), arguments };
+    assert_eq!(code.render_call(&call).unwrap(), fenced);
 }
 
 #[test]

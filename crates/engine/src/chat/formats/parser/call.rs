@@ -21,6 +21,8 @@ pub(super) struct Call {
     at: usize,
     id: String,
     name: Option<String>,
+    /// What stands on the first line of a block behind its mark.
+    first_line: String,
     /// The arguments once they are complete.
     arguments: Option<Map<String, Value>>,
     /// The arguments' JSON text as far as it was reported.
@@ -31,7 +33,7 @@ pub(super) struct Call {
 }
 
 /// The longest first line of a block, in bytes.
-const LONGEST_LINE: usize = 200;
+const LONGEST_LINE: usize = 4096;
 
 /// How far the piece has been read that the call has got to.
 #[derive(Debug)]
@@ -71,6 +73,7 @@ impl Call {
             at: 0,
             id: String::new(),
             name: None,
+            first_line: String::new(),
             arguments: None,
             reported: String::new(),
             state: None,
@@ -173,8 +176,12 @@ impl Call {
                 let Some(length) = rest.find('\n') else {
                     return if rest.len() > LONGEST_LINE { PieceMatch::Wrong } else { PieceMatch::More };
                 };
-                let tool = fences::tool(&rest[..length], tools).map(|tool| tool.name.clone());
-                let named = tool.and_then(|tool| self.named(&tool, tools, out));
+                // What marks the block stands right behind the fence.
+                let line = rest[..length].trim_start_matches('`');
+                let named = fences::tool(line, tools).and_then(|(tool, first_line)| {
+                    first_line.clone_into(&mut self.first_line);
+                    self.named(&tool.name, tools, out)
+                });
                 named.map_or(PieceMatch::Wrong, |()| PieceMatch::To(self.at + length + 1))
             }
             Piece::Id { .. } | Piece::Number => {
@@ -279,9 +286,9 @@ impl Call {
                     return PieceMatch::More;
                 };
                 let tool = tools.iter().find(|tool| Some(&tool.name) == self.name.as_ref());
-                let Some((name, _)) = tool.and_then(fences::argument) else { return PieceMatch::Wrong };
-                let code = &text[self.at.min(end)..end];
-                let arguments = Map::from_iter([(name.to_owned(), Value::from(code))]);
+                let body = &text[self.at.min(end)..end];
+                let read = tool.and_then(|tool| fences::arguments(tool, &self.first_line, body));
+                let Some(arguments) = read else { return PieceMatch::Wrong };
                 self.report_rest(&arguments, out);
                 self.arguments = Some(arguments);
                 PieceMatch::To(end + fences::CLOSE.len())

@@ -85,20 +85,21 @@ fn blocks_of_code_are_shown_in_each_language() {
     };
     let (shell, python, finish) =
         (tool("shell", "command"), tool("python", "code"), tool("finish", "answer"));
-    let blocks = "```bash\nls -l\n```\n```python\nprint(6 * 7)\n```";
+    let blocks = "```bash\nls -l\n```\nor\n```python\nprint(6 * 7)\n```";
     let result = "You then get the result in <tool_response> tags.";
-    assert_eq!(
-        described(&[shell.clone(), python.clone()], false),
-        format!(
-            "# Tools\n\nYou act by code, which is run. To act, end your answer with one block, like these:\n{blocks}\n{result}"
-        )
+    let told = format!(
+        "# Tools\n\nYou act by code, which is run for you. To act, end your answer with one block:\n{blocks}\n{result}\n\
+         A block is run and not kept: to make a file, let its code write the file.\n\
+         When the task is done, say so in one short sentence, without a block."
     );
-    assert_eq!(
-        described(&[shell, python, finish], true),
-        format!(
-            "# Tools\n\nEach of your answers is one block, like these:\n{blocks}\n```answer\nThere are 12 of them.\n```\n{result}"
-        )
-    );
+    assert_eq!(described(&[shell.clone(), python.clone()], false), told);
+    // The prompt stays the same where a turn has to be a block, and tells of no block that answers.
+    assert_eq!(described(&[shell.clone(), python.clone(), finish], true), told);
+    let read = json!({"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]});
+    let read = json!({"function": {"name": "read_file", "description": "Read", "parameters": read}});
+    let with_read = described(&[shell, python, read], false);
+    assert!(with_read.contains("\nor\n```read_file\n{\"path\": \""), "{with_read}");
+    assert!(with_read.ends_with("\n\n- read_file(path: string): Read"), "{with_read}");
 }
 
 #[test]

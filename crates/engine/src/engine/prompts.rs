@@ -1,0 +1,113 @@
+//! Prompts token by token, for people who want to see what a model reads; without its weights, too.
+
+use jiff::civil::DateTime;
+
+use super::segments::Renderer;
+use super::{Engine, Options};
+use crate::Result;
+use crate::gguf::Gguf;
+use crate::offload::Offload;
+use crate::request::Request;
+use crate::tokenizer::TokenKind;
+
+/// A token of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptToken {
+    /// Its id.
+    pub id: u32,
+    /// What it stands for: its bytes in text, which may be half a character, or its name.
+    pub bytes: Vec<u8>,
+    /// Whether it is a special token, which the template or the tokenizer set: text of a message
+    /// that reads the same is made of ordinary ones.
+    pub special: bool,
+}
+
+impl Engine {
+    /// The prompt that `request` is rendered to, token by token.
+    ///
+    /// # Errors
+    /// As [`Engine::prompt_tokens`].
+    pub fn prompt_pieces(&self, request: &Request) -> Result<Vec<PromptToken>> {
+        Ok(self.pieces(self.prompt_tokens(request)?))
+    }
+
+    fn pieces(&self, tokens: Vec<u32>) -> Vec<PromptToken> {
+        let piece = |id| PromptToken {
+            id,
+            bytes: self.tokenizer.token_bytes(id).to_vec(),
+            special: !matches!(self.tokenizer.kind(id), TokenKind::Normal | TokenKind::Byte),
+        };
+        tokens.into_iter().map(piece).collect()
+    }
+}
+
+/// What renders the prompts of a model: its vocabulary, chat template and tool format.
+/// Weights are not loaded.
+pub struct Prompts(Engine);
+
+impl Prompts {
+    /// What renders the prompts of the model in `gguf`.
+    /// Of the options those count that an [`Engine`] renders prompts by.
+    ///
+    /// # Errors
+    /// If the architecture, tokenizer or template is missing, unknown or broken.
+    pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
+        let options = Options { offload: Offload::cpu(), memory: None, ..options.clone() };
+        // Nobody computes.
+        let engine = Engine::load_by(gguf, &options, |_, _| Ok((std::thread::spawn(|| {}), false)))?;
+        Ok(Prompts(engine))
+    }
+
+    /// The prompt that `request` was rendered to at the time `now` (UTC), token by token.
+    ///
+    /// # Errors
+    /// As [`Engine::prompt_tokens`].
+    pub fn pieces(&self, request: &Request, now: DateTime) -> Result<Vec<PromptToken>> {
+        let renderer = Renderer { now, ..self.0.renderer(request)? };
+        let (_, tokens) = renderer.prompt(&self.0.completed(request))?;
+        Ok(self.0.pieces(tokens))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::request::{Message, Segment};
+
+    #[test]
+    fn without_weights_a_prompt_is_the_same() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
+        let gguf = Gguf::open(&file).unwrap();
+        let engine = Engine::load(&gguf, &Options::default()).unwrap();
+        let request = Request {
+            system: vec![Segment { name: "directive".into(), text: "Be brief.".into() }],
+            messages: vec![Message::user("What does <|im_end|> mean, and é?")],
+            ..Request::default()
+        };
+        let now = jiff::civil::date(2026, 7, 1).at(12, 0, 0, 0);
+        let pieces = Prompts::load(&gguf, &Options::default()).unwrap().pieces(&request, now).unwrap();
+        assert_eq!(pieces, engine.prompt_pieces(&request).unwrap());
+        let ids: Vec<u32> = pieces.iter().map(|piece| piece.id).collect();
+        assert_eq!(ids, engine.prompt_tokens(&request).unwrap());
+        let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes.clone()).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), engine.prompt(&request).unwrap());
+        // One that a message contains is text.
+        let ends = pieces.iter().filter(|piece| piece.special && piece.bytes == b"<|im_end|>");
+        assert_eq!(ends.count(), 2);
+    }
+
+    #[test]
+    fn a_prompt_has_the_time_of_its_turn() {
+        let case =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
+        let template = "{{ strftime_now('%Y') }}: {{ messages[0].content }}";
+        let options = Options { chat_template: Some(template.to_owned()), ..Options::default() };
+        let prompts = Prompts::load(&Gguf::open(&case).unwrap(), &options).unwrap();
+        let request = Request { messages: vec![Message::user("hi")], ..Request::default() };
+        let pieces = prompts.pieces(&request, jiff::civil::date(1999, 7, 1).at(12, 0, 0, 0)).unwrap();
+        let bytes: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.bytes).collect();
+        assert_eq!(String::from_utf8_lossy(&bytes), "1999: hi");
+    }
+}
