@@ -223,9 +223,9 @@ fn tools(fields: &mut Fields, request: &mut TurnRequest) -> Result<(), Refusal> 
         "tool" => ToolChoice::Named(choice.needed("name")?),
         _ => return Err(choice.refuse("type", "must be auto, any, none or tool")),
     };
-    request.parallel_tool_calls = !choice.flag("disable_parallel_tool_use")?.unwrap_or(false);
+    let parallel = choice.flag("disable_parallel_tool_use")?.map(|disabled| !disabled);
     choice.end();
-    parameters::choose(fields, request, wanted)
+    parameters::choose(fields, request, wanted, parallel)
 }
 
 fn thinking(fields: &mut Fields, request: &mut TurnRequest) -> Result<(), Refusal> {

@@ -101,8 +101,8 @@ fn tools_and_choices() {
     let check = |choice: Value, expected: ToolChoice| {
         let asked = read(json!({"tools": [tool, bare], "tool_choice": choice})).unwrap();
         assert_eq!(asked.request.tool_choice, expected);
-        // One that is named is called once.
-        assert_eq!(asked.request.parallel_tool_calls, !matches!(expected, ToolChoice::Named(_)));
+        // A turn that must call makes one call.
+        assert_eq!(asked.request.parallel_tool_calls, !expected.must_call());
         let names: Vec<&str> = asked.request.tools.iter().map(|tool| tool.name.as_str()).collect();
         assert_eq!((names, asked.not_for_npcs()), (vec!["f", "g"], None));
         let strict: Vec<bool> = asked.request.tools.iter().map(|tool| tool.strict).collect();
@@ -125,6 +125,8 @@ fn tools_and_choices() {
     check(among(json!(null)), ToolChoice::Among { names: names(), required: false });
     let one = read(json!({"tools": [tool], "parallel_tool_calls": false})).unwrap();
     assert!(!one.request.parallel_tool_calls);
+    let several = json!({"tools": [tool], "tool_choice": "required", "parallel_tool_calls": true});
+    assert!(read(several).unwrap().request.parallel_tool_calls, "the client says so");
 }
 
 #[test]

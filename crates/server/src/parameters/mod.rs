@@ -211,7 +211,7 @@ pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> 
         request.tools.push(self::function(function, "parameters")?);
     }
     unique(fields, &request.tools)?;
-    request.parallel_tool_calls = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+    let parallel = fields.flag("parallel_tool_calls")?;
     let choice = match fields.take("tool_choice") {
         None => ToolChoice::Auto,
         Some(Value::String(choice)) => choice_called(fields, &choice)?,
@@ -235,7 +235,7 @@ pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> 
             chosen
         }
     };
-    choose(fields, request, choice)
+    choose(fields, request, choice, parallel)
 }
 
 /// A choice among tools: `{mode: auto | required, tools: [{type: function, …}]}`.
@@ -278,11 +278,17 @@ pub fn choice_called(fields: &Fields, choice: &str) -> Result<ToolChoice, Refusa
     }
 }
 
-/// Takes up a choice: one tool that is named is called once.
+/// Takes up a choice, and whether several calls may be made at a time, if the client says so.
+/// A turn that must call makes one call unless it does: it would find no end.
 ///
 /// # Errors
 /// There is no such tool.
-pub fn choose(fields: &Fields, request: &mut Request, choice: ToolChoice) -> Result<(), Refusal> {
+pub fn choose(
+    fields: &Fields,
+    request: &mut Request,
+    choice: ToolChoice,
+    parallel: Option<bool>,
+) -> Result<(), Refusal> {
     let known = match &choice {
         ToolChoice::Auto | ToolChoice::None => true,
         ToolChoice::Required => !request.tools.is_empty(),
@@ -295,9 +301,7 @@ pub fn choose(fields: &Fields, request: &mut Request, choice: ToolChoice) -> Res
     if !known {
         return Err(fields.refuse("tool_choice", "asks for a tool that is not among `tools`"));
     }
-    if let ToolChoice::Named(_) = choice {
-        request.parallel_tool_calls = false;
-    }
+    request.parallel_tool_calls = parallel.unwrap_or(!choice.must_call());
     request.tool_choice = choice;
     Ok(())
 }

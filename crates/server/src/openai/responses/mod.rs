@@ -244,7 +244,7 @@ fn tools(fields: &mut Fields, request: &mut alara_engine::Request) -> Result<(),
         }
     }
     parameters::unique(fields, &request.tools)?;
-    request.parallel_tool_calls = fields.flag("parallel_tool_calls")?.unwrap_or(true);
+    let parallel = fields.flag("parallel_tool_calls")?;
     let choice = match fields.take("tool_choice") {
         None => ToolChoice::Auto,
         Some(Value::String(choice)) => parameters::choice_called(fields, &choice)?,
@@ -257,7 +257,7 @@ fn tools(fields: &mut Fields, request: &mut alara_engine::Request) -> Result<(),
             }
         }
     };
-    parameters::choose(fields, request, choice)
+    parameters::choose(fields, request, choice, parallel)
 }
 
 #[cfg(test)]
