@@ -12,6 +12,8 @@ pub fn told(notice: &Notice) -> Option<Value> {
         Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } if text.is_empty() => {
             return None;
         }
+        // Nobody asks for it.
+        Notice::Prompt { .. } => return None,
         Notice::Turn { npc, depth, turn } => {
             json!({"notice": "turn", "npc": npc, "depth": depth, "turn": turn})
         }

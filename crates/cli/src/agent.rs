@@ -47,9 +47,10 @@ pub struct Args {
     temperature: Option<f32>,
     /// Whether each turn is a call: free lets the model decide, forced makes it call a tool, or
     /// `finish`, which answers.
-    /// `thought` lets it think in one sentence first [default: the NPC's, else forced where the
-    /// prompt tells the tools, free otherwise]
-    #[arg(long, value_name = "free|forced|thought")]
+    /// `auto` is free as long as the model calls or answers by itself; `thought` lets it think in
+    /// one sentence first [default: the NPC's, else forced where the prompt tells how calls are
+    /// written, auto otherwise]
+    #[arg(long, value_name = "free|auto|forced|thought")]
     pub calls: Option<Calls>,
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
     #[arg(long)]

@@ -22,6 +22,7 @@ mod memory;
 mod model;
 mod model_file;
 mod progress;
+mod prompts;
 mod screen;
 mod state;
 mod traces;

@@ -227,26 +227,8 @@ impl Args {
     }
 
     fn endpoint(&self, address: Address, key: Option<Key>) -> anyhow::Result<Endpoint> {
-        let format = self.tool_format;
-        if let Some(format) = format.filter(|format| !format.described()) {
-            let described =
-                Format::all().iter().filter(|format| format.described()).map(|format| format.name);
-            bail!(
-                "{address} writes calls as it is used to, or as the prompt describes them ({}); --tool-format {} is for model files",
-                described.collect::<Vec<_>>().join(", "),
-                format.name
-            );
-        }
-        if self.chat_template.is_some() {
-            bail!("--chat-template is for model files; {address} has its own");
-        }
-        let options = endpoint::Options {
-            key,
-            format,
-            context: self.ctx,
-            thinking: self.thinking,
-            ..endpoint::Options::default()
-        };
+        let given = endpoint_options(&address, self.tool_format, self.chat_template.as_deref())?;
+        let options = endpoint::Options { key, context: self.ctx, thinking: self.thinking, ..given };
         Ok(Endpoint::new(address, options)?)
     }
 
@@ -391,6 +373,29 @@ pub fn file_size(name: Option<&str>) -> Option<f64> {
     Some(bytes as f64)
 }
 
+/// How an endpoint is talked with, by what the user says of tool format and chat template.
+///
+/// # Errors
+/// That is for model files only.
+pub fn endpoint_options(
+    address: &Address,
+    format: Option<&'static Format>,
+    chat_template: Option<&Path>,
+) -> anyhow::Result<endpoint::Options> {
+    if let Some(format) = format.filter(|format| !format.described()) {
+        let described = Format::all().iter().filter(|format| format.described()).map(|format| format.name);
+        bail!(
+            "{address} writes calls as it is used to, or as the prompt describes them ({}); --tool-format {} is for model files",
+            described.collect::<Vec<_>>().join(", "),
+            format.name
+        );
+    }
+    if chat_template.is_some() {
+        bail!("--chat-template is for model files; {address} has its own");
+    }
+    Ok(endpoint::Options { format, ..endpoint::Options::default() })
+}
+
 /// What the catalog recommends for sampling with the model in a file.
 fn recommended(path: &Path, thinking: Option<bool>) -> SamplingOverrides {
     let found = catalog::of_file(path).and_then(|entry| entry.sampling.as_ref());
@@ -437,7 +442,8 @@ pub fn chat_template(path: &Path) -> anyhow::Result<String> {
     Ok(source)
 }
 
-fn on_off(text: &str) -> Result<bool, String> {
+/// A switch.
+pub fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),

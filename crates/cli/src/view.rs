@@ -11,6 +11,7 @@ use alara_harness::{Notice, ToolResult};
 use crate::fold::{self, details};
 use crate::markdown::Markdown;
 use crate::progress::{call_line, count, emitted, generated, job_line, not_done, prompt, shorten};
+use crate::prompts::Prompts;
 use crate::screen::{DIM, PLAIN, one_line, printable};
 use crate::ui;
 
@@ -73,6 +74,8 @@ pub struct View {
     begun: Instant,
     /// How many characters it has written of a call.
     written: usize,
+    /// What models have read, where that is shown.
+    prompts: Prompts,
     /// How many turns there were in the conversation that the session began with.
     pub turns: usize,
     /// How many calls.
@@ -95,6 +98,7 @@ impl View {
             said: String::new(),
             begun: Instant::now(),
             written: 0,
+            prompts: Prompts::default(),
             turns: 0,
             calls: 0,
         }
@@ -106,6 +110,11 @@ impl View {
             Notice::Warning(text) => self.line(&format!("warning: {}", printable(text))),
             Notice::Unchanged { what, nobody } => self.line(&not_done(what, *nobody)),
             Notice::Turn { npc, depth, turn } => self.turn(npc, *depth, *turn),
+            Notice::Prompt { npc, scope, turn, prompt } => {
+                let new = self.prompts.new_in(npc, scope, *turn, prompt, self.styled);
+                self.line(&new);
+                self.thinks(npc);
+            }
             Notice::Event { depth, event } => self.event(*depth, event),
             Notice::Call { depth, call } => self.begin_call(*depth, call),
             _ if self.words == Words::Silent => {}
@@ -122,16 +131,19 @@ impl View {
     }
 
     fn turn(&mut self, npc: &str, depth: usize, turn: usize) {
-        let who = if npc.is_empty() { "the model" } else { npc };
         if depth == 0 {
             self.turns = turn;
             self.said.clear();
         } else if turn == 1 && self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
             // Others speak on a line of their own.
-            self.line(&format!("{}{}:", "  ".repeat(depth - 1), one_line(who)));
+            self.line(&format!("{}{}:", "  ".repeat(depth - 1), one_line(named(npc))));
         }
         (self.begun, self.written) = (Instant::now(), 0);
-        self.spin(&format!("{} thinks", printable(who)));
+        self.thinks(npc);
+    }
+
+    fn thinks(&mut self, npc: &str) {
+        self.spin(&format!("{} thinks", printable(named(npc))));
     }
 
     fn event(&mut self, depth: usize, event: &Event) {
@@ -316,6 +328,11 @@ impl View {
         }
         text
     }
+}
+
+/// What an NPC is called, which may have no name.
+fn named(npc: &str) -> &str {
+    if npc.is_empty() { "the model" } else { npc }
 }
 
 impl Drop for View {

@@ -472,10 +472,7 @@ fn a_call_that_an_endpoint_gives_as_text_is_run_and_told() {
     let (code, out, err, sent) =
         task(&[vec![text(&written), end("stop")], vec![text("There is one."), end("stop")]]);
     assert_eq!((code, out.as_str()), (0, "There is one.\n"), "{err}");
-    assert!(
-        err.contains("warning: the model wrote its call of shell as text, in the hermes format"),
-        "{err}"
-    );
+    assert!(err.contains("warning: the model wrote its call of shell as text"), "{err}");
     assert!(err.contains("--tool-format generic"), "{err}");
     let [.., reply, result] = sent.as_slice() else { panic!("{sent:?}") };
     assert_eq!(
@@ -487,11 +484,11 @@ fn a_call_that_an_endpoint_gives_as_text_is_run_and_told() {
 
 #[test]
 fn what_looks_like_a_call_in_a_text_is_no_silent_answer() {
-    let written = "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"ls\",}}</tool_call>";
+    let written = "<tool_call>{\"name\": \"shell\", \"arguments\": {\"command\": \"ls}}</tool_call>";
     let (code, out, err, sent) =
         task(&[vec![text(written), end("stop")], vec![text("Nothing to do."), end("stop")]]);
     assert_eq!((code, out.as_str()), (0, "Nothing to do.\n"), "{err}");
-    assert!(err.contains("warning: the model wrote something like a call of shell into its text"), "{err}");
+    assert!(err.contains("warning: the model wrote something like a call into its text"), "{err}");
     let hint = sent.last().unwrap();
     assert_eq!(hint["role"], "user");
     assert!(hint["content"].as_str().unwrap().starts_with("Nothing was run"), "{hint}");

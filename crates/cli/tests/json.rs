@@ -67,6 +67,7 @@ fn every_command_with_json_prints_json() {
         ("models verify", &[&tiny]),
         ("trace list", &[]),
         ("trace show", &["t.jsonl"]),
+        ("trace show", &["t.jsonl", "--prompt"]),
         ("trace replay", &["t.jsonl"]),
         ("search", &["docs", "houses"]),
         ("search", &["docs", "--queries", "queries.jsonl"]),

@@ -31,6 +31,7 @@ mod models;
 #[cfg(unix)]
 mod odd_files;
 mod policies;
+mod prompts;
 mod real_models;
 mod releases;
 mod resume;

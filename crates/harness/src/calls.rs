@@ -35,6 +35,9 @@ pub enum Calls {
     /// The model decides: a turn is text, calls, or both.
     #[default]
     Free,
+    /// The model decides as long as it calls or answers by itself; a turn after one that went wrong
+    /// is a call.
+    Auto,
     /// Every turn is exactly one call.
     Forced,
     /// Every turn is exactly one call, whose first argument is a short thought.
@@ -43,14 +46,19 @@ pub enum Calls {
 
 impl Calls {
     /// The names of all.
-    pub const NAMES: [&str; 3] = ["free", "forced", "thought"];
+    pub const NAMES: [&str; 4] = ["free", "auto", "forced", "thought"];
 
     /// That of an NPC whose file says `own`, with a model that writes calls in this format.
-    /// Where the file says nothing, it is forced if tools only stand in the prompt.
+    /// Where the file says nothing, it is forced if calls of a form of ours are described in the
+    /// prompt.
     /// A model that was not trained to call does not call by itself.
     pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
-        let described = format.is_some_and(Format::described);
-        own.unwrap_or(if described { Calls::Forced } else { Calls::Free })
+        own.unwrap_or(match format {
+            // Whoever is behind an endpoint has ways of its own.
+            None => Calls::Free,
+            Some(format) if format.described() && !format.in_fences() => Calls::Forced,
+            Some(_) => Calls::Auto,
+        })
     }
 
     /// How tokens are sampled with a model that recommends `model`, if nobody says otherwise.
@@ -69,15 +77,25 @@ impl Calls {
     /// Asks for a turn in this mode.
     /// A request without tools stays as it is.
     pub fn ask(self, request: &mut Request) {
-        if self == Calls::Free || request.tools.is_empty() {
+        if matches!(self, Calls::Free | Calls::Auto) || request.tools.is_empty() {
             return;
         }
-        let finish = finish(&request.tools, request.schema.take());
-        request.tools.push(finish);
+        self.force(request);
         if self == Calls::Thought {
             let bound = request.bound.values_mut().flatten();
             request.tools.iter_mut().map(|tool| &mut tool.parameters).chain(bound).for_each(think);
         }
+    }
+
+    /// Asks for a turn that is one call.
+    /// A prompt that told nothing of `finish` before does not tell of it now: it stays the same and
+    /// cached.
+    pub fn force(self, request: &mut Request) {
+        let finish = finish(&request.tools, request.schema.take());
+        if self == Calls::Auto {
+            request.unlisted.push(finish.name.clone());
+        }
+        request.tools.push(finish);
         request.tool_choice = ToolChoice::Required;
         request.string_limit = Some(STRING_LENGTH);
         request.parallel_tool_calls = false;
@@ -109,7 +127,7 @@ impl FromStr for Calls {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Calls::Free, Calls::Forced, Calls::Thought];
+        let all = [Calls::Free, Calls::Auto, Calls::Forced, Calls::Thought];
         let found = all.into_iter().find(|calls| Calls::NAMES[*calls as usize] == name);
         found.ok_or_else(|| format!("`{name}` is no mode of calls: it is {}", Calls::NAMES.join(", ")))
     }
@@ -340,7 +358,7 @@ mod tests {
     #[test]
     fn what_a_model_recommends_is_for_what_it_says_freely() {
         let model = Sampling { temperature: 0.6, top_k: 20, ..Sampling::default() };
-        for calls in [Calls::Free, Calls::Thought] {
+        for calls in [Calls::Free, Calls::Auto, Calls::Thought] {
             assert_eq!(calls.sampling(model.clone()), model);
         }
         assert_eq!(Calls::Forced.sampling(model), Sampling::default());
@@ -354,6 +372,18 @@ mod tests {
         let forced = asked(Calls::Forced, tools(), None);
         assert_eq!(names(&forced), ["shell", "finish"]);
         assert_eq!(forced.tool_choice, ToolChoice::Required);
+        let mut auto = asked(Calls::Auto, tools(), Some(json!({"type": "object"})));
+        assert_eq!(
+            (names(&auto), &auto.tool_choice, auto.schema.is_some()),
+            (vec!["shell"], &ToolChoice::Auto, true)
+        );
+        Calls::Auto.force(&mut auto);
+        assert_eq!((names(&auto), &auto.tool_choice), (vec!["shell", "finish"], &ToolChoice::Required));
+        assert_eq!(
+            (auto.unlisted, auto.schema),
+            (vec!["finish".to_owned()], None),
+            "the prompt stays the same"
+        );
         let none = asked(Calls::Forced, Vec::new(), None);
         assert_eq!((names(&none), &none.tool_choice), (vec![], &ToolChoice::Auto), "nothing could be called");
         let taken = asked(Calls::Forced, vec![tool("finish", json!({}))], None);
@@ -482,6 +512,6 @@ mod tests {
             assert_eq!(name.parse::<Calls>().unwrap().to_string(), name);
             assert_eq!(serde_json::to_value(name.parse::<Calls>().unwrap()).unwrap(), name);
         }
-        assert!("always".parse::<Calls>().unwrap_err().contains("free, forced, thought"));
+        assert!("always".parse::<Calls>().unwrap_err().contains("free, auto, forced, thought"));
     }
 }

@@ -106,7 +106,7 @@ fn record(record: &Record) -> Option<(&'static str, String, String)> {
             ("start", format!("{} of {}", start.npc, start.team), inside)
         }
         Record::User { text } => ("user", "task".into(), pre(text)),
-        Record::Hint { text } => ("user", "hint".into(), pre(text)),
+        Record::Hint { text, .. } => ("user", "hint".into(), pre(text)),
         Record::Assistant { message, usage, .. } => {
             let mut inside = String::new();
             if let Some(reasoning) = message.reasoning_content.as_deref().filter(|text| !text.is_empty()) {

@@ -49,6 +49,11 @@ pub struct Args {
     /// Nothing can be changed in the work directory
     #[arg(long, conflicts_with_all = ["ask", "latest", "resume"])]
     dry_run: bool,
+    /// Print to stderr what the model reads in each turn, with the template's control tokens and
+    /// the tools; after the first turn of a conversation only what is new.
+    /// Of a model at an endpoint it is the JSON that is sent
+    #[arg(long)]
+    show_prompt: bool,
     /// Print the outcome as one JSON object
     #[arg(long, conflicts_with = "ask")]
     json: bool,
@@ -134,6 +139,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
     let mut session = agent.equip(session, trace, || view().end_line())?.reading(context_files);
     session.dry_run = args.dry_run;
+    session.prompts = args.show_prompt;
     let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
     view().spin("begins");
     hooks::start(&session, &team, npc)?;
@@ -307,7 +313,8 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         }
         view().show(notice);
     });
-    let session = args.agent.equip(session, None, || view().end_line())?;
+    let mut session = args.agent.equip(session, None, || view().end_line())?;
+    session.prompts = args.show_prompt;
     let caller = Caller { npc, ..Caller::person(&session, &team) };
     let result = tool::call(&caller, &jinx, &given, &jinx.name)?;
     session.finish();

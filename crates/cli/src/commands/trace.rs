@@ -1,6 +1,7 @@
-//! `alara trace`: what runs have left: a list, one of them in readable form, and whether the same
-//! happens again.
+//! `alara trace`: what runs have left: a list, one of them in readable form, what the model read in
+//! it, and whether the same happens again.
 
+mod prompt;
 mod replay;
 mod show;
 

@@ -4,6 +4,7 @@ pub(crate) mod arguments;
 pub mod endpoint;
 mod local;
 mod models;
+mod prompt;
 mod scripted;
 pub mod shipped;
 mod spec;
@@ -15,6 +16,7 @@ use alara_engine::{Engine, Event, Format, Request, Sampling};
 
 pub use endpoint::{Endpoint, EndpointError};
 pub use models::{Candidate, Loaded, Models, OverBudget};
+pub use prompt::Prompt;
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
 
@@ -43,6 +45,17 @@ pub trait ChatModel: Send + Sync {
     /// # Errors
     /// The request can't be served, for example because it is longer than the model's context.
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError>;
+
+    /// What it reads where `request` asks for a turn.
+    ///
+    /// # Errors
+    /// The request can't be served, as far as that is seen before it is.
+    fn prompt(&self, request: &Request) -> Result<Prompt, ModelError> {
+        match self.local() {
+            Some(engine) => Ok(Prompt::Tokens(engine.prompt_pieces(request).map_err(ModelError::new)?)),
+            None => Ok(Prompt::of_parts(request)),
+        }
+    }
 
     /// Most tokens of a conversation; `None` = not known.
     fn context(&self) -> Option<usize> {
@@ -88,6 +101,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
         (**self).chat(request)
+    }
+
+    fn prompt(&self, request: &Request) -> Result<Prompt, ModelError> {
+        (**self).prompt(request)
     }
 
     fn context(&self) -> Option<usize> {

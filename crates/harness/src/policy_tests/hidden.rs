@@ -126,7 +126,8 @@ fn done(entries: &[Entry]) -> Vec<Done> {
 }
 
 fn head(request: &Request) -> String {
-    serde_json::to_string(&(&request.system, &request.tools)).unwrap()
+    let listed = request.tools.iter().filter(|tool| !request.unlisted.contains(&tool.name));
+    serde_json::to_string(&(&request.system, listed.collect::<Vec<_>>())).unwrap()
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub mod jobs;
 pub mod mcp;
 pub mod mocks;
 mod refusals;
+mod remedies;
 mod review;
 pub mod session;
 pub mod steps;

@@ -13,7 +13,7 @@ use crate::context_files::ContextFiles;
 use crate::error::chain;
 use crate::jinx::Jinx;
 use crate::knowledge::IndexCache;
-use crate::model::ModelSource;
+use crate::model::{ModelSource, Prompt};
 use crate::permission::{Answer, Permissions, Question};
 use crate::run::gates::Observers;
 use crate::run::jobs::Jobs;
@@ -38,6 +38,17 @@ pub enum Notice<'a> {
         depth: usize,
         /// The number.
         turn: usize,
+    },
+    /// What the model is about to read; told where [`Session::prompts`] says so.
+    Prompt {
+        /// The NPC.
+        npc: &'a str,
+        /// The conversation, see [`Entry::scope`](crate::trace::Entry::scope).
+        scope: &'a str,
+        /// Which turn of the conversation it is for, from 1.
+        turn: usize,
+        /// What.
+        prompt: &'a Prompt,
     },
     /// The model says or calls something, or its turn is over.
     Event {
@@ -113,6 +124,8 @@ pub struct Session<'a> {
     pub context_files: ContextFiles,
     /// Whether calls that change something are shown and not made: see [`tool`](crate::run::tool).
     pub dry_run: bool,
+    /// Whether the observer gets what models read.
+    pub prompts: bool,
     /// How many branches of a jinx may run side by side.
     /// Default 4.
     pub threads: usize,
@@ -153,6 +166,7 @@ impl<'a> Session<'a> {
             calls: None,
             context_files: ContextFiles::default(),
             dry_run: false,
+            prompts: false,
             threads: 4,
             permissions: Permissions::default(),
             store: Store::default(),

@@ -16,7 +16,7 @@ use crate::run::agent::offer;
 use crate::run::review::Planned;
 use crate::run::session::{Caller, Session};
 use crate::run::steps::run;
-use crate::run::{gates, hooks, refusals, review};
+use crate::run::{gates, hooks, refusals, remedies, review};
 use crate::team::Team;
 use crate::trace::{PERSON, Record};
 use crate::types::{KEPT_BYTES, Limits, ToolResult, Verdict};
@@ -46,7 +46,9 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
         );
         return Ok(ToolResult::failed(error));
     }
-    Ok(dispatch(caller, jinx, &call.arguments, &call.id)?.kept(KEPT_BYTES))
+    let mut result = dispatch(caller, jinx, &call.arguments, &call.id)?;
+    remedies::tell(&mut result);
+    Ok(result.kept(KEPT_BYTES))
 }
 
 /// Runs the call of a hidden tool that a model made by [`CALL`], if the tool is `unlocked`.

@@ -139,6 +139,10 @@ pub struct Npc {
     /// Whether each of its turns is a call; `None` = as its model needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
+    /// Whether an answer after a failed call counts at once.
+    /// Else the model is told once a run what failed and how many turns are left.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub accepts_failure: bool,
     /// What it can look up: its own, or the team's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knowledge: Option<Knowledge>,

@@ -135,6 +135,7 @@ fn build(
     npc.model = model::spec(fields, shared.providers).or(shared.model);
     npc.limits = model::limits(fields, shared.limits);
     npc.calls = calls(fields);
+    npc.accepts_failure = accepts_failure(fields);
     if let Some(entry) = fields.entry(&["gate"]) {
         npc.gate = shared.gates.hold(source, &entry.value, fields.diagnostics());
     }
@@ -214,7 +215,24 @@ fn build(
     usable.then_some((npc, location))
 }
 
-/// `calls: free | forced | thought`.
+/// `on_failure: once | accept`.
+fn accepts_failure(fields: &mut Fields) -> bool {
+    let location = fields.location("on_failure");
+    match fields.text(&["on_failure"]).as_deref() {
+        None | Some("once") => false,
+        Some("accept") => true,
+        Some(other) => {
+            let known = "`once`, which asks once more, or `accept`";
+            fields.error(
+                location,
+                format!("`{other}` is no rule for an answer after a failed call: it is {known}"),
+            );
+            false
+        }
+    }
+}
+
+/// `calls: free | auto | forced | thought`.
 fn calls(fields: &mut Fields) -> Option<Calls> {
     let location = fields.location("calls");
     match fields.text(&["calls"])?.parse() {

@@ -7,6 +7,7 @@ use alara_engine::{Message, Request, Role, Tool, Usage};
 use serde_json::Value;
 
 use super::followed::Followed;
+use super::steering::Steering;
 use super::{Entry, Record};
 use crate::calls::Calls;
 use crate::hidden;
@@ -19,8 +20,10 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     let mut before = None;
     let mut calls = Calls::Free;
     let mut followed = Followed::default();
+    let mut steering = Steering::default();
     for record in records {
         followed.follow(record);
+        steering.follow(record);
         match record {
             Record::Start(start) => {
                 request.system.clone_from(&start.system);
@@ -44,7 +47,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                     _ => request.messages.push(Message::user(text)),
                 }
             }
-            Record::Hint { text } => request.messages.push(Message::user(text)),
+            Record::Hint { text, .. } => request.messages.push(Message::user(text)),
             Record::Assistant { message, .. } => request.messages.push(message.clone()),
             Record::ToolResult { call, text, .. } => request.messages.push(Message::tool_result(call, text)),
             Record::Compaction { summary, kept } => {
@@ -83,7 +86,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
     let mut unlocked = followed.unlocked();
     let choice = followed.machine().map(|machine| {
         unlocked.retain(|tool| machine.permits_call(hidden::CALL, Some(&tool.name)));
-        let finish = calls.finish(&request.tools);
+        let finish = steering.finish(&request.tools);
         machine.choice(&request.tools, &unlocked, finish.as_deref())
     });
     // Before that the name is any text: a list of names would tell them.
@@ -92,11 +95,13 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
         request.bound.insert(hidden::CALL.to_owned(), bound);
     }
     calls.ask(&mut request);
+    steering.force(&mut request);
     if let Some(choice) = choice {
         request.tool_choice = choice;
         // A call may lead to a phase in which the next one is not permitted.
         request.parallel_tool_calls = false;
     }
+    steering.hold(&mut request);
     request
 }
 
@@ -217,7 +222,7 @@ mod tests {
         check(&[user("a"), assistant("b"), user("c"), assistant("d")], &["a", "b", "c", "d"]);
         check(&[user("a"), assistant("b"), user("c"), assistant("d"), Record::Retract], &["a", "b"]);
         check(&[user("a"), user("b")], &["a\n\nb"]);
-        let hint = || Record::Hint { text: "h".into() };
+        let hint = || Record::Hint { text: "h".into(), closing: false };
         check(&[user("a"), assistant("b"), hint(), assistant("c")], &["a", "b", "h", "c"]);
         check(&[user("a"), assistant("b"), user("c"), assistant("d"), hint(), Record::Retract], &["a", "b"]);
         check(&[user("a"), user("b"), assistant("c"), Record::Retract, user("d")], &["a\n\nd"]);

@@ -15,8 +15,11 @@ mod followed;
 mod journal;
 mod record;
 pub mod sqlite;
+mod steering;
+mod turns;
 
 pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
 pub use fold::{facts, ledgers, normalised, phases, request, unlocked, usage};
 pub(crate) use record::inside;
 pub use record::{ContextFile, Entry, PERSON, Record, Start};
+pub use turns::{NoTurn, Turn, turn};

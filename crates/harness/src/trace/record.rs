@@ -25,10 +25,13 @@ pub enum Record {
         /// What.
         text: String,
     },
-    /// A hint to the model about how it makes calls: in its conversation, as a message of the user.
+    /// A hint to the model about how it works: in its conversation, as a message of the user.
     Hint {
         /// What.
         text: String,
+        /// Whether the turn after it has to be the answer.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        closing: bool,
     },
     /// The model has spoken.
     Assistant {

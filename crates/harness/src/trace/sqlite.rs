@@ -412,7 +412,7 @@ fn message(write: &Transaction, run: &str, seq: usize, line: &Line) -> Result<()
             let role = role(Role::System);
             insert.execute(params![run, seq, scope, role, content, none, none, none, none, none, time])?;
         }
-        Record::User { text } | Record::Hint { text } | Record::Compaction { summary: text, .. } => {
+        Record::User { text } | Record::Hint { text, .. } | Record::Compaction { summary: text, .. } => {
             let role = role(Role::User);
             insert.execute(params![run, seq, scope, role, text, none, none, none, none, none, time])?;
         }

@@ -104,8 +104,8 @@ pub struct Args {
     #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
     /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt
-    /// tells the tools, free otherwise]
-    #[arg(long, value_name = "free|forced|thought")]
+    /// tells how calls are written, auto otherwise]
+    #[arg(long, value_name = "free|auto|forced|thought")]
     calls: Option<Calls>,
     /// How often all of it is repeated; trial n has the seed --seed + n - 1
     #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]

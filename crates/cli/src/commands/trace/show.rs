@@ -10,7 +10,8 @@ use alara_harness::phases::Standing;
 use alara_harness::trace::{self, Entry, PERSON, Record};
 use alara_harness::{Outcome, ToolResult, Verdict};
 
-use crate::progress::{call_line, count, generated, job_line, prompt, verdict};
+use super::prompt;
+use crate::progress::{self, call_line, count, generated, job_line, verdict};
 use crate::screen::printable;
 use crate::{traces, ui};
 
@@ -20,15 +21,20 @@ pub struct Args {
     /// An id of `alara trace list`, a part of one, or a file [default: the latest run]
     #[arg(value_name = "ID|FILE")]
     trace: Option<String>,
-    /// Print the records, one JSON object a line
+    /// Print JSON: the records, one object a line; with --prompt one object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    prompt: prompt::Args,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = traces::file(args.trace.as_deref())?;
     let lines = trace::lines(&path)?;
+    if let Some(turn) = args.prompt.turn {
+        return prompt::show(&args.prompt, &path, &lines, turn, args.json);
+    }
     if args.json {
         for line in &lines {
             ui::line(&serde_json::to_string(line)?);
@@ -47,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::line(format!("{indent}{part}").trim_end());
         }
     }
-    ui::line(&format!("{}{}", prompt(&usage), generated(&usage)));
+    ui::line(&format!("{}{}", progress::prompt(&usage), generated(&usage)));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -84,7 +90,7 @@ fn text(entry: &Entry) -> String {
             text
         }
         Record::User { text } => format!("user: {text}"),
-        Record::Hint { text } => format!("hint: {text}"),
+        Record::Hint { text, .. } => format!("hint: {text}"),
         Record::Assistant { message, usage, .. } => {
             let mut text = String::new();
             if let Some(miss) = &usage.miss {
@@ -95,6 +101,10 @@ fn text(entry: &Entry) -> String {
             }
             if !message.content.trim().is_empty() {
                 text += &format!("says: {}\n", message.content.trim());
+            }
+            if let Some(recovered) = &usage.recovered {
+                let how = if recovered.again { "forced" } else { "recovered" };
+                text += &format!("{how}: {}\n", recovered.text);
             }
             text
         }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use alara_engine::{Format, Request};
+use serde_json::Value;
 
 pub(crate) use address::is_loopback;
 pub use address::{Address, Key};
@@ -25,7 +26,7 @@ use client::{Client, Trouble};
 pub use error::EndpointError;
 use turn::Turn;
 
-use super::{ChatModel, Events, ModelError};
+use super::{ChatModel, Events, ModelError, Prompt};
 
 /// How to talk with an endpoint.
 #[derive(Clone, Debug)]
@@ -115,6 +116,25 @@ impl Endpoint {
         address.model = Some(model.clone());
         Ok(Endpoint { name: address.to_string(), model, client: Arc::new(Client::new(address, options)) })
     }
+
+    /// How calls of a turn are described in its prompt, if they are.
+    fn format_of(&self, request: &Request) -> Option<&'static Format> {
+        let must = request.tool_choice.must_call();
+        // A JSON schema can hold an answer to a call that is nothing but JSON.
+        let bare = |format| if must && format == Format::generic() { Format::bare() } else { format };
+        self.client.options.format.map(bare)
+    }
+
+    /// The body that asks for a turn.
+    fn body(&self, request: &Request) -> Result<Value, ModelError> {
+        let dialect = body::Dialect {
+            model: &self.model,
+            format: self.format_of(request),
+            thinking: self.client.options.thinking,
+            completion_tokens: self.client.address.host() == "api.openai.com",
+        };
+        body::body(request, dialect).map_err(ModelError::new)
+    }
 }
 
 /// The one model that an endpoint serves.
@@ -135,16 +155,15 @@ impl ChatModel for Endpoint {
     }
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
-        let Options { format, thinking, .. } = self.client.options;
-        let must = request.tool_choice.must_call();
-        // A JSON schema can hold an answer to a call that is nothing but JSON.
-        let format =
-            format.map(|format| if must && format == Format::generic() { Format::bare() } else { format });
-        let completion_tokens = self.client.address.host() == "api.openai.com";
-        let dialect = body::Dialect { model: &self.model, format, thinking, completion_tokens };
-        let body = body::body(&request, dialect).map_err(ModelError::new)?.to_string();
+        let body = self.body(&request)?.to_string();
+        let format = self.format_of(&request);
         let turn = Turn::start(self.client.clone(), &self.model, format, request, body);
         Ok(Box::new(turn.map_err(|error| ModelError::new(EndpointError::Thread(error)))?))
+    }
+
+    /// The body that is sent.
+    fn prompt(&self, request: &Request) -> Result<Prompt, ModelError> {
+        Ok(Prompt::Json(self.body(request)?))
     }
 
     fn context(&self) -> Option<usize> {

@@ -89,7 +89,7 @@ impl Agent<'_, '_> {
             None => (0, 0),
         };
         let lengths = self.records[since..].iter().map(|record| match &**record {
-            Record::User { text } | Record::Hint { text } | Record::ToolResult { text, .. } => text.len(),
+            Record::User { text } | Record::Hint { text, .. } | Record::ToolResult { text, .. } => text.len(),
             _ => 0,
         });
         known + lengths.sum::<usize>() / TOKEN_BYTES

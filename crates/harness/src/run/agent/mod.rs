@@ -5,9 +5,11 @@
 //! It must not know how a tool runs.
 
 mod answer;
+mod closing;
 mod compaction;
 mod policies;
 mod repeated;
+mod shown;
 mod turn;
 mod written;
 
@@ -329,13 +331,14 @@ impl<'a, 's> Agent<'a, 's> {
                 Finish::Stop | Finish::ToolCalls => None,
             };
             if let Some(outcome) = cut {
-                return self.leave(&message.tool_calls, outcome);
+                let outcome = self.leave(&message.tool_calls, outcome)?;
+                return Ok(self.closed(outcome, deadline));
             }
             if message.tool_calls.is_empty() {
-                if turn < most && self.hint_at_written(&message)? {
+                if turn < most && self.hint(&message, most - turn)? {
                     continue;
                 }
-                return Ok(Outcome::Answer { text: message.content });
+                return Ok(self.answered(message.content));
             }
             let calls = self.without_thoughts(message.tool_calls);
             let mut calls = calls.as_slice();
@@ -364,14 +367,15 @@ impl<'a, 's> Agent<'a, 's> {
                 }
                 if times >= limits.repeated_calls.max(2) {
                     let repeats = Outcome::Repetition { call: Some(call.name.clone()) };
-                    return self.leave(calls, repeats);
+                    let outcome = self.leave(calls, repeats)?;
+                    return Ok(self.closed(outcome, deadline));
                 }
             }
             if let Some(stopped) = self.caller(deadline).stopped() {
                 return Ok(stopped);
             }
         }
-        Ok(Outcome::TurnLimit { turns: most })
+        Ok(self.closed(Outcome::TurnLimit { turns: most }, deadline))
     }
 
     /// The calls as their tools take them; the observer gets what the model thought.

@@ -312,7 +312,7 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
     assert_eq!(
         warnings,
         [
-            "the model wrote its call of shell as text, in the hermes format: taken as a call; --tool-format generic describes to the model \
+            "the model wrote its call of shell as text: taken as a call; --tool-format generic describes to the model \
             how calls are written"
         ]
     );
@@ -322,11 +322,12 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
 fn a_written_call_passes_list_and_inputs_as_any_other() {
     // Who lists no such tool writes no call of it.
     let forged = WRITTEN.replace("shell", "delegate");
-    let (outcome, warnings, _) = warned([Reply::text(forged.clone())], None);
-    assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: forged }, 0));
+    let (outcome, warnings, messages) = warned([forged.clone(), forged.clone()].map(Reply::text), None);
+    assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: forged }, 1));
+    assert!(messages[2].content.starts_with("Nothing was run: there is no tool `delegate`"), "{messages:?}");
     let wrong = WRITTEN.replace("command", "cmd");
     let (_, _, messages) = warned([Reply::text(wrong), Reply::text("end")], None);
-    assert!(messages[2].content.contains("`shell` has no argument `cmd`"), "{messages:?}");
+    assert!(messages[2].content.starts_with("Nothing was run: a call of `shell`"), "{messages:?}");
 }
 
 #[test]
@@ -344,7 +345,7 @@ fn what_only_looks_like_a_call_is_hinted_at_once() {
     // Where the text has to be JSON, and where it tells about calls, it is the answer.
     let (outcome, warnings, _) = warned(replies(), Some(json!({})));
     assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: text.clone() }, 0));
-    let quoted = format!("Hermes writes:\n```\n{WRITTEN}\n```");
+    let quoted = format!("An example of Hermes:\n```\n{WRITTEN}\n```");
     let (outcome, warnings, _) = warned([Reply::text(quoted.clone())], None);
     assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: quoted }, 0));
     // The last turn takes no hint.

@@ -51,6 +51,7 @@ impl Agent<'_, '_> {
         let mut reasoning = String::new();
         let model = self.model.clone();
         let mut reader = self.reader();
+        self.show_prompt(&request);
         let request = Request { until: self.caller(deadline).until(), ..request };
         let events = match model.chat(request) {
             Ok(events) => events,
@@ -71,10 +72,10 @@ impl Agent<'_, '_> {
                 Some(Event::Text { text }) => self.say(&mut message, &text),
                 Some(Event::Reasoning { text }) => reasoning += &text,
                 Some(Event::ToolCall(call)) => message.tool_calls.push(call),
-                Some(Event::Done { finish, usage }) => {
+                Some(Event::Done { finish, mut usage }) => {
                     self.tell_loosened(&usage.loosened);
                     message.reasoning_content = (!reasoning.is_empty()).then_some(reasoning);
-                    let finish = self.take_written(&mut message, finish);
+                    let finish = self.take_written(&mut message, finish, &mut usage);
                     self.push(Record::Assistant { message: message.clone(), finish, usage })?;
                     return Ok(Ok((message, finish)));
                 }

@@ -1,15 +1,17 @@
 //! Calls that a model writes into its text, where it should make them: recognised, or answered with
 //! a hint.
 
-use alara_engine::{Event, Finish, Message, Request, Written, written};
+use alara_engine::{
+    Event, Finish, Message, Recovered, Request, Tool, Usage, Written, fits, nearest, written,
+};
+use serde_json::json;
 
 use super::{Agent, last_start};
-use crate::error::Error;
 use crate::run::session::Notice;
 use crate::trace::Record;
 
 /// What a person can do about it.
-const REMEDY: &str = "--tool-format generic describes to the model how calls are written";
+pub(super) const REMEDY: &str = "--tool-format generic describes to the model how calls are written";
 
 impl Agent<'_, '_> {
     /// What stands in the text of a turn that called nothing.
@@ -18,23 +20,26 @@ impl Agent<'_, '_> {
         let start = last_start(&self.records).filter(|start| start.schema.is_none())?;
         let mut asked = Request { tools: start.tools.clone(), ..Request::default() };
         start.calls.ask(&mut asked);
-        written(&message.content, &asked.tools).filter(|_| message.tool_calls.is_empty())
+        written(&message.content, &asked.tools, &fits).filter(|_| message.tool_calls.is_empty())
     }
 
     /// Makes calls of those that end the text of a turn.
     /// They are run as any others: only if list, inputs and rules permit.
-    pub(super) fn take_written(&self, message: &mut Message, finish: Finish) -> Finish {
+    /// The engine does so itself; what an endpoint says is looked at here.
+    pub(super) fn take_written(&self, message: &mut Message, finish: Finish, usage: &mut Usage) -> Finish {
         if finish != Finish::Stop {
             return finish;
         }
-        let Some(Written::Calls { format, text, calls }) = self.found(message) else { return finish };
+        let Some(Written::Calls { text, calls }) = self.found(message) else { return finish };
         let names: Vec<&str> = calls.iter().map(|call| call.name.as_str()).collect();
-        let (names, format) = (names.join(", "), format.name);
+        let names = names.join(", ");
         self.session.notify(&Notice::Warning(&format!(
-            "the model wrote its call of {names} as text, in the {format} format: taken as a call; {REMEDY}"
+            "the model wrote its call of {names} as text: taken as a call; {REMEDY}"
         )));
         let before = self.records().filter(|record| matches!(record, Record::ToolResult { .. })).count();
         let mut reader = self.reader();
+        let rest = message.content[text.len()..].trim().to_owned();
+        usage.recovered = Some(Box::new(Recovered { text: rest, again: false }));
         message.content = text;
         for call in calls {
             match reader.read(Event::ToolCall(call)) {
@@ -52,22 +57,40 @@ impl Agent<'_, '_> {
         Finish::ToolCalls
     }
 
-    /// Tells the model, once a run, that what looks like a call in its text is none; false if it is
-    /// an answer.
-    pub(super) fn hint_at_written(&mut self, message: &Message) -> Result<bool, Error> {
-        let turn = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
-        if turn.into_iter().any(|record| matches!(**record, Record::Hint { .. })) {
-            return Ok(false);
+    /// What there is to tell of a text that was meant as a call and is none.
+    pub(super) fn unmade_call(&self, message: &Message) -> Option<String> {
+        let start = last_start(&self.records)?;
+        if let Some(Written::Attempt { tool }) = self.found(message) {
+            return Some(format!(
+                "Nothing was run: a call of `{tool}` seems to stand in your text, but none that is complete and ends it. \
+                 Make the call, or give your answer again."
+            ));
         }
-        let Some(Written::Attempt { tool }) = self.found(message) else { return Ok(false) };
-        self.session.notify(&Notice::Warning(&format!(
-            "the model wrote something like a call of {tool} into its text, and is told that it is none; {REMEDY}"
-        )));
-        let text = format!(
-            "Nothing was run: a call of `{tool}` seems to stand in your text, but none that is complete and ends it. To use a tool, end \
-                your turn with one complete tool call. If you meant your text as the answer, give it again."
-        );
-        self.push(Record::Hint { text })?;
-        Ok(true)
+        let names: Vec<&str> = start.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let unknown = unknown(&message.content).filter(|name| !names.contains(&name.as_str()))?;
+        if names.is_empty() || start.schema.is_some() {
+            return None;
+        }
+        let near = nearest(&unknown, names.iter().copied())
+            .map_or(String::new(), |near| format!(" Did you mean `{near}`?"));
+        Some(format!(
+            "Nothing was run: there is no tool `{unknown}`; the tools are: {}.{near}",
+            names.join(", ")
+        ))
     }
+}
+
+/// The name of the tool that a whole answer calls, whatever tools there are.
+fn unknown(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("\"name\"")?;
+    let name = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()?;
+    let tool = Tool {
+        name: name.to_owned(),
+        description: String::new(),
+        parameters: json!({"type": "object"}),
+        strict: false,
+    };
+    let makes = rest.contains("\"arguments\"") || rest.contains("\"parameters\"");
+    let calls = written(text, &[tool], &fits).filter(|_| makes)?;
+    matches!(calls, Written::Calls { .. }).then(|| name.to_owned())
 }

@@ -1,0 +1,214 @@
+//! What the next turn of a conversation is held to, told from what has happened in it.
+//!
+//! Folded from records alone, so that a replay and a resumed conversation give the same.
+
+use alara_engine::{Format, Request, Tool, ToolCall, ToolChoice};
+use serde_json::{Value, json};
+
+use super::Record;
+use crate::calls::Calls;
+use crate::types::ToolResult;
+
+/// The formats in which a conversation goes on whose model writes its calls as text.
+const CODE: &str = "code";
+const GENERIC: &str = "generic";
+/// After how many equal results of the same call, with nothing new between, it can't be made again.
+const REPEATED: usize = 2;
+/// The temperature at which a turn is drawn that may not repeat a call.
+const DRAWN: f32 = 0.7;
+/// By how many characters a text must differ at its beginning from one that was called in vain.
+const BEGINNING: usize = 40;
+
+/// What the next turn is held to.
+#[derive(Debug, Default)]
+pub struct Steering<'a> {
+    calls: Calls,
+    /// Whether one of its tools runs code.
+    codes: bool,
+    /// Whether a turn wrote its calls as text.
+    strayed: bool,
+    /// Whether the next turn must be a call.
+    forced: bool,
+    /// Whether the next turn must do something, so that it can't be the answer.
+    acts: bool,
+    /// Whether the next turn must be the answer.
+    closing: bool,
+    /// The calls since the last new thing happened, with their results and how often these came.
+    made: Vec<(&'a ToolCall, &'a ToolResult, usize)>,
+}
+
+impl<'a> Steering<'a> {
+    /// Takes up what happened next.
+    pub fn follow(&mut self, record: &'a Record) {
+        match record {
+            Record::Start(start) => {
+                self.calls = start.calls;
+                self.codes = start.tools.iter().any(|tool| Format::runs_code(&tool.name));
+            }
+            Record::User { .. } => {
+                (self.forced, self.acts, self.closing) = (false, false, false);
+                self.made.clear();
+            }
+            Record::Hint { closing, .. } => {
+                self.forced = true;
+                self.acts = !closing;
+                self.closing = *closing;
+            }
+            Record::Assistant { usage, .. } => {
+                (self.forced, self.acts, self.closing) = (false, false, false);
+                self.strayed |= usage.recovered.is_some();
+            }
+            Record::ToolResult { call, result, .. } => self.note(call, result),
+            _ => {}
+        }
+    }
+
+    fn note(&mut self, call: &'a ToolCall, result: &'a ToolResult) {
+        let same = |made: &&mut (&ToolCall, &ToolResult, usize)| {
+            made.0.name == call.name && made.0.arguments == call.arguments && made.1 == result
+        };
+        match self.made.iter_mut().find(same) {
+            Some(made) => {
+                made.2 += 1;
+                self.forced = true;
+            }
+            // Whoever does or learns something new may try again what gave nothing new before.
+            None => {
+                self.made.retain(|made| made.0.name != call.name || made.0.arguments != call.arguments);
+                self.made.iter_mut().for_each(|made| made.2 = 1);
+                self.made.push((call, result, 1));
+            }
+        }
+    }
+
+    /// The format that the next turn is written in, if that is not the model's own.
+    /// A model that does not speak the format of its template is asked for blocks of code, which
+    /// all write, or for calls by a grammar.
+    pub fn format(&self) -> Option<&'static str> {
+        (self.calls == Calls::Auto && self.strayed).then_some(if self.codes { CODE } else { GENERIC })
+    }
+
+    /// Whether the next turn must be a call.
+    pub fn is_forced(&self) -> bool {
+        match self.calls {
+            Calls::Free => false,
+            Calls::Auto => self.forced || self.format() == Some(GENERIC),
+            Calls::Forced | Calls::Thought => true,
+        }
+    }
+
+    /// The calls that the next turn can't make, since they gave nothing new.
+    fn forbidden(&self) -> impl Iterator<Item = &'a ToolCall> {
+        let steers = self.calls != Calls::Free;
+        self.made.iter().filter(move |made| steers && made.2 >= REPEATED).map(|made| made.0)
+    }
+
+    /// The tool by which an NPC with `tools` answers in the next turn, if that must be a call.
+    pub fn finish(&self, tools: &[Tool]) -> Option<String> {
+        self.calls.finish(tools).filter(|_| self.is_forced() || self.closing)
+    }
+
+    /// Makes a call of the next turn that its mode alone leaves free.
+    pub fn force(&self, request: &mut Request) {
+        if self.calls == Calls::Auto && !request.tools.is_empty() && (self.is_forced() || self.closing) {
+            self.calls.force(request);
+            // Where the format is another one, so is the prompt.
+            if self.format() == Some(GENERIC) {
+                request.unlisted.clear();
+            }
+        }
+    }
+
+    /// Holds the next turn to what it may do.
+    pub fn hold(&self, request: &mut Request) {
+        if request.tools.is_empty() {
+            return;
+        }
+        request.tool_format = self.format().map(str::to_owned);
+        // Where a turn is forced, `finish` is the last of its tools.
+        let forced = self.calls != Calls::Free && (self.is_forced() || self.closing);
+        let finish = request.tools.last().map(|tool| tool.name.clone()).filter(|_| forced);
+        if self.closing {
+            request.tool_choice = finish.map_or(ToolChoice::None, ToolChoice::Named);
+            return;
+        }
+        if let (true, ToolChoice::Required, Some(finish)) = (self.acts, &request.tool_choice, finish) {
+            let names = request.tools.iter().map(|tool| tool.name.clone());
+            let names = names.filter(|name| *name != finish).collect();
+            request.tool_choice = ToolChoice::Among { names, required: true };
+        }
+        let forbidden: Vec<&ToolCall> = self.forbidden().collect();
+        for tool in &request.tools {
+            let calls: Vec<&ToolCall> =
+                forbidden.iter().filter(|call| call.name == tool.name).copied().collect();
+            if let (false, Some(parameters)) = (request.bound.contains_key(&tool.name), without(tool, &calls))
+            {
+                request.bound.insert(tool.name.clone(), vec![parameters]);
+            }
+        }
+        if !forbidden.is_empty() {
+            request.sampling.temperature = request.sampling.temperature.max(DRAWN);
+        }
+    }
+}
+
+/// The parameters of a tool that don't admit these calls of it; `None` if they stay as they are.
+/// The longest text of such a call must begin in another way: a model that may write nearly all of
+/// it again does.
+fn without(tool: &Tool, calls: &[&ToolCall]) -> Option<Value> {
+    let mut parameters = tool.parameters.clone();
+    let mut changed = false;
+    for call in calls.iter().filter(|_| !tool.strict) {
+        let texts = call.arguments.iter().filter_map(|(key, value)| Some((key, value.as_str()?.trim())));
+        let Some((key, text)) = texts.max_by_key(|(_, text)| text.len()) else { continue };
+        let schema = parameters.get_mut("properties").and_then(|properties| properties.get_mut(key));
+        let Some(Value::Object(schema)) = schema.filter(|_| !text.is_empty()) else { continue };
+        let Value::Array(all) = schema.entry("allOf").or_insert_with(|| json!([])) else { continue };
+        all.push(json!({"pattern": begins_otherwise(text)}));
+        changed = true;
+    }
+    changed.then_some(parameters)
+}
+
+/// An expression for texts that do not begin as this one, whatever blanks stand before it.
+fn begins_otherwise(text: &str) -> String {
+    let length = text.chars().count().div_ceil(2).min(BEGINNING);
+    let (mut before, mut options) = (String::new(), Vec::new());
+    for character in text.chars().take(length) {
+        let blank = if before.is_empty() { r"\s" } else { "" };
+        options.push(format!(r"{before}(?:[^{}{blank}][\s\S]*)?", escaped(character)));
+        before += &escaped(character);
+    }
+    format!(r"^\s*(?:{})$", options.join("|"))
+}
+
+fn escaped(character: char) -> String {
+    match character {
+        '\n' => r"\n".to_owned(),
+        '\t' => r"\t".to_owned(),
+        '\r' => r"\r".to_owned(),
+        character if character.is_ascii_punctuation() => format!("\\{character}"),
+        character => character.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use regex_automata::meta::Regex;
+
+    use super::*;
+
+    #[test]
+    fn another_beginning() {
+        for text in ["ls", "git tag v1.0 && git push", "a\nb", &"grep -c 'x[1]' a^b | ".repeat(20)] {
+            let regex = Regex::new(&begins_otherwise(text)).unwrap();
+            for same in [text.to_owned(), format!("  {text}"), format!("{text} -l")] {
+                assert!(!regex.is_match(&same), "{same}");
+            }
+            let others = [format!("cd x; {text}"), text.replacen(char::is_alphabetic, "_", 1), String::new()];
+            for other in others {
+                assert!(regex.is_match(&other), "{other:?} beside {text:?}");
+            }
+        }
+    }
+}
