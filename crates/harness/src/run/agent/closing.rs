@@ -106,7 +106,6 @@ impl Agent<'_, '_> {
     fn close(&mut self, deadline: Option<Instant>) -> Option<Outcome> {
         let text = "No more calls can be made. Answer now in one or two sentences: what is done or found, and what is not.";
         self.push(Record::Hint { text: text.to_owned(), closing: true }).ok()?;
-        self.session.notify(&Notice::Warning("the run is at its limit: the model is asked for its answer"));
         let (message, finish) = self.ask_or_shorten(deadline).ok()?.ok()?;
         let answers = message.tool_calls.is_empty() && !message.content.trim().is_empty();
         (answers && finish == Finish::Stop).then_some(Outcome::Answer { text: message.content })
