@@ -10,9 +10,7 @@ use super::schema;
 use super::schema::Property;
 use super::turn::{Token, escape, quote, without};
 use super::{GrammarError, SchemaError, refused};
-use crate::chat::formats::{
-    Encoding, Format, Tagged, Types, fences, is_bare_key, literal, resolve, type_name,
-};
+use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, literal, resolve, type_name};
 use crate::request::Tool;
 
 /// A part of a rule.
@@ -253,61 +251,6 @@ impl<'a> Rules<'a> {
         Ok(vec![Term::Rule(self.rule("", if body.is_empty() { "\"\"" } else { &body }))])
     }
 
-    /// The blocks that are calls of `tool`: what follows the mark on the first line, and the rest.
-    /// Unless it is strict, keywords that can't be guaranteed are left out.
-    pub(super) fn block(&mut self, tool: &Tool) -> Result<Vec<(&'static str, String)>, GrammarError> {
-        let strict = self.exact_block(tool);
-        let refusal = match strict {
-            Err(refusal) if !tool.strict => refusal,
-            outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
-        };
-        let loose = schema::loosen(&tool.parameters, refusal, |parameters| {
-            self.exact_block(&Tool { parameters: parameters.clone(), ..tool.clone() })
-        });
-        let (blocks, left_out) = loose.map_err(|refusal| refused(tool, refusal))?;
-        let name = &tool.name;
-        self.loosened.extend(left_out.into_iter().map(|refusal| format!("tool {name}: {refusal}")));
-        Ok(blocks)
-    }
-
-    fn exact_block(&mut self, tool: &Tool) -> Result<Vec<(&'static str, String)>, SchemaError> {
-        self.go_on()?;
-        let Some((name, _)) = fences::lines(tool) else {
-            let schema = schema::arguments(&tool.parameters, self.string_limit)?;
-            let json = self.json(&schema)?;
-            let whole = self.sequence(&[Term::Rule(json), Term::Literal(fences::CLOSE.into())]);
-            return Ok(vec![("\n", whole)]);
-        };
-        let mut properties = schema::properties(&tool.parameters, self.string_limit)?.into_iter();
-        let lines = properties.find(|property| property.name == name);
-        let lines = lines.ok_or_else(|| unfit("the code format takes one text"))?;
-        let block = Tagged { open: "", string: "", other: "", close: fences::CLOSE };
-        let lines = self.raw_string(&lines.schema, &block, false)?;
-        let lines = self.sequence(&[lines]);
-        let mut blocks = Vec::new();
-        let mut behind = Vec::new();
-        if let Ok(schema) = schema::arguments(&fences::fenced(tool, name), self.string_limit) {
-            let json = self.json(&schema)?;
-            let head = Term::Literal(format!("{}\n", fences::JSON));
-            behind.push(self.sequence(&[head, Term::Rule(json), Term::Literal(fences::CLOSE.into())]));
-        }
-        let others = fences::others(tool, name);
-        let has_others = others["properties"].as_object().is_some_and(|others| !others.is_empty());
-        if others["required"].as_array().is_none_or(Vec::is_empty) {
-            blocks.push(("\n", lines.clone()));
-        }
-        if has_others {
-            let schema = schema::arguments(&others, self.string_limit)?;
-            let json = self.json(&schema)?;
-            behind
-                .push(format!("{} {lines}", self.sequence(&[Term::Rule(json), Term::Literal("\n".into())])));
-        }
-        if !behind.is_empty() {
-            blocks.push((" ", format!("({})", behind.join(" | "))));
-        }
-        Ok(blocks)
-    }
-
     /// The items in their order, those that are not required perhaps absent, with `separator`
     /// between those that are there.
     pub(super) fn separated(&mut self, items: &[(String, bool)], separator: &str) -> String {
@@ -374,7 +317,7 @@ impl<'a> Rules<'a> {
 
     /// A string without quotes and what closes it.
     /// `unlike_json` keeps out what would be read as another type's value.
-    fn raw_string(
+    pub(super) fn raw_string(
         &mut self,
         schema: &Value,
         tagged: &Tagged,
@@ -544,7 +487,7 @@ impl<'a> Rules<'a> {
 }
 
 /// For what a format can't express.
-fn unfit(reason: impl Into<String>) -> SchemaError {
+pub(super) fn unfit(reason: impl Into<String>) -> SchemaError {
     SchemaError::of_whole(reason.into())
 }
 

@@ -5,6 +5,7 @@
 //! An error ends the turn: a constraint never lets pass what it can't judge.
 
 mod arguments;
+mod blocks;
 mod cache;
 mod constraint;
 mod cost;
