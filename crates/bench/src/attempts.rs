@@ -417,6 +417,14 @@ impl ChatModel for AttemptModel<'_> {
     fn format(&self) -> Option<&'static Format> {
         self.model.format()
     }
+
+    fn format_is_chosen(&self) -> bool {
+        self.model.format_is_chosen()
+    }
+
+    fn parameters(&self) -> Option<u64> {
+        self.model.parameters()
+    }
 }
 
 #[cfg(test)]

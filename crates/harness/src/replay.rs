@@ -32,6 +32,10 @@ const MODEL_FAILED: &str = "the model can't answer: ";
 pub struct Replay {
     name: String,
     context: Option<usize>,
+    parameters: Option<u64>,
+    format_chosen: bool,
+    /// What stands before conversations.
+    examples: Vec<Vec<Message>>,
     replies: Mutex<HashMap<String, VecDeque<Reply>>>,
 }
 
@@ -41,7 +45,22 @@ type Reply = Result<Vec<Event>, String>;
 impl Replay {
     /// The model of the trace that consists of `entries`.
     pub fn new(entries: &[Entry]) -> Self {
-        let mut replay = Replay { name: String::new(), context: None, replies: Mutex::default() };
+        let mut replay = Replay {
+            name: String::new(),
+            context: None,
+            parameters: None,
+            format_chosen: false,
+            examples: Vec::new(),
+            replies: Mutex::default(),
+        };
+        for entry in entries {
+            if let Record::Start(start) = &*entry.record
+                && !start.examples.is_empty()
+                && !replay.examples.contains(&start.examples)
+            {
+                replay.examples.push(start.examples.clone());
+            }
+        }
         let mut scopes: HashMap<&str, Vec<&Record>> = HashMap::new();
         for entry in entries {
             let records = scopes.entry(&entry.scope).or_default();
@@ -55,18 +74,28 @@ impl Replay {
                 Record::Start(start) if replay.name.is_empty() => {
                     replay.name.clone_from(&start.model);
                     replay.context = start.context;
+                    replay.parameters = start.parameters;
+                    replay.format_chosen = start.tool_format.is_none();
                     None
                 }
                 _ => None,
             };
             if let Some(reply) = reply {
-                let key = key(&trace::request(records.iter().copied()));
+                let key = replay.key(&trace::request(records.iter().copied()));
                 let replies = replay.replies.get_mut().unwrap_or_else(PoisonError::into_inner);
                 replies.entry(key).or_default().push_back(reply);
             }
             records.push(&entry.record);
         }
         replay
+    }
+
+    /// What a conversation is known by.
+    fn key(&self, request: &Request) -> String {
+        let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
+        let own = self.examples.iter().find_map(|examples| request.messages.strip_prefix(&examples[..]));
+        let first = own.unwrap_or(&request.messages).first().map(|message| message.content.as_str());
+        serde_json::to_string(&(system, first)).unwrap_or_default()
     }
 }
 
@@ -78,13 +107,6 @@ fn events(message: &Message, finish: Finish, usage: Usage) -> Vec<Event> {
     reasoning.chain(text).chain(calls).chain([Event::Done { finish, usage }]).collect()
 }
 
-/// What a conversation is known by.
-fn key(request: &Request) -> String {
-    let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
-    let first = request.messages.first().map(|message| message.content.as_str());
-    serde_json::to_string(&(system, first)).unwrap_or_default()
-}
-
 impl ChatModel for Replay {
     fn name(&self) -> &str {
         &self.name
@@ -92,7 +114,7 @@ impl ChatModel for Replay {
 
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
         let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        match replies.get_mut(&key(&request)).and_then(VecDeque::pop_front) {
+        match replies.get_mut(&self.key(&request)).and_then(VecDeque::pop_front) {
             Some(Ok(events)) => Ok(Box::new(events.into_iter().map(Ok))),
             Some(Err(error)) => Err(ModelError::new(error)),
             None => Err(ModelError::new("the trace has no further turn of such a conversation")),
@@ -101,6 +123,14 @@ impl ChatModel for Replay {
 
     fn context(&self) -> Option<usize> {
         self.context
+    }
+
+    fn parameters(&self) -> Option<u64> {
+        self.parameters
+    }
+
+    fn format_is_chosen(&self) -> bool {
+        self.format_chosen
     }
 }
 

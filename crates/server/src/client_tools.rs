@@ -107,6 +107,14 @@ impl ChatModel for GatedModel<'_> {
         self.model.format()
     }
 
+    fn format_is_chosen(&self) -> bool {
+        self.model.format_is_chosen()
+    }
+
+    fn parameters(&self) -> Option<u64> {
+        self.model.parameters()
+    }
+
     fn sampling(&self) -> Sampling {
         self.model.sampling()
     }

@@ -169,6 +169,8 @@ pub struct Engine {
     /// Texts that message contents must not forge.
     control: Vec<String>,
     format: Option<&'static Format>,
+    format_chosen: bool,
+    parameters: u64,
     /// Whether a step computes several tokens of a sequence, and whether draft tokens are among
     /// them.
     drafts: bool,
@@ -235,6 +237,7 @@ impl Engine {
         let control = tokenizer.control_texts().map(String::from).collect();
         let template = chosen.template;
         let format = options.tool_format.or_else(|| template.format());
+        let parameters = gguf.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.values()));
         if let Some(format) = options.tool_format {
             check(format, &tokenizer, gguf.name())?;
         }
@@ -257,7 +260,9 @@ impl Engine {
         let (thread, invariant) = begin(start, resolved)?;
         Ok(Engine {
             name: gguf.name().into(),
+            parameters,
             format,
+            format_chosen: options.tool_format.is_some(),
             drafts: options.drafts,
             speculates: options.drafts && invariant,
             isa: options.isa,
@@ -420,6 +425,16 @@ impl Engine {
     /// How calls are written; `None` = the chat template shows a way that is not known.
     pub fn format(&self) -> Option<&'static Format> {
         self.format
+    }
+
+    /// Whether [`Options::tool_format`] said so.
+    pub fn format_is_chosen(&self) -> bool {
+        self.format_chosen
+    }
+
+    /// How many parameters the model has.
+    pub fn parameters(&self) -> u64 {
+        self.parameters
     }
 
     /// The request with what the engine's options say where it says nothing.

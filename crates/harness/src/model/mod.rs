@@ -68,6 +68,16 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
+    /// Whether somebody chose that format for it.
+    fn format_is_chosen(&self) -> bool {
+        self.local().is_some_and(Engine::format_is_chosen)
+    }
+
+    /// How many parameters it has; `None` = not known.
+    fn parameters(&self) -> Option<u64> {
+        self.local().map(Engine::parameters)
+    }
+
     /// How tokens are sampled where nobody says otherwise.
     fn sampling(&self) -> Sampling {
         Sampling::default()
@@ -113,6 +123,14 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn format(&self) -> Option<&'static Format> {
         (**self).format()
+    }
+
+    fn format_is_chosen(&self) -> bool {
+        (**self).format_is_chosen()
+    }
+
+    fn parameters(&self) -> Option<u64> {
+        (**self).parameters()
     }
 
     fn sampling(&self) -> Sampling {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use crate::mcp::Served;
-use crate::trace::{Entry, Record, inside};
+use crate::trace::{About, Entry, Record, inside};
 use crate::types::ToolResult;
 
 /// The recorded results that the calls of a trace get, so that nothing needs to run.
@@ -19,6 +19,8 @@ pub struct Mocks {
     /// The MCP servers with what is known of their tools, by
     /// [`Server::start`](crate::mcp::Server::start).
     servers: BTreeMap<String, (Served, Vec<Value>)>,
+    /// The hints about missing files, by conversation and task.
+    missing: BTreeMap<(String, String), String>,
     /// The scopes that run all the same.
     /// `None` = every call may run.
     replayed: Option<BTreeSet<String>>,
@@ -66,8 +68,20 @@ impl Mocks {
             }
         }
         results.retain(|scope, _| !replayed.contains(scope));
+        let (mut missing, mut tasks) = (BTreeMap::new(), BTreeMap::new());
+        for entry in entries {
+            match &*entry.record {
+                Record::User { text } => drop(tasks.insert(entry.scope.clone(), text.clone())),
+                Record::Hint { text, about: About::File } => {
+                    let task = tasks.get(&entry.scope).cloned().unwrap_or_default();
+                    missing.insert((entry.scope.clone(), task), text.clone());
+                }
+                _ => {}
+            }
+        }
         Mocks {
             servers: servers(entries),
+            missing,
             results: results.into_iter().map(|(scope, results)| (scope, Mutex::new(results))).collect(),
             replayed: Some(replayed),
         }
@@ -85,6 +99,13 @@ impl Mocks {
             |results: &Mutex<VecDeque<_>>| results.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         let none = || (ToolResult::failed("not run: the trace has no result of this call"), Vec::new());
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
+    }
+
+    /// What the model was told of a missing file at this task of a conversation; the outer `None`: it
+    /// is to be looked for.
+    pub fn missing_file(&self, scope: &str, task: &str) -> Option<Option<&str>> {
+        self.replayed.as_ref()?;
+        Some(self.missing.get(&(scope.to_owned(), task.to_owned())).map(String::as_str))
     }
 
     /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be

@@ -16,6 +16,7 @@ mod npc;
 mod rules;
 mod search;
 mod servers;
+mod small;
 mod stock;
 mod syntax;
 mod template;
@@ -47,6 +48,7 @@ pub(crate) use rules::JOINTS;
 pub(crate) use rules::strict;
 pub use rules::{ANY, Rule};
 pub use search::Search;
+pub use small::SmallModels;
 pub use syntax::unreadable_bash;
 
 /// A team.
@@ -143,6 +145,9 @@ pub struct Npc {
     /// Else the model is told once a run what failed and how many turns are left.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub accepts_failure: bool,
+    /// What it gets with small models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub small_models: Option<SmallModels>,
     /// What it can look up: its own, or the team's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knowledge: Option<Knowledge>,

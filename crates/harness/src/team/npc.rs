@@ -7,7 +7,7 @@ use super::ctx::list;
 use super::gates::Gates;
 use super::library::Library;
 use super::model::Provider;
-use super::{Npc, Skills, model, servers};
+use super::{Npc, Skills, model, servers, small};
 use crate::calls::Calls;
 use crate::expression::{Key, fits};
 use crate::fields::{Fields, is_name};
@@ -181,6 +181,7 @@ fn build(
         );
         fields.warning(fields.location("jinxes"), message);
     }
+    npc.small_models = small::read(fields, &npc.jinxes);
     if let Some(entry) = fields.entry(&["phases"]) {
         let entries = npc.entries.clone().unwrap_or_default();
         let served = !npc.servers.is_empty();

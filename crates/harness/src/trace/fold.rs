@@ -16,7 +16,20 @@ use crate::phases::Machine;
 
 /// The request for the next turn of a conversation, from its own records.
 pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
+    let (mut request, examples) = fold(records);
+    request.messages.splice(..0, examples.iter().cloned());
+    request
+}
+
+/// The messages of a conversation, from its own records, without the examples before them.
+pub fn messages<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Message> {
+    fold(records).0.messages
+}
+
+/// The request for the next turn, and the examples that come before its messages.
+fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Message]) {
     let mut request = Request::default();
+    let mut examples: &[Message] = &[];
     let mut before = None;
     let mut calls = Calls::Free;
     let mut followed = Followed::default();
@@ -30,6 +43,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
                 request.tools.clone_from(&start.tools);
                 request.sampling = start.sampling.clone();
                 request.thinking = start.thinking;
+                examples = &start.examples;
                 calls = start.calls;
                 request.schema.clone_from(&start.schema);
                 request.max_tokens = Some(start.limits.turn_tokens);
@@ -102,7 +116,7 @@ pub fn request<'a>(records: impl IntoIterator<Item = &'a Record>) -> Request {
         request.parallel_tool_calls = false;
     }
     steering.hold(&mut request);
-    request
+    (request, examples)
 }
 
 /// Where a conversation stands among its phases, from its own records; `None` = it has none.
@@ -222,7 +236,7 @@ mod tests {
         check(&[user("a"), assistant("b"), user("c"), assistant("d")], &["a", "b", "c", "d"]);
         check(&[user("a"), assistant("b"), user("c"), assistant("d"), Record::Retract], &["a", "b"]);
         check(&[user("a"), user("b")], &["a\n\nb"]);
-        let hint = || Record::Hint { text: "h".into(), closing: false };
+        let hint = || Record::Hint { text: "h".into(), about: super::super::About::Failure };
         check(&[user("a"), assistant("b"), hint(), assistant("c")], &["a", "b", "h", "c"]);
         check(&[user("a"), assistant("b"), user("c"), assistant("d"), hint(), Record::Retract], &["a", "b"]);
         check(&[user("a"), user("b"), assistant("c"), Record::Retract, user("d")], &["a\n\nd"]);

@@ -19,7 +19,8 @@ mod steering;
 mod turns;
 
 pub use file::{Line, Trace, is_in_use, lines, make_directory, read};
-pub use fold::{facts, ledgers, normalised, phases, request, unlocked, usage};
+pub use fold::{facts, ledgers, messages, normalised, phases, request, unlocked, usage};
 pub(crate) use record::inside;
-pub use record::{ContextFile, Entry, PERSON, Record, Start};
+pub use record::{About, ContextFile, Entry, PERSON, Record, Start};
+pub(crate) use steering::alike;
 pub use turns::{NoTurn, Turn, turn};

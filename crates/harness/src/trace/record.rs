@@ -29,9 +29,8 @@ pub enum Record {
     Hint {
         /// What.
         text: String,
-        /// Whether the turn after it has to be the answer.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        closing: bool,
+        /// What it is about.
+        about: About,
     },
     /// The model has spoken.
     Assistant {
@@ -123,6 +122,24 @@ pub enum Record {
     },
 }
 
+/// What a hint to the model is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// A call in its text that could not be made.
+    Call,
+    /// An empty answer, where nothing was done.
+    Empty,
+    /// An answer right after a call that failed.
+    Failure,
+    /// A file that the task names and that was not made.
+    File,
+    /// A turn that was cut off.
+    Cut,
+    /// The end of the run: the turn after it has to be the answer.
+    Closing,
+}
+
 /// What stays the same during a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
@@ -140,6 +157,9 @@ pub struct Start {
     /// The model as the user asked for it, whatever the NPC names; `None`: it is the NPC's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
+    /// How many parameters it has, as far as that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<u64>,
     /// Most tokens of its conversations, as far as that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
@@ -170,6 +190,15 @@ pub struct Start {
     /// Whether a model that can reason does so; `None` = as it is set up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<bool>,
+    /// Messages before the first one of the user: how others did their tasks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Message>,
+    /// Whether results are told as plain text and not as JSON.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub plain_results: bool,
+    /// The format of calls, in place of the model's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
     /// Whether each turn is a call.
     #[serde(default, skip_serializing_if = "Calls::is_free")]
     pub calls: Calls,

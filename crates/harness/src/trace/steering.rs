@@ -5,7 +5,7 @@
 use alara_engine::{Format, Request, Tool, ToolCall, ToolChoice};
 use serde_json::{Value, json};
 
-use super::Record;
+use super::{About, Record};
 use crate::calls::Calls;
 use crate::types::ToolResult;
 
@@ -17,12 +17,16 @@ const REPEATED: usize = 2;
 /// The temperature at which a turn is drawn that may not repeat a call.
 const DRAWN: f32 = 0.7;
 /// By how many characters a text must differ at its beginning from one that was called in vain.
-const BEGINNING: usize = 40;
+const BEGINNING: usize = 24;
+/// Units of durations.
+const UNITS: [&str; 5] = ["s", "ms", "sec", "secs", "seconds"];
 
 /// What the next turn is held to.
 #[derive(Debug, Default)]
 pub struct Steering<'a> {
     calls: Calls,
+    /// The format that it begins with, if that is not the model's own.
+    begins: Option<&'a str>,
     /// Whether one of its tools runs code.
     codes: bool,
     /// Whether a turn wrote its calls as text.
@@ -43,16 +47,17 @@ impl<'a> Steering<'a> {
         match record {
             Record::Start(start) => {
                 self.calls = start.calls;
+                self.begins = start.tool_format.as_deref();
                 self.codes = start.tools.iter().any(|tool| Format::runs_code(&tool.name));
             }
             Record::User { .. } => {
                 (self.forced, self.acts, self.closing) = (false, false, false);
                 self.made.clear();
             }
-            Record::Hint { closing, .. } => {
+            Record::Hint { about, .. } => {
                 self.forced = true;
-                self.acts = !closing;
-                self.closing = *closing;
+                self.closing = *about == About::Closing;
+                self.acts = !self.closing;
             }
             Record::Assistant { usage, .. } => {
                 (self.forced, self.acts, self.closing) = (false, false, false);
@@ -65,7 +70,7 @@ impl<'a> Steering<'a> {
 
     fn note(&mut self, call: &'a ToolCall, result: &'a ToolResult) {
         let same = |made: &&mut (&ToolCall, &ToolResult, usize)| {
-            made.0.name == call.name && made.0.arguments == call.arguments && made.1 == result
+            made.0.name == call.name && made.0.arguments == call.arguments && alike(made.1, result)
         };
         match self.made.iter_mut().find(same) {
             Some(made) => {
@@ -84,8 +89,9 @@ impl<'a> Steering<'a> {
     /// The format that the next turn is written in, if that is not the model's own.
     /// A model that does not speak the format of its template is asked for blocks of code, which
     /// all write, or for calls by a grammar.
-    pub fn format(&self) -> Option<&'static str> {
-        (self.calls == Calls::Auto && self.strayed).then_some(if self.codes { CODE } else { GENERIC })
+    pub fn format(&self) -> Option<&'a str> {
+        let strays = self.calls == Calls::Auto && self.strayed;
+        if strays { Some(if self.codes { CODE } else { GENERIC }) } else { self.begins }
     }
 
     /// Whether the next turn must be a call.
@@ -152,6 +158,36 @@ impl<'a> Steering<'a> {
     }
 }
 
+/// Whether two results differ at most in how long something took.
+pub(crate) fn alike(one: &ToolResult, other: &ToolResult) -> bool {
+    let text = |text: &str| without_times(text);
+    let output = |result: &ToolResult| result.output.as_str().map(text).map_or_else(|| result.output.clone(), Value::from);
+    one == other
+        || (one.ok, one.exit) == (other.ok, other.exit)
+            && output(one) == output(other)
+            && text(&one.stderr) == text(&other.stderr)
+            && text(&one.error) == text(&other.error)
+}
+
+/// A text without the numbers of durations such as `0.002s` and `1.5 seconds`.
+fn without_times(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, from) = rest.split_at(at);
+        let length = from.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(from.len());
+        let (number, after) = from.split_at(length);
+        let unit = after.trim_start_matches(' ');
+        let unit = &unit[..unit.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(unit.len())];
+        out += before;
+        if !(number.contains('.') && UNITS.contains(&unit)) {
+            out += number;
+        }
+        rest = after;
+    }
+    out + rest
+}
+
 /// The parameters of a tool that don't admit these calls of it; `None` if they stay as they are.
 /// The longest text of such a call must begin in another way: a model that may write nearly all of
 /// it again does.
@@ -173,13 +209,14 @@ fn without(tool: &Tool, calls: &[&ToolCall]) -> Option<Value> {
 /// An expression for texts that do not begin as this one, whatever blanks stand before it.
 fn begins_otherwise(text: &str) -> String {
     let length = text.chars().count().div_ceil(2).min(BEGINNING);
-    let (mut before, mut options) = (String::new(), Vec::new());
-    for character in text.chars().take(length) {
-        let blank = if before.is_empty() { r"\s" } else { "" };
-        options.push(format!(r"{before}(?:[^{}{blank}][\s\S]*)?", escaped(character)));
-        before += &escaped(character);
-    }
-    format!(r"^\s*(?:{})$", options.join("|"))
+    let first: Vec<String> = text.chars().take(length).map(escaped).collect();
+    // From the inside: each character is followed by another text, or by nothing.
+    let others = first.iter().enumerate().rev().fold(String::new(), |after, (index, character)| {
+        let blank = if index == 0 { r"\s" } else { "" };
+        let same = if after.is_empty() { after } else { format!("|{character}{after}") };
+        format!(r"(?:[^{character}{blank}][\s\S]*{same})?")
+    });
+    format!(r"^\s*{others}$")
 }
 
 fn escaped(character: char) -> String {
@@ -200,6 +237,15 @@ mod tests {
 
     #[test]
     fn another_beginning() {
+        for (one, other, alike) in [
+            ("Ran 3 tests in 0.002s", "Ran 3 tests in 0.1s", true),
+            ("took 1.5 seconds", "took 2.25 seconds", true),
+            ("3 tests in 0.002s", "4 tests in 0.002s", false),
+            ("1.5 apples", "2.5 apples", false),
+            ("job 1 at 0.5 %", "job 1 at 0.7 %", false),
+        ] {
+            assert_eq!(without_times(one) == without_times(other), alike, "{one}, {other}");
+        }
         for text in ["ls", "git tag v1.0 && git push", "a\nb", &"grep -c 'x[1]' a^b | ".repeat(20)] {
             let regex = Regex::new(&begins_otherwise(text)).unwrap();
             for same in [text.to_owned(), format!("  {text}"), format!("{text} -l")] {

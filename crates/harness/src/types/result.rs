@@ -199,6 +199,32 @@ impl ToolResult {
         serde_json::to_string(&text).unwrap_or_default()
     }
 
+    /// The same for models that read text better than JSON: the output as it is, then what went wrong.
+    ///
+    /// ```text
+    /// exit status 1
+    /// …
+    /// ```
+    pub fn plain_text_with(&self, note: &str, limit: usize) -> String {
+        if self.blocked.is_some() {
+            return self.text_with(note, limit);
+        }
+        let (output, error, missing) = self.within(limit);
+        let failed = match (self.ok, self.exit) {
+            (true, _) => String::new(),
+            (false, Some(exit)) => format!("exit status {exit}"),
+            (false, None) => "failed".to_owned(),
+        };
+        let error = if self.ok || error == failed { String::new() } else { error };
+        let cut = if missing == 0 { String::new() } else { format!("({missing} bytes are left out)") };
+        let own = readable(&self.note);
+        let notes = [&*own, note].map(|note| if note.is_empty() { String::new() } else { format!("({note})") });
+        let [own, note] = notes;
+        let parts = [failed, output, error, cut, own, note].map(|part| part.trim_end_matches('\n').to_owned());
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        if parts.is_empty() { "(no output)".to_owned() } else { parts.join("\n") }
+    }
+
     /// Output and complaint, of which together about `limit` bytes are kept, and how many bytes are
     /// missing.
     pub fn within(&self, limit: usize) -> (String, String, u64) {

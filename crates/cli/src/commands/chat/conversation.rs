@@ -64,7 +64,7 @@ impl Conversation {
 
     /// The last `limit` messages as Markdown, all if it is `None`.
     pub fn transcript(&self, npc: &str, limit: Option<usize>) -> String {
-        let messages = trace::request(self.records.iter().map(|record| &**record)).messages;
+        let messages = trace::messages(self.records.iter().map(|record| &**record));
         let skipped = limit.map_or(0, |limit| messages.len().saturating_sub(limit));
         messages[skipped..].iter().map(|message| section(npc, message)).collect()
     }

@@ -6,11 +6,12 @@ use std::time::Instant;
 use alara_engine::{Finish, Message};
 
 use super::written::REMEDY;
+use super::named_files::is_there;
 use super::{Agent, last_start};
 use crate::calls::Calls;
 use crate::error::Error;
 use crate::run::session::Notice;
-use crate::trace::Record;
+use crate::trace::{About, Record};
 use crate::types::{Outcome, ToolResult};
 
 /// How much of an error a hint repeats, in characters.
@@ -21,26 +22,63 @@ impl Agent<'_, '_> {
     /// is.
     /// `left` turns are left.
     pub(super) fn hint(&mut self, message: &Message, left: usize) -> Result<bool, Error> {
-        let mut hint = self.unmade_call(message);
-        let unmade = hint.is_some();
+        let mut hint = self.unmade_call(message).map(|text| (About::Call, text));
         // Whoever decides all by itself is taken at its word.
-        if last_start(&self.records).is_some_and(|start| start.calls != Calls::Free) {
-            hint = hint.or_else(|| self.nothing_done(message));
-            hint = hint.or_else(|| self.failure(left));
+        if !self.decides_alone() {
+            hint = hint.or_else(|| Some((About::Empty, self.nothing_done(message)?)));
+            hint = hint.or_else(|| Some((About::Failure, self.failure(left)?)));
+            hint = hint.or_else(|| Some((About::File, self.missing_file()?)));
         }
-        let Some(text) = hint else { return Ok(false) };
-        let told = |record: &Record| matches!(record, Record::Hint { text: before, .. } if kind(before) == kind(&text));
-        if self.of_this_run().any(told) {
-            return Ok(false);
-        }
-        if unmade {
+        let Some((about, text)) = hint.filter(|(about, _)| !self.was_told(*about)) else { return Ok(false) };
+        if about == About::Call {
             let warning = format!(
                 "the model wrote something like a call into its text, and is told that it is none; {REMEDY}"
             );
             self.session.notify(&Notice::Warning(&warning));
         }
-        self.push(Record::Hint { text, closing: false })?;
+        self.push(Record::Hint { text, about })?;
         Ok(true)
+    }
+
+    /// Tells the model, once a run, that its turn was cut off; false if that ends the run.
+    pub(super) fn hint_of_cut(&mut self, finish: Finish) -> Result<bool, Error> {
+        if self.decides_alone() || self.was_told(About::Cut) {
+            return Ok(false);
+        }
+        let why = match finish {
+            Finish::Length => "it was too long",
+            _ => "it repeated itself",
+        };
+        let text = format!("Your last answer was cut off, since {why}. Go on with one short step.");
+        self.push(Record::Hint { text, about: About::Cut })?;
+        Ok(true)
+    }
+
+    fn decides_alone(&self) -> bool {
+        last_start(&self.records).is_none_or(|start| start.calls == Calls::Free || start.tools.is_empty())
+    }
+
+    fn was_told(&self, about: About) -> bool {
+        self.of_this_run().any(|record| matches!(record, Record::Hint { about: told, .. } if *told == about))
+    }
+
+    /// A file that the task names, that was not there when it began, and still is not.
+    fn missing_file(&self) -> Option<String> {
+        if self.npc.accepts_failure {
+            return None;
+        }
+        let text = |name: &str| {
+            format!("There is no file {name} in the working directory. If the task asks for it, make it now.")
+        };
+        let task = self.records().filter_map(|record| match record {
+            Record::User { text } => Some(text.as_str()),
+            _ => None,
+        });
+        if let Some(recorded) = self.session.mocks.missing_file(&self.scope, task.last().unwrap_or_default()) {
+            return recorded.map(str::to_owned);
+        }
+        let work = self.session.sandbox.work();
+        self.awaited.iter().find(|name| !is_there(work, name)).map(|name| text(name))
     }
 
     /// The records since the last message of the user, the latest first.
@@ -105,7 +143,7 @@ impl Agent<'_, '_> {
 
     fn close(&mut self, deadline: Option<Instant>) -> Option<Outcome> {
         let text = "No more calls can be made. Answer now in one or two sentences: what is done or found, and what is not.";
-        self.push(Record::Hint { text: text.to_owned(), closing: true }).ok()?;
+        self.push(Record::Hint { text: text.to_owned(), about: About::Closing }).ok()?;
         let (message, finish) = self.ask_or_shorten(deadline).ok()?.ok()?;
         let answers = message.tool_calls.is_empty() && !message.content.trim().is_empty();
         (answers && finish == Finish::Stop).then_some(Outcome::Answer { text: message.content })
@@ -124,14 +162,6 @@ fn said(result: &ToolResult) -> String {
         if result.stderr.trim().is_empty() { result.output_text() } else { result.stderr.as_str().into() };
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
     line.trim().chars().take(SHOWN).collect()
-}
-
-/// By what hints of one kind are known: their first words.
-fn kind(text: &str) -> &str {
-    text.split_once(' ').map_or(text, |(first, rest)| {
-        let second = rest.split(' ').next().unwrap_or_default();
-        &text[..first.len() + 1 + second.len()]
-    })
 }
 
 #[cfg(test)]

@@ -98,7 +98,7 @@ impl Agent<'_, '_> {
     /// Replaces messages by a summary, except the last ones of at most `recent` bytes.
     /// Returns whether there was anything to replace.
     pub(super) fn shorten(&mut self, recent: usize, deadline: Option<Instant>) -> Result<bool, Error> {
-        let messages = trace::request(self.records()).messages;
+        let messages = trace::messages(self.records());
         let window = self.window().unwrap_or(usize::MAX / TOKEN_BYTES);
         let kept = kept(&messages, recent);
         let (old, recent) = messages.split_at(messages.len() - kept);

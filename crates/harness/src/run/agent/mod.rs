@@ -7,6 +7,7 @@
 mod answer;
 mod closing;
 mod compaction;
+mod named_files;
 mod policies;
 mod repeated;
 mod shown;
@@ -16,7 +17,7 @@ mod written;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Finish, Message, Role, Segment, Tool, ToolCall, Usage};
+use alara_engine::{Event, Finish, Format, Message, Role, Segment, Tool, ToolCall, Usage};
 use serde_json::Value;
 
 use crate::calls::Calls;
@@ -57,6 +58,8 @@ pub struct Agent<'a, 's: 'a> {
     loosened: Vec<String>,
     /// The text of the latest turn of the run that has any.
     said: String,
+    /// The files that the task names and that were not there when it began.
+    awaited: Vec<String>,
 }
 
 /// What an agent gets beside its NPC.
@@ -138,7 +141,9 @@ impl<'a, 's> Agent<'a, 's> {
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
         let offer = offer(team, Some(npc));
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);
-        let named = npc.jinxes.iter().filter_map(|name| team.jinx(name)).chain(&offered);
+        let small = npc.small_models.as_ref().filter(|small| small.holds(model.parameters()));
+        let listed = small.and_then(|small| small.jinxes.as_ref()).unwrap_or(&npc.jinxes);
+        let named = listed.iter().filter_map(|name| team.jinx(name)).chain(&offered);
         let permits =
             |jinx: &Jinx| given.tools.permits(&jinx.name) || (jinx.hidden && given.tools.permits(CALL));
         let named: Vec<&Jinx> = named.filter(|jinx| permits(jinx)).collect();
@@ -147,7 +152,9 @@ impl<'a, 's> Agent<'a, 's> {
         let phases = npc.phases.clone().filter(|_| bound);
         let gates = npc.gate.gates.iter().filter(|_| bound).map(|gate| gates::key(gate)).collect();
         let queue = phases.as_ref().and_then(|phases| phases.queue.as_ref());
-        let format = model.format();
+        let other = small.and_then(|small| small.tool_format.as_deref());
+        let other = other.filter(|_| !model.format_is_chosen()).and_then(Format::from_name);
+        let format = other.or(model.format());
         let fits = |tool: &Tool| match format.and_then(|format| format.refusal(tool)) {
             None => true,
             Some(reason) => {
@@ -173,6 +180,8 @@ impl<'a, 's> Agent<'a, 's> {
         tools.extend(queue.map(Queue::tool));
         let used = session.models.used(&npc.model);
         let calls = session.calls.unwrap_or_else(|| Calls::of(npc.calls, format));
+        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+        let examples = small.map(|small| small.messages(&names, npc.limits.tool_output_bytes));
         let files = &session.context_files;
         let with_files = files.segment().is_some_and(|segment| given.system.contains(&segment));
         let start = Start {
@@ -182,10 +191,11 @@ impl<'a, 's> Agent<'a, 's> {
             npc: npc.name.clone(),
             model: model.name().to_owned(),
             asked: used.model.filter(|asked| npc.model.model.as_ref() != Some(asked)),
+            parameters: model.parameters(),
             context: model.context(),
             work: session.sandbox.work().to_owned(),
             sandbox: session.sandbox.enforced().to_string(),
-            limits: npc.limits,
+            limits: small.map_or(npc.limits, |small| small.limits(npc.limits)),
             system: given.system,
             context_files: if with_files { files.files.clone() } else { Vec::new() },
             dry_run: session.dry_run,
@@ -194,6 +204,9 @@ impl<'a, 's> Agent<'a, 's> {
             mcp: served,
             sampling: session.sampling.over(&calls.sampling(model.sampling())),
             thinking: session.thinking,
+            examples: examples.unwrap_or_default(),
+            plain_results: small.is_some_and(|small| small.plain_results),
+            tool_format: other.map(|format| format.name.to_owned()),
             calls,
             schema: given.schema,
             phases,
@@ -205,7 +218,7 @@ impl<'a, 's> Agent<'a, 's> {
             records.push(trace.push(&given.scope, Record::Start(Box::new(start)))?);
         }
         let Given { scope, depth, hook, .. } = given;
-        let (deadline, turns, loosened, said) = (None, None, Vec::new(), String::new());
+        let (deadline, turns, loosened, said, awaited) = (None, None, Vec::new(), String::new(), Vec::new());
         Ok(Agent {
             session,
             team,
@@ -222,6 +235,7 @@ impl<'a, 's> Agent<'a, 's> {
             turns,
             loosened,
             said,
+            awaited,
         })
     }
 
@@ -301,6 +315,7 @@ impl<'a, 's> Agent<'a, 's> {
     /// The model or the sandbox failed, or the trace can't be written.
     pub fn run(&mut self, task: &str) -> Result<Outcome, Error> {
         self.said.clear();
+        self.awaited = named_files::absent(task, self.session.sandbox.work());
         self.push(Record::User { text: task.to_owned() })?;
         let own = self.npc.limits.seconds.map(Duration::from_secs);
         let own = own.and_then(|time| Instant::now().checked_add(time));
@@ -330,6 +345,10 @@ impl<'a, 's> Agent<'a, 's> {
                 Finish::Repetition => Some(Outcome::Repetition { call: None }),
                 Finish::Stop | Finish::ToolCalls => None,
             };
+            let calls_nothing = message.tool_calls.is_empty();
+            if cut.is_some() && calls_nothing && turn < most && self.hint_of_cut(finish)? {
+                continue;
+            }
             if let Some(outcome) = cut {
                 let outcome = self.leave(&message.tool_calls, outcome)?;
                 return Ok(self.closed(outcome, deadline));
@@ -430,7 +449,11 @@ impl<'a, 's> Agent<'a, 's> {
     ) -> Result<(), Error> {
         // One result never takes more than a quarter of the window, at about three bytes a token.
         let most = self.window().map_or(usize::MAX, |window| window * 3 / 4);
-        let text = result.text_with(note, self.npc.limits.tool_output_bytes.min(most));
+        let limit = self.npc.limits.tool_output_bytes.min(most);
+        let text = match last_start(&self.records).is_some_and(|start| start.plain_results) {
+            true => result.plain_text_with(note, limit),
+            false => result.text_with(note, limit),
+        };
         let seconds = took.as_secs_f64();
         self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }

@@ -2,6 +2,7 @@
 
 use alara_engine::ToolCall;
 
+use crate::trace::alike;
 use crate::types::ToolResult;
 
 /// The latest call with its result, and how often both came in a row.
@@ -18,7 +19,7 @@ impl Repeated {
     /// does not repeat himself.
     pub(super) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> usize {
         let same = self.latest.as_ref().is_some_and(|(before, gave)| {
-            before.name == call.name && before.arguments == call.arguments && gave == result
+            before.name == call.name && before.arguments == call.arguments && alike(gave, result)
         });
         self.times = if same { self.times + 1 } else { 1 };
         self.latest = Some((call.clone(), result.clone()));

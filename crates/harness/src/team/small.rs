@@ -1,0 +1,227 @@
+//! What small models get in place of an NPC's own: fewer tools, another format, worked examples.
+
+use alara_engine::{Format, Message, ToolCall};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::ctx::list;
+use crate::fields::Fields;
+use crate::types::{Limits, ToolResult};
+use crate::yaml::{self, Node};
+
+/// What an NPC gets with models of some sizes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SmallModels {
+    /// The fewest parameters of such a model.
+    pub from: u64,
+    /// The parameters that a model of these has fewer of.
+    pub below: u64,
+    /// Its tools, some of the NPC's; `None` = all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jinxes: Option<Vec<String>>,
+    /// The format of its calls, unless somebody chose another one for the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
+    /// Whether results are plain text and not JSON.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub plain_results: bool,
+    /// Most tokens of a turn, if they are fewer than the NPC's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn_tokens: Option<usize>,
+    /// Conversations before its own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<Example>,
+}
+
+/// A task that was done, as a model is to do others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Example {
+    /// What the user asked for.
+    pub task: String,
+    /// What was done, in order.
+    pub steps: Vec<Step>,
+    /// What the user was told.
+    pub answer: String,
+}
+
+/// A turn of an example: a call and its result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Step {
+    /// The text before the call.
+    pub say: String,
+    /// The jinx that is called.
+    pub jinx: String,
+    /// With what.
+    pub arguments: Map<String, Value>,
+    /// What it gave.
+    pub result: ToolResult,
+}
+
+impl SmallModels {
+    /// Whether a model with so many parameters is one of these.
+    pub fn holds(&self, parameters: Option<u64>) -> bool {
+        parameters.is_some_and(|parameters| (self.from..self.below).contains(&parameters))
+    }
+
+    /// The limits of an NPC that has those of `own`.
+    pub fn limits(&self, own: Limits) -> Limits {
+        Limits { turn_tokens: self.turn_tokens.unwrap_or(usize::MAX).min(own.turn_tokens), ..own }
+    }
+
+    /// The examples that call only `tools`, as messages; a result has at most `limit` bytes.
+    pub fn messages(&self, tools: &[&str], limit: usize) -> Vec<Message> {
+        let possible =
+            |example: &&Example| example.steps.iter().all(|step| tools.contains(&step.jinx.as_str()));
+        let mut messages = Vec::new();
+        for example in self.examples.iter().filter(possible) {
+            messages.push(Message::user(&example.task));
+            for step in &example.steps {
+                // Some templates take ids of nine characters only.
+                let id = format!("example{:02}", messages.len());
+                let call = ToolCall { id, name: step.jinx.clone(), arguments: step.arguments.clone() };
+                messages.push(Message::assistant(&step.say, vec![call.clone()]));
+                let text = match self.plain_results {
+                    true => step.result.plain_text_with("", limit),
+                    false => step.result.text(limit),
+                };
+                messages.push(Message::tool_result(&call, text));
+            }
+            messages.push(Message::assistant(&example.answer, Vec::new()));
+        }
+        messages
+    }
+}
+
+/// Reads `small_models`, whose jinxes must be some of `listed`; `None` if it can't be used, with an
+/// error.
+pub fn read(fields: &mut Fields, listed: &[String]) -> Option<SmallModels> {
+    let source = fields.source();
+    let entry = fields.entry(&["small_models"])?;
+    let mut fields = Fields::new(source, &entry.value, fields.diagnostics())?;
+    let mut small = SmallModels { below: u64::MAX, ..SmallModels::default() };
+    for (key, bound) in [("from", &mut small.from), ("below", &mut small.below)] {
+        let location = fields.location(key);
+        let Some(text) = fields.text(&[key]) else { continue };
+        match parameters(&text) {
+            Some(count) => *bound = count,
+            None => fields.error(
+                location,
+                format!("`{key}` is a count of parameters such as 500M or 4B, not `{text}`"),
+            ),
+        }
+    }
+    let location = fields.location("results");
+    match fields.text(&["results"]).as_deref() {
+        None | Some("json") => {}
+        Some("plain") => small.plain_results = true,
+        Some(other) => fields.error(location, format!("results are told as `json` or `plain`, not `{other}`")),
+    }
+    let location = fields.location("turn_tokens");
+    let tokens = fields.text(&["turn_tokens"]).map(|tokens| tokens.parse().ok().filter(|tokens| *tokens > 0));
+    if tokens == Some(None) {
+        fields.error(location, "`turn_tokens` must be a whole number above 0");
+    }
+    small.turn_tokens = tokens.flatten();
+    let location = fields.location("tool_format");
+    small.tool_format = fields.text(&["tool_format"]);
+    if let Some(name) = &small.tool_format
+        && !described().any(|format| format.name == name)
+    {
+        let known: Vec<&str> = described().map(|format| format.name).collect();
+        fields.error(
+            location,
+            format!("`{name}` is no format that a prompt can describe: these are {}", known.join(", ")),
+        );
+        small.tool_format = None;
+    }
+    if let Some(entry) = fields.entry(&["jinxes"]) {
+        let mut jinxes = Vec::new();
+        for node in list(&entry.value) {
+            match node.text().filter(|name| listed.iter().any(|known| known == name)) {
+                Some(name) => jinxes.push(name.to_owned()),
+                None => fields.error(
+                    node.location,
+                    "a small model gets some of the NPC's own `jinxes`: this is none of them",
+                ),
+            }
+        }
+        small.jinxes = Some(jinxes);
+    }
+    if let Some(entry) = fields.entry(&["examples"]) {
+        let tools = small.jinxes.as_deref().unwrap_or(listed);
+        for node in &list(&entry.value) {
+            small.examples.extend(example(&mut fields, node, tools));
+        }
+    }
+    fields.unknown();
+    Some(small)
+}
+
+/// The formats that a prompt describes.
+fn described() -> impl Iterator<Item = &'static Format> {
+    Format::all().iter().copied().filter(|format| format.described())
+}
+
+/// An example; `None` if it can't be used, with an error.
+fn example(fields: &mut Fields, node: &Node, tools: &[String]) -> Option<Example> {
+    let source = fields.source();
+    let mut fields = Fields::new(source, node, fields.diagnostics())?;
+    let (task, answer) = (fields.text(&["task"]), fields.text(&["answer"]));
+    let (Some(task), Some(answer)) = (task, answer) else {
+        fields.error(node.location, "an example has a `task` and an `answer`");
+        return None;
+    };
+    let steps = fields.entry(&["steps"]).map(|entry| list(&entry.value)).unwrap_or_default();
+    let steps: Option<Vec<Step>> = steps.iter().map(|node| step(&mut fields, node, tools)).collect();
+    fields.unknown();
+    Some(Example { task, steps: steps?, answer })
+}
+
+fn step(fields: &mut Fields, node: &Node, tools: &[String]) -> Option<Step> {
+    let source = fields.source();
+    let mut fields = Fields::new(source, node, fields.diagnostics())?;
+    let say = fields.text(&["say"]).unwrap_or_default();
+    let output = fields.text(&["output"]).unwrap_or_default();
+    let stderr = fields.text(&["error"]).unwrap_or_default();
+    let location = fields.location("exit");
+    let exit = fields.text(&["exit"]).map(|exit| exit.parse::<i32>());
+    if let Some(Err(_)) = exit {
+        fields.error(location, "`exit` is the exit status of what was called, a whole number");
+        return None;
+    }
+    let exit = exit.and_then(Result::ok).unwrap_or_default();
+    let mut calls = fields.others().into_iter().map(|(entry, _)| entry);
+    let (Some(call), None) = (calls.next(), calls.next()) else {
+        fields.error(node.location, "a step calls one jinx, as in `shell: {command: ls}`");
+        return None;
+    };
+    if !tools.contains(&call.key) {
+        fields.error(call.location, format!("`{}` is none of the tools that it gets", call.key));
+        return None;
+    }
+    let Some(arguments) = call.value.entries().map(yaml::map) else {
+        fields.error(call.value.location, "what a jinx is called with is a mapping of its inputs");
+        return None;
+    };
+    let result = match exit {
+        0 => ToolResult::succeeded(output),
+        _ => ToolResult {
+            output: output.into(),
+            error: format!("exit status {exit}"),
+            stderr,
+            exit: Some(exit),
+            ..ToolResult::default()
+        },
+    };
+    Some(Step { say, jinx: call.key.clone(), arguments, result })
+}
+
+/// A count such as 270M or 1.5B.
+fn parameters(text: &str) -> Option<u64> {
+    let (number, unit) = match text.strip_suffix(['B', 'b']) {
+        Some(number) => (number, 1e9),
+        None => (text.strip_suffix(['M', 'm'])?, 1e6),
+    };
+    let count = number.trim().parse::<f64>().ok().filter(|count| *count >= 0.0 && count.is_finite())?;
+    Some((count * unit) as u64)
+}
