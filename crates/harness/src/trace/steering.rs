@@ -153,6 +153,9 @@ impl<'a> Steering<'a> {
             }
         }
         if !forbidden.is_empty() {
+            // Together with a length the expression of a text is too large to compile; the limit on
+            // tokens holds all the same.
+            request.string_limit = None;
             request.sampling.temperature = request.sampling.temperature.max(DRAWN);
         }
     }

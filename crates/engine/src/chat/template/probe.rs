@@ -109,8 +109,10 @@ pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, 
         }
         for text in texts {
             let text = text.trim();
-            // What stands before it may be thoughts.
-            let shown = if assistant { text.lines().next_back().unwrap_or_default().trim() } else { text };
+            // What precedes the last line, or the end of thoughts in it, may be thoughts.
+            let last = text.lines().next_back().unwrap_or_default();
+            let last = last.rsplit("</think>").next().unwrap_or_default();
+            let shown = if assistant { last.trim() } else { text };
             let start = if role == "system" { 0 } else { from };
             match prompt[start..].find(shown) {
                 Some(at) if role != "system" => from = start + at + shown.len(),
@@ -148,6 +150,7 @@ mod tests {
         check(json!([message("user", "Hi there")]), "<user><end>", Some(("user", "Hi there")));
         check(json!([message("tool", "{\"a\": \"b\n\"}")]), r#"<tool>"{\"a\": \"b\n\"}""#, None);
         check(json!([message("assistant", "<think>Hm.</think>\n\nYes.")]), "<assistant>Yes.", None);
+        check(json!([message("assistant", "Hm, or no</think> Yes.")]), "<assistant>Yes.", None);
         check(json!([message("assistant", "No.")]), "<assistant>", Some(("assistant", "No.")));
         let call = json!({"role": "assistant", "content": "I look.", "tool_calls": [{}]});
         check(json!([call]), "<call>", None);

@@ -56,6 +56,33 @@ fn json_between_tags_may_contain_the_tags() {
     }
 }
 
+/// Agents that repeat a command are held to one that begins in another way.
+#[test]
+fn a_block_can_be_kept_from_beginning_as_another() {
+    let command = "sed -i 's/return a - b/return a + b/' till.py\npython3 test_till.py";
+    let characters: Vec<String> = command
+        .chars()
+        .take(24)
+        .map(|c| if c.is_ascii_punctuation() { format!("\\{c}") } else { c.to_string() })
+        .collect();
+    let other = characters.iter().enumerate().rev().fold(String::new(), |after, (index, c)| {
+        let blank = if index == 0 { r"\s" } else { "" };
+        let same = if after.is_empty() { after } else { format!("|{c}{after}") };
+        format!(r"(?:[^{c}{blank}][\s\S]*{same})?")
+    });
+    let mut tools = code_tools();
+    tools.truncate(1);
+    let mut parameters = tools[0].parameters.clone();
+    parameters["properties"]["command"]["allOf"] = json!([{"pattern": format!(r"^\s*{other}$")}]);
+    let bound = BTreeMap::from([(tools[0].name.clone(), vec![parameters])]);
+    let turn = Turn { format: Format::from_name("code").unwrap(), tools, bound, ..turn(ToolChoice::Required) };
+    let vocabulary = Vocabulary::get(Kind::Text);
+    let spaced = format!(" {command}");
+    for (text, expected) in [(command, false), (&spaced, false), ("ls -l", true), ("sed -n 1,20p a", true)] {
+        assert_eq!(vocabulary.permits(&turn, &format!("```bash\n{text}\n```"), true), expected, "{text}");
+    }
+}
+
 #[test]
 fn a_block_is_a_call_of_the_tool_that_runs_it() {
     let code = Format::from_name("code").unwrap();

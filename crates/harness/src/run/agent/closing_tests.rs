@@ -88,6 +88,21 @@ fn a_run_at_its_limit_is_asked_for_its_answer() {
 }
 
 #[test]
+fn a_call_that_only_takes_another_time_is_the_same() {
+    let fixture = Fixture::new();
+    let timed = "printf 'Ran 4 tests in 0.%ds' $RANDOM >&2; exit 1";
+    let model = Scripted::new(vec![shell(timed), shell(timed), Reply::text("It fails."), Reply::text("Still.")]);
+    let source = Single(&model);
+    let mut session = Session::new(&source, &fixture.sandbox);
+    session.calls = Some(Calls::Auto);
+    let npc = fixture.team.npc(None).unwrap();
+    Agent::new(&session, &fixture.team, npc, None).unwrap().run("do it").unwrap();
+    let requests = model.requests();
+    let pattern = requests[2].bound["shell"][0]["properties"]["command"]["allOf"][0]["pattern"].to_string();
+    assert!(pattern.contains("[^p"), "{pattern}");
+}
+
+#[test]
 fn what_the_next_turn_is_held_to() {
     let fixture = Fixture::new();
     let model = Scripted::new(vec![shell("ls"), shell("ls"), shell("ls"), Reply::text("Done.")]);

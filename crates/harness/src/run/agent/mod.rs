@@ -331,14 +331,18 @@ impl<'a, 's> Agent<'a, 's> {
 
     fn turns(&mut self, deadline: Option<Instant>) -> Result<Outcome, Error> {
         let mut repeated = Repeated::default();
+        let mut cut_before = None;
         let limits = self.npc.limits;
         let most = limits.turns.min(self.turns.unwrap_or(usize::MAX));
         for turn in 1..=most {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
             self.fit(deadline)?;
-            let (message, finish) = match self.ask_or_shorten(deadline)? {
-                Ok(turn) => turn,
-                Err(stopped) => return Ok(stopped),
+            let (message, finish) = match (self.ask_or_shorten(deadline), cut_before.take()) {
+                (Ok(Ok(turn)), _) => turn,
+                (Ok(Err(stopped)), _) => return Ok(stopped),
+                // What was cut off can be something that the template does not print.
+                (Err(Error::Model(_)), Some(cut)) => return Ok(cut),
+                (Err(error), _) => return Err(error),
             };
             let cut = match finish {
                 Finish::Length => Some(Outcome::Length),
@@ -347,6 +351,7 @@ impl<'a, 's> Agent<'a, 's> {
             };
             let calls_nothing = message.tool_calls.is_empty();
             if cut.is_some() && calls_nothing && turn < most && self.hint_of_cut(finish)? {
+                cut_before = cut;
                 continue;
             }
             if let Some(outcome) = cut {
