@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use alara_engine::{Format, Request};
 use alara_harness::Outcome;
 use alara_harness::agent::Agent;
-use alara_harness::model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted};
+use alara_harness::model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted, Tuning};
 use alara_harness::run::refusals;
 use alara_harness::session::Session;
 use alara_harness::team::Npc;
@@ -420,6 +420,10 @@ impl ChatModel for AttemptModel<'_> {
 
     fn format_is_chosen(&self) -> bool {
         self.model.format_is_chosen()
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.model.tuning()
     }
 
     fn parameters(&self) -> Option<u64> {

@@ -2,6 +2,7 @@
 //! content.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use alara_harness::jinx;
@@ -14,9 +15,32 @@ use crate::dialogue::Setting;
 use crate::{Error, Task, suite_csv};
 
 static STOCK: Dir = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_BENCHES/tasks");
+static TUNE: Dir = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_BENCHES/tune");
+
+/// The tasks for tuning that take the fewest turns.
+const QUICK: [&str; 12] = [
+    "files-01", "files-02", "files-03", "text-01", "text-02", "data-01", "data-02", "data-03", "code-01",
+    "code-02", "git-01", "git-02",
+];
 
 /// The jinx that gives what is found on the web when there is none.
 const CORPUS: &str = "web_corpus";
+
+/// Writes the quick tasks for tuning to the new folder `into`.
+///
+/// # Errors
+/// They can't be written.
+pub fn write_quick(into: &Path) -> io::Result<()> {
+    for id in QUICK {
+        let category = id.split('-').next().unwrap_or_default();
+        let name = format!("{category}/{id}.yaml");
+        let file = TUNE.get_file(&name).ok_or_else(|| io::Error::other(format!("no task {name}")))?;
+        let path = into.join(&name);
+        std::fs::create_dir_all(into.join(category))?;
+        std::fs::write(path, file.contents())?;
+    }
+    Ok(())
+}
 
 /// A set of tasks.
 #[derive(Clone, Debug, PartialEq)]
@@ -241,6 +265,8 @@ fn parse(file: &Source) -> Result<Task, Error> {
 
 #[cfg(test)]
 mod tests {
+    use include_dir::File;
+
     use super::*;
     use crate::task::Difficulty;
 
@@ -256,6 +282,19 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         folder
+    }
+
+    #[test]
+    fn quick_tasks_are_those_of_the_readme() {
+        let folder = tempfile::tempdir().unwrap();
+        write_quick(&folder.path().join("tune")).unwrap();
+        let suite = Suite::load(&folder.path().join("tune")).unwrap();
+        let ids: Vec<&str> = suite.tasks.iter().map(|task| task.id.as_str()).collect();
+        let readme = TUNE.get_file("README.md").and_then(File::contents_utf8).unwrap();
+        let list = readme.split("```text").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let mut listed: Vec<&str> = list.split_whitespace().collect();
+        listed.sort_unstable();
+        assert_eq!(ids, listed);
     }
 
     #[test]

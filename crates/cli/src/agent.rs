@@ -17,7 +17,7 @@ use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team,
 use anyhow::{Context, bail};
 
 use crate::progress::count;
-use crate::{ask, cache, consent, model, state, traces, ui};
+use crate::{ask, cache, consent, interrupt, model, state, traces, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 pub const INTERRUPTED: u8 = 130;
@@ -52,6 +52,9 @@ pub struct Args {
     /// written, auto otherwise]
     #[arg(long, value_name = "free|auto|forced|thought")]
     pub calls: Option<Calls>,
+    /// Find out first how the model uses tools best, as `alara tune` does, unless that is known
+    #[arg(long)]
+    pub tune: bool,
     /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
     #[arg(long)]
     pub yes: bool,
@@ -345,12 +348,11 @@ pub fn tell(diagnostics: &[Diagnostic], name: &str) {
 
 /// The first interrupt raises `cancel`, the second ends the process.
 pub fn cancel_by_interrupt(cancel: Arc<AtomicBool>) -> anyhow::Result<()> {
-    ctrlc::set_handler(move || {
+    interrupt::does(move || {
         if cancel.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
     })
-    .context("can't catch interrupts")
 }
 
 /// An argument of a jinx that was typed as `name=value`.

@@ -17,6 +17,7 @@ mod first_words;
 mod fold;
 mod gpu;
 mod input;
+mod interrupt;
 mod markdown;
 mod memory;
 mod model;
@@ -26,6 +27,7 @@ mod prompts;
 mod screen;
 mod state;
 mod traces;
+mod tuned;
 mod ui;
 mod view;
 

@@ -8,13 +8,16 @@ use alara_engine::file;
 use alara_engine::inspect::ChatTemplate;
 use alara_engine::{Engine, Format, Gguf, KvType, Options, SamplingOverrides};
 use alara_harness::model::endpoint::{self, Address, EndpointError, Key};
-use alara_harness::model::{Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models, shipped};
+use alara_harness::model::{
+    Candidate, Endpoint, Loaded, ModelSource, ModelSpec, Models, Tuned as WithTuning, Tuning, shipped,
+};
 use alara_harness::{ChatModel, ModelError, Scripted};
 use anyhow::{Context, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
 use crate::model_file::{self, Place};
+use crate::tuned::Tuned;
 use crate::{cache, catalog, compute, consent, device, ui};
 
 pub use crate::model_file::{open, place};
@@ -76,6 +79,9 @@ pub struct Args {
     /// Whether other models want memory too.
     #[arg(skip)]
     several: bool,
+    /// How agents use the model, whatever was measured; `None` = as measured.
+    #[arg(skip)]
+    tuning: Option<Tuning>,
 }
 
 /// Conversations that are kept cached where there is memory to spare, the most first.
@@ -97,6 +103,11 @@ impl Args {
     /// The same options for the model `name`, or for the one that ships.
     pub fn named(&self, name: Option<&str>) -> Args {
         Args { model: name.map(str::to_owned), ..self.clone() }
+    }
+
+    /// The same, used in this way, whatever was measured.
+    pub fn tuned(&self, tuning: &Tuning) -> Args {
+        Args { tuning: Some(tuning.clone()), ..self.clone() }
     }
 
     /// The same, with room in the cache for at least so many conversations of full length, whatever
@@ -199,6 +210,7 @@ impl Args {
         if let Some(least) = self.cached {
             options.kv_sequences = Some(self.room(&gguf, &options, least)?);
         }
+        let tuning = self.tuning.clone().or_else(|| Some(Tuned::of(&gguf)?.tuning())).unwrap_or_default();
         let bytes = Engine::memory_estimate(&gguf, &options)?.total();
         // Looked at once is enough.
         let options = Options { memory: None, ..options };
@@ -206,7 +218,7 @@ impl Args {
             let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
             let notes = [engine.placement_note(), engine.template_note(), engine.tokenizer_note()];
             notes.into_iter().flatten().for_each(ui::note);
-            Ok(Arc::new(engine) as Arc<dyn ChatModel>)
+            Ok(Arc::new(WithTuning { model: engine, tuning }) as Arc<dyn ChatModel>)
         };
         Ok(Candidate { bytes, load: Box::new(load) })
     }

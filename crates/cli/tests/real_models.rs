@@ -6,11 +6,19 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use alara_engine::inspect::Tokenizer;
 use alara_engine::{
-    Engine, Event, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool, ToolChoice,
+    Engine, Event, Finish, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool,
+    ToolChoice, fits, written,
 };
+use alara_harness::model::Single;
+use alara_harness::permission::Answer;
+use alara_harness::sandbox::{Policy, Sandbox};
+use alara_harness::session::Session;
+use alara_harness::trace::Record;
+use alara_harness::{Agent, Team, agent};
 use serde_json::{Value, json};
 
 const TEXT: &str = include_str!("../../../tests/fixtures/real/text.txt");
@@ -54,7 +62,18 @@ fn models() -> impl Iterator<Item = (String, Gguf, Reference)> {
     let all = folder
         .into_iter()
         .flat_map(|folder| references().into_iter().map(move |known| (folder.clone(), known)));
-    all.map(|(folder, (name, reference))| {
+    let there = |(folder, (name, _)): &(PathBuf, (String, Reference))| {
+        let there = folder.join(name).exists();
+        if !there {
+            crate::absent::skipped(
+                "a real model",
+                "its file",
+                "scripts/real-models --agents fetches all of them, and runs these tests",
+            );
+        }
+        there
+    };
+    all.filter(there).map(|(folder, (name, reference))| {
         let gguf = Gguf::open(&folder.join(&name)).unwrap();
         (name, gguf, reference)
     })
@@ -117,6 +136,50 @@ fn greedy_text_is_what_it_was() {
             logits = probe.feed(&[best], 1).unwrap();
         }
         assert_eq!(tokenizer.decode(&message, true), reference.greedy, "{name}");
+    }
+}
+
+/// Models that were trained to call tools do so, or answer, in every turn: no turn ends with half of
+/// a call, or with one as its text.
+#[test]
+fn agents_call_or_answer_in_fifty_of_fifty_turns() {
+    const TASKS: [&str; 8] = [
+        "Create a file hello.txt that contains the word hello.",
+        "How many lines does list.txt have? Write the number to count.txt.",
+        "Rename list.txt to names.txt.",
+        "Write a Python script twice.py that prints the word twice two times.",
+        "Make a folder old and move list.txt into it.",
+        "Which names in list.txt begin with B?",
+        "Sort the lines of list.txt into sorted.txt.",
+        "What is 12 times 12?",
+    ];
+    for (name, gguf, _) in models().filter(|(name, ..)| name.starts_with("qwen")) {
+        let engine = Engine::load(&gguf, &Options { context: Some(8192), ..Options::default() }).unwrap();
+        let source = Single(&engine);
+        let team = Team::stock("alara").unwrap();
+        let npc = team.npc(None).unwrap();
+        let (mut turns, mut calls, mut round) = (0, 0, 0);
+        while turns < 50 {
+            let work = tempfile::tempdir().unwrap();
+            std::fs::write(work.path().join("list.txt"), "Ann\nBo\nCy\nBea\n").unwrap();
+            let sandbox = Sandbox::new(work.path(), Policy::default()).unwrap();
+            let session = Session::new(&source, &sandbox).asking(|_| Answer::No);
+            let agent = Agent::new(&session, &team, npc, None).unwrap();
+            agent.until(Instant::now() + Duration::from_secs(300)).run(TASKS[round % TASKS.len()]).unwrap();
+            round += 1;
+            for entry in session.trace.entries() {
+                let Record::Assistant { message, finish, .. } = &*entry.record else { continue };
+                turns += 1;
+                calls += message.tool_calls.len();
+                let whole = matches!(finish, Finish::Stop | Finish::ToolCalls);
+                let does = !message.tool_calls.is_empty() || !message.content.trim().is_empty();
+                let tools: Vec<Tool> = agent::tools(&team, npc);
+                let left = written(&message.content, &tools, &fits);
+                assert!(whole && does && left.is_none(), "{name}: {message:?}, {finish:?}");
+            }
+        }
+        println!("{name}: {turns} turns, {calls} calls, {round} tasks");
+        assert!(calls >= turns / 4, "{name} made {calls} calls in {turns} turns");
     }
 }
 

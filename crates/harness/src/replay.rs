@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::START;
-use crate::model::{ChatModel, Events, ModelError};
+use crate::model::{ChatModel, Events, ModelError, Tuning};
 use crate::permission::{Answer, Question};
 use crate::run::agent::Agent;
 use crate::run::session::Session;
@@ -34,6 +34,7 @@ pub struct Replay {
     context: Option<usize>,
     parameters: Option<u64>,
     format_chosen: bool,
+    tuning: Tuning,
     /// What stands before conversations.
     examples: Vec<Vec<Message>>,
     replies: Mutex<HashMap<String, VecDeque<Reply>>>,
@@ -50,6 +51,7 @@ impl Replay {
             context: None,
             parameters: None,
             format_chosen: false,
+            tuning: Tuning::default(),
             examples: Vec::new(),
             replies: Mutex::default(),
         };
@@ -76,6 +78,7 @@ impl Replay {
                     replay.context = start.context;
                     replay.parameters = start.parameters;
                     replay.format_chosen = start.tool_format.is_none();
+                    replay.tuning.tool_format.clone_from(&start.tool_format);
                     None
                 }
                 _ => None,
@@ -131,6 +134,10 @@ impl ChatModel for Replay {
 
     fn format_is_chosen(&self) -> bool {
         self.format_chosen
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.tuning.clone()
     }
 }
 

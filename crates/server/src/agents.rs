@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use alara_engine::{Finish, Format, Message, Request, Role, Sampling};
-use alara_harness::calls::Calls;
+use alara_harness::model::Tuning;
 use alara_harness::run::hooks;
 use alara_harness::trace::Record;
 use alara_harness::{
@@ -124,14 +124,8 @@ pub fn first_turn(
 ) -> Result<Request, Refusal> {
     let mut conversation = Conversation::of(request)?;
     let npc = directed(team, name, &conversation)?;
-    let mut tools = agent::tools(team, &npc);
-    tools.retain(|tool| model.format().is_none_or(|format| format.refusal(tool).is_none()));
     conversation.before.push(Message::user(conversation.task));
-    let (system, messages) = (agent::system(team, &npc), conversation.before);
-    let schema = request.schema.clone();
-    let mut first = Request { system, messages, tools, schema, ..Request::default() };
-    Calls::of(npc.calls, model.format()).ask(&mut first);
-    Ok(first)
+    Ok(agent::opening(team, &npc, model, conversation.before, request.schema.clone()))
 }
 
 /// The NPC, with what the client's system messages say behind its directive.
@@ -185,6 +179,10 @@ impl ChatModel for SaltedModel<'_> {
 
     fn format_is_chosen(&self) -> bool {
         self.model.format_is_chosen()
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.model.tuning()
     }
 
     fn parameters(&self) -> Option<u64> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use alara_engine::{Engine, Event, Finish, Format, Message, Request, Sampling, Segment, ToolChoice, Usage};
 use alara_harness::client::ClientTools;
+use alara_harness::model::Tuning;
 use alara_harness::team::Skills;
 use alara_harness::{ChatModel, Events, ModelError, Npc, Team, agent};
 
@@ -109,6 +110,10 @@ impl ChatModel for GatedModel<'_> {
 
     fn format_is_chosen(&self) -> bool {
         self.model.format_is_chosen()
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.model.tuning()
     }
 
     fn parameters(&self) -> Option<u64> {

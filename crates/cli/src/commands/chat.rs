@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use alara_harness::Session;
-use anyhow::Context;
 
+use super::tune;
 use crate::agent::{self, INTERRUPTED};
 use crate::view::{View, Words};
-use crate::{earlier, ui};
+use crate::{earlier, interrupt, ui};
 use input::{Input, Lines};
 use talk::{Next, Talk};
 
@@ -36,6 +36,9 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (agent, earlier) = args.agent.with_earlier()?;
+    if agent.tune && !tune::first(&agent.model)? {
+        return Ok(INTERRUPTED.into());
+    }
     let team = agent.team()?;
     let npc = team.npc(agent.npc.as_deref())?.name.clone();
     let sandbox = agent.sandbox(&team, false)?;
@@ -88,10 +91,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// ends the process.
 /// At the prompt of a terminal the editor gets the key, and there is no interrupt.
 fn on_interrupt(cancel: Arc<AtomicBool>, working: Arc<AtomicBool>) -> anyhow::Result<()> {
-    ctrlc::set_handler(move || {
+    interrupt::does(move || {
         if !working.load(Ordering::Relaxed) || cancel.swap(true, Ordering::Relaxed) {
             std::process::exit(INTERRUPTED.into());
         }
     })
-    .context("can't catch interrupts")
 }

@@ -34,6 +34,7 @@ mod run;
 mod search;
 mod serve;
 mod trace;
+mod tune;
 mod undo;
 mod warm;
 
@@ -48,6 +49,7 @@ subcommands! {
     Bench(bench::Args) => bench::run,
     Report(report::Args) => report::run,
     Models(models::Args) => models::run,
+    Tune(tune::Args) => tune::run,
     Trace(trace::Args) => trace::run,
     Gate(gate::Args) => gate::run,
     Search(search::Args) => search::run,

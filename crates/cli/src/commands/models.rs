@@ -10,6 +10,8 @@ mod verify;
 
 use std::process::ExitCode;
 
+pub use contents::Contents;
+
 /// Find, download and look at model files
 #[derive(clap::Args)]
 pub struct Args {

@@ -17,6 +17,7 @@ use alara_harness::{
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
+use super::tune;
 use crate::agent::{self, INTERRUPTED};
 use crate::first_words::{self, Meant};
 use crate::view::{View, Words};
@@ -104,6 +105,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let (agent, earlier) = args.agent.with_earlier()?;
     if task.trim().is_empty() && earlier.is_none() {
         task = asked_for(args)?;
+    }
+    if agent.tune && !tune::first(&agent.model)? {
+        return Ok(INTERRUPTED.into());
     }
     let team = agent.team()?;
     let (task, npc) = match earlier {

@@ -14,14 +14,14 @@ use alara_harness::context_files::ContextFiles;
 use alara_harness::permission::Answer;
 use alara_harness::{Error, ModelError, ModelSource, ModelSpec, Sandbox, Session, Team};
 use alara_server::{Facts, KeepAlive, Options, Pull, Served, Server, Workplace, keep_alive};
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::{ArgAction, ArgMatches, FromArgMatches};
 use serde_json::json;
 
 use crate::agent::Watched;
 use crate::facts::FileFacts;
 use crate::screen::one_line;
-use crate::{agent, ask, consent, model, state, ui};
+use crate::{agent, ask, consent, interrupt, model, state, ui};
 use models::ServedModels;
 
 /// Requests that are worked on at a time unless somebody says otherwise.
@@ -298,12 +298,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         server => server?,
     };
     let stop = server.stop();
-    ctrlc::set_handler(move || {
+    interrupt::does(move || {
         if stop.ask() {
             ui::note("stopping: running requests are finished; interrupt again to cancel them");
         }
-    })
-    .context("can't catch interrupts")?;
+    })?;
     announce(args, &server, &npcs);
     // Whoever sends a request must not wait until somebody looks at this terminal.
     ask::nobody();

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use alara_engine::{Event, Message, Request, Usage};
-use alara_harness::calls::Calls;
 use alara_harness::model::ModelSource;
 use alara_harness::{Npc, Team, agent};
 use anyhow::{Context, ensure};
@@ -106,14 +105,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn warm<'a>(models: &model::Source, team: &Team, npc: &'a Npc) -> anyhow::Result<Warmed<'a>> {
     let model = models.model(&npc.model)?;
     let begun = Instant::now();
-    let mut request = Request {
-        system: agent::system(team, npc),
-        tools: agent::tools(team, npc),
-        messages: vec![Message::user("Hello")],
-        max_tokens: Some(1),
-        ..Request::default()
-    };
-    Calls::of(npc.calls, model.format()).ask(&mut request);
+    let opening = agent::opening(team, npc, &*model, vec![Message::user("Hello")], None);
+    let request = Request { max_tokens: Some(1), ..opening };
     let mut used = Usage::default();
     for event in model.chat(request)? {
         if let Event::Done { usage, .. } = event? {

@@ -8,6 +8,7 @@ mod prompt;
 mod scripted;
 pub mod shipped;
 mod spec;
+mod tuning;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,7 @@ pub use models::{Candidate, Loaded, Models, OverBudget};
 pub use prompt::Prompt;
 pub use scripted::{Reply, Scripted};
 pub use spec::ModelSpec;
+pub use tuning::{Tuned, Tuning};
 
 /// The events of one turn, in order; `Event::Done` comes last.
 /// Dropping it cancels the turn.
@@ -71,6 +73,11 @@ pub trait ChatModel: Send + Sync {
     /// Whether somebody chose that format for it.
     fn format_is_chosen(&self) -> bool {
         self.local().is_some_and(Engine::format_is_chosen)
+    }
+
+    /// How agents use it where nobody says otherwise.
+    fn tuning(&self) -> Tuning {
+        Tuning::default()
     }
 
     /// How many parameters it has; `None` = not known.
@@ -127,6 +134,10 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
     fn format_is_chosen(&self) -> bool {
         (**self).format_is_chosen()
+    }
+
+    fn tuning(&self) -> Tuning {
+        (**self).tuning()
     }
 
     fn parameters(&self) -> Option<u64> {

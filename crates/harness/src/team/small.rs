@@ -114,7 +114,9 @@ pub fn read(fields: &mut Fields, listed: &[String]) -> Option<SmallModels> {
     match fields.text(&["results"]).as_deref() {
         None | Some("json") => {}
         Some("plain") => small.plain_results = true,
-        Some(other) => fields.error(location, format!("results are told as `json` or `plain`, not `{other}`")),
+        Some(other) => {
+            fields.error(location, format!("results are told as `json` or `plain`, not `{other}`"));
+        }
     }
     let location = fields.location("turn_tokens");
     let tokens = fields.text(&["turn_tokens"]).map(|tokens| tokens.parse().ok().filter(|tokens| *tokens > 0));
@@ -224,4 +226,65 @@ fn parameters(text: &str) -> Option<u64> {
     };
     let count = number.trim().parse::<f64>().ok().filter(|count| *count >= 0.0 && count.is_finite())?;
     Some((count * unit) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::team::Team;
+
+    fn loaded(small_models: &str) -> (Team, Vec<String>) {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("team.ctx"), "name: small\nforenpc: worker\n").unwrap();
+        let npc = format!("name: worker\nprimary_directive: Work.\njinxes: [shell, python]\n{small_models}");
+        std::fs::write(directory.path().join("worker.npc"), npc).unwrap();
+        let team = Team::load(directory.path()).unwrap();
+        let problems = team.check().into_iter().map(|problem| problem.message);
+        let problems = problems.filter(|problem| !problem.contains("jinxes of the team")).collect();
+        (team, problems)
+    }
+
+    #[test]
+    fn an_example_is_a_conversation() {
+        let (team, problems) = loaded(
+            "small_models:\n  from: 100M\n  below: 1.5B\n  examples:\n  - task: look\n    steps:\n    - say: I look.\n      \
+             shell: {command: ls x}\n      error: no x\n      exit: 2\n    answer: There is none.\n  \
+             - {task: hello, answer: Hello.}\n",
+        );
+        assert_eq!(problems, Vec::<String>::new());
+        let small = team.npc(None).unwrap().small_models.as_ref().unwrap();
+        assert!([100_000_000, 1_499_999_999].iter().all(|count| small.holds(Some(*count))));
+        assert!([None, Some(99_999_999), Some(1_500_000_000)].iter().all(|count| !small.holds(*count)));
+        let told = |tools: &[&str]| -> Vec<String> {
+            let messages = small.messages(tools, 99).into_iter();
+            messages.map(|message| format!("{:?}: {}", message.role, message.content)).collect()
+        };
+        let failed = r#"Tool: {"ok":false,"exit":2,"error":"no x"}"#;
+        let hello = ["User: hello", "Assistant: Hello."];
+        assert_eq!(
+            told(&["shell"]),
+            [&["User: look", "Assistant: I look.", failed, "Assistant: There is none."], &hello[..]].concat()
+        );
+        assert_eq!(told(&["python"]), hello, "who has no shell is shown none");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        let check = |text: &str, expected: &str| {
+            let (_, problems) = loaded(&format!("small_models: {{{text}}}\n"));
+            assert!(problems.iter().any(|problem| problem.contains(expected)), "{text}: {problems:?}");
+        };
+        check("below: many", "such as 500M or 4B, not `many`");
+        check("jinxes: [read_file]", "this is none of them");
+        check("tool_format: hermes", "no format that a prompt can describe: these are generic");
+        check("results: xml", "`json` or `plain`, not `xml`");
+        check("turn_tokens: 0", "`turn_tokens` must be a whole number above 0");
+        check("example: []", "unknown key `example`, did you mean `examples`?");
+        check("examples: [{task: a}]", "an example has a `task` and an `answer`");
+        let step = |step: &str| format!("examples: [{{task: a, answer: b, steps: [{{{step}}}]}}]");
+        check(&step("say: c"), "a step calls one jinx");
+        check(&step("shell: {command: ls}, python: {code: x}"), "a step calls one jinx");
+        check(&step("read_file: {path: x}"), "`read_file` is none of the tools");
+        check(&step("shell: ls"), "a mapping of its inputs");
+        check(&step("shell: {command: ls}, exit: no"), "`exit` is the exit status");
+    }
 }

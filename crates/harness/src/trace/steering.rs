@@ -164,7 +164,9 @@ impl<'a> Steering<'a> {
 /// Whether two results differ at most in how long something took.
 pub(crate) fn alike(one: &ToolResult, other: &ToolResult) -> bool {
     let text = |text: &str| without_times(text);
-    let output = |result: &ToolResult| result.output.as_str().map(text).map_or_else(|| result.output.clone(), Value::from);
+    let output = |result: &ToolResult| {
+        result.output.as_str().map(text).map_or_else(|| result.output.clone(), Value::from)
+    };
     one == other
         || (one.ok, one.exit) == (other.ok, other.exit)
             && output(one) == output(other)

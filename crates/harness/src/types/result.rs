@@ -218,9 +218,11 @@ impl ToolResult {
         let error = if self.ok || error == failed { String::new() } else { error };
         let cut = if missing == 0 { String::new() } else { format!("({missing} bytes are left out)") };
         let own = readable(&self.note);
-        let notes = [&*own, note].map(|note| if note.is_empty() { String::new() } else { format!("({note})") });
+        let notes =
+            [&*own, note].map(|note| if note.is_empty() { String::new() } else { format!("({note})") });
         let [own, note] = notes;
-        let parts = [failed, output, error, cut, own, note].map(|part| part.trim_end_matches('\n').to_owned());
+        let parts =
+            [failed, output, error, cut, own, note].map(|part| part.trim_end_matches('\n').to_owned());
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         if parts.is_empty() { "(no output)".to_owned() } else { parts.join("\n") }
     }

@@ -3,7 +3,7 @@
 mod drafts;
 mod prefix;
 mod speed;
-mod tasks;
+pub mod tasks;
 
 use std::process::ExitCode;
 

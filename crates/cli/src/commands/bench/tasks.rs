@@ -28,9 +28,10 @@ use alara_engine::Sampling;
 use alara_harness::ChatModel;
 use alara_harness::calls::Calls;
 use alara_harness::knowledge::Retrieval;
-use alara_harness::model::shipped;
+use alara_harness::model::{Tuning, shipped};
 use alara_harness::sandbox::{Isolation, enforced};
 use anyhow::{Context, bail};
+use clap::Parser;
 use serde_json::json;
 
 use crate::agent::{self, INTERRUPTED};
@@ -297,6 +298,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => files.iter().try_for_each(|file| report(args, file, wall))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the built-in agent work on the tasks in a folder, with the model used in this way; the run's
+/// file, or `None` if it was interrupted.
+///
+/// # Errors
+/// As [`run`].
+pub fn in_one_way(
+    model: &model::Args,
+    tuning: &Tuning,
+    suite: &Path,
+    out: &Path,
+) -> anyhow::Result<Option<PathBuf>> {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let Line { mut args } = Line::try_parse_from(["tasks"])?;
+    args.model = model.tuned(tuning);
+    args.temperature = tuning.temperature.unwrap_or(args.temperature);
+    args.out = Some(out.to_owned());
+    let (sweep, suite) = (args.sweep()?, Suite::load(suite)?);
+    let tasks = suite.select(&[], &[])?;
+    let jobs = plan::jobs(&args, &sweep, &suite, &tasks, None)?;
+    let (files, ended) = work(&args, &suite, &jobs.iter().collect::<Vec<_>>(), None)?;
+    Ok(files.into_iter().next().filter(|_| ended))
 }
 
 /// Works through the runs, each of which has its file.

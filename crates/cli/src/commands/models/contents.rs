@@ -13,6 +13,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::recommendation::Recommendation;
 use crate::catalog::{Entry, entries};
+use crate::tuned::Tuned;
 
 /// The answer of `alara models show`; its fields are those of `--json`.
 #[derive(Serialize)]
@@ -36,6 +37,8 @@ pub struct Contents {
     pub chat_template: Template,
     /// How tokens are sampled where nobody says otherwise.
     pub sampling: Recommendation,
+    /// What `alara tune` measured.
+    pub tuned: Option<Tuned>,
     /// Why alara can't run the model; empty if it can.
     pub problems: Vec<String>,
     /// Of a model that can't run: models of the catalog that are most like it, nearest size first.
@@ -210,6 +213,7 @@ impl Contents {
                     .map(|format| format.name),
             },
             sampling: Recommendation::default(),
+            tuned: None,
             problems,
             nearest,
             tensors: if tensors { gguf.tensors().map(tensor).collect() } else { Vec::new() },

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 
 use crate::agent::INTERRUPTED;
 use crate::catalog::hub::Hub;
@@ -10,7 +10,7 @@ use crate::catalog::name::HubName;
 use crate::catalog::pull::{Watcher, pull};
 use crate::catalog::{Entry, find, local, wanted};
 use crate::model_file::is_shipped_name;
-use crate::ui;
+use crate::{interrupt, ui};
 
 /// Download models from Hugging Face into its cache, which other tools share
 ///
@@ -40,11 +40,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     // What came is written by then, whatever is waited for.
-    ctrlc::set_handler(|| {
+    interrupt::does(|| {
         ui::note("interrupted; the same command goes on where the download stopped");
         std::process::exit(INTERRUPTED.into());
-    })
-    .context("can't catch interrupts")?;
+    })?;
     for (name, (entry, wanted)) in names {
         let mut display = Display { bar: None, name: String::new() };
         let path = pull(&cache, Hub::from_env()?, &wanted, entry, &mut display)?;

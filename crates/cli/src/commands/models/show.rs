@@ -11,6 +11,7 @@ use super::recommendation::Recommendation;
 use crate::device;
 use crate::model_file::Place;
 use crate::screen::one_line;
+use crate::tuned::Tuned;
 use crate::ui::{self, bytes};
 
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
@@ -50,7 +51,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Place::Shipped => None,
         Place::File(path) => Some(std::path::absolute(path)?),
     };
-    let contents = Contents { path, sampling: Recommendation::of(&gguf, args.model.as_deref())?, ..contents };
+    let contents = Contents {
+        path,
+        sampling: Recommendation::of(&gguf, args.model.as_deref())?,
+        tuned: Tuned::of(&gguf),
+        ..contents
+    };
     if args.json {
         ui::line(&serde_json::to_string_pretty(&contents)?);
     } else {
@@ -115,6 +121,10 @@ fn print(c: &Contents) {
         }
     }
     field("sampling", &c.sampling.told());
+    match &c.tuned {
+        Some(tuned) => field("tuned", &tuned.told()),
+        None => field("tuned", "no; `alara tune` finds out how it uses tools best"),
+    }
     field("alara", if c.problems.is_empty() { "can run it" } else { "can't run it:" });
     for problem in &c.problems {
         field("", problem);

@@ -75,7 +75,8 @@ fn a_block_can_be_kept_from_beginning_as_another() {
     let mut parameters = tools[0].parameters.clone();
     parameters["properties"]["command"]["allOf"] = json!([{"pattern": format!(r"^\s*{other}$")}]);
     let bound = BTreeMap::from([(tools[0].name.clone(), vec![parameters])]);
-    let turn = Turn { format: Format::from_name("code").unwrap(), tools, bound, ..turn(ToolChoice::Required) };
+    let turn =
+        Turn { format: Format::from_name("code").unwrap(), tools, bound, ..turn(ToolChoice::Required) };
     let vocabulary = Vocabulary::get(Kind::Text);
     let spaced = format!(" {command}");
     for (text, expected) in [(command, false), (&spaced, false), ("ls -l", true), ("sed -n 1,20p a", true)] {

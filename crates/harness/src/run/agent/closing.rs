@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use alara_engine::{Finish, Message};
 
-use super::written::REMEDY;
 use super::named_files::is_there;
+use super::written::REMEDY;
 use super::{Agent, last_start};
 use crate::calls::Calls;
 use crate::error::Error;
@@ -74,7 +74,8 @@ impl Agent<'_, '_> {
             Record::User { text } => Some(text.as_str()),
             _ => None,
         });
-        if let Some(recorded) = self.session.mocks.missing_file(&self.scope, task.last().unwrap_or_default()) {
+        if let Some(recorded) = self.session.mocks.missing_file(&self.scope, task.last().unwrap_or_default())
+        {
             return recorded.map(str::to_owned);
         }
         let work = self.session.sandbox.work();

@@ -91,7 +91,8 @@ fn a_run_at_its_limit_is_asked_for_its_answer() {
 fn a_call_that_only_takes_another_time_is_the_same() {
     let fixture = Fixture::new();
     let timed = "printf 'Ran 4 tests in 0.%ds' $RANDOM >&2; exit 1";
-    let model = Scripted::new(vec![shell(timed), shell(timed), Reply::text("It fails."), Reply::text("Still.")]);
+    let model =
+        Scripted::new(vec![shell(timed), shell(timed), Reply::text("It fails."), Reply::text("Still.")]);
     let source = Single(&model);
     let mut session = Session::new(&source, &fixture.sandbox);
     session.calls = Some(Calls::Auto);

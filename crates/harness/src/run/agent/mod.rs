@@ -10,6 +10,7 @@ mod compaction;
 mod named_files;
 mod policies;
 mod repeated;
+mod setup;
 mod shown;
 mod turn;
 mod written;
@@ -17,10 +18,9 @@ mod written;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alara_engine::{Event, Finish, Format, Message, Role, Segment, Tool, ToolCall, Usage};
+use alara_engine::{Event, Finish, Message, Role, Segment, Tool, ToolCall, Usage};
 use serde_json::Value;
 
-use crate::calls::Calls;
 use crate::error::{Error, chain};
 use crate::hidden::{self, CALL};
 use crate::jinx::{Choices, Jinx, Offer, Tools};
@@ -35,6 +35,8 @@ use crate::types::{Outcome, ToolResult};
 pub use answer::answer;
 use policies::learn;
 use repeated::Repeated;
+use setup::Setup;
+pub use setup::opening;
 
 /// One NPC of a team at work on one conversation.
 pub struct Agent<'a, 's: 'a> {
@@ -141,9 +143,8 @@ impl<'a, 's> Agent<'a, 's> {
         let model = session.models.model(&npc.model).map_err(Error::Model)?;
         let offer = offer(team, Some(npc));
         let Offered { jinxes: offered, served } = given.servers(session, team, npc);
-        let small = npc.small_models.as_ref().filter(|small| small.holds(model.parameters()));
-        let listed = small.and_then(|small| small.jinxes.as_ref()).unwrap_or(&npc.jinxes);
-        let named = listed.iter().filter_map(|name| team.jinx(name)).chain(&offered);
+        let setup = Setup::of(npc, &*model, session.calls);
+        let named = setup.jinxes().iter().filter_map(|name| team.jinx(name)).chain(&offered);
         let permits =
             |jinx: &Jinx| given.tools.permits(&jinx.name) || (jinx.hidden && given.tools.permits(CALL));
         let named: Vec<&Jinx> = named.filter(|jinx| permits(jinx)).collect();
@@ -152,10 +153,7 @@ impl<'a, 's> Agent<'a, 's> {
         let phases = npc.phases.clone().filter(|_| bound);
         let gates = npc.gate.gates.iter().filter(|_| bound).map(|gate| gates::key(gate)).collect();
         let queue = phases.as_ref().and_then(|phases| phases.queue.as_ref());
-        let other = small.and_then(|small| small.tool_format.as_deref());
-        let other = other.filter(|_| !model.format_is_chosen()).and_then(Format::from_name);
-        let format = other.or(model.format());
-        let fits = |tool: &Tool| match format.and_then(|format| format.refusal(tool)) {
+        let fits = |tool: &Tool| match setup.format.and_then(|format| format.refusal(tool)) {
             None => true,
             Some(reason) => {
                 session.notify(&Notice::Warning(&format!(
@@ -179,9 +177,6 @@ impl<'a, 's> Agent<'a, 's> {
         let permitted = tools.iter().map(|tool| tool.name.clone()).collect();
         tools.extend(queue.map(Queue::tool));
         let used = session.models.used(&npc.model);
-        let calls = session.calls.unwrap_or_else(|| Calls::of(npc.calls, format));
-        let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-        let examples = small.map(|small| small.messages(&names, npc.limits.tool_output_bytes));
         let files = &session.context_files;
         let with_files = files.segment().is_some_and(|segment| given.system.contains(&segment));
         let start = Start {
@@ -195,19 +190,19 @@ impl<'a, 's> Agent<'a, 's> {
             context: model.context(),
             work: session.sandbox.work().to_owned(),
             sandbox: session.sandbox.enforced().to_string(),
-            limits: small.map_or(npc.limits, |small| small.limits(npc.limits)),
+            limits: setup.limits(),
             system: given.system,
             context_files: if with_files { files.files.clone() } else { Vec::new() },
             dry_run: session.dry_run,
+            examples: setup.examples(&tools),
             tools,
             hidden,
             mcp: served,
-            sampling: session.sampling.over(&calls.sampling(model.sampling())),
+            sampling: session.sampling.over(&setup.sampling),
             thinking: session.thinking,
-            examples: examples.unwrap_or_default(),
-            plain_results: small.is_some_and(|small| small.plain_results),
-            tool_format: other.map(|format| format.name.to_owned()),
-            calls,
+            plain_results: setup.plain_results(),
+            tool_format: setup.other.map(|format| format.name.to_owned()),
+            calls: setup.calls,
             schema: given.schema,
             phases,
             gates,
@@ -543,11 +538,14 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
 
 /// The tools of an NPC, in the order of its list; of hidden ones what unlocks and calls them.
 pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
-    let offer = offer(team, Some(npc));
-    let listed = npc.jinxes.iter().filter_map(|name| team.jinx(name));
+    tools_of(team, &npc.jinxes, &offer(team, Some(npc)))
+}
+
+fn tools_of(team: &Team, jinxes: &[String], offer: &Offer) -> Vec<Tool> {
+    let listed = jinxes.iter().filter_map(|name| team.jinx(name));
     let (hidden, shown): (Vec<&Jinx>, Vec<&Jinx>) = listed.partition(|jinx| jinx.hidden);
     let built_in = hidden::tools().into_iter().filter(|_| !hidden.is_empty());
-    shown.into_iter().map(|jinx| jinx.tool(&offer)).chain(built_in).collect()
+    shown.into_iter().map(|jinx| jinx.tool(offer)).chain(built_in).collect()
 }
 
 /// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and

@@ -5,9 +5,40 @@ use std::path::Path;
 
 /// Endings of files: a word with another one may be a number, a module or a host.
 const ENDINGS: [&str; 34] = [
-    "bat", "cfg", "conf", "cpp", "css", "csv", "diff", "gitignore", "go", "html", "ini", "ipynb", "java", "js",
-    "json", "jsonl", "log", "md", "patch", "pdf", "py", "rs", "rst", "sh", "sql", "sqlite", "svg", "toml",
-    "ts", "tsv", "txt", "xml", "yaml", "yml",
+    "bat",
+    "cfg",
+    "conf",
+    "cpp",
+    "css",
+    "csv",
+    "diff",
+    "gitignore",
+    "go",
+    "html",
+    "ini",
+    "ipynb",
+    "java",
+    "js",
+    "json",
+    "jsonl",
+    "log",
+    "md",
+    "patch",
+    "pdf",
+    "py",
+    "rs",
+    "rst",
+    "sh",
+    "sql",
+    "sqlite",
+    "svg",
+    "toml",
+    "ts",
+    "tsv",
+    "txt",
+    "xml",
+    "yaml",
+    "yml",
 ];
 /// Most files and folders that are looked at.
 const MOST: usize = 5000;
@@ -59,7 +90,8 @@ mod tests {
         for name in ["frost.py", "songs/Last Green Waltz.mp3", "songs/old list.txt"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
-        let check = |task: &str, expected: &[&str]| assert_eq!(absent(task, folder.path()), expected, "{task}");
+        let check =
+            |task: &str, expected: &[&str]| assert_eq!(absent(task, folder.path()), expected, "{task}");
         check("Repair frost.py. Write the number to alarms.txt.", &["alarms.txt"]);
         check("Write `out/sum.json` (and \"sum.md\"): out/sum.json first.", &["out/sum.json", "sum.md"]);
         check("old list.txt becomes old_list.txt", &["old_list.txt"]);

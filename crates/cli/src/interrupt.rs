@@ -1,0 +1,27 @@
+//! What an interrupt does: the process has one handler, and what that does can change.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context;
+
+type Action = Box<dyn Fn() + Send>;
+
+static ACTION: Mutex<Option<Action>> = Mutex::new(None);
+
+/// Lets interrupts do this from now on.
+///
+/// # Errors
+/// The system lets no handler be set.
+pub fn does(action: impl Fn() + Send + 'static) -> anyhow::Result<()> {
+    let first = lock().replace(Box::new(action)).is_none();
+    let handle = || {
+        if let Some(action) = &*lock() {
+            action();
+        }
+    };
+    if first { ctrlc::set_handler(handle).context("can't catch interrupts") } else { Ok(()) }
+}
+
+fn lock() -> MutexGuard<'static, Option<Action>> {
+    ACTION.lock().unwrap_or_else(PoisonError::into_inner)
+}

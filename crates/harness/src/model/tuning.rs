@@ -1,0 +1,75 @@
+//! How agents use a model where nobody says otherwise.
+
+use alara_engine::{Engine, Format, Request, Sampling};
+use serde::{Deserialize, Serialize};
+
+use super::{ChatModel, Embedder, Events, ModelError, Prompt};
+use crate::calls::Calls;
+
+/// What a model was measured to do best with.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tuning {
+    /// The format of its calls, by name; `None` = as its NPC or its template has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_format: Option<String>,
+    /// Whether each turn is a call; `None` = as its NPC or its format has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<Calls>,
+    /// The sampling temperature; `None` = what it recommends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f32>,
+}
+
+/// A model with its tuning.
+pub struct Tuned<M> {
+    /// The model.
+    pub model: M,
+    /// How agents use it.
+    pub tuning: Tuning,
+}
+
+impl<M: ChatModel> ChatModel for Tuned<M> {
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
+        self.model.chat(request)
+    }
+
+    fn prompt(&self, request: &Request) -> Result<Prompt, ModelError> {
+        self.model.prompt(request)
+    }
+
+    fn context(&self) -> Option<usize> {
+        self.model.context()
+    }
+
+    fn format(&self) -> Option<&'static Format> {
+        self.model.format()
+    }
+
+    fn format_is_chosen(&self) -> bool {
+        self.model.format_is_chosen()
+    }
+
+    fn parameters(&self) -> Option<u64> {
+        self.model.parameters()
+    }
+
+    fn tuning(&self) -> Tuning {
+        self.tuning.clone()
+    }
+
+    fn sampling(&self) -> Sampling {
+        self.model.sampling()
+    }
+
+    fn local(&self) -> Option<&Engine> {
+        self.model.local()
+    }
+
+    fn embedder(&self) -> Option<&dyn Embedder> {
+        self.model.embedder()
+    }
+}
