@@ -139,8 +139,8 @@ fn greedy_text_is_what_it_was() {
     }
 }
 
-/// Models that were trained to call tools do so, or answer, in every turn: no turn ends with half of
-/// a call, or with one as its text.
+/// Models that were trained to call tools do so, or answer, in every turn.
+/// No turn ends with half of a call, or with one as its text.
 #[test]
 fn agents_call_or_answer_in_fifty_of_fifty_turns() {
     const TASKS: [&str; 8] = [

@@ -59,7 +59,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures the model that the user named, unless that was done before; false if it was interrupted.
+/// Measures the model that the user named, unless that was done before.
+/// False if it was interrupted.
 ///
 /// # Errors
 /// As [`measure`].

@@ -101,8 +101,8 @@ impl Mocks {
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
 
-    /// What the model was told of a missing file at this task of a conversation; the outer `None`: it
-    /// is to be looked for.
+    /// What the model was told of a missing file at this task of a conversation.
+    /// The outer `None`: it is to be looked for.
     pub fn missing_file(&self, scope: &str, task: &str) -> Option<Option<&str>> {
         self.replayed.as_ref()?;
         Some(self.missing.get(&(scope.to_owned(), task.to_owned())).map(String::as_str))

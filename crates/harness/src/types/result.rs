@@ -199,7 +199,8 @@ impl ToolResult {
         serde_json::to_string(&text).unwrap_or_default()
     }
 
-    /// The same for models that read text better than JSON: the output as it is, then what went wrong.
+    /// The same for models that read text better than JSON: what failed, the output as it is, what
+    /// went wrong.
     ///
     /// ```text
     /// exit status 1

@@ -300,8 +300,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets the built-in agent work on the tasks in a folder, with the model used in this way; the run's
-/// file, or `None` if it was interrupted.
+/// Lets the built-in agent work on the tasks in a folder, with the model used in this way.
+/// The run's file, or `None` if it was interrupted.
 ///
 /// # Errors
 /// As [`run`].

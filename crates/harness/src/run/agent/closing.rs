@@ -64,7 +64,8 @@ impl Agent<'_, '_> {
 
     /// A file that the task names, that was not there when it began, and still is not.
     fn missing_file(&self) -> Option<String> {
-        if self.npc.accepts_failure {
+        // In a dry run none is made.
+        if self.npc.accepts_failure || self.session.dry_run {
             return None;
         }
         let text = |name: &str| {
