@@ -6,20 +6,15 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
 
 use alara_engine::inspect::Tokenizer;
 use alara_engine::{
-    Engine, Event, Finish, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool,
-    ToolChoice, fits, written,
+    Engine, Event, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool, ToolChoice,
+    fits, written,
 };
-use alara_harness::model::Single;
-use alara_harness::permission::Answer;
-use alara_harness::sandbox::{Policy, Sandbox};
-use alara_harness::session::Session;
-use alara_harness::trace::Record;
-use alara_harness::{Agent, Team, agent};
 use serde_json::{Value, json};
+
+use crate::dirs::TestDir;
 
 const TEXT: &str = include_str!("../../../tests/fixtures/real/text.txt");
 
@@ -153,32 +148,40 @@ fn agents_call_or_answer_in_fifty_of_fifty_turns() {
         "Sort the lines of list.txt into sorted.txt.",
         "What is 12 times 12?",
     ];
-    for (name, gguf, _) in models().filter(|(name, ..)| name.starts_with("qwen")) {
-        let engine = Engine::load(&gguf, &Options { context: Some(8192), ..Options::default() }).unwrap();
-        let source = Single(&engine);
-        let team = Team::stock("alara").unwrap();
-        let npc = team.npc(None).unwrap();
-        let (mut turns, mut calls, mut round) = (0, 0, 0);
-        while turns < 50 {
-            let work = tempfile::tempdir().unwrap();
-            std::fs::write(work.path().join("list.txt"), "Ann\nBo\nCy\nBea\n").unwrap();
-            let sandbox = Sandbox::new(work.path(), Policy::default()).unwrap();
-            let session = Session::new(&source, &sandbox).asking(|_| Answer::No);
-            let agent = Agent::new(&session, &team, npc, None).unwrap();
-            agent.until(Instant::now() + Duration::from_secs(300)).run(TASKS[round % TASKS.len()]).unwrap();
-            round += 1;
-            for entry in session.trace.entries() {
-                let Record::Assistant { message, finish, .. } = &*entry.record else { continue };
+    let Some(folder) = folder() else { return };
+    for (name, ..) in models().filter(|(name, ..)| name.starts_with("qwen")) {
+        let file = std::path::absolute(folder.join(&name)).unwrap();
+        let (mut turns, mut calls) = (0, 0);
+        for task in TASKS.iter().cycle() {
+            if turns >= 50 {
+                break;
+            }
+            let dir = TestDir::with(&json!([]));
+            dir.write("work/list.txt", "Ann\nBo\nCy\nBea\n");
+            let model = file.to_str().unwrap();
+            let words =
+                ["run", "--workdir", "work", "--trace", "trace.jsonl", "--ctx", "8192", "-m", model, task];
+            let output = dir.alara(&words).output().unwrap();
+            let trace = std::fs::read_to_string(dir.path("trace.jsonl")).unwrap();
+            let mut tools: Vec<Tool> = Vec::new();
+            for line in trace.lines() {
+                let record: Value = serde_json::from_str(line).unwrap();
+                if record["record"] == "start" {
+                    tools = serde_json::from_value(record["tools"].clone()).unwrap();
+                }
+                if record["record"] != "assistant" {
+                    continue;
+                }
                 turns += 1;
+                let message: Message = serde_json::from_value(record["message"].clone()).unwrap();
                 calls += message.tool_calls.len();
-                let whole = matches!(finish, Finish::Stop | Finish::ToolCalls);
                 let does = !message.tool_calls.is_empty() || !message.content.trim().is_empty();
-                let tools: Vec<Tool> = agent::tools(&team, npc);
                 let left = written(&message.content, &tools, &fits);
-                assert!(whole && does && left.is_none(), "{name}: {message:?}, {finish:?}");
+                let about = format!("{name}: {record}\n{}", String::from_utf8_lossy(&output.stderr));
+                assert!(does && left.is_none(), "{about}");
             }
         }
-        println!("{name}: {turns} turns, {calls} calls, {round} tasks");
+        println!("{name}: {turns} turns, {calls} calls");
         assert!(calls >= turns / 4, "{name} made {calls} calls in {turns} turns");
     }
 }
