@@ -50,7 +50,11 @@ impl Rules<'_> {
             blocks.push(("\n", lines.clone()));
         }
         if has_others {
-            let schema = schema::arguments(&others, self.string_limit)?;
+            // Without arguments nothing stands behind the mark.
+            let mut some = others.clone();
+            some["minProperties"] = 1.into();
+            let schema = schema::arguments(&some, self.string_limit)
+                .or_else(|_| schema::arguments(&others, self.string_limit))?;
             let json = self.json(&schema)?;
             behind
                 .push(format!("{} {lines}", self.sequence(&[Term::Rule(json), Term::Literal("\n".into())])));
