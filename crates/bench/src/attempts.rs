@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use alara_engine::{Format, Request};
+use alara_engine::{Request, Sampling};
 use alara_harness::Outcome;
 use alara_harness::agent::Agent;
-use alara_harness::model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted, Tuning};
+use alara_harness::model::{ChatModel, Events, ModelError, ModelSource, ModelSpec, Scripted};
 use alara_harness::run::refusals;
 use alara_harness::session::Session;
 use alara_harness::team::Npc;
@@ -410,24 +410,13 @@ impl ChatModel for AttemptModel<'_> {
         self.model.chat(request)
     }
 
-    fn context(&self) -> Option<usize> {
-        self.model.context()
+    fn inner(&self) -> Option<&dyn ChatModel> {
+        Some(self.model)
     }
 
-    fn format(&self) -> Option<&'static Format> {
-        self.model.format()
-    }
-
-    fn format_is_chosen(&self) -> bool {
-        self.model.format_is_chosen()
-    }
-
-    fn tuning(&self) -> Tuning {
-        self.model.tuning()
-    }
-
-    fn parameters(&self) -> Option<u64> {
-        self.model.parameters()
+    // A run says itself how tokens are sampled.
+    fn sampling(&self) -> Sampling {
+        Sampling::default()
     }
 }
 

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use alara_engine::{Finish, Format, Message, Request, Role, Sampling};
-use alara_harness::model::Tuning;
+use alara_engine::{Finish, Message, Request, Role};
 use alara_harness::run::hooks;
 use alara_harness::trace::Record;
 use alara_harness::{
@@ -169,28 +168,8 @@ impl ChatModel for SaltedModel<'_> {
         self.model.chat(Request { salt: self.salt.to_owned(), ..request })
     }
 
-    fn context(&self) -> Option<usize> {
-        self.model.context()
-    }
-
-    fn format(&self) -> Option<&'static Format> {
-        self.model.format()
-    }
-
-    fn format_is_chosen(&self) -> bool {
-        self.model.format_is_chosen()
-    }
-
-    fn tuning(&self) -> Tuning {
-        self.model.tuning()
-    }
-
-    fn parameters(&self) -> Option<u64> {
-        self.model.parameters()
-    }
-
-    fn sampling(&self) -> Sampling {
-        self.model.sampling()
+    fn inner(&self) -> Option<&dyn ChatModel> {
+        Some(&*self.model)
     }
 }
 

@@ -7,9 +7,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use alara_engine::{Engine, Event, Finish, Format, Message, Request, Sampling, Segment, ToolChoice, Usage};
+use alara_engine::{Engine, Event, Finish, Message, Request, Segment, ToolChoice, Usage};
 use alara_harness::client::ClientTools;
-use alara_harness::model::Tuning;
 use alara_harness::team::Skills;
 use alara_harness::{ChatModel, Events, ModelError, Npc, Team, agent};
 
@@ -100,32 +99,12 @@ impl ChatModel for GatedModel<'_> {
         Ok(Box::new(Turns::new(self, request)?))
     }
 
-    fn context(&self) -> Option<usize> {
-        self.model.context()
-    }
-
-    fn format(&self) -> Option<&'static Format> {
-        self.model.format()
-    }
-
-    fn format_is_chosen(&self) -> bool {
-        self.model.format_is_chosen()
-    }
-
-    fn tuning(&self) -> Tuning {
-        self.model.tuning()
-    }
-
-    fn parameters(&self) -> Option<u64> {
-        self.model.parameters()
-    }
-
-    fn sampling(&self) -> Sampling {
-        self.model.sampling()
-    }
-
     fn local(&self) -> Option<&Engine> {
         self.model.local()
+    }
+
+    fn inner(&self) -> Option<&dyn ChatModel> {
+        Some(&*self.model)
     }
 }
 

@@ -1,6 +1,7 @@
 //! The face of the engine: load a model, generate turns.
 //! One thread owns the model and serves all requests together.
 
+mod described;
 mod embed;
 mod events;
 mod load;
@@ -11,14 +12,11 @@ mod serve;
 mod template;
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Instant;
-
-use jiff::Timestamp;
-use jiff::tz::TimeZone;
 
 use crate::architecture::Architecture;
 #[cfg(feature = "candle")]
@@ -45,12 +43,13 @@ use crate::sequence::{Listener, Logprobs, ReasoningBudget, Recovery, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+use described::{Described, described};
 pub use embed::{EmbedInput, Embeddings};
 pub use events::Events;
 use load::{Start, cache_config, resolve};
 pub use prompts::{PromptToken, Prompts};
 use sampling::sampler;
-use segments::{Renderer, Segments};
+use segments::Segments;
 use serve::Job;
 pub use template::{Chosen, chat_template};
 
@@ -158,7 +157,7 @@ pub struct Engine {
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
     /// The same with calls in other formats, which the prompt describes.
-    described: Vec<(&'static Format, OnceLock<ChatTemplate>)>,
+    described: Vec<Described>,
     template_note: Option<String>,
     placement_note: Option<String>,
     /// Texts that end every turn, since the model's family has no token for it.
@@ -269,7 +268,7 @@ impl Engine {
             grammar,
             tokenizer,
             template,
-            described: described().collect(),
+            described: described(),
             template_note: chosen.note,
             placement_note: note,
             stops: chosen.family.map(|family| family.stops.clone()).unwrap_or_default(),
@@ -381,45 +380,6 @@ impl Engine {
     pub fn prompt_tokens(&self, request: &Request) -> Result<Vec<u32>> {
         let (_, tokens) = self.renderer(request)?.prompt(&self.completed(request))?;
         Ok(tokens)
-    }
-
-    /// The tokens of the answer that `request` brings with it, as they stand in the prompts that
-    /// come after it; none if it brings none.
-    ///
-    /// # Errors
-    /// As [`Engine::prompt_tokens`].
-    pub fn answer_tokens(&self, request: &Request) -> Result<Vec<u32>> {
-        let Some(answer) = &request.answer else { return Ok(Vec::new()) };
-        self.renderer(request)?.answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
-    }
-
-    /// What makes prompts; an encoder has none.
-    fn renderer(&self, request: &Request) -> Result<Renderer<'_>> {
-        if self.encoder {
-            return Err(Error::Encoder { model: self.name.clone() });
-        }
-        let (template, format) = match &request.tool_format {
-            Some(name) if self.format.is_none_or(|format| format.name != name) => self.described(name)?,
-            _ => (&self.template, self.format.unwrap_or(Format::generic())),
-        };
-        let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
-        Ok(Renderer { template, format, tokenizer: &self.tokenizer, control: &self.control, now })
-    }
-
-    /// The template with calls in a format that the prompt describes.
-    fn described(&self, name: &str) -> Result<(&ChatTemplate, &'static Format)> {
-        let found = self.described.iter().find(|(format, _)| format.name == name);
-        let Some((format, template)) = found else {
-            let names: Vec<&str> = self.described.iter().map(|(format, _)| format.name).collect();
-            let reason =
-                format!("tool_format is `{name}`, but the prompt describes only {}", names.join(", "));
-            return Err(Error::InvalidRequest { reason });
-        };
-        let template = template.get_or_init(|| {
-            let marks: Vec<&str> = self.tokenizer.marks().collect();
-            self.template.clone().with_calls(format).with_marks(marks.iter().copied())
-        });
-        Ok((template, format))
     }
 
     /// How calls are written; `None` = the chat template shows a way that is not known.
@@ -589,11 +549,6 @@ impl Drop for Engine {
             let _ = thread.join();
         }
     }
-}
-
-/// The formats that prompts describe; their templates are made when they are asked for.
-fn described() -> impl Iterator<Item = (&'static Format, OnceLock<ChatTemplate>)> {
-    Format::all().iter().filter(|format| format.described()).map(|format| (*format, OnceLock::new()))
 }
 
 /// Lets a turn begin with what the prompt holds of its answer.

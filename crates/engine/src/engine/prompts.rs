@@ -1,14 +1,17 @@
 //! Prompts token by token, for people who want to see what a model reads; without its weights, too.
 
+use jiff::Timestamp;
 use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
 
 use super::segments::Renderer;
 use super::{Engine, Options};
-use crate::Result;
+use crate::chat::formats::Format;
 use crate::gguf::Gguf;
 use crate::offload::Offload;
 use crate::request::Request;
 use crate::tokenizer::TokenKind;
+use crate::{Error, Result};
 
 /// A token of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,29 @@ pub struct PromptToken {
 }
 
 impl Engine {
+    /// The tokens of the answer that `request` brings with it, as they stand in the prompts that
+    /// come after it; none if it brings none.
+    ///
+    /// # Errors
+    /// As [`Engine::prompt_tokens`].
+    pub fn answer_tokens(&self, request: &Request) -> Result<Vec<u32>> {
+        let Some(answer) = &request.answer else { return Ok(Vec::new()) };
+        self.renderer(request)?.answer(&self.completed(request), answer, &self.prompt_tokens(request)?)
+    }
+
+    /// What makes prompts; an encoder has none.
+    pub(super) fn renderer(&self, request: &Request) -> Result<Renderer<'_>> {
+        if self.encoder {
+            return Err(Error::Encoder { model: self.name.clone() });
+        }
+        let (template, format) = match &request.tool_format {
+            Some(name) if self.format.is_none_or(|format| format.name != name) => self.described(name)?,
+            _ => (&self.template, self.format.unwrap_or(Format::generic())),
+        };
+        let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
+        Ok(Renderer { template, format, tokenizer: &self.tokenizer, control: &self.control, now })
+    }
+
     /// The prompt that `request` is rendered to, token by token.
     ///
     /// # Errors

@@ -59,35 +59,46 @@ pub trait ChatModel: Send + Sync {
         }
     }
 
+    /// The model that it passes turns on to, whose properties are its own.
+    fn inner(&self) -> Option<&dyn ChatModel> {
+        None
+    }
+
     /// Most tokens of a conversation; `None` = not known.
     fn context(&self) -> Option<usize> {
-        None
+        self.inner()?.context()
     }
 
     /// How it writes calls, where they are read from its text on this machine; `None` = whoever
     /// serves it does that.
     fn format(&self) -> Option<&'static Format> {
-        None
+        self.inner()?.format()
     }
 
     /// Whether somebody chose that format for it.
     fn format_is_chosen(&self) -> bool {
-        self.local().is_some_and(Engine::format_is_chosen)
+        match self.inner() {
+            Some(inner) => inner.format_is_chosen(),
+            None => self.local().is_some_and(Engine::format_is_chosen),
+        }
     }
 
     /// How agents use it where nobody says otherwise.
     fn tuning(&self) -> Tuning {
-        Tuning::default()
+        self.inner().map_or_else(Tuning::default, ChatModel::tuning)
     }
 
     /// How many parameters it has; `None` = not known.
     fn parameters(&self) -> Option<u64> {
-        self.local().map(Engine::parameters)
+        match self.inner() {
+            Some(inner) => inner.parameters(),
+            None => self.local().map(Engine::parameters),
+        }
     }
 
     /// How tokens are sampled where nobody says otherwise.
     fn sampling(&self) -> Sampling {
-        Sampling::default()
+        self.inner().map_or_else(Sampling::default, ChatModel::sampling)
     }
 
     /// The engine that runs it, for its vocabulary and template; `None` = it runs elsewhere.

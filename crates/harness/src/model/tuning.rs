@@ -1,6 +1,6 @@
 //! How agents use a model where nobody says otherwise.
 
-use alara_engine::{Engine, Format, Request, Sampling};
+use alara_engine::{Engine, Request};
 use serde::{Deserialize, Serialize};
 
 use super::{ChatModel, Embedder, Events, ModelError, Prompt};
@@ -41,28 +41,8 @@ impl<M: ChatModel> ChatModel for Tuned<M> {
         self.model.prompt(request)
     }
 
-    fn context(&self) -> Option<usize> {
-        self.model.context()
-    }
-
-    fn format(&self) -> Option<&'static Format> {
-        self.model.format()
-    }
-
-    fn format_is_chosen(&self) -> bool {
-        self.model.format_is_chosen()
-    }
-
-    fn parameters(&self) -> Option<u64> {
-        self.model.parameters()
-    }
-
     fn tuning(&self) -> Tuning {
         self.tuning.clone()
-    }
-
-    fn sampling(&self) -> Sampling {
-        self.model.sampling()
     }
 
     fn local(&self) -> Option<&Engine> {
@@ -71,5 +51,9 @@ impl<M: ChatModel> ChatModel for Tuned<M> {
 
     fn embedder(&self) -> Option<&dyn Embedder> {
         self.model.embedder()
+    }
+
+    fn inner(&self) -> Option<&dyn ChatModel> {
+        Some(&self.model)
     }
 }
