@@ -1,4 +1,5 @@
-//! The formats of calls that prompts describe, for requests that ask for one in place of the model's.
+//! The formats of calls that prompts describe, for requests that ask for one of them in place of the
+//! model's own.
 
 use std::sync::OnceLock;
 
