@@ -1,5 +1,4 @@
-//! The formats of calls that prompts describe, for requests that ask for one of them in place of the
-//! model's own.
+//! The formats of calls that prompts describe, for requests that ask for another than the model's.
 
 use std::sync::OnceLock;
 
