@@ -12,7 +12,7 @@ pub fn told(notice: &Notice) -> Option<Value> {
         Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } if text.is_empty() => {
             return None;
         }
-        // Nobody asks for it.
+        // No request asks for it.
         Notice::Prompt { .. } => return None,
         Notice::Turn { npc, depth, turn } => {
             json!({"notice": "turn", "npc": npc, "depth": depth, "turn": turn})

@@ -91,6 +91,10 @@ pub struct Header {
     /// When it started, RFC 3339.
     /// May differ when a run is resumed.
     pub started: String,
+    /// The options of the command that started it, without those for its output.
+    /// May differ when a run is resumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
 }
 
 /// What a model's file says of the model.
@@ -361,7 +365,7 @@ pub fn difference(first: &Header, second: &Header) -> Option<(String, String, St
     // A header is made of texts, numbers and lists, which always become JSON.
     let value = |header| serde_json::to_value(header).unwrap_or_default();
     let (mut first, second) = (value(first), value(second));
-    for name in ["started", "price", "about"] {
+    for name in ["started", "price", "about", "command"] {
         first[name] = second[name].clone();
     }
     // What changes when the same computer starts anew.

@@ -264,6 +264,7 @@ pub(crate) mod tests {
             },
             tasks: vec!["a-1".into(), "a-2".into()],
             started: "2026-01-01T00:00:00Z".into(),
+            command: vec!["-m".into(), "a".into()],
         }
     }
 
@@ -375,6 +376,7 @@ pub(crate) mod tests {
         };
         check(&|_| {}, None);
         check(&|header| header.started = "later".into(), None);
+        check(&|header| header.command.clear(), None);
         check(&|header| header.suite.hash = "11".into(), Some("suite.hash"));
         check(&|header| header.sampling.seed = 1, Some("sampling.seed"));
         check(&|header| header.engine["kv"] = "f32".into(), Some("engine.kv"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use alara_engine::{SamplingOverrides, disk};
 use alara_harness::calls::Calls;
 use alara_harness::context_files::ContextFiles;
-use alara_harness::permission::Answer;
+use alara_harness::permission::{Answer, Question};
 use alara_harness::sandbox::enforced;
 use alara_harness::state::Kept;
 use alara_harness::team::Search;
@@ -17,7 +17,7 @@ use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team,
 use anyhow::{Context, bail};
 
 use crate::progress::count;
-use crate::{ask, cache, consent, interrupt, model, state, traces, ui};
+use crate::{ask, cache, config, consent, interrupt, model, state, traces, ui};
 
 /// The exit code of a program that an interrupt ended, as shells count.
 pub const INTERRUPTED: u8 = 130;
@@ -210,12 +210,12 @@ impl Args {
     }
 
     /// A session with what was asked for: sampling, rules, threads, trace (a new one, unless it is
-    /// `given`), and a person to be asked if there is one.
+    /// `given`), and a person to be asked if there is one; `asks` is called before each question.
     pub fn equip<'a>(
         &self,
         session: Session<'a>,
         given: Option<Trace>,
-        end_line: impl Fn() + Send + Sync + 'a,
+        asks: impl Fn(&Question) + Send + Sync + 'a,
     ) -> anyhow::Result<Session<'a>> {
         let before = self.before.as_deref();
         let mut sampling: SamplingOverrides =
@@ -238,7 +238,7 @@ impl Args {
         }
         if ask::is_possible() {
             return Ok(session.asking(move |question| {
-                end_line();
+                asks(question);
                 ask::person(question)
             }));
         }
@@ -308,6 +308,9 @@ pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Tea
 
 /// The same; one that was `found` needs a yes in any case.
 pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+    let configured = config::team(workdir).filter(|_| name.is_none());
+    let name = name.or(configured.as_ref().map(|(name, _)| name.as_str()));
+    let found = found || configured.as_ref().is_some_and(|(_, found)| *found);
     let mut team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?;
     team.found |= found;
     consent::team(&team, yes)?;

@@ -22,7 +22,13 @@ use crate::{ask, state, ui};
 ///
 /// # Errors
 /// The answers can't be used.
-fn agreed(holder: &str, about: &str, yes: bool, show: impl FnOnce(), words: &str) -> anyhow::Result<bool> {
+pub fn agreed(
+    holder: &str,
+    about: &str,
+    yes: bool,
+    show: impl FnOnce(),
+    words: &str,
+) -> anyhow::Result<bool> {
     let answers = answers()?;
     let answer = match answers.answer(holder, about) {
         Some((verdict, _)) => return Ok(verdict == Verdict::Allow),

@@ -101,13 +101,16 @@ pub fn joined(task: &str, input: Option<&str>) -> String {
     match (task.trim(), input) {
         ("", Some(input)) => input.to_owned(),
         (_, None) => task.to_owned(),
-        (_, Some(input)) => {
-            let fence = (3..).map(|length| "`".repeat(length)).find(|fence| !input.contains(fence.as_str()));
-            let fence = fence.unwrap_or_default();
-            let input = input.trim_end_matches(['\n', '\r']);
-            format!("{task}\n\nStandard input:\n{fence}\n{input}\n{fence}")
-        }
+        (_, Some(input)) => with_block(task, "Standard input", input),
     }
+}
+
+/// A message with a text behind it, below a title and in a fence that does not occur in it.
+pub fn with_block(message: &str, title: &str, text: &str) -> String {
+    let fence = (3..).map(|length| "`".repeat(length)).find(|fence| !text.contains(fence.as_str()));
+    let fence = fence.unwrap_or_default();
+    let text = text.trim_end_matches(['\n', '\r']);
+    format!("{message}\n\n{title}:\n{fence}\n{text}\n{fence}")
 }
 
 #[cfg(test)]

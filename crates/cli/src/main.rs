@@ -4,14 +4,17 @@
 mod advice;
 mod agent;
 mod ask;
+mod attach;
 mod cache;
 mod catalog;
 mod commands;
 mod compute;
+mod config;
 mod consent;
 mod device;
 mod diff;
 mod earlier;
+mod events;
 mod facts;
 mod first_words;
 mod fold;
@@ -34,7 +37,7 @@ mod view;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 /// Run agents on local models, fully offline.
 #[derive(Parser)]
@@ -62,13 +65,36 @@ fn main() -> ExitCode {
     alara_harness::sandbox::enter();
     commands::answer_shell(command);
     ui::report_panics();
-    let cli = match Cli::try_parse() {
+    let as_json = std::env::args_os()
+        .take_while(|word| word != "--")
+        .any(|word| word == "--json" || word == "--json-stream");
+    let failed = |error: &anyhow::Error| {
+        if as_json {
+            ui::line(&ui::error_object(error).to_string());
+        }
+        ui::report(error)
+    };
+    if let Err(error) = config::load()
+        && std::env::args_os().nth(1).is_none_or(|command| command != "config")
+    {
+        return failed(&error);
+    }
+    let matches = config::with_defaults(command()).try_get_matches();
+    let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(error) => return ui::usage(&suggesting(error)),
+        Err(error) => {
+            let error = suggesting(error);
+            if as_json && error.use_stderr() {
+                let text = error.render().to_string();
+                let message = text.trim_end().trim_start_matches("error: ");
+                ui::line(&ui::error_object(&anyhow::anyhow!(message.to_owned())).to_string());
+            }
+            return ui::usage(&error);
+        }
     };
     match cli.command.run() {
         Ok(code) => code,
-        Err(error) => ui::report(&error),
+        Err(error) => failed(&error),
     }
 }
 

@@ -18,9 +18,7 @@ use serde_json::{Value, json};
 
 use crate::model_file::{self, Place};
 use crate::tuned::Tuned;
-use crate::{cache, catalog, compute, consent, device, ui};
-
-pub use crate::model_file::{open, place};
+use crate::{cache, catalog, compute, config, consent, device, ui};
 
 /// Which model, and how it runs.
 #[derive(Clone, clap::Args)]
@@ -29,7 +27,7 @@ pub struct Args {
     /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as
     /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME.
     /// An endpoint's key is in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY)
-    /// [default: the NPC's, the team's, the one that ships]
+    /// [default: the NPC's, the team's, that of `alara config`, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
     /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
@@ -87,14 +85,43 @@ pub struct Args {
 /// Conversations that are kept cached where there is memory to spare, the most first.
 const ROOMS: [usize; 4] = [16, 8, 4, 2];
 
+/// Opens the model that `name` means, else the default of the settings, else the one that ships.
+///
+/// # Errors
+/// As [`model_file::open`].
+pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
+    model_file::open(name.or_else(config::model))
+}
+
+/// The file that `name` means, else the default of the settings, else the model that ships.
+///
+/// # Errors
+/// As [`model_file::place`].
+pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
+    model_file::place(name.or_else(config::model))
+}
+
+/// What is used for `spec`: the default model of the settings if it names none.
+pub fn chosen(spec: &ModelSpec) -> ModelSpec {
+    match config::model().filter(|_| *spec == ModelSpec::default()) {
+        Some(name) => ModelSpec::named(name),
+        None => spec.clone(),
+    }
+}
+
 impl Args {
+    /// The model that was asked for, else the default of the settings; `None` = the one that ships.
+    pub fn name(&self) -> Option<&str> {
+        self.model.as_deref().or_else(config::model)
+    }
+
     /// Loads the model that was asked for, else `default`, else the one that ships, for `parallel`
     /// conversations at a time.
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
         let memory = crate::memory::available();
         let (name, key) = match &self.model {
             Some(name) => (Some(name.clone()), own_key(name)?),
-            None => (default.map(str::to_owned), None),
+            None => (default.or_else(config::model).map(str::to_owned), None),
         };
         let spec = ModelSpec { model: name, ..ModelSpec::default() };
         Ok((self.find(&spec, key, parallel, memory, false)?.load)()?)
@@ -105,7 +132,7 @@ impl Args {
         Args { model: name.map(str::to_owned), ..self.clone() }
     }
 
-    /// The same, used in this way, whatever was measured.
+    /// These arguments with `tuning` in place of a measured one.
     pub fn tuned(&self, tuning: &Tuning) -> Args {
         Args { tuning: Some(tuning.clone()), ..self.clone() }
     }
@@ -118,8 +145,9 @@ impl Args {
 
     /// The model that was asked for, not loaded yet, for `parallel` conversations at a time.
     pub fn candidate(&self, parallel: usize) -> anyhow::Result<Candidate> {
-        let spec = ModelSpec { model: self.model.clone(), ..ModelSpec::default() };
-        let key = self.model.as_deref().map(own_key).transpose()?.flatten();
+        let name = self.name();
+        let spec = ModelSpec { model: name.map(str::to_owned), ..ModelSpec::default() };
+        let key = name.map(own_key).transpose()?.flatten();
         self.find(&spec, key, parallel, crate::memory::available(), false)
     }
 
@@ -198,13 +226,13 @@ impl Args {
                 Scripted::from_json(&text).with_context(|| format!("{path} is no script"))?,
             ));
         }
-        let gguf = open(name);
+        let gguf = model_file::open(name);
         let gguf = match &spec.provider {
             Some(provider) => gguf.with_context(|| format!("{spec} of {provider} has no api_url"))?,
             None => gguf?,
         };
         let mut options = self.options(parallel, memory)?;
-        if let Place::File(path) = place(name)? {
+        if let Place::File(path) = model_file::place(name)? {
             options.sampling = recommended(&path, self.thinking);
         }
         if let Some(least) = self.cached {
@@ -340,7 +368,7 @@ impl ModelSource for Source {
 
     /// However the model that ships is named, it is one model.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
-        let used = lock(&self.own).as_ref().map_or_else(|| spec.clone(), ModelSpec::named);
+        let used = lock(&self.own).as_ref().map_or_else(|| chosen(spec), ModelSpec::named);
         let is_shipped = |name: &str| matches!(place(Some(name)), Ok(Place::Shipped));
         match (&used.model, &used.api_url) {
             (Some(name), None) if model_file::is_shipped_name(name) && is_shipped(name) => {
@@ -385,7 +413,7 @@ pub fn file_size(name: Option<&str>) -> Option<f64> {
     Some(bytes as f64)
 }
 
-/// How an endpoint is talked with, by what the user says of tool format and chat template.
+/// The options of an endpoint, from the user's tool format and chat template.
 ///
 /// # Errors
 /// That is for model files only.

@@ -69,7 +69,7 @@ impl Text {
         shown
     }
 
-    /// The same, its last line ended.
+    /// The text with a line break at its end.
     fn lines(&self, part: Range<usize>, styled: bool, style: &str) -> String {
         let ended = self.bytes[part.clone()].last().is_none_or(|last| *last == b'\n');
         self.part(part, styled, style) + if ended { "" } else { "\n" }
@@ -89,7 +89,7 @@ pub fn beginning(tokens: &[PromptToken], count: usize) -> String {
 }
 
 /// A prompt of which the first `cached` tokens were found in the cache: a line says up to where.
-/// That line stands alone, also where the prompt's own goes on.
+/// That line is a line of its own even in the middle of the prompt's.
 pub fn marked(tokens: &[PromptToken], cached: usize, styled: bool) -> String {
     let text = Text::of(tokens);
     let at = text.end_of(cached);
@@ -103,7 +103,7 @@ pub fn marked(tokens: &[PromptToken], cached: usize, styled: bool) -> String {
 
 /// JSON as it is shown: in lines.
 pub fn lines(json: &serde_json::Value) -> Vec<String> {
-    // What is made of values can always be written.
+    // Values always serialize.
     let text = serde_json::to_string_pretty(json).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }

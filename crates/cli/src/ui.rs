@@ -7,6 +7,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::borrow::Cow;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use alara_harness::ModelError;
@@ -74,11 +75,22 @@ pub fn piece(text: &str) {
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
+/// Whether the settings want no colours.
+static COLORLESS: AtomicBool = AtomicBool::new(false);
+
+/// Prints no colours from now on.
+pub fn without_colors() {
+    COLORLESS.store(true, Ordering::Relaxed);
+    console::set_colors_enabled(false);
+    console::set_colors_enabled_stderr(false);
+}
+
 /// Whether a stream is a terminal whose user wants colours.
 /// `NO_COLOR`, `CLICOLOR=0` and a dumb terminal say no; a pipe never gets any, whatever is said.
 pub fn is_styled(stream: &impl IsTerminal) -> bool {
     let says = |name: &str| std::env::var(name).unwrap_or_default();
-    stream.is_terminal() && says("NO_COLOR").is_empty() && says("CLICOLOR") != "0" && !is_dumb()
+    let wanted = !COLORLESS.load(Ordering::Relaxed);
+    wanted && stream.is_terminal() && says("NO_COLOR").is_empty() && says("CLICOLOR") != "0" && !is_dumb()
 }
 
 /// Whether a terminal can't move its cursor.
@@ -262,6 +274,32 @@ pub fn bytes(bytes: u64) -> String {
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {}", told(error)));
     ExitCode::from(2)
+}
+
+/// An error as the JSON object that commands with `--json` print in place of a result:
+/// `{"error": …, "place": …, "hint": …}`.
+/// `place` is a file, with line and column where these are known.
+pub fn error_object(error: &anyhow::Error) -> serde_json::Value {
+    let text = told(error);
+    let mut parts = text.split(HINT);
+    let message = parts.next().unwrap_or_default();
+    let hints: Vec<&str> = parts.collect();
+    let mut object = serde_json::json!({"error": message});
+    if let Some(place) = place(message) {
+        object["place"] = place.into();
+    }
+    if !hints.is_empty() {
+        object["hint"] = hints.join("\n").into();
+    }
+    object
+}
+
+/// The file that a message begins with: `team.ctx:3:5` of `team.ctx:3:5: unknown key`.
+fn place(message: &str) -> Option<&str> {
+    let (place, _) = message.lines().next()?.split_once(": ")?;
+    let numbers = place.rsplitn(3, ':').take(2).filter(|part| part.parse::<u32>().is_ok()).count();
+    let is_path = place.contains(['/', '.']) && !place.contains(char::is_whitespace);
+    (numbers > 0 || is_path).then_some(place)
 }
 
 /// Prints what is wrong with the arguments, or the help that was asked for.

@@ -372,3 +372,33 @@ fn lists_the_suite() {
     let listed: Value = serde_json::from_slice(&dir.run(&["--list", "--json", "-c", "git"]).stdout).unwrap();
     assert_eq!(listed["tasks"].as_array().unwrap().len(), 10);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_run_goes_on_with_the_options_that_it_began_with() {
+    let task = |id| yaml(id, "[ -f done ]", "touch done");
+    let dir = RunDir::new(&[("suite/a.yaml", &task("a-1")), ("suite/b.yaml", &task("a-2"))]);
+    let begun = dir.run(&["suite", "--gold", "--seed", "5", "--parallel", "1", "--out", "run.jsonl"]);
+    assert_eq!(begun.status.code(), Some(0), "{begun:?}");
+    let whole = std::fs::read_to_string(dir.path("run.jsonl")).unwrap();
+    let first: Vec<&str> = whole.lines().take(3).collect();
+    std::fs::write(dir.path("run.jsonl"), first.join("\n") + "\n").unwrap();
+    let output = dir.run(&["--resume", "run.jsonl"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let records = dir.records("run.jsonl");
+    assert_eq!(records[0]["sampling"]["seed"], 5);
+    let tasks: Vec<_> = records.iter().skip(1).map(|record| record["task"].as_str().unwrap()).collect();
+    assert_eq!(tasks, ["a-1", "a-1", "a-2", "a-2"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wrong_gold_solution_fails_the_run() {
+    let dir = RunDir::new(&[
+        ("suite/a.yaml", &yaml("a-1", "[ -f done ]", "touch done")),
+        ("suite/b.yaml", &yaml("a-2", "[ -f done ]", "touch other")),
+    ]);
+    let output = dir.run(&["suite", "--gold", "--out", "run.jsonl"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(words(&output.stderr).contains("the gold solution fails its check in a-2"), "{output:?}");
+}

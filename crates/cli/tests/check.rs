@@ -286,3 +286,19 @@ fn checks_that_pass_where_nothing_was_done() {
     let (code, text) = check(folder.path(), &["suite/a.yaml", "--tests", "--strict"]);
     assert_eq!((code, text.starts_with("no problems\n")), (0, true), "{text}");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn gold_solutions_that_fail_are_errors() {
+    let task = |id: &str, gold: &str| {
+        format!(
+            "id: {id}\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nverify: '[ -e out ]'\ngold: {gold}\n"
+        )
+    };
+    let folder =
+        team(&[("suite/a.yaml", &task("a-1", "touch out")), ("suite/b.yaml", &task("b-1", "touch x"))]);
+    let (code, text) = check(folder.path(), &["suite", "--tests"]);
+    let line = "suite/b.yaml:5:1: error: the gold solution of `b-1` fails its check: ";
+    assert!(code == 1 && text.starts_with(line) && text.contains("\n1 error"), "{text}");
+    assert_eq!(check(folder.path(), &["suite/a.yaml", "--tests"]).0, 0);
+}

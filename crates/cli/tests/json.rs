@@ -61,6 +61,7 @@ fn every_command_with_json_prints_json() {
         ("bench drafts", &["-r", "1", "-n", "2"]),
         ("report", &["r.jsonl"]),
         ("report", &["r.jsonl", "--html", "page"]),
+        ("config show", &[]),
         ("models list", &[]),
         ("models list", &["--local"]),
         ("models show", &[]),
@@ -104,4 +105,26 @@ fn every_command_with_json_prints_json() {
     server.kill().unwrap();
     server.wait().unwrap();
     assert!(serde_json::from_str::<Value>(&line).unwrap()["url"].is_string(), "{line}");
+}
+
+#[test]
+fn events_come_one_object_a_line() {
+    let dir = TestDir::calling(&["echo one"]);
+    let arguments = ["run", "-m", "script:script.json", "--workdir", "work", "--json-stream", "do it"];
+    let output = dir.alara(&arguments).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let events: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    assert_eq!(names, ["turn", "call", "result", "turn", "text", "outcome"], "{shown}");
+    assert_eq!(events[1]["arguments"], json!({"command": "echo one"}));
+    assert_eq!((&events[2]["ok"], &events[2]["id"]), (&json!(true), &events[1]["id"]));
+    assert_eq!(events[4]["text"], "Done.");
+    let last = &events[5];
+    assert_eq!(
+        (&last["outcome"], &last["text"], &last["calls"]),
+        (&json!("answer"), &json!("Done."), &json!(1))
+    );
+    let output = dir.alara(&[&arguments[..], &["-t", "nowhere"]].concat()).output().unwrap();
+    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(error["error"].as_str().unwrap().contains("nowhere"), "{error}");
 }

@@ -105,7 +105,7 @@ fn what_is_not_there_is_said_with_what_is() {
         "error: trace.jsonl has no turn 99, but 2 turns\nhint: --prompt without a number",
     );
     check(&["--prompt", "0"], "turns count from 1");
-    check(&["--prompt", "x"], "the trace stands before --prompt");
+    check(&["--prompt", "x"], "put the trace before --prompt");
     let expected =
         "error: no conversation of trace.jsonl is called call_9\nhint: --in takes one of these: \"\"\n";
     check(&["--prompt", "--in", "call_9"], expected);
@@ -127,7 +127,7 @@ fn what_is_not_there_is_said_with_what_is() {
     );
     dir.write("trace.jsonl", "");
     check(&["--prompt"], "no conversation begins in trace.jsonl");
-    // Who wrote a trace has nobody asked anything.
+    // A trace makes no requests.
     dir.write("trace.jsonl", &trace.replace("alara-tiny.gguf", "http://127.0.0.1:9/v1"));
     check(&["--prompt"], "http://127.0.0.1:9/v1 names no model\nhint: name it with -m ADDRESS#MODEL");
     let elsewhere = r#""gone.gguf","asked":"http://127.0.0.1:9/v1""#;

@@ -10,6 +10,7 @@ mod cat;
 mod chat;
 mod check;
 mod cli;
+mod config;
 mod context_files;
 mod conventions;
 mod dialogues;
@@ -57,6 +58,6 @@ fn root() -> &'static std::path::Path {
 /// The binary, with no prefix cache on disk, so that runs don't depend on those before.
 fn alara() -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alara"));
-    command.env("ALARA_CACHE", "off");
+    command.env("ALARA_CACHE", "off").env_remove("ALARA_MODEL");
     command
 }

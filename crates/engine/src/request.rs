@@ -190,7 +190,7 @@ pub struct Request {
     /// The tools that this turn may call.
     pub tools: Vec<Tool>,
     /// Tools that the prompt does not tell of, by their names; they may be called all the same.
-    /// An endpoint is told of them.
+    /// Endpoints get them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unlisted: Vec<String>,
     /// Whether a call is wanted.
@@ -206,7 +206,7 @@ pub struct Request {
     /// The format in which calls are written, by its name, in place of the model's own: one that
     /// the prompt describes.
     /// `None` = the model's.
-    /// An endpoint is not told.
+    /// Endpoints don't get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_format: Option<String>,
     /// Whether one turn may make several calls.
@@ -215,7 +215,7 @@ pub struct Request {
     /// Most characters of a string in a call's arguments, unless its schema sets a limit itself;
     /// lists, free-form objects and free-form values end too then.
     /// `None` = as many as come.
-    /// An endpoint is not told.
+    /// Endpoints don't get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string_limit: Option<usize>,
     /// How tokens are sampled.
@@ -277,7 +277,7 @@ pub struct Request {
     pub answer: Option<Message>,
     /// The whole prompt as text, in place of what the chat template makes of system prompt,
     /// messages and tools; control tokens in it count.
-    /// An endpoint is not told.
+    /// Endpoints don't get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// When to give up making the grammar of the turn.

@@ -54,7 +54,7 @@ impl Calls {
     /// A model that was not trained to call does not call by itself.
     pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
         own.unwrap_or(match format {
-            // Whoever is behind an endpoint has ways of its own.
+            // Endpoints have ways of their own.
             None => Calls::Free,
             Some(format) if format.described() && !format.in_fences() => Calls::Forced,
             Some(_) => Calls::Auto,
@@ -88,7 +88,7 @@ impl Calls {
     }
 
     /// Asks for a turn that is one call.
-    /// A prompt that told nothing of `finish` before does not tell of it now: it stays the same and
+    /// A prompt without `finish` gets none now: it doesn't change and
     /// cached.
     pub fn force(self, request: &mut Request) {
         let finish = finish(&request.tools, request.schema.take());

@@ -35,7 +35,7 @@ pub struct Replay {
     parameters: Option<u64>,
     format_chosen: bool,
     tuning: Tuning,
-    /// What stands before conversations.
+    /// The messages before a conversation.
     examples: Vec<Vec<Message>>,
     replies: Mutex<HashMap<String, VecDeque<Reply>>>,
 }

@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
-    let session = agent.equip(session, trace, || view().end_line())?.reading(agent.context_files()?);
+    let session = agent.equip(session, trace, |_| view().end_line())?.reading(agent.context_files()?);
     let mut talk = Talk::new(session, &models, agent, team, npc);
     talk.welcome(lines.is_terminal())?;
     if let Some(earlier) = earlier {

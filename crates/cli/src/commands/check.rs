@@ -42,7 +42,8 @@ pub struct Args {
     #[arg(long)]
     strict: bool,
     /// Run the tests that jinxes have in their files, each in an empty directory.
-    /// Of a task suite: try each task's check where nothing was done, which it must not pass
+    /// Of a task suite: try each task's check where nothing was done, which it must not pass, and
+    /// after its gold solution, which must pass
     #[arg(long, conflicts_with_all = ["json", "compiled"])]
     tests: bool,
     /// Start the MCP servers that the files name, and print the tools that they offer
@@ -77,9 +78,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("--tests is for suites, teams and jinxes; {} is a sweep: name its suite", args.path);
         }
         if args.tests {
-            match suite::idle(path)? {
-                Some(found) => problems.extend(found),
-                None => return Ok(INTERRUPTED.into()),
+            for found in [suite::idle(path)?, suite::wrong_gold(path)?] {
+                match found {
+                    Some(found) => problems.extend(found),
+                    None => return Ok(INTERRUPTED.into()),
+                }
             }
         }
         let report = Report::of(problems);

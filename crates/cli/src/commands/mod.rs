@@ -23,6 +23,7 @@ mod cache;
 mod chat;
 mod check;
 mod completions;
+mod config;
 mod debug;
 mod doctor;
 mod gate;
@@ -56,6 +57,7 @@ subcommands! {
     Undo(undo::Args) => undo::run,
     Cache(cache::Args) => cache::run,
     Warm(warm::Args) => warm::run,
+    Config(config::Args) => config::run,
     Doctor(doctor::Args) => doctor::run,
     Debug(debug::Args) => debug::run,
     Completions(completions::Args) => completions::run,

@@ -7,21 +7,24 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use alara_engine::file;
+use alara_harness::permission::Question;
 use alara_harness::resume::Resumed;
 use alara_harness::run::{Responses, hooks};
 use alara_harness::skill;
 use alara_harness::team::load_jinx;
+use alara_harness::trace::Record;
 use alara_harness::{
-    Agent, Caller, Jinx, ModelSource, Notice, Npc, Outcome, Sandbox, Session, Team, tool, trace,
+    Agent, Caller, Jinx, ModelSource, Notice, Npc, Outcome, Sandbox, Session, Team, Verdict, tool, trace,
 };
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
 
 use super::tune;
 use crate::agent::{self, INTERRUPTED};
+use crate::attach::attached;
 use crate::first_words::{self, Meant};
 use crate::view::{View, Words};
-use crate::{ask, earlier, input, ui};
+use crate::{ask, earlier, events, input, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -36,7 +39,8 @@ const SCHEMA_HINT: &str =
 /// interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words, in which - stands for standard input; or a .jinx or SKILL.md file
+    /// The task, in plain words, in which - stands for standard input, and @FILE for a text file that
+    /// goes along; or a .jinx or SKILL.md file
     /// and its arguments as name=value [default: it is asked for]
     #[arg(value_name = "TASK")]
     task: Vec<String>,
@@ -58,6 +62,17 @@ pub struct Args {
     /// Print the outcome as one JSON object
     #[arg(long, conflicts_with = "ask")]
     json: bool,
+    /// Print what happens as JSON, one object a line: turns, text, calls, results, questions, and
+    /// last the outcome
+    #[arg(long, conflicts_with_all = ["ask", "json"])]
+    json_stream: bool,
+}
+
+impl Args {
+    /// Whether stdout gets JSON.
+    fn is_json(&self) -> bool {
+        self.json || self.json_stream
+    }
 }
 
 /// Runs the command.
@@ -101,11 +116,13 @@ fn file_alone<'a>(task: &'a [String], agent: &agent::Args) -> Option<&'a str> {
 fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let words: Vec<&str> = args.task.iter().map(String::as_str).filter(|word| *word != input::DASH).collect();
     let input = input::read(words.len() < args.task.len())?;
-    let mut task = input::joined(&words.join(" "), input.as_deref());
     let (agent, earlier) = args.agent.with_earlier()?;
-    if task.trim().is_empty() && earlier.is_none() {
-        task = asked_for(args)?;
+    let mut typed = words.join(" ");
+    if typed.trim().is_empty() && input.is_none() && earlier.is_none() {
+        typed = asked_for(args)?;
     }
+    // Only what the user typed names files: what comes through a pipe may be a stranger's.
+    let task = input::joined(&attached(&typed, agent.workdir())?, input.as_deref());
     if agent.tune && !tune::first(&agent.model)? {
         return Ok(INTERRUPTED.into());
     }
@@ -125,23 +142,34 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let _first = models.model(&npc.model)?;
     if models.is_shipped(&npc.model) && earlier.is_none() {
         if let Some(text) = first_words::small_talk(&task).filter(|_| schema.is_none()) {
-            answer_at_once(text, args.json);
+            answer_at_once(text, args);
             return Ok(ExitCode::SUCCESS);
         }
-        if !args.json {
+        if !args.is_json() {
             ui::note(&first_words::demonstration());
         }
     }
     let context_files = agent.context_files()?;
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
-    let words = Words::of_answer(args.json, args.agent.verbose);
+    let words = Words::of_answer(args.is_json(), args.agent.verbose);
     let view = Mutex::new(View::new(words, args.agent.verbose));
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
-    let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
+    let session = Session::new(&models, &sandbox).observed(|notice| {
+        if args.json_stream {
+            events::print(notice);
+        }
+        view().show(notice);
+    });
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
-    let mut session = agent.equip(session, trace, || view().end_line())?.reading(context_files);
+    let asks = |question: &Question| {
+        view().end_line();
+        if args.json_stream {
+            events::print_question(question);
+        }
+    };
+    let mut session = agent.equip(session, trace, asks)?.reading(context_files);
     session.dry_run = args.dry_run;
     session.prompts = args.show_prompt;
     let (path, before) = (session.trace.path().map(Path::to_owned), session.trace.len());
@@ -162,7 +190,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     };
     ended?;
     let jobs = session.finish();
-    let usage = trace::usage(session.trace.since(before).iter().map(|entry| &*entry.record));
+    let entries = session.trace.since(before);
+    let usage = trace::usage(entries.iter().map(|entry| &*entry.record));
+    let done = Done::of(entries.iter().map(|entry| &*entry.record));
     let mut view = view();
     view.end_line();
     if words != Words::Silent {
@@ -174,14 +204,16 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         ui::note(&view.summary(&usage, path.as_deref()));
     }
     match &outcome {
-        _ if args.json => {
-            let mut report = serde_json::to_value(&outcome)?;
+        _ if args.is_json() => {
+            let mut report = reported(&outcome, args);
             if !matches!(outcome, Outcome::Answer { .. }) && !said.is_empty() {
                 report["text"] = json!(said);
             }
             report["usage"] = serde_json::to_value(usage)?;
             report["turns"] = json!(view.turns);
             report["calls"] = json!(view.calls);
+            report["failed_calls"] = json!(done.failed);
+            report["refusals"] = json!(done.refusals);
             report["trace"] = json!(path);
             if !jobs.is_empty() {
                 report["ended_jobs"] = json!(jobs);
@@ -196,6 +228,33 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         Outcome::Cancelled => INTERRUPTED.into(),
         _ => ExitCode::FAILURE,
     })
+}
+
+/// How the calls of a run ended.
+#[derive(Default)]
+struct Done {
+    /// How many failed.
+    failed: usize,
+    /// Those that were refused: the tool and by what.
+    refusals: Vec<Value>,
+}
+
+impl Done {
+    fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
+        let mut done = Done::default();
+        for record in records {
+            match record {
+                Record::ToolResult { result, .. } if !result.ok => done.failed += 1,
+                Record::Permission { jinx, verdict, by } => {
+                    if *verdict == Verdict::Deny {
+                        done.refusals.push(json!({"tool": jinx, "by": by}));
+                    }
+                }
+                _ => {}
+            }
+        }
+        done
+    }
 }
 
 /// The task, which a person is asked for.
@@ -261,13 +320,21 @@ fn start(name: &str) -> anyhow::Result<ExitCode> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
+/// The beginning of the JSON object for an outcome.
+fn reported(outcome: &Outcome, args: &Args) -> Value {
+    let mut report = serde_json::to_value(outcome).unwrap_or_default();
+    if args.json_stream {
+        report["event"] = "outcome".into();
+    }
+    report
+}
+
 /// Prints an answer that took no model.
-fn answer_at_once(text: &str, as_json: bool) {
-    if !as_json {
+fn answer_at_once(text: &str, args: &Args) {
+    if !args.is_json() {
         return ui::line(text);
     }
-    let outcome = Outcome::Answer { text: text.to_owned() };
-    let mut report = serde_json::to_value(outcome).unwrap_or_default();
+    let mut report = reported(&Outcome::Answer { text: text.to_owned() }, args);
     report["usage"] = json!(alara_engine::Usage::default());
     report["turns"] = json!(0);
     report["calls"] = json!(0);
@@ -276,6 +343,9 @@ fn answer_at_once(text: &str, as_json: bool) {
 }
 
 fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
+    if args.json_stream {
+        bail!("--json-stream is for a task; of a jinx, --json prints the result");
+    }
     if args.agent.ask || args.dry_run {
         let flag = if args.dry_run { "--dry-run" } else { "--ask" };
         bail!("{flag} is for the calls of an agent; a jinx that you start yourself is run as it stands");
@@ -317,7 +387,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
         }
         view().show(notice);
     });
-    let mut session = args.agent.equip(session, None, || view().end_line())?;
+    let mut session = args.agent.equip(session, None, |_| view().end_line())?;
     session.prompts = args.show_prompt;
     let caller = Caller { npc, ..Caller::person(&session, &team) };
     let result = tool::call(&caller, &jinx, &given, &jinx.name)?;

@@ -234,6 +234,9 @@ impl Workplace for LocalWorkplace {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let team = agent::find(args.team.as_deref(), &args.workdir, args.yes)?;
     let Several { args: model, named } = &args.model;
+    let spec = &team.npc(None)?.model;
+    let chosen = named.is_empty().then(|| model::chosen(spec)).filter(|chosen| chosen != spec);
+    let named = &chosen.and_then(|chosen| chosen.model).map_or_else(|| named.clone(), |name| vec![name]);
     let (mine, others): (Vec<String>, Vec<String>) =
         args.alias.iter().cloned().partition(|alias| !alias.contains('='));
     ensure!(

@@ -17,7 +17,7 @@ use crate::{catalog, model, ui};
 
 /// How many more tasks another way must solve to go before what is used anyway: one is chance.
 const MARGIN: u64 = 2;
-/// The temperature that is tried beside 0.
+/// The temperature that is tried besides 0.
 const DRAWN: f32 = 0.7;
 
 /// Find out how a model uses tools best
@@ -42,8 +42,8 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let name = args.name.clone().or(args.model.model.clone());
-    let model = args.model.named(name.as_deref());
+    let name = args.name.as_deref().or_else(|| args.model.name());
+    let model = args.model.named(name);
     let Some(tuned) = measure(&model)? else { return Ok(INTERRUPTED.into()) };
     if args.json {
         ui::line(&serde_json::to_string_pretty(&tuned)?);
@@ -94,7 +94,7 @@ pub fn measure(args: &model::Args) -> anyhow::Result<Option<Tuned>> {
     loop {
         let tuning = match left.pop() {
             Some(tuning) => tuning,
-            // What is best so far, with a temperature.
+            // The best way so far, with a temperature.
             None if !drawn => {
                 drawn = true;
                 Tuning { temperature: Some(DRAWN), ..tuned.tuning() }

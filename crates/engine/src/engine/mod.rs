@@ -156,7 +156,7 @@ pub struct Engine {
     name: String,
     tokenizer: Arc<Tokenizer>,
     template: ChatTemplate,
-    /// The same with calls in other formats, which the prompt describes.
+    /// This format with calls in other formats, which the prompt describes.
     described: Vec<Described>,
     template_note: Option<String>,
     placement_note: Option<String>,

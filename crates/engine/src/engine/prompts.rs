@@ -18,7 +18,7 @@ use crate::{Error, Result};
 pub struct PromptToken {
     /// Its id.
     pub id: u32,
-    /// What it stands for: its bytes in text, which may be half a character, or its name.
+    /// Its bytes in text, which may be half a character, or its name.
     pub bytes: Vec<u8>,
     /// Whether it is a special token, which the template or the tokenizer set: text of a message
     /// that reads the same is made of ordinary ones.
@@ -26,7 +26,7 @@ pub struct PromptToken {
 }
 
 impl Engine {
-    /// The tokens of the answer that `request` brings with it, as they stand in the prompts that
+    /// The tokens of the answer that `request` brings with it, as in the prompts that
     /// come after it; none if it brings none.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Prompts {
     /// If the architecture, tokenizer or template is missing, unknown or broken.
     pub fn load(gguf: &Gguf, options: &Options) -> Result<Self> {
         let options = Options { offload: Offload::cpu(), memory: None, ..options.clone() };
-        // Nobody computes.
+        // Nothing is computed.
         let engine = Engine::load_by(gguf, &options, |_, _| Ok((std::thread::spawn(|| {}), false)))?;
         Ok(Prompts(engine))
     }

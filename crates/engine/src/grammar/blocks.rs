@@ -50,7 +50,7 @@ impl Rules<'_> {
             blocks.push(("\n", lines.clone()));
         }
         if has_others {
-            // Without arguments nothing stands behind the mark.
+            // A call without arguments ends with its mark.
             let mut some = others.clone();
             some["minProperties"] = 1.into();
             let schema = schema::arguments(&some, self.string_limit)

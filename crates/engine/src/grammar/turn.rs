@@ -195,7 +195,7 @@ fn tail(turn: &Turn, permitted: &[&Tool], rules: &mut Rules) -> Result<String, G
     rules.add("call", &calls.join(" | "));
     let several =
         turn.parallel_tool_calls && !matches!(format.layout, Layout::Messages | Layout::TextOrObject);
-    // A turn that must call says by nothing else that it is over.
+    // A turn that must call has no other end.
     let often = if turn.must_call() { format!("{{0,{}}}", FORCED_CALLS - 1) } else { "*".to_owned() };
     let (separator, close) = (rules.literal(format.calls.separator), rules.literal(format.calls.close));
     if format.calls.open.is_empty() {

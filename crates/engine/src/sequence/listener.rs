@@ -21,7 +21,7 @@ use crate::request::{Event, Usage};
 pub(crate) struct Listener {
     sender: mpsc::Sender<Result<Event>>,
     phase: Phase,
-    /// What is generated once the turn is over.
+    /// The sequence that is generated after the turn.
     next: Option<Box<Sequence>>,
     /// What the phase before this one cost.
     spent: Option<Usage>,

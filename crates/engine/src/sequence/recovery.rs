@@ -1,14 +1,14 @@
 //! Recovers calls that a free turn writes as text.
 //!
 //! Text that may still become a call is held back; the end of the turn decides what it was.
-//! A call that can't be made as it stands is asked for once more, under a grammar that admits
+//! A call that can't be repaired is asked for once more, under a grammar that admits
 //! nothing but calls.
 
 use crate::chat::{Written, dumps, may_open, written};
 use crate::grammar::fits;
 use crate::request::{Event, Finish, Recovered, Tool, ToolCall, Usage};
 
-/// How far behind what may open a call a tool's name stands, in bytes.
+/// How soon after the beginning of a call a tool's name must come, in bytes.
 /// Text without one that goes on for longer is no call.
 const NAMED_WITHIN: usize = 400;
 /// Most calls of one turn that are recovered.
@@ -26,7 +26,7 @@ pub(crate) struct Recovery {
     answer: String,
     /// Where the current line begins, or the first one that is held back.
     line: usize,
-    /// What is held back: text, and what stands between its pieces.
+    /// Events that are held back: text, and those between its pieces.
     held: Vec<Event>,
     /// How much of the text was passed on.
     passed: usize,
@@ -58,7 +58,7 @@ impl Recovery {
         }
     }
 
-    /// Takes the next event, gives those that whoever listens may have.
+    /// Takes the next event and returns those that may be passed on.
     pub(crate) fn push(&mut self, event: Event) -> Vec<Event> {
         match event {
             Event::Text { text } if !self.calls => {
@@ -81,7 +81,7 @@ impl Recovery {
         }
     }
 
-    /// What is held back, before an error.
+    /// Releases what is held back, before an error.
     pub(crate) fn pass(&mut self) -> Vec<Event> {
         self.passed = self.answer.len();
         std::mem::take(&mut self.held)
@@ -116,7 +116,7 @@ impl Recovery {
         }
     }
 
-    /// Whether all that stands behind `text` was held back.
+    /// Whether everything after `text` was held back.
     fn holds_from(&self, text: &str) -> bool {
         text.len() >= self.passed || self.answer[text.len()..self.passed].trim().is_empty()
     }
@@ -128,7 +128,7 @@ impl Recovery {
         if before.is_empty() { Vec::new() } else { vec![Event::Text { text: before }] }
     }
 
-    /// A call as it would have been told.
+    /// The events of a call.
     fn call(&mut self, index: usize, mut call: ToolCall) -> [Event; 2] {
         if call.id.is_empty() {
             call.id = format!("call_{}", self.next_call);

@@ -83,7 +83,7 @@ pub trait ChatModel: Send + Sync {
         }
     }
 
-    /// How agents use it where nobody says otherwise.
+    /// How agents use it by default.
     fn tuning(&self) -> Tuning {
         self.inner().map_or_else(Tuning::default, ChatModel::tuning)
     }

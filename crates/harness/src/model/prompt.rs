@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 pub enum Prompt {
     /// The tokens that a model on this machine goes on from.
     Tokens(Vec<PromptToken>),
-    /// What is sent to whoever serves the model, which makes a prompt of it.
+    /// The request to the server of the model, which makes a prompt of it.
     Json(Value),
 }
 
 impl Prompt {
-    /// The parts of a request that a prompt is made of, where nobody knows how.
+    /// The parts of a request, where its prompt is unknown.
     pub(super) fn of_parts(request: &Request) -> Self {
         let Request { system, messages, tools, .. } = request;
         Prompt::Json(json!({"system": system, "messages": messages, "tools": tools}))

@@ -1,4 +1,4 @@
-//! How agents use a model where nobody says otherwise.
+//! How agents use a model by default.
 
 use alara_engine::{Engine, Request};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What helps against errors of Python that models meet again and again, told beside the result.
+//! Remedies for errors of Python that models often make, added to the result.
 
 use crate::types::ToolResult;
 
@@ -10,7 +10,7 @@ const REMEDIES: [(&str, &str); 2] = [
     ),
     (
         "SyntaxError:",
-        "a compound statement (for, if, with, def) can't stand behind a semicolon: write the code on several lines",
+        "a compound statement (for, if, with, def) can't follow a semicolon: write the code on several lines",
     ),
 ];
 

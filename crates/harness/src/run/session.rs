@@ -39,7 +39,7 @@ pub enum Notice<'a> {
         /// The number.
         turn: usize,
     },
-    /// What the model is about to read; told where [`Session::prompts`] says so.
+    /// What the model is about to read; sent if [`Session::prompts`] is set.
     Prompt {
         /// The NPC.
         npc: &'a str,

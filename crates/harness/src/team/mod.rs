@@ -142,7 +142,7 @@ pub struct Npc {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
     /// Whether an answer after a failed call counts at once.
-    /// Else the model is told once a run what failed and how many turns are left.
+    /// Otherwise the model gets a hint once a run: what failed and how many turns are left.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub accepts_failure: bool,
     /// What it gets with small models.

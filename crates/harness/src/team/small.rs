@@ -40,7 +40,7 @@ pub struct Example {
     pub task: String,
     /// What was done, in order.
     pub steps: Vec<Step>,
-    /// What the user was told.
+    /// The text that the user saw.
     pub answer: String,
 }
 
@@ -115,7 +115,7 @@ pub fn read(fields: &mut Fields, listed: &[String]) -> Option<SmallModels> {
         None | Some("json") => {}
         Some("plain") => small.plain_results = true,
         Some(other) => {
-            fields.error(location, format!("results are told as `json` or `plain`, not `{other}`"));
+            fields.error(location, format!("results are `json` or `plain`, not `{other}`"));
         }
     }
     let location = fields.location("turn_tokens");

@@ -193,7 +193,7 @@ pub struct Start {
     /// Messages before the first one of the user: how others did their tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<Message>,
-    /// Whether results are told as plain text and not as JSON.
+    /// Whether results are plain text instead of JSON.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plain_results: bool,
     /// The format of calls, in place of the model's own.

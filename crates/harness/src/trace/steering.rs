@@ -1,4 +1,4 @@
-//! What the next turn of a conversation is held to, told from what has happened in it.
+//! What the next turn of a conversation may do, derived from its records.
 //!
 //! Folded from records alone, so that a replay and a resumed conversation give the same.
 
@@ -77,7 +77,7 @@ impl<'a> Steering<'a> {
                 made.2 += 1;
                 self.forced = true;
             }
-            // Whoever does or learns something new may try again what gave nothing new before.
+            // After something new, an earlier call may be tried again.
             None => {
                 self.made.retain(|made| made.0.name != call.name || made.0.arguments != call.arguments);
                 self.made.iter_mut().for_each(|made| made.2 = 1);
@@ -211,7 +211,7 @@ fn without(tool: &Tool, calls: &[&ToolCall]) -> Option<Value> {
     changed.then_some(parameters)
 }
 
-/// An expression for texts that do not begin as this one, whatever blanks stand before it.
+/// An expression for texts that begin otherwise than this one, leading blanks aside.
 fn begins_otherwise(text: &str) -> String {
     let length = text.chars().count().div_ceil(2).min(BEGINNING);
     let first: Vec<String> = text.chars().take(length).map(escaped).collect();

@@ -68,7 +68,7 @@ pub fn turn(lines: &[Line], scope: Option<&str>, number: Option<usize>) -> Resul
             Record::Ledger { .. } => learnt.push(line.entry.record.clone()),
             _ if line.entry.scope != scope => continue,
             Record::Start(new) => {
-                // Only a conversation of the user's goes on: any other is held anew.
+                // Only the user's conversation goes on; others start over.
                 if !line.entry.is_the_users() {
                     records.clone_from(&learnt);
                 }

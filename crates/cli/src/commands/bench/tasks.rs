@@ -3,6 +3,7 @@
 
 mod display;
 mod plan;
+mod resume;
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use alara_bench::options::{Options, Player, Progress, Solver};
 use alara_bench::policy::{Retry, RuleOverride};
 use alara_bench::price::Price;
-use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named};
+use alara_bench::record::{DEFAULT_CONDITION, Finished, Header, Named, Verdict};
 use alara_bench::run_file::{self, RunFile};
 use alara_bench::runner;
 use alara_bench::sqlite;
@@ -30,6 +31,7 @@ use alara_harness::calls::Calls;
 use alara_harness::knowledge::Retrieval;
 use alara_harness::model::{Tuning, shipped};
 use alara_harness::sandbox::{Isolation, enforced};
+use alara_harness::scratch::Scratch;
 use anyhow::{Context, bail};
 use clap::Parser;
 use serde_json::json;
@@ -39,6 +41,7 @@ use crate::progress::count;
 use crate::{cache, model, ui};
 use display::Display;
 use plan::Job;
+use resume::{as_begun, begun_with, own_words, resume_command};
 
 /// Let an agent work through a suite of tasks, or models and conditions through a sweep
 ///
@@ -46,8 +49,8 @@ use plan::Job;
 /// After each attempt its verification decides; its output is the feedback for the next attempt.
 /// A sweep (a .bench file, or several --trials) writes one run file for each model, condition and
 /// trial.
-/// Exit code 0: the run came to its end, however much was solved, 2: wrong usage, or the machine
-/// lacks something, 130: interrupted.
+/// Exit code 0: the run came to its end, however much was solved, 1: a gold solution failed, 2:
+/// wrong usage, or the machine lacks something, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite
@@ -227,6 +230,12 @@ fn positive<T: FromStr>(text: &str) -> Result<T, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let begun = args.resume.as_deref().filter(|_| own_words().is_empty()).and_then(begun_with);
+    let begun = begun.filter(|words| !words.is_empty());
+    let args = match &begun {
+        Some(words) => &as_begun(args, words)?,
+        None => args,
+    };
     for temperature in [args.temperature, args.retry_temperature] {
         if !temperature.is_finite() || temperature < 0.0 {
             bail!("a temperature is a number from 0 up, not {temperature}");
@@ -297,7 +306,62 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(folder) => crate::commands::report::summary(folder, args.json)?,
         None => files.iter().try_for_each(|file| report(args, file, wall))?,
     }
+    if args.gold {
+        return wrong_gold(&files);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Names the tasks whose gold solutions fail their checks, which is a fault of the suite.
+fn wrong_gold(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
+    let mut wrong = Vec::new();
+    for file in files {
+        wrong.extend(unsolved(file)?.into_iter().map(|task| task.task));
+    }
+    if wrong.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    ui::note(&format!("error: the gold solution fails its check in {}", wrong.join(", ")));
+    Ok(ExitCode::FAILURE)
+}
+
+/// The tasks of a run that were not solved.
+fn unsolved(file: &Path) -> anyhow::Result<Vec<Finished>> {
+    let finished = run_file::read(file)?.finished.into_iter();
+    Ok(finished.filter(|task| task.verdict != Verdict::Solved).collect())
+}
+
+/// Plays the gold solutions of a suite, as far as its tasks have any: the tasks whose check they
+/// fail.
+/// `None` if it was interrupted.
+///
+/// # Errors
+/// As [`run`].
+pub fn failing_gold(path: &Path) -> anyhow::Result<Option<Vec<Finished>>> {
+    let mut args = default_args()?;
+    args.gold = true;
+    let scratch = Scratch::claim(&std::env::temp_dir())?;
+    args.out = Some(scratch.path().join("gold.jsonl"));
+    let suite = Suite::load(path)?;
+    let tasks = suite.select(&[], &[])?;
+    let tasks: Vec<&Task> = tasks.into_iter().filter(|task| task.gold.is_some()).collect();
+    if tasks.is_empty() {
+        return Ok(Some(Vec::new()));
+    }
+    let jobs = plan::jobs(&args, &args.sweep()?, &suite, &tasks, None)?;
+    let (files, ended) = work(&args, &suite, &jobs.iter().collect::<Vec<_>>(), None)?;
+    let file = files.first().filter(|_| ended);
+    file.map(|file| unsolved(file)).transpose()
+}
+
+/// The arguments of a command without options.
+fn default_args() -> anyhow::Result<Args> {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    Ok(Line::try_parse_from(["tasks"])?.args)
 }
 
 /// Lets the built-in agent work on the tasks in a folder, with the model used in this way.
@@ -311,12 +375,7 @@ pub fn in_one_way(
     suite: &Path,
     out: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-    let Line { mut args } = Line::try_parse_from(["tasks"])?;
+    let mut args = default_args()?;
     args.model = model.tuned(tuning);
     args.temperature = tuning.temperature.unwrap_or(args.temperature);
     args.out = Some(out.to_owned());
@@ -523,45 +582,4 @@ fn report(args: &Args, path: &Path, wall: Duration) -> anyhow::Result<()> {
     }
     ui::note(&format!("run file {0}; more with: alara report {0}", path.display()));
     Ok(())
-}
-
-/// The command of this process, going on with `path`.
-fn resume_command(path: &Path) -> String {
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    resumed(words.collect(), path)
-}
-
-/// The command of these words, going on with `path`, as a shell takes it.
-fn resumed(mut words: Vec<String>, path: &Path) -> String {
-    for (flag, values) in [("--out", 1), ("--resume", 1)] {
-        if let Some(at) = words.iter().position(|word| word == flag) {
-            words.drain(at..(at + 1 + values).min(words.len()));
-        }
-        words.retain(|word| !word.starts_with(&format!("{flag}=")));
-    }
-    words.extend(["--resume".to_owned(), path.display().to_string()]);
-    let plain = |word: &str| {
-        !word.is_empty() && word.chars().all(|c| c.is_alphanumeric() || "-_./:=,@%+".contains(c))
-    };
-    let quoted = words.iter().map(|word| match plain(word) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shell_reads_the_command_that_goes_on_as_it_was_typed() {
-        let check = |words: &[&str], expected: &str| {
-            let words = words.iter().map(ToString::to_string).collect();
-            assert_eq!(resumed(words, Path::new("a b.jsonl")), format!("{expected} --resume 'a b.jsonl'"));
-        };
-        check(&["alara", "bench", "tasks", "--out", "x"], "alara bench tasks");
-        check(&["alara", "bench", "--out=x", "-m", "http://h:1/v1#m"], "alara bench -m 'http://h:1/v1#m'");
-        check(&["alara", "s*", "", "it's", "(a|b)", "~x"], r"alara 's*' '' 'it'\''s' '(a|b)' '~x'");
-    }
 }

@@ -14,6 +14,7 @@ use super::conversation::Conversation;
 use super::input::Names;
 use super::line::{self, COMMANDS, Line};
 use super::settings::{RESET, Settings};
+use crate::attach::attached;
 use crate::first_words;
 use crate::fold::details;
 use crate::markdown::Markdown;
@@ -161,6 +162,9 @@ impl<'s> Talk<'s> {
             ))),
             Line::Say(text) => self.say(&self.npc.clone(), text),
             Line::To { npc, text } => {
+                if self.team.member(npc).is_none() && self.session.sandbox.work().join(npc).is_file() {
+                    return self.say(&self.npc.clone(), line);
+                }
                 if self.team.member(npc).is_none() {
                     let npcs = self.names().npcs;
                     let meant = meant("@", npc, npcs.iter().map(String::as_str));
@@ -179,6 +183,7 @@ impl<'s> Talk<'s> {
 
     /// Says `text` to a member of the team, in the conversation with that one.
     fn say(&mut self, name: &str, text: &str) -> anyhow::Result<Next> {
+        let text = &attached(text, self.session.sandbox.work())?;
         let (team, npc) = self.team.member(name).context("the NPC is gone")?;
         let npc = &self.settings.applied(npc);
         if let Some(answer) = first_words::small_talk(text).filter(|_| self.models.is_shipped(&npc.model)) {

@@ -13,6 +13,7 @@ use alara_harness::sandbox::Isolation;
 use alara_harness::source::Source;
 use alara_harness::{Diagnostic, Severity};
 
+use super::super::bench::tasks::failing_gold;
 use super::models::missing;
 use super::one_line;
 use crate::agent;
@@ -67,6 +68,19 @@ pub fn idle(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
         problems.push(Diagnostic { path, location, severity: Severity::Warning, message });
     }
     Ok(Some(problems))
+}
+
+/// Plays the gold solutions of the suite at `path`: the tasks whose check they fail.
+/// `None` = interrupted.
+pub fn wrong_gold(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
+    let Ok(tasks) = inspect::tasks(path) else { return Ok(Some(Vec::new())) };
+    let Some(failing) = failing_gold(path)? else { return Ok(None) };
+    let problem = |(task, path, location): (alara_bench::Task, _, _)| {
+        let failed = failing.iter().find(|failed| failed.task == task.id)?;
+        let message = format!("the gold solution of `{}` fails its check: {}", task.id, failed.reason);
+        Some(Diagnostic { path, location, severity: Severity::Error, message })
+    };
+    Ok(Some(tasks.into_iter().filter_map(problem).collect()))
 }
 
 /// Teams, NPCs and models that a sweep names and this machine lacks.

@@ -60,7 +60,7 @@ fn number(text: &str) -> Result<Which, String> {
         Ok(0) => Err("turns count from 1".to_owned()),
         Ok(number) => Ok(Which::Number(number)),
         Err(_) if text == "last" => Ok(Which::Last),
-        Err(_) => Err("it is the number of a turn; the trace stands before --prompt".to_owned()),
+        Err(_) => Err("it takes the number of a turn; put the trace before --prompt".to_owned()),
     }
 }
 
@@ -149,7 +149,7 @@ impl Reader {
             return Self::named(args, "script:");
         }
         if Address::is_meant_by(&start.model) {
-            // Whoever wrote the trace has nobody asked what it serves.
+            // The file may name an address that its author chose: don't ask there.
             if start.model.parse::<Address>()?.model.is_none() {
                 bail!("{} names no model\nhint: name it with -m ADDRESS#MODEL", start.model);
             }

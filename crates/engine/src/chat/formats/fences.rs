@@ -70,7 +70,7 @@ pub(crate) fn openers<'a>(tools: impl Iterator<Item = &'a Tool>) -> impl Iterato
     tools.flat_map(marks)
 }
 
-/// The tool of a block, and what else stands on its first line, which is `line` without its end.
+/// The tool of a block and the rest of its first line; `line` is that line without its end.
 pub(super) fn tool<'a, 'l>(line: &'l str, tools: &'a [Tool]) -> Option<(&'a Tool, &'l str)> {
     let line = line.trim();
     let (mark, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));

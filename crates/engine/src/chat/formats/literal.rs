@@ -1,13 +1,13 @@
 //! Literals as models write them: JSON, Python and Gemma's variant, all read by one parser.
 //!
-//! Strings stand in double quotes, single quotes, three of them or between `<|"|>`; `true` and
+//! Strings are in double quotes, single quotes, three of them or between `<|"|>`; `true` and
 //! `True`, `null` and `None` are the same; keys may be bare.
 
 use serde_json::{Map, Number, Value};
 
 /// Marks both ends of a string in Gemma's variant.
 pub(super) const QUOTE: &str = "<|\"|>";
-/// Python's marks of a string over several lines, which is taken as it stands.
+/// Python's marks of a string over several lines, which is taken verbatim.
 const TRIPLE: [&str; 2] = ["\"\"\"", "'''"];
 /// How deep values may lie in each other.
 const DEPTH: usize = 128;

@@ -1,7 +1,7 @@
 //! Calls that a model writes in no format at all: JSON objects, fenced or bare, with whatever keys
 //! and braces, and calls of functions as in Python.
 //!
-//! A call begins a line, and nothing but calls and what stands around them follows to the end of
+//! A call begins a line, and nothing but calls and their marks follows to the end of
 //! the answer.
 //! Knows nothing of formats, and of schemas only what [`Fits`] says.
 
@@ -200,7 +200,7 @@ fn tag_end(tag: &str) -> String {
     format!("</{tag}>")
 }
 
-/// The text without what stands before and between calls.
+/// The text without the marks before and between calls.
 fn without_marks(text: &str) -> &str {
     let mut text = text;
     loop {
@@ -275,7 +275,7 @@ fn meant(text: &str, tools: &[Tool]) -> Not {
     tool.map_or(Not::Calls, |tool| Not::Valid(tool.name.clone()))
 }
 
-/// The calls that an object stands for.
+/// The calls that an object means.
 fn calls(mut object: Map<String, Value>, tools: &[Tool], fits: Fits) -> Result<Vec<ToolCall>, Not> {
     object
         .retain(|key, value| !(IGNORED.contains(&key.as_str()) && (value.is_string() || value.is_number())));
@@ -297,7 +297,7 @@ fn calls(mut object: Map<String, Value>, tools: &[Tool], fits: Fits) -> Result<V
     let tool = offered(name, tools).ok_or(Not::Calls)?;
     let key = ARGUMENTS.iter().find(|key| object.contains_key(**key));
     let given = key.and_then(|key| object.shift_remove(*key));
-    // Anything else beside them: the definition of a tool, or data.
+    // With other keys it is the definition of a tool, or data.
     if given.is_some() && !object.is_empty() {
         return Err(Not::Calls);
     }

@@ -110,7 +110,7 @@ pub(crate) enum Encoding {
     Tagged(&'static Tagged),
     /// As Python's keyword arguments, without the parentheses: `city="Paris", days=3`.
     Keywords,
-    /// As the body of a fenced block and what stands on its first line.
+    /// As the body of a fenced block and its first line.
     Fence,
     /// As an object whose keys are bare and whose strings stand between marks of their own:
     /// `{city:<|"|>Paris<|"|>,days:3}`.
@@ -371,7 +371,7 @@ impl Turn {
         Turn { tools: Vec::new(), tool_choice: ToolChoice::None, grammar: Some(lark.into()), ..self }
     }
 
-    /// The same turn as one call, which it must be.
+    /// This turn, but it must be one call.
     #[must_use]
     pub fn that_must_call(self) -> Self {
         let tool_choice = match self.tool_choice {

@@ -145,7 +145,7 @@ fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec
     (over && !calls.is_empty()).then_some(calls)
 }
 
-/// Where a mark stands by which some format opens a call.
+/// The places of marks by which some format opens a call.
 fn attempts(text: &str) -> impl Iterator<Item = usize> {
     let formats = Format::all().iter().filter(|format| !format.in_fences());
     let openers = formats.flat_map(|format| format.openers()).map(|(opener, _)| opener);
@@ -156,7 +156,7 @@ fn attempts(text: &str) -> impl Iterator<Item = usize> {
 /// of its own.
 fn named<'a>(text: &str, tools: &'a [Tool]) -> Option<&'a str> {
     let text = near(text);
-    // Where a key says which name it is, no other text does.
+    // A key for the name takes precedence over any other text.
     let key = text.split_once("\"name\"").map(|(_, value)| value.trim_start_matches([' ', ':', '"']));
     let part = |character: char| character.is_alphanumeric() || "_-".contains(character);
     let stands = |name: &str| {

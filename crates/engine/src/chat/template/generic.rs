@@ -19,7 +19,7 @@ use crate::chat::Format;
 use crate::chat::formats::fences;
 use crate::request::{Request, ToolCall};
 
-/// How results are told of.
+/// How results are described.
 const ANSWERED: &str = "\nYou then get the result in <tool_response> tags.";
 pub(super) const RESPONSE: (&str, &str) = ("<tool_response>\n", "\n</tool_response>");
 
@@ -80,7 +80,7 @@ fn calls(tools: &[Value], format: &Format, answered: bool, must: bool) -> Result
     Ok(section)
 }
 
-/// What is told of tools that are called by blocks: the same whether a turn must call.
+/// The description of tools that are called by blocks, whether or not a turn must call.
 /// What code there is needs no words.
 fn blocks(tools: &[Value], format: &Format, answered: bool) -> Result<String, TemplateError> {
     let name = |tool: &Value| tool["function"]["name"].as_str().unwrap_or_default().to_owned();

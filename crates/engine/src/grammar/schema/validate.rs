@@ -24,7 +24,7 @@ pub fn violation(parameters: &Value, arguments: &Map<String, Value>) -> Option<S
     mismatch(parameters, &Value::Object(arguments.clone()))
 }
 
-/// Whether a call's arguments are valid for the parameters of its tool, or nobody can tell.
+/// Whether a call's arguments are valid for the parameters of its tool, or can't be judged.
 pub fn fits(tool: &Tool, arguments: &Map<String, Value>) -> bool {
     violation(&tool.parameters, arguments).is_none()
 }

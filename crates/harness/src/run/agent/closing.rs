@@ -23,7 +23,7 @@ impl Agent<'_, '_> {
     /// `left` turns are left.
     pub(super) fn hint(&mut self, message: &Message, left: usize) -> Result<bool, Error> {
         let mut hint = self.unmade_call(message).map(|text| (About::Call, text));
-        // Whoever decides all by itself is taken at its word.
+        // With free calls an answer is taken as it is.
         if !self.decides_alone() {
             hint = hint.or_else(|| Some((About::Empty, self.nothing_done(message)?)));
             hint = hint.or_else(|| Some((About::Failure, self.failure(left)?)));
@@ -136,7 +136,7 @@ impl Agent<'_, '_> {
     pub(super) fn closed(&mut self, outcome: Outcome, deadline: Option<Instant>) -> Outcome {
         let may = matches!(outcome, Outcome::TurnLimit { .. } | Outcome::Repetition { .. });
         let worked = self.of_this_run().any(|record| matches!(record, Record::ToolResult { .. }));
-        // Whoever counts the turns of several runs together ends them himself.
+        // A caller that counts the turns of several runs ends them itself.
         if !may || !worked || self.turns.is_some() {
             return outcome;
         }

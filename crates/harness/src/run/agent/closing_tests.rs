@@ -43,12 +43,12 @@ fn an_answer_after_a_failed_call_counts_the_second_time() {
     assert_eq!(outcome, answer("Done."));
     let [hint] = hints.as_slice() else { panic!("{hints:?}") };
     assert!(hint.starts_with("The last call of shell failed: cat: nothing: No such file"), "{hint}");
-    // It is told once, and where the NPC accepts failure never.
+    // The hint comes once, and never where the NPC accepts failure.
     let twice = || vec![shell("cat nothing"), Reply::text("It failed."), Reply::text("Really.")];
     assert_eq!(play(|npc| npc, "do it", twice()), (answer("Really."), hints));
     let accepts = |npc| Npc { accepts_failure: true, ..npc };
     assert_eq!(play(accepts, "do it", replies()), (answer("It failed."), Vec::new()));
-    // Whoever finds nothing has not failed.
+    // A search without a hit is no failure.
     let found = vec![shell("echo a | grep b"), Reply::text("There is none.")];
     assert_eq!(play(|npc| npc, "do it", found), (answer("There is none."), Vec::new()));
 }

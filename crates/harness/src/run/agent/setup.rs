@@ -16,7 +16,7 @@ pub(super) struct Setup<'a> {
     small: Option<&'a SmallModels>,
     /// The format of calls that is used in place of the model's own.
     pub other: Option<&'static Format>,
-    /// The format of calls; `None` = whoever serves the model has one.
+    /// The format of calls; `None` = that of the model's server.
     pub format: Option<&'static Format>,
     pub calls: Calls,
     pub sampling: Sampling,
@@ -46,7 +46,7 @@ impl<'a> Setup<'a> {
         self.small.map_or(self.npc.limits, |small| small.limits(self.npc.limits))
     }
 
-    /// Whether results are told as plain text.
+    /// Whether results are plain text.
     pub fn plain_results(&self) -> bool {
         self.small.is_some_and(|small| small.plain_results)
     }

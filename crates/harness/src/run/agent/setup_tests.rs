@@ -50,7 +50,7 @@ fn a_small_model_is_shown_how_it_is_done() {
     assert_eq!(requests[0].messages, [examples.as_slice(), &[Message::user("do it")]].concat());
     let told = requests[1].messages.last().unwrap();
     assert_eq!(told.content, "one\ntwo", "results are no JSON");
-    // What is computed beforehand is what is asked.
+    // The warmed prompt is a prefix of the request.
     let opening = opening(&fixture.team, npc, &small, vec![Message::user("do it")], None);
     let parts = |request: &Request| {
         let Request { system, messages, tools, tool_format, tool_choice, .. } = request.clone();

@@ -1,4 +1,4 @@
-//! What the model is about to read, for whoever watches.
+//! Shows what the model is about to read.
 
 use alara_engine::Request;
 

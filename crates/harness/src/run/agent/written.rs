@@ -25,7 +25,7 @@ impl Agent<'_, '_> {
 
     /// Makes calls of those that end the text of a turn.
     /// They are run as any others: only if list, inputs and rules permit.
-    /// The engine does so itself; what an endpoint says is looked at here.
+    /// The engine does so itself; this is for endpoints.
     pub(super) fn take_written(&self, message: &mut Message, finish: Finish, usage: &mut Usage) -> Finish {
         if finish != Finish::Stop {
             return finish;
@@ -94,3 +94,7 @@ fn unknown(text: &str) -> Option<String> {
     let calls = written(text, &[tool], &fits).filter(|_| makes)?;
     matches!(calls, Written::Calls { .. }).then(|| name.to_owned())
 }
+
+#[cfg(test)]
+#[path = "written_tests.rs"]
+mod tests;

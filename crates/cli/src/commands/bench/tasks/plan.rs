@@ -17,6 +17,7 @@ use anyhow::bail;
 use serde_json::{Value, json};
 
 use super::Args;
+use super::resume::own_words;
 use crate::facts::FileFacts;
 use crate::progress::count;
 use crate::{catalog, compute, model, ui};
@@ -56,7 +57,7 @@ pub fn jobs<'a>(
     let runs = sweep.runs(&args.condition()?);
     let mine = shard.range(runs.len() * tasks.len());
     let mut jobs = Vec::new();
-    let asked = args.parallel.map(NonZeroUsize::get).or_else(|| begun_with(args.resume.as_deref()?));
+    let asked = args.parallel.map(NonZeroUsize::get).or_else(|| tasks_at_a_time(args.resume.as_deref()?));
     let mut side_by_side: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for (index, run) in runs.into_iter().enumerate() {
         let first = index * tasks.len();
@@ -73,7 +74,8 @@ pub fn jobs<'a>(
         suite.furnish(&mut team);
         run.condition.apply(&mut team)?;
         let npc = team.npc(run.condition.npc.as_deref())?.clone();
-        let model = run.model.clone().or_else(|| npc.model.model.clone()).filter(|_| !args.scripted());
+        let model =
+            run.model.clone().or_else(|| model::chosen(&npc.model).model).filter(|_| !args.scripted());
         let path = folder.map(|folder| folder.join(run.file(shard)));
         let parallel = match asked {
             Some(asked) => asked,
@@ -87,7 +89,7 @@ pub fn jobs<'a>(
 }
 
 /// How many tasks ran at a time in the run, or the sweep, that is gone on with.
-fn begun_with(path: &Path) -> Option<usize> {
+fn tasks_at_a_time(path: &Path) -> Option<usize> {
     let parallel = |file: &Path| run_file::read(file).ok().map(|run| run.header.parallel);
     match path.read_dir() {
         Ok(entries) => entries.flatten().find_map(|entry| parallel(&entry.path())),
@@ -179,6 +181,7 @@ impl Job<'_> {
             machine: Machine::this(),
             tasks: self.tasks.iter().map(|task| task.id.clone()).collect(),
             started: now(),
+            command: own_words(),
         })
     }
 

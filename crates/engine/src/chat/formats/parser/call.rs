@@ -21,7 +21,7 @@ pub(super) struct Call {
     at: usize,
     id: String,
     name: Option<String>,
-    /// What stands on the first line of a block behind its mark.
+    /// The first line of a block after its mark.
     first_line: String,
     /// The arguments once they are complete.
     arguments: Option<Map<String, Value>>,
@@ -176,7 +176,7 @@ impl Call {
                 let Some(length) = rest.find('\n') else {
                     return if rest.len() > LONGEST_LINE { PieceMatch::Wrong } else { PieceMatch::More };
                 };
-                // What marks the block stands right behind the fence.
+                // The mark of the block follows the fence at once.
                 let line = rest[..length].trim_start_matches('`');
                 let named = fences::tool(line, tools).and_then(|(tool, first_line)| {
                     first_line.clone_into(&mut self.first_line);

@@ -1,0 +1,422 @@
+//! The user's settings: `config.yaml` in the folder for alara's settings, and `alara.yaml` of the
+//! project around the current directory.
+//!
+//! A setting is the default of an option; the command line goes before it.
+//! A project may choose a model, if the user agrees to its file, and a team, which is asked about
+//! as any team that was found.
+//! No setting permits anything.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use alara_engine::{Format, file, nearest};
+use alara_harness::state::config_home;
+use anyhow::{Context, bail};
+use sha2::{Digest, Sha256};
+
+use crate::{consent, ui};
+
+/// The environment variable that names the default model.
+const MODEL_VARIABLE: &str = "ALARA_MODEL";
+/// A project's settings.
+const PROJECT: &str = "alara.yaml";
+/// What the user's file begins with.
+const HEAD: &str = "# Settings of alara; `alara config show` lists them.\n";
+
+/// Something that can be set.
+pub struct Setting {
+    /// Its key in the files.
+    pub key: &'static str,
+    /// A short description.
+    pub about: &'static str,
+    /// Whether a project may set it.
+    pub of_projects: bool,
+    /// Whether its value is the default of the option of that name.
+    is_default: bool,
+    /// Checks a value.
+    check: fn(&str) -> Result<(), String>,
+}
+
+/// All settings, in the order in which they are shown.
+pub const SETTINGS: [Setting; 7] = [
+    Setting {
+        key: "model",
+        about: "the model of NPCs and teams that name none",
+        of_projects: true,
+        is_default: false,
+        check: |text| if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(()) },
+    },
+    Setting {
+        key: "team",
+        about: "the team where none is named and there is no npc_team",
+        of_projects: true,
+        is_default: false,
+        check: |text| if text.trim().is_empty() { Err("it is empty".into()) } else { Ok(()) },
+    },
+    Setting {
+        key: "tool_format",
+        about: "how models write calls, as --tool-format",
+        of_projects: false,
+        is_default: true,
+        check: |text| match Format::from_name(text) {
+            Some(_) => Ok(()),
+            None => {
+                let names: Vec<&str> = Format::all().iter().map(|format| format.name).collect();
+                Err(format!("it is one of {}", names.join(", ")))
+            }
+        },
+    },
+    Setting {
+        key: "ctx",
+        about: "most tokens of a conversation, as --ctx",
+        of_projects: false,
+        is_default: true,
+        check: count,
+    },
+    Setting {
+        key: "threads",
+        about: "threads that compute, as --threads",
+        of_projects: false,
+        is_default: true,
+        check: count,
+    },
+    Setting {
+        key: "temperature",
+        about: "sampling temperature, as --temperature",
+        of_projects: false,
+        is_default: true,
+        check: |text| match text.parse() {
+            Ok(number) if f32::is_finite(number) && number >= 0.0 => Ok(()),
+            _ => Err("it is a number from 0 up".into()),
+        },
+    },
+    Setting {
+        key: "color",
+        about: "colours: auto or never",
+        of_projects: false,
+        is_default: false,
+        check: |text| match text {
+            "auto" | "never" => Ok(()),
+            _ => Err("it is auto or never".into()),
+        },
+    },
+];
+
+fn count(text: &str) -> Result<(), String> {
+    match text.parse::<usize>() {
+        Ok(number) if number > 0 => Ok(()),
+        _ => Err("it is a whole number from 1 up".into()),
+    }
+}
+
+/// A value, and where it was set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    pub text: String,
+    pub origin: Origin,
+}
+
+/// Where a value was set.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Origin {
+    /// By `ALARA_MODEL`.
+    Environment,
+    /// In the user's file.
+    User(PathBuf),
+    /// In a project's file.
+    Project(PathBuf),
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Origin::Environment => f.write_str(MODEL_VARIABLE),
+            Origin::User(path) | Origin::Project(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// The values that hold here, by key.
+pub type Values = BTreeMap<&'static str, Value>;
+
+static CURRENT: OnceLock<Values> = OnceLock::new();
+
+/// Reads the settings that hold in the current directory, and keeps them for this process.
+///
+/// # Errors
+/// A file can't be read, or has an unknown key or a wrong value.
+pub fn load() -> anyhow::Result<()> {
+    let values = read()?;
+    if values.get("color").is_some_and(|color| color.text == "never") {
+        ui::without_colors();
+    }
+    let _ = CURRENT.set(values);
+    Ok(())
+}
+
+/// The settings that hold in the current directory.
+///
+/// # Errors
+/// As [`load`].
+pub fn read() -> anyhow::Result<Values> {
+    let mut values = Values::new();
+    if let Some(path) = user_file().filter(|path| path.exists()) {
+        let found = of_file(&path)?;
+        let value = |text| Value { text, origin: Origin::User(path.clone()) };
+        values.extend(found.into_iter().map(|(key, text)| (key, value(text))));
+    }
+    if let Some(path) = project_file() {
+        for (key, text) in of_file(&path)? {
+            let setting = SETTINGS.iter().find(|setting| setting.key == key);
+            if setting.is_none_or(|setting| !setting.of_projects) {
+                bail!(
+                    "{}: a project can't set {key}, only model and team\nhint: alara config set {key} {text}",
+                    path.display()
+                );
+            }
+            values.insert(key, Value { text, origin: Origin::Project(path.clone()) });
+        }
+    }
+    if let Ok(text) = std::env::var(MODEL_VARIABLE)
+        && !text.trim().is_empty()
+    {
+        values.insert("model", Value { text, origin: Origin::Environment });
+    }
+    Ok(values)
+}
+
+/// The user's file; `None` if there is no home directory.
+pub fn user_file() -> Option<PathBuf> {
+    Some(config_home()?.join("alara/config.yaml"))
+}
+
+/// The settings of the project around the current directory: up to the root of its repository, or
+/// of the current directory alone.
+fn project_file() -> Option<PathBuf> {
+    let here = std::env::current_dir().ok()?;
+    let repository = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here);
+    let inside = here.ancestors().take_while(|folder| folder.starts_with(repository));
+    inside.map(|folder| folder.join(PROJECT)).find(|path| path.is_file())
+}
+
+/// The values in a file.
+///
+/// # Errors
+/// It can't be read, or has an unknown key or a wrong value.
+pub fn of_file(path: &Path) -> anyhow::Result<BTreeMap<&'static str, String>> {
+    let name = path.display();
+    let text = file::read_given(path).with_context(|| format!("can't read {name}"))?;
+    of_text(&text).with_context(|| format!("{name} is not usable\nhint: alara config edit"))
+}
+
+fn of_text(text: &str) -> anyhow::Result<BTreeMap<&'static str, String>> {
+    let found: Option<BTreeMap<String, serde_json::Value>> = serde_saphyr::from_str(text)?;
+    let mut values = BTreeMap::new();
+    for (key, value) in found.unwrap_or_default() {
+        let setting = setting(&key)?;
+        let text = match value {
+            serde_json::Value::String(text) => text,
+            value @ (serde_json::Value::Number(_) | serde_json::Value::Bool(_)) => value.to_string(),
+            _ => bail!("{key} takes one value"),
+        };
+        check(setting, &text)?;
+        values.insert(setting.key, text);
+    }
+    Ok(values)
+}
+
+/// The setting with this key.
+///
+/// # Errors
+/// There is none.
+pub fn setting(key: &str) -> anyhow::Result<&'static Setting> {
+    if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
+        return Ok(setting);
+    }
+    let keys = SETTINGS.iter().map(|setting| setting.key);
+    let near = nearest(key, keys.clone()).map_or(String::new(), |near| format!(", did you mean {near}?"));
+    let keys: Vec<&str> = keys.collect();
+    bail!("there is no setting {key}{near} (settings: {})", keys.join(", "))
+}
+
+/// Checks a value of a setting.
+///
+/// # Errors
+/// It takes no such value.
+pub fn check(setting: &Setting, text: &str) -> anyhow::Result<()> {
+    (setting.check)(text)
+        .map_err(|reason| anyhow::anyhow!("`{text}` is no value for {}: {reason}", setting.key))
+}
+
+/// Sets a value in the user's file, or takes it out; everything else in the file stays as it is.
+///
+/// # Errors
+/// The file can't be written, or can't be read afterwards; then it stays as it was.
+pub fn change(setting: &Setting, text: Option<&str>) -> anyhow::Result<PathBuf> {
+    let path = user_file().context("there is no home directory, and XDG_CONFIG_HOME is not set")?;
+    let before = match path.exists() {
+        true => file::read_given(&path).with_context(|| format!("can't read {}", path.display()))?,
+        false => HEAD.to_owned(),
+    };
+    let after = changed(&before, setting.key, text);
+    of_text(&after).with_context(|| {
+        format!("{} would not be usable; nothing was changed\nhint: alara config edit", path.display())
+    })?;
+    write(&path, &after)?;
+    Ok(path)
+}
+
+/// The text of a file with another line for a key, or without one.
+fn changed(before: &str, key: &str, text: Option<&str>) -> String {
+    let is_line = |line: &&str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
+    // In quotes, a value means itself whatever it looks like.
+    let line = text.map(|text| format!("{key}: {}\n", serde_json::Value::from(text)));
+    let mut lines: Vec<&str> = before.split_inclusive('\n').collect();
+    let at = lines.iter().position(is_line).unwrap_or(lines.len());
+    lines.retain(|line| !is_line(line));
+    lines.splice(at.min(lines.len())..at.min(lines.len()), line.as_deref());
+    let mut after = String::new();
+    for line in lines {
+        if !after.is_empty() && !after.ends_with('\n') {
+            after.push('\n');
+        }
+        after += line;
+    }
+    after
+}
+
+/// Writes the user's file, by way of another one, so that none is ever half written.
+///
+/// # Errors
+/// It can't be written.
+pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
+    let folder = path.parent().context("the file of settings has no folder")?;
+    let write = || {
+        std::fs::create_dir_all(folder)?;
+        let mut other = tempfile::NamedTempFile::new_in(folder)?;
+        std::io::Write::write_all(&mut other, text.as_bytes())?;
+        other.persist(path).map_err(|error| error.error)
+    };
+    write().map(drop).with_context(|| format!("can't write {}", path.display()))
+}
+
+/// Creates the user's file with a comment for each setting, unless it is there.
+///
+/// # Errors
+/// It can't be written.
+pub fn create() -> anyhow::Result<PathBuf> {
+    let path = user_file().context("there is no home directory, and XDG_CONFIG_HOME is not set")?;
+    if !path.exists() {
+        let line = |setting: &Setting| format!("# {}:    # {}\n", setting.key, setting.about);
+        write(&path, &(HEAD.to_owned() + &SETTINGS.iter().map(line).collect::<String>()))?;
+    }
+    Ok(path)
+}
+
+/// The command, whose options have the settings as defaults.
+pub fn with_defaults(command: clap::Command) -> clap::Command {
+    let Some(values) = CURRENT.get() else { return command };
+    let is_default = |key: &str| SETTINGS.iter().any(|setting| setting.key == key && setting.is_default);
+    let defaults: Vec<(&'static str, &'static str)> = values
+        .iter()
+        .filter(|(key, _)| is_default(key))
+        .map(|(key, value)| (*key, &*value.text.clone().leak()))
+        .collect();
+    if defaults.is_empty() { command } else { given(command, &defaults) }
+}
+
+fn given(command: clap::Command, defaults: &[(&'static str, &'static str)]) -> clap::Command {
+    let command = command.mut_args(|argument| {
+        let default = defaults.iter().find(|(key, _)| argument.get_id() == *key);
+        default.map_or(argument.clone(), |(_, text)| argument.default_value(*text))
+    });
+    command.mut_subcommands(|command| given(command, defaults))
+}
+
+/// The model that is used where neither the command line nor a team names one; says so once.
+/// `None`: the one that ships.
+pub fn model<'a>() -> Option<&'a str> {
+    static CHOSEN: OnceLock<Option<&'static str>> = OnceLock::new();
+    *CHOSEN.get_or_init(|| {
+        let value = CURRENT.get()?.get("model")?;
+        if let Origin::Project(path) = &value.origin
+            && !agreed(path, &value.text)
+        {
+            return None;
+        }
+        ui::note(&format!("model {}, set in {}", value.text, value.origin));
+        Some(value.text.as_str())
+    })
+}
+
+/// Whether the user lets a project's file choose the model: somebody else may have written it.
+fn agreed(path: &Path, model: &str) -> bool {
+    let hash: String = Sha256::digest(model.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let shown = format!("{} wants the model {model}", path.display());
+    let about = format!("/model {hash}");
+    let words = "use it here? y: this time, a: until it names another, n: no, never: ";
+    match consent::agreed(&path.display().to_string(), &about, false, || ui::note(&shown), words) {
+        Ok(true) => return true,
+        Ok(false) => ui::note(&format!("{shown}; it is not used without your consent\nhint: -m {model}")),
+        Err(error) => ui::note(&format!("warning: {error:#}")),
+    }
+    false
+}
+
+/// The team that is used where none is named and `workdir` has none, and whether a project's file
+/// chose it.
+pub fn team(workdir: &Path) -> Option<(String, bool)> {
+    let value = CURRENT.get()?.get("team")?;
+    match &value.origin {
+        // Relative to the project, and a path rather than a name.
+        Origin::Project(path) => Some((format!("{}/", path.with_file_name(&value.text).display()), true)),
+        _ if workdir.join("npc_team").exists() => None,
+        _ => Some((value.text.clone(), false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_checked() {
+        let read = |text: &str| of_text(text).map_err(|error| format!("{error:#}"));
+        let values = read("model: qwen3-4b\nctx: 8192\ntemperature: 0.7\n").unwrap();
+        assert_eq!(values["model"], "qwen3-4b");
+        assert_eq!((values["ctx"].as_str(), values["temperature"].as_str()), ("8192", "0.7"));
+        assert_eq!(read("# nothing\n").unwrap(), BTreeMap::new());
+        for (text, expected) in [
+            ("modle: x", "there is no setting modle, did you mean model?"),
+            ("ctx: 0", "`0` is no value for ctx: it is a whole number from 1 up"),
+            ("threads: many", "`many` is no value for threads"),
+            ("temperature: -1", "`-1` is no value for temperature"),
+            ("tool_format: xml", "`xml` is no value for tool_format: it is one of "),
+            ("color: green", "`green` is no value for color: it is auto or never"),
+            ("model: [a, b]", "model takes one value"),
+            ("permissions: {shell: allow}", "there is no setting permissions"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.starts_with(expected), "{text}: {error}");
+        }
+        assert!(read("model: [").is_err());
+    }
+
+    #[test]
+    fn one_line_changes() {
+        let before = "# mine\nctx: 4096 # small\n\nmodel: a\n# end";
+        assert_eq!(
+            changed(before, "model", Some("C: d\"")),
+            "# mine\nctx: 4096 # small\n\nmodel: \"C: d\\\"\"\n# end"
+        );
+        assert_eq!(
+            changed(before, "threads", Some("2")),
+            "# mine\nctx: 4096 # small\n\nmodel: a\n# end\nthreads: \"2\"\n"
+        );
+        assert_eq!(changed(before, "ctx", None), "# mine\n\nmodel: a\n# end");
+        assert_eq!(changed(before, "team", None), before);
+        let written = changed("", "ctx", Some("4096"));
+        assert_eq!(of_text(&written).unwrap()["ctx"], "4096");
+    }
+}
