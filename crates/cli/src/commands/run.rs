@@ -39,8 +39,8 @@ const SCHEMA_HINT: &str =
 /// interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words, in which - stands for standard input, and @FILE for a text file that
-    /// goes along; or a .jinx or SKILL.md file
+    /// The task, in plain words, in which - stands for standard input, and @FILE for a text file
+    /// that goes along; or a .jinx or SKILL.md file
     /// and its arguments as name=value [default: it is asked for]
     #[arg(value_name = "TASK")]
     task: Vec<String>,
@@ -245,10 +245,8 @@ impl Done {
         for record in records {
             match record {
                 Record::ToolResult { result, .. } if !result.ok => done.failed += 1,
-                Record::Permission { jinx, verdict, by } => {
-                    if *verdict == Verdict::Deny {
-                        done.refusals.push(json!({"tool": jinx, "by": by}));
-                    }
+                Record::Permission { jinx, verdict: Verdict::Deny, by } => {
+                    done.refusals.push(json!({"tool": jinx, "by": by}));
                 }
                 _ => {}
             }

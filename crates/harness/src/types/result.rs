@@ -199,7 +199,7 @@ impl ToolResult {
         serde_json::to_string(&text).unwrap_or_default()
     }
 
-    /// The result for models that read text better than JSON: what failed, the output as it is, what
+    /// The result for models that read text better than JSON: what failed, the whole output, what
     /// went wrong.
     ///
     /// ```text
