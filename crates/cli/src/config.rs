@@ -167,13 +167,16 @@ pub fn read() -> anyhow::Result<Values> {
         values.extend(found.into_iter().map(|(key, text)| (key, value(text))));
     }
     if let Some(path) = project_file() {
-        for (key, text) in of_file(&path)? {
+        for (key, mut text) in of_file(&path)? {
             let setting = SETTINGS.iter().find(|setting| setting.key == key);
             if setting.is_none_or(|setting| !setting.of_projects) {
                 bail!(
                     "{}: a project can't set {key}, only model and team\nhint: alara config set {key} {text}",
                     path.display()
                 );
+            }
+            if key == "model" {
+                text = from_folder(&text, path.parent().unwrap_or(Path::new("")));
             }
             values.insert(key, Value { text, origin: Origin::Project(path.clone()) });
         }
@@ -184,6 +187,15 @@ pub fn read() -> anyhow::Result<Values> {
         values.insert("model", Value { text, origin: Origin::Environment });
     }
     Ok(values)
+}
+
+/// The path of the model file that `name` means in a folder; any other name stays as it is.
+pub fn from_folder(name: &str, folder: &Path) -> String {
+    let path = folder.join(name);
+    match path.exists().then(|| std::path::absolute(&path).ok()).flatten().as_deref().and_then(Path::to_str) {
+        Some(path) => path.to_owned(),
+        None => name.to_owned(),
+    }
 }
 
 /// The user's file; `None` if there is no home directory.
@@ -207,7 +219,10 @@ fn project_file() -> Option<PathBuf> {
 pub fn of_file(path: &Path) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let name = path.display();
     let text = file::read_given(path).with_context(|| format!("can't read {name}"))?;
-    of_text(&text).with_context(|| format!("{name} is not usable\nhint: alara config edit"))
+    of_text(&text).with_context(|| match user_file().as_deref() == Some(path) {
+        true => format!("{name} is not usable\nhint: alara config edit"),
+        false => format!("{name} is not usable\nhint: edit it, or work in another folder"),
+    })
 }
 
 fn of_text(text: &str) -> anyhow::Result<BTreeMap<&'static str, String>> {
@@ -334,7 +349,8 @@ fn given(command: clap::Command, defaults: &[(&'static str, &'static str)]) -> c
     command.mut_subcommands(|command| given(command, defaults))
 }
 
-/// The model that is used where neither the command line nor a team names one; says so once.
+/// The model that is used where neither the command line nor a team names one; notes once where it
+/// was set.
 /// `None`: the one that ships.
 pub fn model<'a>() -> Option<&'a str> {
     static CHOSEN: OnceLock<Option<&'static str>> = OnceLock::new();

@@ -74,11 +74,7 @@ fn main() -> ExitCode {
         }
         ui::report(error)
     };
-    if let Err(error) = config::load()
-        && std::env::args_os().nth(1).is_none_or(|command| command != "config")
-    {
-        return failed(&error);
-    }
+    let settings = config::load();
     let matches = config::with_defaults(command()).try_get_matches();
     let cli = match matches.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
@@ -92,6 +88,10 @@ fn main() -> ExitCode {
             return ui::usage(&error);
         }
     };
+    // Broken settings keep nobody from mending them, nor from `--help` and `--version`.
+    if let (Err(error), false) = (&settings, matches!(cli.command, commands::Command::Config(_))) {
+        return failed(error);
+    }
     match cli.command.run() {
         Ok(code) => code,
         Err(error) => failed(&error),

@@ -101,7 +101,7 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     model_file::place(name.or_else(config::model))
 }
 
-/// What is used for `spec`: the default model of the settings if it names none.
+/// The model to use for `spec`: the default of the settings if it names none.
 pub fn chosen(spec: &ModelSpec) -> ModelSpec {
     match config::model().filter(|_| *spec == ModelSpec::default()) {
         Some(name) => ModelSpec::named(name),

@@ -302,3 +302,16 @@ fn gold_solutions_that_fail_are_errors() {
     assert!(code == 1 && text.starts_with(line) && text.contains("\n1 error"), "{text}");
     assert_eq!(check(folder.path(), &["suite/a.yaml", "--tests"]).0, 0);
 }
+
+/// A sweep names NPCs of its suite's team.
+#[test]
+fn the_sweeps_that_ship_have_no_errors() {
+    let sweeps = crate::root().join("benches/sweeps");
+    let files = std::fs::read_dir(&sweeps).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "bench")).collect();
+    assert!(!files.is_empty(), "no sweeps in {}", sweeps.display());
+    for file in files {
+        let (code, text) = check(crate::root(), &[file.to_str().unwrap()]);
+        assert!(code == 0 && !text.contains("error: "), "{}: {text}", file.display());
+    }
+}

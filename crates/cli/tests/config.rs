@@ -46,6 +46,7 @@ fn wrong_settings_are_errors() {
     dir.write("home/.config/alara/config.yaml", "model: x\npermissions: {shell: allow}\n");
     check(&RUN, "config.yaml is not usable: there is no setting permissions");
     check(&["config", "set", "ctx", "64"], "would not be usable; nothing was changed");
+    assert_eq!(show(&dir, &["--version"]).0, 0);
     let mut edit = dir.alara(&["config", "edit"]);
     let output = edit.env_remove("VISUAL").env("EDITOR", "true").output().unwrap();
     assert!(text(&output.stderr).contains("there is no setting permissions"), "{output:?}");
@@ -80,6 +81,10 @@ fn the_default_model_is_used_where_no_other_is_named() {
     assert!(text(&output.stderr).contains("model script:third.json, set in ALARA_MODEL"));
     let (_, answer, _) = show(&dir, &[&RUN[..], &["-t", "team"]].concat());
     assert_eq!(answer, "from the team\n");
+    // A file is found from every directory.
+    show(&dir, &["config", "set", "model", "other.json"]);
+    let path = std::path::absolute(dir.path("other.json")).unwrap();
+    assert!(show(&dir, &["config"]).1.contains(path.to_str().unwrap()));
     // The model that ships can still be named.
     let (status, _, noted) = show(&dir, &["models", "show", "alara-tiny"]);
     assert!(status == 0 && !noted.contains("set in"), "{noted}");
@@ -111,6 +116,12 @@ fn a_project_may_choose_a_model_and_a_team_if_the_user_agrees() {
         let (status, _, noted) = show(&dir, &RUN);
         assert!(status == 2 && noted.contains(&format!("a project can't set {key}")), "{noted}");
     }
+    // Its paths are relative to the file.
+    dir.write("models/m.gguf", "GGUF");
+    dir.write("alara.yaml", "model: models/m.gguf\n");
+    let output = dir.alara(&["config", "show"]).output().unwrap();
+    let path = std::path::absolute(dir.path("models/m.gguf")).unwrap();
+    assert!(text(&output.stdout).contains(path.to_str().unwrap()), "{output:?}");
     dir.write("crew/a.npc", "name: a\nprimary_directive: x\n");
     dir.write("alara.yaml", "team: crew\n");
     let script = [&RUN[..], &["-m", "script:script.json"]].concat();

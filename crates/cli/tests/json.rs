@@ -108,6 +108,31 @@ fn every_command_with_json_prints_json() {
 }
 
 #[test]
+fn errors_are_json_too() {
+    let dir = TestDir::with(&json!([]));
+    dir.write("bad.jinx", "jinx_name: bad\nstep: []\n");
+    for (arguments, error, hint, place) in [
+        (&["run", "--json", "-t", "nowhere", "x"][..], "there is no team `nowhere`", false, None),
+        (&["run", "--json", "-m", "no-such", "x"], "there is no model file no-such", true, None),
+        (&["models", "show", "--json", "no-such"], "there is no model file no-such", true, None),
+        (&["bench", "tasks", "no-such", "--json"], "can't read the suite no-such", false, None),
+        (&["trace", "show", "--json", "999"], "999", true, None),
+        (&["run", "--json", "bad.jinx"], "", false, Some("bad.jinx:1:1")),
+        (&["run", "--json", "--no-such-option"], "unexpected argument '--no-such-option'", false, None),
+    ] {
+        let output = dir.alara(arguments).output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        let object: Value = serde_json::from_str(&shown).unwrap_or_else(|_| panic!("{arguments:?}: {shown}"));
+        let message = object["error"].as_str().unwrap();
+        assert!(message.contains(error), "{arguments:?}: {message}");
+        assert_eq!(object["hint"].is_string(), hint, "{arguments:?}: {object}");
+        assert_eq!(object["place"].as_str(), place, "{arguments:?}: {object}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("error: "), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    }
+}
+
+#[test]
 fn events_come_one_object_a_line() {
     let dir = TestDir::calling(&["echo one"]);
     let arguments = ["run", "-m", "script:script.json", "--workdir", "work", "--json-stream", "do it"];

@@ -1,5 +1,6 @@
 //! `alara config`: the user's settings.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -51,6 +52,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(Command::Set { key, value }) => {
             let setting = config::setting(key)?;
             config::check(setting, value)?;
+            // A file has to be found from other directories, too.
+            let value = match setting.key {
+                "model" => &config::from_folder(value, Path::new(".")),
+                _ => value,
+            };
             let path = config::change(setting, Some(value))?;
             ui::note(&format!("{key} is {value} from now on, set in {}", path.display()));
         }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use alara_bench::Suite;
 use alara_bench::idle::{self, Idle};
 use alara_bench::inspect;
 use alara_bench::sweep::Sweep;
@@ -86,11 +87,13 @@ pub fn wrong_gold(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
 /// Teams, NPCs and models that a sweep names and this machine lacks.
 /// Another one may have the models: that is no error.
 fn around(sweep: &Sweep, source: &Source, problems: &mut Vec<Diagnostic>) {
+    let suite = sweep.suite.as_deref().map_or_else(Suite::stock, Suite::load).ok();
+    let folder = suite.as_ref().and_then(|suite| suite.setting.team.as_deref());
     for condition in &sweep.conditions {
-        let team = condition.team.as_deref();
-        let team = match team {
-            Some(name) => state::search().team(Some(name)).map_err(|error| (name, error.into())),
-            None => crate::agent::built_in().map_err(|error| ("conditions", error)),
+        let team = match (condition.team.as_deref(), folder) {
+            (Some(name), _) => state::search().team(Some(name)).map_err(|error| (name, error.into())),
+            (None, Some(folder)) => agent::team_in(folder).map_err(|error| ("suite", error)),
+            (None, None) => agent::built_in().map_err(|error| ("conditions", error)),
         };
         let npc = |team: &alara_harness::Team| match condition.npc.as_deref() {
             Some(name) => team.npc(Some(name)).map(drop).map_err(|error| (name, error.into())),
