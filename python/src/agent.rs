@@ -11,7 +11,7 @@ use alara_harness::context_files::ContextFiles;
 use alara_harness::error::chain;
 use alara_harness::knowledge::IndexCache;
 use alara_harness::permission::{Answer, Permissions, about_files, holder};
-use alara_harness::run::hooks;
+use alara_harness::run::{as_json, hooks};
 use alara_harness::state::Kept;
 use alara_harness::team::Search;
 use alara_harness::{
@@ -24,7 +24,6 @@ use serde_json::{Value, json};
 use crate::engine::PyEngine;
 use crate::error::{raised, raised_text, read};
 use crate::models::{Source, agreed};
-use crate::notice::{asked, told};
 use crate::wait;
 
 /// What an agent's thread may put on its stack: as much as a program's first one.
@@ -215,7 +214,7 @@ impl Work<'_> {
                 Notice::Call { .. } => calls += 1,
                 _ => {}
             }
-            if let Some(notice) = told(notice) {
+            if let Some(notice) = as_json::of_notice(notice) {
                 // Nobody listens once the caller has left.
                 let _ = self.say.send(Said::Notice(notice));
             }
@@ -249,7 +248,7 @@ impl Work<'_> {
                 session = session.asking(move |question| {
                     let (reply, answer) = channel();
                     let agreed = yes
-                        || say.send(Said::Question(asked(question), reply)).is_ok()
+                        || say.send(Said::Question(as_json::of_question(question), reply)).is_ok()
                             && answer.recv() == Ok(true);
                     if agreed { Answer::Yes } else { Answer::No }
                 });

@@ -12,7 +12,6 @@ mod bench;
 mod engine;
 mod error;
 mod models;
-mod notice;
 mod wait;
 
 use pyo3::prelude::*;

@@ -14,7 +14,6 @@ mod consent;
 mod device;
 mod diff;
 mod earlier;
-mod events;
 mod facts;
 mod first_words;
 mod fold;

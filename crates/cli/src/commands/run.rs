@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use alara_engine::file;
 use alara_harness::permission::Question;
 use alara_harness::resume::Resumed;
-use alara_harness::run::{Responses, hooks};
+use alara_harness::run::{Responses, as_json, hooks};
 use alara_harness::skill;
 use alara_harness::team::load_jinx;
 use alara_harness::trace::Record;
@@ -24,7 +24,7 @@ use crate::agent::{self, INTERRUPTED};
 use crate::attach::attached;
 use crate::first_words::{self, Meant};
 use crate::view::{View, Words};
-use crate::{ask, earlier, events, input, ui};
+use crate::{ask, earlier, input, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -39,9 +39,8 @@ const SCHEMA_HINT: &str =
 /// interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words, in which - stands for standard input, and @FILE for a text file
-    /// that goes along; or a .jinx or SKILL.md file
-    /// and its arguments as name=value [default: it is asked for]
+    /// The task, in plain words; - means standard input, and @FILE sends a text file along.
+    /// Or a .jinx or SKILL.md file and its arguments as name=value [default: it is asked for]
     #[arg(value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
@@ -62,8 +61,8 @@ pub struct Args {
     /// Print the outcome as one JSON object
     #[arg(long, conflicts_with = "ask")]
     json: bool,
-    /// Print what happens as JSON, one object a line: turns, text, calls, results, questions, and
-    /// last the outcome
+    /// Print what happens as JSON, one object a line: turns, what the model generates, calls,
+    /// results, questions, and last the outcome
     #[arg(long, conflicts_with_all = ["ask", "json"])]
     json_stream: bool,
 }
@@ -157,7 +156,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let session = Session::new(&models, &sandbox).observed(|notice| {
         if args.json_stream {
-            events::print(notice);
+            as_json::of_notice(notice).iter().for_each(|object| ui::line(&object.to_string()));
         }
         view().show(notice);
     });
@@ -166,7 +165,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let asks = |question: &Question| {
         view().end_line();
         if args.json_stream {
-            events::print_question(question);
+            let mut object = as_json::of_question(question);
+            object["notice"] = "question".into();
+            ui::line(&object.to_string());
         }
     };
     let mut session = agent.equip(session, trace, asks)?.reading(context_files);
@@ -322,7 +323,7 @@ fn start(name: &str) -> anyhow::Result<ExitCode> {
 fn reported(outcome: &Outcome, args: &Args) -> Value {
     let mut report = serde_json::to_value(outcome).unwrap_or_default();
     if args.json_stream {
-        report["event"] = "outcome".into();
+        report["notice"] = "outcome".into();
     }
     report
 }

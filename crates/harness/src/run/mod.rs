@@ -2,7 +2,7 @@
 //!
 //! It is one module because it is one recursion.
 //! An agent calls tools, a tool runs a jinx, a step of a jinx may be an agent.
-//! `session` is what all of them share.
+//! `session` is what all of them share, `as_json` its notices as JSON.
 //! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
 //! `guarded` asks about what programs take away, `jobs` holds those that run in the background.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
@@ -11,6 +11,7 @@
 //! `review` and `hooks` are what stands around a call: a person who looks at it, a team's jinxes.
 
 pub mod agent;
+pub mod as_json;
 pub mod gates;
 mod guarded;
 pub mod hooks;

@@ -338,7 +338,7 @@ fn unsolved(file: &Path) -> anyhow::Result<Vec<Finished>> {
 /// # Errors
 /// As [`run`].
 pub fn failing_gold(path: &Path) -> anyhow::Result<Option<Vec<Finished>>> {
-    let mut args = default_args()?;
+    let mut args = parsed(&[])?;
     args.gold = true;
     let scratch = Scratch::claim(&std::env::temp_dir())?;
     args.out = Some(scratch.path().join("gold.jsonl"));
@@ -354,14 +354,15 @@ pub fn failing_gold(path: &Path) -> anyhow::Result<Option<Vec<Finished>>> {
     file.map(|file| unsolved(file)).transpose()
 }
 
-/// The arguments of a command without options.
-fn default_args() -> anyhow::Result<Args> {
+/// The arguments of a command with these words.
+fn parsed(words: &[String]) -> Result<Args, clap::Error> {
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
         args: Args,
     }
-    Ok(Line::try_parse_from(["tasks"])?.args)
+    let words = words.iter().map(String::as_str);
+    Line::try_parse_from(["tasks"].into_iter().chain(words)).map(|line| line.args)
 }
 
 /// Lets the built-in agent work on the tasks in a folder, with the model used in this way.
@@ -375,7 +376,7 @@ pub fn in_one_way(
     suite: &Path,
     out: &Path,
 ) -> anyhow::Result<Option<PathBuf>> {
-    let mut args = default_args()?;
+    let mut args = parsed(&[])?;
     args.model = model.tuned(tuning);
     args.temperature = tuning.temperature.unwrap_or(args.temperature);
     args.out = Some(out.to_owned());

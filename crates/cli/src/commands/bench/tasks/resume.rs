@@ -4,9 +4,8 @@ use std::path::Path;
 
 use alara_bench::run_file;
 use anyhow::Context;
-use clap::Parser;
 
-use super::Args;
+use super::{Args, parsed};
 
 /// The options that the run in a file, or the sweep in a folder, was started with.
 pub fn begun_with(path: &Path) -> Option<Vec<String>> {
@@ -19,13 +18,7 @@ pub fn begun_with(path: &Path) -> Option<Vec<String>> {
 
 /// These arguments with the options that a run was started with.
 pub fn as_begun(args: &Args, words: &[String]) -> anyhow::Result<Args> {
-    #[derive(clap::Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-    let line = Line::try_parse_from(["tasks"].into_iter().chain(words.iter().map(String::as_str)));
-    let Line { args: begun } = line.context("this version can't read the options that the run began with")?;
+    let begun = parsed(words).context("this version can't read the options that the run began with")?;
     Ok(Args { resume: args.resume.clone(), json: args.json, ..begun })
 }
 

@@ -1,18 +1,19 @@
-//! What happens during a run, as JSON.
+//! Notices and questions of a run as JSON, for programs that follow it.
 
 use alara_engine::Event;
-use alara_harness::Notice;
-use alara_harness::permission::Question;
-use alara_harness::sandbox::{Risk, losses};
 use serde_json::{Value, json};
 
-/// A notice; `None`: it only says that something goes on.
-pub fn told(notice: &Notice) -> Option<Value> {
+use super::session::Notice;
+use crate::permission::Question;
+use crate::sandbox::{Risk, losses};
+
+/// The JSON object of a notice: its kind in `notice`, and its fields.
+/// `None`: it only shows that a turn goes on, or is a prompt.
+pub fn of_notice(notice: &Notice) -> Option<Value> {
     Some(match notice {
         Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } if text.is_empty() => {
             return None;
         }
-        // No request asks for it.
         Notice::Prompt { .. } => return None,
         Notice::Turn { npc, depth, turn } => {
             json!({"notice": "turn", "npc": npc, "depth": depth, "turn": turn})
@@ -38,8 +39,8 @@ pub fn told(notice: &Notice) -> Option<Value> {
     })
 }
 
-/// What a person is asked.
-pub fn asked(question: &Question) -> Value {
+/// The JSON object of a question: who wants to call what, and what may be lost by it.
+pub fn of_question(question: &Question) -> Value {
     let risk = match question.risk {
         Some(Risk::Losses(changes)) => losses(changes),
         Some(Risk::Writes(proposal)) => proposal.others(),
