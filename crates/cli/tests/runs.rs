@@ -96,7 +96,7 @@ fn twenty_kills_lose_and_repeat_nothing() {
         let whole = format!("whole{parallel}.jsonl");
         let begun = Instant::now();
         let output = dir.run(&[&arguments[..], &["--out", &whole]].concat());
-        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
         let moment = begun.elapsed() / TASKS as u32;
         let killed = format!("killed{parallel}.jsonl");
         let start = || {
@@ -129,7 +129,7 @@ fn twenty_kills_lose_and_repeat_nothing() {
         );
         assert!(amid >= 5, "only {amid} kills came between a record and the end");
         let output = start().wait_with_output().unwrap();
-        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
         assert_same(&dir, parallel, &whole, &killed);
         assert!(dir.task_dirs().is_empty(), "{:?}", dir.task_dirs());
     }
@@ -168,7 +168,7 @@ fn a_full_disk_stops_a_run_which_then_goes_on() {
         let whole = format!("whole{parallel}/run.jsonl");
         let arguments = format!("suite --gold --attempts 2 --parallel {parallel}");
         let output = dir.run(&[&arguments.split(' ').collect::<Vec<_>>()[..], &["--out", &whole]].concat());
-        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
         // Each file takes whole pages.
         // Half of what is needed is there.
         let size = |path: PathBuf| path.metadata().unwrap().len().div_ceil(4096) * 4096;
@@ -185,7 +185,7 @@ fn a_full_disk_stops_a_run_which_then_goes_on() {
             let script = format!(
                 "export TMPDIR=$PWD/{tmp}\nalara {arguments} --out {folder}/{name}.jsonl; code=$?\n\
                  cp {folder}/{name}.jsonl first; mount -o remount,size=64m disk\n\
-                 alara {arguments} --resume {folder}/{name}.jsonl >&2 || exit 8\n\
+                 alara {arguments} --resume {folder}/{name}.jsonl >&2; [ $? = 1 ] || exit 8\n\
                  cp {folder}/{name}.jsonl {name}{parallel}; rm -rf {name}.*; exit $code"
             );
             let Some(output) = on_small_disk(&dir, "disk", bytes, &script) else { return };
@@ -245,7 +245,7 @@ fn what_agents_make_of_their_folders_stays_theirs() {
     for retry in ["fresh", "paper"] {
         let file = format!("{retry}.jsonl");
         let output = dir.run(&["suite", "--gold", "--attempts", "2", "--retry", retry, "--out", &file]);
-        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
         let records = dir.records(&file);
         let ends = records.iter().filter(|record| record["record"] == "task");
         let ends: Vec<_> = ends.map(|end| (&end["verdict"], &end["attempts"])).collect();
@@ -300,7 +300,7 @@ fn junk_passes_the_original_checks_that_it_is_known_to_pass() {
     }
     let before = std::fs::read_dir("/tmp").unwrap().count();
     let output = dir.run(&["junk", "--gold", "--attempts", "1", "--parallel", "8", "--out", "run.jsonl"]);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
     let records = dir.records("run.jsonl");
     let ends: Vec<_> = records.iter().filter(|record| record["record"] == "task").collect();
     assert_eq!(ends.len(), 115);
@@ -331,7 +331,7 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
         ends.map(|end| end["verdict"].as_str().unwrap().to_owned()).collect()
     };
     let output = dir.run(&["two.bench", "--gold", "--parallel", "1", "--out", "all"]);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
     assert_eq!(verdicts("all/model.once.1.jsonl"), ["solved", "failed", "failed"]);
     // A second attempt that begins anew does the same as the first.
     assert_eq!(verdicts("all/model.fresh.2.jsonl"), ["solved", "failed", "failed"]);
@@ -342,7 +342,7 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
     // Shards: each its own files, and together all of the work.
     for shard in ["1/2", "2/2"] {
         let output = dir.run(&["two.bench", "--gold", "--resume", "parts", "--shard", shard]);
-        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
     }
     let count = |folder: &str| {
         let names = std::fs::read_dir(dir.path(folder)).unwrap().map(|entry| entry.unwrap().file_name());
@@ -357,7 +357,7 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
     std::fs::write(&file, &text[..text.len() - 20]).unwrap();
     std::fs::remove_file(dir.path("all/model.once.1.jsonl")).unwrap();
     let output = dir.run(&["two.bench", "--gold", "--resume", "all"]);
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
     assert_eq!(words(&output.stderr).matches("1 attempt,").count(), 4, "{output:?}");
     assert_eq!(count("all"), vec![3; 4]);
     let output = dir.run(&["two.bench", "--gold", "--out", "all"]);

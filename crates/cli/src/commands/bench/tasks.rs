@@ -316,7 +316,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn wrong_gold(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let mut wrong = Vec::new();
     for file in files {
-        wrong.extend(unsolved(file)?.into_iter().map(|task| task.task));
+        wrong.extend(failed(file)?.into_iter().map(|task| task.task));
     }
     if wrong.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -325,10 +325,10 @@ fn wrong_gold(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// The tasks of a run that were not solved.
-fn unsolved(file: &Path) -> anyhow::Result<Vec<Finished>> {
+/// The tasks of a run that failed; errors of the environment are no failures.
+fn failed(file: &Path) -> anyhow::Result<Vec<Finished>> {
     let finished = run_file::read(file)?.finished.into_iter();
-    Ok(finished.filter(|task| task.verdict != Verdict::Solved).collect())
+    Ok(finished.filter(|task| task.verdict == Verdict::Failed).collect())
 }
 
 /// Plays the gold solutions of a suite, as far as its tasks have any: the tasks whose check they
@@ -351,7 +351,7 @@ pub fn failing_gold(path: &Path) -> anyhow::Result<Option<Vec<Finished>>> {
     let jobs = plan::jobs(&args, &args.sweep()?, &suite, &tasks, None)?;
     let (files, ended) = work(&args, &suite, &jobs.iter().collect::<Vec<_>>(), None)?;
     let file = files.first().filter(|_| ended);
-    file.map(|file| unsolved(file)).transpose()
+    file.map(|file| failed(file)).transpose()
 }
 
 /// The arguments of a command with these words.
