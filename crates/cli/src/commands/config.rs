@@ -81,11 +81,13 @@ fn show(as_json: bool) -> anyhow::Result<()> {
         ui::line(&serde_json::to_string_pretty(&settings.collect::<serde_json::Map<_, _>>())?);
         return Ok(());
     }
-    let rows = SETTINGS.iter().map(|setting| match values.get(setting.key) {
-        Some(value) => vec![setting.key.to_owned(), value.text.clone(), value.origin.to_string()],
-        None => vec![setting.key.to_owned(), "-".to_owned(), setting.about.to_owned()],
-    });
-    ui::table(&["setting", "value", "set in"], rows);
+    for setting in &SETTINGS {
+        let about = match values.get(setting.key) {
+            Some(value) => format!("{} (set in {})", value.text, value.origin),
+            None => format!("- {}", setting.about),
+        };
+        ui::entry(setting.key, &about);
+    }
     Ok(())
 }
 
