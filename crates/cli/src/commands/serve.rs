@@ -7,7 +7,7 @@ mod pull;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use alara_harness::context_files::ContextFiles;
@@ -301,7 +301,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         server => server?,
     };
     let stop = server.stop();
+    // Held while an interrupt is answered, so that the process doesn't end before the note.
+    let answering = Arc::new(Mutex::new(()));
+    let held = answering.clone();
     interrupt::does(move || {
+        let _held = held.lock();
         if stop.ask() {
             ui::note("stopping: running requests are finished; interrupt again to cancel them");
         }
@@ -310,6 +314,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Whoever sends a request must not wait until somebody looks at this terminal.
     ask::nobody();
     server.run()?;
+    drop(answering.lock());
     Ok(ExitCode::SUCCESS)
 }
 
