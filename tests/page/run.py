@@ -2,13 +2,17 @@
 
     python3 tests/page/run.py [NAME…] [--shots DIR] [--served URL]
 
-Says "skipped: no chromium" where there is none. `--shots` leaves pictures, to look at. With `--served`, the tests of
+Says "skipped: no chromium" where there is none; then node, if it is there, checks that Markdown takes time in proportion
+to its text. `--shots` leaves pictures, to look at. With `--served`, the tests of
 test_served.py that are named run against the real server at that address, whose team and script they know:
 crates/cli/tests/serve/page.rs starts it.
 """
 
 import argparse
+import json
 import pathlib
+import shutil
+import subprocess
 import sys
 import time
 import traceback
@@ -60,6 +64,18 @@ def check(opened, server, name, function):
     return None
 
 
+def by_node():
+    """What can be checked without a browser."""
+    node = shutil.which("node")
+    if node is None:
+        print("skipped: no node")
+        return 0
+    check = pathlib.Path(__file__).with_name("linear_node.mjs")
+    slow = json.loads(subprocess.run([node, check], check=True, capture_output=True, timeout=300).stdout)
+    print(*slow, f"markdown_takes_time_in_proportion, by node: {len(slow)} texts take longer", sep="\n")
+    return 1 if slow else 0
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("names", nargs="*", metavar="NAME")
@@ -69,7 +85,7 @@ def main():
     program = browser.find()
     if program is None:
         print("skipped: no chromium (Debian: apt-get install chromium; or its path in ALARA_CHROMIUM)")
-        return 0
+        return by_node()
     known = SERVED if asked.served else TESTS
     unknown = [name for name in asked.names if name not in known]
     if unknown:

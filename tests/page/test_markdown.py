@@ -1,6 +1,7 @@
 """Markdown, also a hostile one."""
 
 import json
+import pathlib
 
 import answers
 from browser import Failure
@@ -90,6 +91,35 @@ def hostile_markdown_takes_no_time(page, mock):
       return slow;
     })()""")
     same(slow, [])
+
+
+@test
+def markdown_takes_time_in_proportion(page, mock):
+    here = pathlib.Path(__file__).parent
+    code = (here / "linear.js").read_text().replace("export ", "")
+    hostile = (here / "hostile.json").read_text()
+    slow = []
+    for place in ("undefined", "document.querySelector('#log')"):
+        # Some at a time: the browser has to answer in time.
+        for first in range(0, 300, 10):
+            slow += page.js(f"""(async () => {{
+              {code}
+              const {{ Markdown }} = await import('./markdown.js');
+              const some = attacks({hostile}).slice({first}, {first + 10});
+              return superlinear(Markdown, some, 10000, {place});
+            }})()""")
+    same(slow, [])
+
+
+@test
+def emphasis_ends_where_a_browser_would_take_long(page, mock):
+    nested = page.js(r"""(async () => {
+      const { Markdown } = await import('./markdown.js');
+      const root = document.createElement('div');
+      new Markdown(root).show('*a '.repeat(20) + 'x' + ' a*'.repeat(20));
+      return [root.textContent, root.querySelectorAll('em').length];
+    })()""")
+    same(nested, ["a " * 16 + "*a " * 4 + "x" + " a*" * 4 + " a" * 16, 16])
 
 
 @test

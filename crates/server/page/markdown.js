@@ -5,16 +5,19 @@
 // Indented code and HTML are left as text; images are links, since nothing is loaded.
 
 import { button, copy, element, printable } from "./dom.js";
+import { inline } from "./inline.js";
 
-// No expression may take more than linear time: the text is a model's.
-const FENCE = /^ *(`{3,}|~{3,})([^`]*)$/;
-const HEADING = /^ {0,3}(#{1,6})(\s.*)?$/;
+// The text is a model's, so no expression may take more than linear time: neighbours that match the
+// same characters try every division between them.
+const FENCE = /^ *(`{3,}(?!`)|~{3,}(?!~))([^`]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(\s[^]*)?$/;
 const RULE = /^ {0,3}([-*_])\s*(?:\1\s*){2,}$/;
 const QUOTE = /^ {0,3}> ?/;
-const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:( +)(.*))?$/;
-const DELIMITERS = /^ {0,3}\|?\s*:?-+:?\s*(?:\|\s*:?-+:?\s*)*\|?\s*$/;
+const ITEM = /^( *)([-*+]|\d{1,9}[.)])(?:( +)([^]*))?$/;
 /** How deep quotes and lists may lie in each other. */
 const DEPTH = 16;
+/** How many columns a table may have. */
+const COLUMNS = 100;
 
 /** Shows a text that grows at its end; no more than the last blocks are made anew. */
 export class Markdown {
@@ -96,7 +99,7 @@ function interrupts(lines, at, depth) {
     return depth < DEPTH && !!item[4]?.trim() && (item[2].length === 1 || parseInt(item[2]) === 1);
   }
   if (FENCE.test(line) || HEADING.test(line) || RULE.test(line)) return true;
-  return (depth < DEPTH && QUOTE.test(line)) || !!table(lines, at);
+  return (depth < DEPTH && QUOTE.test(line)) || !!tableHead(lines, at);
 }
 
 function fence(lines, at) {
@@ -150,16 +153,25 @@ function list(lines, at, depth) {
 }
 
 function table(lines, at) {
-  if (!lines[at].includes("|") || !DELIMITERS.test(lines[at + 1] ?? "")) return undefined;
-  const head = cells(lines[at]);
-  const align = cells(lines[at + 1]).map((cell) =>
-    cell.endsWith(":") ? (cell.startsWith(":") ? "center" : "right") : "",
-  );
-  if (align.length !== head.length) return undefined;
+  const begun = tableHead(lines, at);
+  if (!begun) return undefined;
   const rows = [];
   let to = at + 2;
   for (; to < lines.length && lines[to].includes("|"); to += 1) rows.push(cells(lines[to]));
-  return { type: "table", head, align, rows, to };
+  return { type: "table", ...begun, rows, to };
+}
+
+/** The first row of a table that begins here, and how its columns are aligned. */
+function tableHead(lines, at) {
+  if (!lines[at].includes("|") || !/^[-:|\s]+$/.test(lines[at + 1] ?? "")) return undefined;
+  const marks = cells(lines[at + 1]);
+  if (marks.length > COLUMNS || !marks.every((mark) => /^:?-+:?$/.test(mark))) return undefined;
+  const head = cells(lines[at]);
+  if (head.length !== marks.length) return undefined;
+  const align = marks.map((mark) =>
+    mark.endsWith(":") ? (mark.startsWith(":") ? "center" : "right") : "",
+  );
+  return { head, align };
 }
 
 /** The cells of a row; a bar within code, or behind a backslash, is none. */
@@ -215,156 +227,15 @@ function drawCode(block) {
 
 function drawTable(block) {
   const row = (tag, texts) => {
-    const cell = (className, index) => element(tag, { className }, inline(texts[index] ?? ""));
-    return element("tr", {}, block.align.map(cell));
+    const shown = texts.slice(0, block.align.length);
+    const cell = (text, index) => element(tag, { className: block.align[index] }, inline(text));
+    const made = element("tr", {}, shown.map(cell));
+    // One cell stands for all that are missing.
+    const missing = block.align.length - shown.length;
+    if (missing) made.append(element(tag, { colSpan: missing }));
+    return made;
   };
   const head = element("thead", {}, row("th", block.head));
   const body = element("tbody", {}, block.rows.map((texts) => row("td", texts)));
   return element("div", { className: "table" }, element("table", {}, head, body));
-}
-
-const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"' };
-const TOKEN =
-  /\\([!-/:-@[-`{-~])|(`+)|(\*+|_+|~+)|(!?\[)|(\])|(\n)|<br\s*\/?>|&(amp|lt|gt|quot);|(?<![\p{L}\p{N}])(https?:\/\/[^\s<>"`]+)|[^\\`*_~![\]\n<&h]+|[^]/giuy;
-const TARGET =
-  /\( ?(?:<([^<>\n]{0,2000})>|([^\s()]*(?:\([^\s()]*\)[^\s()]*)*))(?: (?:"[^"\n]{0,500}"|'[^'\n]{0,500}'))? ?\)/y;
-
-/** A text with emphasis, code and links as nodes. */
-function inline(source) {
-  const text = printable(source);
-  // Strings, nodes, runs of marks and brackets ({bracket}).
-  const items = [];
-  const brackets = [];
-  TOKEN.lastIndex = 0;
-  for (let found; (found = TOKEN.exec(text)); ) {
-    const [all, escaped, ticks, marks, opening, closing, newline, entity, bare] = found;
-    const end = TOKEN.lastIndex;
-    if (escaped) items.push(escaped);
-    else if (ticks) {
-      const close = closingTicks(text, end, ticks.length);
-      if (close < 0) items.push(ticks);
-      else {
-        const code = text.slice(end, close).replaceAll("\n", " ");
-        const spaced = code.startsWith(" ") && code.endsWith(" ") && code.trim();
-        items.push(element("code", {}, spaced ? code.slice(1, -1) : code));
-        TOKEN.lastIndex = close + ticks.length;
-      }
-    } else if (marks) items.push(run(text, end - marks.length, end));
-    else if (opening) {
-      brackets.push(items.length);
-      items.push({ bracket: opening });
-    } else if (closing) {
-      const from = brackets.pop();
-      TARGET.lastIndex = end;
-      const target = from === undefined ? null : TARGET.exec(text);
-      const url = target && safe(target[1] ?? target[2]);
-      if (!url) items.push("]");
-      else {
-        emphasize(items, from + 1);
-        const inside = items.splice(from).slice(1).map(node);
-        items.push(link(url, inside.length ? inside : [url]));
-        TOKEN.lastIndex = TARGET.lastIndex;
-      }
-    } else if (newline || all.startsWith("<br")) items.push(element("br", {}));
-    else if (entity) items.push(ENTITIES[entity.toLowerCase()]);
-    else if (bare) {
-      const url = trimmed(bare);
-      items.push(link(url, [url]));
-      TOKEN.lastIndex = end - bare.length + url.length;
-    } else items.push(all);
-  }
-  emphasize(items, 0);
-  return items.map(node);
-}
-
-/** Where a run of as many backticks begins. */
-function closingTicks(text, from, count) {
-  for (let at = text.indexOf("`", from); at >= 0; ) {
-    let end = at;
-    while (text[end] === "`") end += 1;
-    if (end - at === count) return at;
-    at = text.indexOf("`", end);
-  }
-  return -1;
-}
-
-/** A run of marks, and what it can do (https://spec.commonmark.org/0.31.2/#emphasis-and-strong-emphasis). */
-function run(text, start, end) {
-  const mark = text[start];
-  const kind = (c) => (!c || /\s/.test(c) ? 0 : /[\p{P}\p{S}]/u.test(c) ? 1 : 2);
-  const before = kind(text[start - 1]);
-  const after = kind(text[end]);
-  const left = after === 2 || (after === 1 && before < 2);
-  const right = before === 2 || (before === 1 && after < 2);
-  const within = mark === "_" && left && right;
-  return {
-    mark,
-    length: end - start,
-    count: end - start,
-    open: left && (!within || before === 1),
-    close: right && (!within || after === 1),
-  };
-}
-
-/** Makes elements of the runs behind `from` that belong together. */
-function emphasize(items, from) {
-  // For each kind of closing run: below this there is none that opens it.
-  const floors = {};
-  for (let at = from; at < items.length; at += 1) {
-    const closing = items[at];
-    if (!closing.close || !closing.count) continue;
-    const kind = `${closing.mark}${closing.open}${closing.length % 3}`;
-    const floor = floors[kind] ?? from;
-    let open = at - 1;
-    while (open >= floor && !opens(items[open], closing)) open -= 1;
-    if (open < floor) {
-      floors[kind] = at;
-      continue;
-    }
-    const size = closing.mark === "~" || Math.min(items[open].count, closing.count) > 1 ? 2 : 1;
-    const tag = closing.mark === "~" ? "del" : size === 2 ? "strong" : "em";
-    const inside = items.slice(open + 1, at).map(node);
-    items.splice(open + 1, at - open - 1, element(tag, {}, inside));
-    items[open].count -= size;
-    closing.count -= size;
-    for (const key in floors) floors[key] = Math.min(floors[key], open + 1);
-    // The closing run, now behind the element, may close one more.
-    at = open + 1;
-  }
-}
-
-function opens(item, closing) {
-  if (!item.open || item.mark !== closing.mark || !item.count) return false;
-  if (closing.mark === "~") return item.count === 2 && closing.count === 2;
-  const odd = (item.close || closing.open) && (item.length + closing.length) % 3 === 0;
-  return !odd || closing.length % 3 === 0;
-}
-
-function node(item) {
-  if (item.mark) return item.mark.repeat(item.count);
-  return item.bracket ?? item;
-}
-
-function safe(url) {
-  return /^https?:\/\//i.test(url) && URL.canParse(url) ? url : null;
-}
-
-/** An address in running text without what is the sentence's. */
-function trimmed(url) {
-  let end = url;
-  for (;;) {
-    const next = end.replace(/[.,;:!?'*_~\]]+$/, "");
-    const unbalanced = next.endsWith(")") && next.split(")").length > next.split("(").length;
-    if (!unbalanced && next === end) return end;
-    end = unbalanced ? next.slice(0, -1) : next;
-  }
-}
-
-function link(url, inside) {
-  if (!safe(url)) return url;
-  const properties = { href: url, target: "_blank", rel: "noreferrer", title: url };
-  const made = element("a", properties, inside);
-  // Links don't lie in each other.
-  made.querySelectorAll("a").forEach((inner) => inner.replaceWith(inner.textContent));
-  return made;
 }
