@@ -72,7 +72,7 @@ class Engine:
         """Loads a model.
 
         context: most tokens of a conversation; by default what the model was trained for, at most
-            16384.
+            32768.
         kv, kv_gb: the number format of the KV cache (``f32``, ``f16``, ``q8_0``), and most GB of it.
         device, gpu_layers: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``metal``, and how many layers
             go on the GPU.

@@ -11,7 +11,8 @@ def case(name, request, body=None, status=200, holds=None, differs=None):
 
 
 def too_long(name, request, body, **holds):
-    told = {"error.code": "context_length_exceeded", "error.message": matches(r" 256 tokens.* has \d+")}
+    told = {"error.code": "context_length_exceeded", "error.message": matches(r"This model's maximum context length is 256 tokens\. However, your \w+ resulted in \d+ tokens.*--ctx"),
+            "error.n_ctx": 256, "error.n_prompt_tokens": at_least(257)}
     return case(name, request, body, 400, told | holds, "too_long")
 
 
@@ -38,7 +39,7 @@ CASES = [
          {"messages": [{"role": "user", "content": LONG}], "stream": True}),
     too_long("a text that is too long", "POST /v1/completions", {"prompt": LONG}),
     case("a message that is too long", "POST /v1/messages", {"messages": [{"role": "user", "content": LONG}], "max_tokens": 4}, 400, {
-        "error.type": "invalid_request_error", "error.message": matches("256")}),
+        "error.type": "invalid_request_error", "error.message": matches(r"^prompt is too long: \d+ tokens > 256 maximum; .*--ctx")}),
     case("a response that is too long", "POST /v1/responses", {"input": LONG}, 400, {"error.code": "context_length_exceeded"}, "too_long"),
     case("what fills nearly all of it", "POST /v1/chat/completions", {"messages": [{"role": "user", "content": LONG[:640]}],
          "max_tokens": 5000, "ignore_eos": True}, 200, {"usage.total_tokens": 256, "usage.prompt_tokens": at_least(200)}, "shift"),

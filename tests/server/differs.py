@@ -11,8 +11,8 @@ REASONS = {
         "cache does by itself, on disk too.",
     "load": "`/models/load` and `/models/unload` are not there: a model is loaded when it is asked for.",
     "any_model":
-        "A model that isn't there is an error 404, and none at all one of 400, unless `--any-model` says that every name means the "
-        "model.",
+        "A model that isn't there is an error 404, unless `--any-model` says that every name means the model; where none is named, the "
+        "default one answers.",
     "no_answer": "`max_tokens` is at least 1: an answer of no tokens is none.",
     "samplers": "The order of samplers (`samplers`) is fixed, and another one is refused.",
     "response_fields": "`response_fields` is ignored: an answer has all of its fields.",
@@ -21,12 +21,12 @@ REASONS = {
         "is given it.",
     "assistants": "A history may end with two messages of the assistant: they are taken as they are.",
     "timings": "`timings` are told where `timings_per_token` asks for them.",
-    "progress": "`return_progress` is ignored: while a long prompt is computed, a stream has a comment every 10 s.",
+    "progress": "`return_progress` is ignored: while a long prompt is computed, a stream has an event that says nothing every 10 s.",
     "stream_options": "`stream_options` without `stream` is refused, as with OpenAI.",
     "images": "Images, sound and files are refused with 400, not 500: to send them again doesn't help.",
     "too_long":
-        "A prompt that is too long is an error with OpenAI's code `context_length_exceeded`, which clients know; how many tokens it "
-        "has is in the message.",
+        "A prompt that is too long is an error with OpenAI's code `context_length_exceeded`, which clients know; its `type` is "
+        "`exceed_context_size_error` on routes without `/v1` only, and `n_prompt_tokens` and `n_ctx` are there on all.",
     "methods": "A path that is there with another method is 405, not 404 or 501.",
     "default_tokens": "`/v1/completions` without `max_tokens`, or with -1, ends after 16 tokens, as with OpenAI.",
     "prompts": "Several prompts are answered whole, not in a stream.",
@@ -43,8 +43,8 @@ REASONS = {
     "embeddings": "`/embeddings` answers as `/v1/embeddings` does; pooling is the model's.",
     "npcs": "`/models` has the NPCs of the team too: each is a model by its name.",
     "generation_prompt":
-        "`add_generation_prompt: false` says that words of the assistant at the end are not to be continued; it leaves the assistant's"
-        " turn where it is.",
+        "`add_generation_prompt: false` says that words of the assistant at the end are to be continued; where there are none, it "
+        "leaves the assistant's turn where it is.",
     "model_path": "`/props` doesn't tell where the model's file lies.",
     "metrics": "`/metrics` needs no flag, and its names begin with `alara_`.",
     "missing": "`/tokenize` without `content` and `/detokenize` without `tokens` are refused, not answered with nothing.",

@@ -56,7 +56,7 @@ fn here(machine: &Machine, entries: &[Entry]) -> Option<Here> {
         (entry.tools && machine.is_bearable(entry)).then_some(Here { name, bytes: model.bytes })
     });
     known.or_else(|| {
-        let facts = FileFacts::new(None);
+        let facts = FileFacts::new(|_| None);
         other.into_iter().take(LOOKED_INTO).find_map(|model| {
             let facts = facts.of(Some(model.path.to_str()?))?;
             facts.capabilities.contains(&"tools").then_some(Here { name: model.name, bytes: model.bytes })

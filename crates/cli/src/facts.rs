@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use alara_engine::Gguf;
 use alara_engine::inspect::{
-    Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Strings, TensorType, Tokenizer, Value, chat_template,
+    Architecture, Array, ChatTemplate, Strings, TensorType, Tokenizer, Value, chat_template,
 };
 use alara_harness::model::shipped;
 use alara_server::{Facts, fills_in};
@@ -64,10 +64,12 @@ const FILE_TYPES: [(u64, &str); 35] = [
     (40, "Q1_0"),
 ];
 
+/// Which context a model is loaded with; `None` if that can't be told.
+type ContextOf = Box<dyn Fn(&Gguf) -> Option<usize> + Send + Sync>;
+
 /// What files say, read again when they change.
 pub struct FileFacts {
-    /// Most tokens of a conversation, if the user said so.
-    context: Option<usize>,
+    context: ContextOf,
     known: Mutex<HashMap<Option<String>, Known>>,
 }
 
@@ -90,9 +92,9 @@ impl Stamp {
 }
 
 impl FileFacts {
-    /// None are read yet; `context` is what the user allows a conversation.
-    pub fn new(context: Option<usize>) -> Self {
-        FileFacts { context, known: Mutex::default() }
+    /// None are read yet; `context` tells which context a model is loaded with.
+    pub fn new(context: impl Fn(&Gguf) -> Option<usize> + Send + Sync + 'static) -> Self {
+        FileFacts { context: Box::new(context), known: Mutex::default() }
     }
 
     /// What the file of the model `name` says, or of the one that ships.
@@ -117,7 +119,7 @@ impl FileFacts {
                 (path, stamp, digest)
             }
         };
-        let facts = Arc::new(facts(&model::open(name).ok()?, self.context, stamp, digest));
+        let facts = Arc::new(facts(&model::open(name).ok()?, &self.context, stamp, digest));
         known.insert(key, Known { path, stamp, facts: facts.clone() });
         Some(facts)
     }
@@ -140,13 +142,12 @@ fn hash(bytes: &[u8]) -> String {
     format!("{:x}", Sha256::digest(bytes))
 }
 
-fn facts(gguf: &Gguf, context: Option<usize>, stamp: Stamp, digest: String) -> Facts {
+fn facts(gguf: &Gguf, context: &ContextOf, stamp: Stamp, digest: String) -> Facts {
     let metadata = gguf.metadata();
     let text = |key: &str| metadata.str(key).ok().flatten().unwrap_or_default().to_owned();
     let architecture = text("general.architecture");
     let number = |key: &str| metadata.u64(&format!("{architecture}.{key}")).ok().flatten();
     let trained_context = number("context_length");
-    let trained = trained_context.map(|trained| usize::try_from(trained).unwrap_or(usize::MAX));
     let template = Some(text("tokenizer.chat_template")).filter(|template| !template.trim().is_empty());
     let template = template.or_else(|| built_in_template(gguf)).unwrap_or_default();
     let embeds = number("pooling_type").is_some_and(|kind| kind > 0)
@@ -157,7 +158,7 @@ fn facts(gguf: &Gguf, context: Option<usize>, stamp: Stamp, digest: String) -> F
         digest,
         parameters: gguf.tensors().fold(0, |sum: u64, tensor| sum.saturating_add(tensor.values())),
         quantization: quantization(gguf),
-        context: context.or(trained.map(|trained| trained.min(DEFAULT_CONTEXT))),
+        context: context(gguf),
         trained_context,
         capabilities: capabilities(gguf, &template, embeds),
         template,
@@ -256,10 +257,10 @@ mod tests {
 
     #[test]
     fn what_files_say() {
-        let files = FileFacts::new(None);
+        let files = FileFacts::new(|_| Some(7));
         let shipped = files.of(None).unwrap();
         assert_eq!(shipped.bytes, shipped::bytes().len() as u64);
-        assert!(shipped.parameters > 1_000_000 && shipped.context.is_some_and(|tokens| tokens > 0));
+        assert!(shipped.parameters > 1_000_000 && shipped.context == Some(7));
         assert!(shipped.capabilities.starts_with(&["completion", "tools"]), "{:?}", shipped.capabilities);
         assert!(is_sha256(&shipped.digest) && !shipped.template.is_empty());
         // Every key is there, long arrays as null.
@@ -275,8 +276,6 @@ mod tests {
             other.metadata.get("qwen3.context_length").cloned()
         );
         assert_ne!(other.digest, shipped.digest);
-        let mine = FileFacts::new(Some(99));
-        assert_eq!(mine.of(None).unwrap().context, Some(99));
         assert!(files.of(Some("no-such")).is_none());
     }
 
@@ -286,7 +285,7 @@ mod tests {
         let path = dir.path().join("m.gguf");
         let name = path.to_str().unwrap();
         std::fs::copy(fixture("qwen3-exact"), &path).unwrap();
-        let files = FileFacts::new(None);
+        let files = FileFacts::new(|_| Some(7));
         let first = files.of(Some(name)).unwrap();
         assert!(Arc::ptr_eq(&first, &files.of(Some(name)).unwrap()));
         std::fs::write(&path, shipped::bytes()).unwrap();

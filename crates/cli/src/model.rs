@@ -30,8 +30,9 @@ pub struct Args {
     /// [default: the NPC's, the team's, that of `alara config`, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of a conversation [default: what the model was trained for, at most 16384; of an
-    /// endpoint: what it allows]
+    /// Most tokens of a conversation; more than the model was trained for means that [default: what
+    /// it was trained for, as far as half of the free memory bears it; of an endpoint: what it
+    /// allows]
     #[arg(long, value_name = "N")]
     pub ctx: Option<usize>,
     #[command(flatten)]
@@ -235,6 +236,9 @@ impl Args {
         if let Place::File(path) = model_file::place(name)? {
             options.sampling = recommended(&path, self.thinking);
         }
+        if self.ctx.is_none() {
+            options.context = Some(Engine::context_of(&gguf, &options)?);
+        }
         if let Some(least) = self.cached {
             options.kv_sequences = Some(self.room(&gguf, &options, least)?);
         }
@@ -244,11 +248,21 @@ impl Args {
         let options = Options { memory: None, ..options };
         let load = move || {
             let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
+            let context = engine.context_note();
             let notes = [engine.placement_note(), engine.template_note(), engine.tokenizer_note()];
-            notes.into_iter().flatten().for_each(ui::note);
+            notes.into_iter().chain([context.as_deref()]).flatten().for_each(ui::note);
             Ok(Arc::new(WithTuning { model: engine, tuning }) as Arc<dyn ChatModel>)
         };
         Ok(Candidate { bytes, load: Box::new(load) })
+    }
+
+    /// The context that the model in `gguf` is loaded with, for `parallel` conversations at a time
+    /// within so many bytes of memory.
+    ///
+    /// # Errors
+    /// The model's sizes are missing or wrong, or the device can't be used.
+    pub fn context(&self, gguf: &Gguf, parallel: usize, memory: Option<u64>) -> anyhow::Result<usize> {
+        Ok(Engine::context_of(gguf, &self.options(parallel, memory)?)?)
     }
 
     /// How many conversations of full length the cache has room for: as many of [`ROOMS`] as take
@@ -275,7 +289,10 @@ impl Args {
     fn options(&self, parallel: usize, memory: Option<u64>) -> anyhow::Result<Options> {
         Ok(Options {
             context: self.ctx,
+            // Of several models each leaves room for the others.
+            context_memory: memory.map(|memory| memory / if self.several { 4 } else { 2 }),
             parallel,
+            kv_sequences: self.cached,
             kv: self.kv,
             kv_bytes: self.kv_size,
             tool_format: self.tool_format,

@@ -378,6 +378,9 @@ fn hint(error: &alara_engine::Error) -> Option<&'static str> {
         Error::Gguf(GgufError::Malformed { .. }) => {
             Some("get the file again, by `alara models pull` or as it came: its download may have broken off")
         }
+        Error::PromptTooLong { context, trained, .. } if context >= trained => {
+            Some("shorten the task, or take a model that was trained for a longer context")
+        }
         Error::PromptTooLong { .. } => Some("shorten the task, or give the model more context with --ctx"),
         Error::OutOfBlocks { .. } => Some("--kv-size gives keys and values more memory"),
         Error::NoTemplate { .. } | Error::BrokenTemplate { .. } => {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 struct TestDir(tempfile::TempDir);
 
@@ -56,6 +56,49 @@ fn what_was_warmed_is_there_for_the_next_process() {
     let cleared = dir.json(&["cache", "clear"]);
     assert_eq!(cleared["files"].as_u64().unwrap() as usize, listed);
     assert!(dir.json(&["cache", "list"])["entries"].as_array().unwrap().is_empty());
+}
+
+/// What clients send in every request is there for the server, whatever their wire format.
+#[test]
+fn what_a_request_begins_with_can_be_warmed() {
+    let dir = TestDir(tempfile::tempdir().unwrap());
+    let rules: Vec<String> = (0..40).map(|rule| format!("Rule {rule}: leave house {rule} alone.")).collect();
+    let rules = rules.join("\n");
+    let parameters = json!({"type": "object", "properties": {"path": {"type": "string"}}});
+    let about = "Return the text of a file";
+    let said = json!([{"role": "user", "content": "what is in a.txt?"}]);
+    let header = |hash: &str| format!("x-anthropic-billing-header: cc_version=2.1.36; cch={hash};");
+    let anthropic = |hash: &str, said: &str| {
+        json!({
+            "max_tokens": 5, "system": [{"type": "text", "text": header(hash)}, {"type": "text", "text": rules}],
+            "messages": [{"role": "user", "content": said}],
+            "tools": [{"name": "read_file", "description": about, "input_schema": parameters}],
+        })
+    };
+    let function = json!({"name": "read_file", "description": about, "parameters": parameters});
+    let openai = json!({
+        "messages": [{"role": "system", "content": rules}, said[0]],
+        "tools": [{"type": "function", "function": function}],
+    });
+    let warm = |name: &str, body: &Value| {
+        std::fs::write(dir.0.path().join(name), body.to_string()).unwrap();
+        let told = dir.json(&["warm", "--request", name]);
+        assert_eq!((&told[0]["request"], told.as_array().unwrap().len()), (&json!(name), 1), "{told}");
+        let number = |key: &str| told[0][key].as_u64().unwrap();
+        (number("tokens"), number("disk_tokens"))
+    };
+    let (tokens, from_disk) = warm("anthropic.json", &anthropic("00001", "hi"));
+    assert!(tokens > 300 && from_disk == 0, "{tokens} {from_disk}");
+    // Neither the conversation nor the header of a bill changes what is found, nor the wire format.
+    for (name, body) in [("again.json", anthropic("00002", "Something else.")), ("openai.json", openai)] {
+        let (tokens, from_disk) = warm(name, &body);
+        assert!(from_disk + 40 > tokens, "{name}: {from_disk} of {tokens}");
+    }
+    std::fs::write(dir.0.path().join("no.json"), "{\"prompt\": \"x\"}").unwrap();
+    let output = dir.alara(&["warm", "--request", "no.json"]);
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("no.json is no request") && message.contains("neither `messages`"), "{message}");
 }
 
 #[test]

@@ -180,6 +180,8 @@ pub enum Error {
         prompt: usize,
         /// Tokens of the context.
         context: usize,
+        /// Tokens that the model was trained for, so the longest context that it can have.
+        trained: usize,
     },
     /// The KV cache has no room for the sequence beside those that are running.
     #[error(

@@ -8,7 +8,7 @@ pub use crate::backend::native::computes;
 pub use crate::backend::{Kernel, PlanEntry, kernel_plan};
 pub use crate::chat::{ChatTemplate, ParseOptions, Prompt, Thinking};
 pub use crate::device::gpus;
-pub use crate::engine::{Chosen, DEFAULT_CONTEXT, chat_template};
+pub use crate::engine::{Chosen, chat_template};
 pub use crate::facts::{Facts, Sizes};
 pub use crate::gguf::{Array, GgufError, Metadata, Strings, TensorInfo, TensorType, Value, Writer};
 pub use crate::grammar::Grammar;

@@ -127,13 +127,29 @@ impl Offload {
         &self,
         breakdown: &MemoryBreakdown,
     ) -> Result<Option<(u64, std::result::Result<Placement, Refusal>)>> {
-        let found = match (self.device, self.memory) {
+        let Some(gpu) = self.budget()? else { return Ok(None) };
+        Ok(Some((gpu.1, self.place(gpu, breakdown))))
+    }
+
+    /// The GPU and the bytes that can be had there; `None`: the CPU computes.
+    ///
+    /// # Errors
+    /// The device can't be used.
+    pub(crate) fn budget(&self) -> Result<Option<(Device, u64)>> {
+        Ok(match (self.device, self.memory) {
             (Device::Cpu | Device::Candle, _) => None,
             (Device::Cuda(_) | Device::Metal, Some(memory)) => Some((self.device, memory)),
             (device, most) => device.open()?.map(|gpu| (gpu.device, most.unwrap_or(u64::MAX).min(gpu.free))),
-        };
-        let place = |(device, budget)| (budget, on(device, breakdown.clone()).place(budget, self.layers));
-        Ok(found.map(place))
+        })
+    }
+
+    /// What goes on the GPU that [`Offload::budget`] gives.
+    pub(crate) fn place(
+        &self,
+        (device, budget): (Device, u64),
+        breakdown: &MemoryBreakdown,
+    ) -> std::result::Result<Placement, Refusal> {
+        on(device, breakdown.clone()).place(budget, self.layers)
     }
 
     /// Finds the device, and what of `model` goes there.

@@ -94,10 +94,10 @@ pub trait Writer: Send {
     /// A failure in the middle of the stream.
     fn failure(&mut self, refusal: &Refusal) -> String;
 
-    /// What says that it goes on, while there is nothing else to say; may be nothing.
-    fn beat(&self) -> String {
-        ": it goes on\n\n".to_owned()
-    }
+    /// What tells that it goes on, while there is nothing else to tell.
+    /// Some clients count bytes before they give up, others events: so it is an event, which says
+    /// nothing.
+    fn beat(&mut self) -> String;
 
     /// The body of a whole answer.
     fn whole(&mut self, answer: Answer, end: &End) -> Value;

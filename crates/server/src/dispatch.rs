@@ -18,6 +18,7 @@ use crate::access::Access;
 use crate::agents::Conversation;
 use crate::answer::{Answer, End, Piece, Writer};
 use crate::client_tools::{Gate, GatedModel};
+use crate::heads::{Heads, WORTH};
 use crate::inner::InnerRequest;
 use crate::keep::{Keep, KeepAlive};
 use crate::metrics::Metrics;
@@ -37,7 +38,7 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// The default model, which is loaded when the server starts.
     pub default: Served,
-    /// Whether a name that is not known means the default model, and so does none.
+    /// Whether a name that is not known means the default model, as none does.
     pub any_model: bool,
     /// How long models stay loaded.
     pub keep: Keep,
@@ -46,6 +47,8 @@ pub struct Shared {
     /// One download at a time.
     pub pulls: Arc<Semaphore>,
     pub team: Mutex<Arc<Team>>,
+    /// What the latest prompts began with.
+    pub heads: Heads,
     /// Conversations that a later request goes on with.
     pub store: Arc<Store>,
     /// When the server began, in seconds since 1970.
@@ -130,8 +133,7 @@ impl Shared {
                 None if self.any_model => Ok(Who::Model(self.default.clone())),
                 None => Err(unknown("model", model)),
             },
-            (None, None) if self.any_model => Ok(Who::Model(self.default.clone())),
-            (None, None) => Err(Refusal::invalid("model", "`model` is missing")),
+            (None, None) => Ok(Who::Model(self.default.clone())),
         }
     }
 
@@ -225,7 +227,19 @@ impl Shared {
         }
         let sampling = asked.sampling(&model.sampling());
         let request = Request { sampling, until: listener.until(), ..asked.request };
-        let completed = turn::complete(&*model, &request, asked.choices, listener);
+        let change = self.heads.compare(&spec.to_string(), &request);
+        let missed = |usage: &Usage| {
+            let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
+            let change = change.as_ref().filter(|_| computed >= WORTH)?.to_string();
+            self.metrics.changed();
+            self.workplace.log(&format!(
+                "{}: {computed} of {} prompt tokens were computed: {change}",
+                called(model.name()),
+                usage.prompt_tokens
+            ));
+            Some(change)
+        };
+        let completed = turn::complete(&*model, &request, asked.choices, listener, &missed);
         completed.map_err(|refusal| refusal.about(model.name()))
     }
 }
@@ -313,10 +327,7 @@ pub async fn with_prompt<T: Send + 'static>(
     ask: impl FnOnce(&Engine, &Request) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let team = team(shared).await?;
-    let who = match (asked.model.as_deref(), asked.npc.as_deref()) {
-        (None, None) => Who::Model(shared.default.clone()),
-        (model, npc) => shared.who(model, npc, &team)?,
-    };
+    let who = shared.who(asked.model.as_deref(), asked.npc.as_deref(), &team)?;
     let shared = shared.clone();
     blocking(move || {
         let (spec, npc) = match who {

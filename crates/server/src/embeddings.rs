@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::dispatch::{Shared, in_slot};
 use crate::fields::Fields;
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, TooLong};
 
 /// Most inputs of a request, as with OpenAI.
 const INPUTS: usize = 2048;
@@ -103,9 +103,8 @@ pub async fn embed(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Embedd
 
 fn refused(field: &str, error: EngineError) -> Refusal {
     match error {
-        EngineError::PromptTooLong { prompt, context } => {
-            let message = format!("`{field}` has an input of {prompt} tokens; the model takes {context}");
-            Refusal::invalid(field, message).coded("context_length_exceeded")
+        EngineError::PromptTooLong { prompt, context, trained } => {
+            Refusal::too_long(field, TooLong { prompt, context, trained })
         }
         EngineError::InvalidRequest { .. }
         | EngineError::TokenOutOfRange { .. }

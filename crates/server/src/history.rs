@@ -36,7 +36,7 @@ impl History {
 
     /// A system message.
     pub fn system(&mut self, text: &str) {
-        let text = text.trim();
+        let text = system_text(text);
         match () {
             () if text.is_empty() => {}
             () if self.messages.is_empty() => {
@@ -107,6 +107,30 @@ impl History {
     }
 }
 
+/// A system text as models read it: without the lines before it that clients write there for a
+/// service, and that differ each time, as `x-anthropic-billing-header: cc_version=2.1; cch=a1b2;`.
+pub fn system_text(text: &str) -> &str {
+    let mut text = text.trim();
+    loop {
+        let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
+        if !is_header(line.trim()) {
+            return text;
+        }
+        text = rest.trim_start();
+    }
+}
+
+/// Whether a line is a header such as services have: `x-NAME:`, and pairs of names and values.
+fn is_header(line: &str) -> bool {
+    let Some((name, value)) = line.split_once(':') else { return false };
+    let pairs = value.split(';').map(str::trim).filter(|pair| !pair.is_empty());
+    let is_pair = |pair: &str| pair.split_once('=').is_some_and(|(name, _)| !name.contains(' '));
+    name.get(..2).is_some_and(|start| start.eq_ignore_ascii_case("x-"))
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        && pairs.clone().next().is_some()
+        && pairs.into_iter().all(is_pair)
+}
+
 /// Tells a call whose arguments are no JSON object in a message's text.
 pub fn tell_call(message: &mut Message, name: &str, arguments: &str) {
     let between = if message.content.is_empty() { "" } else { "\n\n" };
@@ -124,5 +148,32 @@ pub fn parsed(arguments: Option<Value>) -> Result<Map<String, Value>, String> {
         Some(Value::String(text)) if text.trim().is_empty() => Ok(Map::new()),
         Some(Value::String(text)) => serde_json::from_str(&text).map_err(|_| text),
         Some(other) => Err(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_for_services_are_no_part_of_a_system_prompt() {
+        let check = |text: &str, expected: &str| assert_eq!(system_text(text), expected, "{text}");
+        let header = "x-anthropic-billing-header: cc_version=2.1.36.abc; cc_entrypoint=cli; cch=0f3a9;";
+        check(header, "");
+        check(&format!("{header}\nYou are Claude."), "You are Claude.");
+        check(&format!("\n{header}\r\n\n{header}\n\nYou\nare."), "You\nare.");
+        check("X-Request-Id: id=5\nHello.", "Hello.");
+        // What is meant for the model stays.
+        for text in [
+            "You are a clerk.",
+            "x-rays: you know all about them.",
+            "x-ray: dose=low is what you say; never guess.",
+            "x:",
+            "x-a:",
+            "Hello.\nx-anthropic-billing-header: cch=1;",
+            "\u{e9}-a: b=c",
+        ] {
+            check(text, text);
+        }
     }
 }

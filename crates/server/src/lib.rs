@@ -17,6 +17,7 @@ mod connections;
 mod dispatch;
 mod embeddings;
 mod fields;
+mod heads;
 mod history;
 mod infill;
 mod inner;
@@ -45,6 +46,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use alara_engine::Request;
 use alara_harness::model::ModelSpec;
 use alara_harness::{ModelError, ModelSource, Sandbox, Session, Team};
 use tokio::sync::{Semaphore, watch};
@@ -56,6 +58,7 @@ pub use served::{Facts, Served};
 use access::{Access, Reach};
 use connections::Listener;
 use dispatch::Shared;
+use heads::Heads;
 use keep::Keep;
 use metrics::Metrics;
 use slots::Slots;
@@ -67,6 +70,15 @@ const END: Duration = Duration::from_secs(5);
 const STACK: usize = 8 << 20;
 /// Threads beside those of the slots.
 const THREADS: usize = 16;
+
+/// The turn that the body of a request asks for, in whichever wire format that is: OpenAI's chat or
+/// responses, Anthropic's messages or Ollama's chat.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn read_request(body: &[u8]) -> Result<Request, String> {
+    routes::read_any(body).map(|asked| asked.request).map_err(|refusal| refusal.message)
+}
 
 /// What agents work with, and where: known to whoever starts the server.
 pub trait Workplace: Send + Sync + 'static {
@@ -158,7 +170,8 @@ pub struct Options {
     /// Other names of the default model.
     /// Default: none.
     pub aliases: Vec<String>,
-    /// Whether a request that names no model, or one that is not known, means the default one.
+    /// Whether a request that names a model which is not known means the default one, as one does
+    /// that names none.
     /// Default false.
     pub any_model: bool,
     /// How long a model stays loaded that nobody asks for.
@@ -339,6 +352,7 @@ impl Server {
             allow_pull: options.allow_pull,
             pulls: Arc::new(Semaphore::new(1)),
             team: Mutex::new(Arc::new(team)),
+            heads: Heads::default(),
             store: Arc::new(Store::new(options.responses.clone())),
             began: answer::now(),
             request_time: options.request_time,
@@ -421,6 +435,8 @@ fn listen(options: &Options) -> Result<(Listener, SocketAddr), Error> {
     Ok((Listener::Tcp(listener), address))
 }
 
+#[cfg(test)]
+mod client_tests;
 #[cfg(test)]
 mod format_tests;
 #[cfg(test)]

@@ -23,6 +23,7 @@ pub struct Metrics {
     drafted: AtomicU64,
     accepted: AtomicU64,
     calls: AtomicU64,
+    changed: AtomicU64,
     /// Microseconds, as are the others.
     prefill: AtomicU64,
     decode: AtomicU64,
@@ -55,6 +56,11 @@ impl Metrics {
             Ok(_) => {}
             Err(_) => add(&self.failures, 1),
         }
+    }
+
+    /// Counts a prompt whose head differs from an earlier one where it should not.
+    pub fn changed(&self) {
+        add(&self.changed, 1);
     }
 
     fn end(&self, usage: &Usage) {
@@ -93,6 +99,11 @@ impl Metrics {
             ("draft_tokens_total", "Draft tokens computed.", get(&self.drafted)),
             ("draft_tokens_accepted_total", "Of these, accepted.", get(&self.accepted)),
             ("tool_calls_total", "Tool calls handed to clients.", get(&self.calls)),
+            (
+                "prompt_heads_changed_total",
+                "Prompts that a change near their beginning kept from the cache.",
+                get(&self.changed),
+            ),
             ("prompt_seconds_total", "Time of prefill.", get(&self.prefill) / 1e6),
             ("tokens_predicted_seconds_total", "Time of decode.", get(&self.decode) / 1e6),
             ("time_to_first_token_seconds_total", "Time to first tokens.", get(&self.first) / 1e6),

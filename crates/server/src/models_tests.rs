@@ -245,7 +245,7 @@ fn each_model_answers_by_its_name() {
     assert_eq!(tags["models"][3]["size"], 0, "a model elsewhere has no file here");
     let show = running.post("/api/show", &json!({"model": "slow:latest", "verbose": true}));
     let info = json!({
-        "qwen3.context_length": 4096, "general.architecture": "qwen3", "general.basename": "slow",
+        "qwen3.context_length": 1024, "general.architecture": "qwen3", "general.basename": "slow",
         "general.parameter_count": 1_720_574_976,
     });
     assert_eq!((&show["model_info"], &show["template"]), (&info, &json!("{{ messages }}")));

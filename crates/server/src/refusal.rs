@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 
 use crate::served::called;
 
+/// OpenAI's code for a prompt that is longer than the context.
+const TOO_LONG: &str = "context_length_exceeded";
 /// Seconds after which a model may fit that did not fit beside those at work.
 const ROOM: u64 = 5;
 
@@ -28,12 +30,45 @@ pub struct Refusal {
     /// After how many seconds the same request may succeed if it is sent again.
     /// `None`: a client that tries by itself must not, or an agent's work is repeated.
     pub retry: Option<u64>,
+    /// By how much the prompt is too long, if that is it.
+    too_long: Option<TooLong>,
+}
+
+/// A prompt that is longer than the context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the context.
+    pub context: usize,
+    /// Tokens that the model was trained for.
+    pub trained: usize,
+}
+
+impl TooLong {
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        let TooLong { context, trained, .. } = self;
+        match context < trained {
+            true => format!("start the server with a larger --ctx (the model was trained for {trained})"),
+            false => "a larger --ctx does not help, since the model was trained for no more: serve one with a longer context"
+                .to_owned(),
+        }
+    }
 }
 
 impl Refusal {
     /// One with this status and message.
     pub fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
-        Refusal { status, kind, message: message.into(), param: None, code: None, retry: None }
+        Refusal {
+            status,
+            kind,
+            message: message.into(),
+            param: None,
+            code: None,
+            retry: None,
+            too_long: None,
+        }
     }
 
     /// A request that can't be honoured.
@@ -98,6 +133,32 @@ impl Refusal {
         Refusal::new(500, "server_error", "the answer broke off")
     }
 
+    /// A prompt that is longer than the context, in the field `param`.
+    pub fn too_long(param: &str, too_long: TooLong) -> Self {
+        let TooLong { prompt, context, .. } = too_long;
+        let remedy = too_long.remedy();
+        let message = format!(
+            "the prompt has {prompt} tokens, but the context holds {context}: shorten it, or {remedy}"
+        );
+        let refusal = Refusal::invalid(param, message).coded(TOO_LONG);
+        Refusal { too_long: Some(too_long), ..refusal }
+    }
+
+    /// What a wire format says of a prompt that is too long: `numbers` where these are known, else
+    /// `words` before what somebody else said of it.
+    /// `None`: that isn't it.
+    pub fn of_length(&self, words: &str, numbers: impl FnOnce(&TooLong) -> String) -> Option<String> {
+        match &self.too_long {
+            Some(too_long) => Some(numbers(too_long)),
+            None => (self.code == Some(TOO_LONG)).then(|| format!("{words}: {}", self.message)),
+        }
+    }
+
+    /// By how much the prompt is too long, if that is it.
+    pub fn length(&self) -> Option<TooLong> {
+        self.too_long
+    }
+
     /// The same with a code.
     #[must_use]
     pub fn coded(self, code: &'static str) -> Self {
@@ -126,14 +187,12 @@ impl Refusal {
 impl From<&ModelError> for Refusal {
     fn from(error: &ModelError) -> Self {
         if error.too_long() {
-            // Clients that look for no code look for OpenAI's words.
-            let message = match error.cause().downcast_ref() {
-                Some(EngineError::PromptTooLong { prompt, context }) => format!(
-                    "this model's maximum context length is {context} tokens, but the prompt has {prompt}"
-                ),
-                _ => chain(error),
+            return match error.cause().downcast_ref() {
+                Some(&EngineError::PromptTooLong { prompt, context, trained }) => {
+                    Refusal::too_long("messages", TooLong { prompt, context, trained })
+                }
+                _ => Refusal::invalid("messages", chain(error)).coded(TOO_LONG),
             };
-            return Refusal::invalid("messages", message).coded("context_length_exceeded");
         }
         if error.cause().is::<EndpointError>() {
             return Refusal::new(502, "server_error", chain(error)).coded("model_unavailable");

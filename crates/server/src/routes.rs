@@ -12,10 +12,12 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use serde_json::json;
+use serde_json::Value;
 
 use crate::access::{self, Need};
 use crate::dispatch::Shared;
+use crate::fields::Fields;
+use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 use crate::{anthropic, native, ollama, openai, page};
@@ -37,6 +39,29 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .method_not_allowed_fallback(not_so)
         .layer(middleware::from_fn_with_state(shared.clone(), around))
         .with_state(shared)
+}
+
+/// Reads the body of a request whose route is not known: what it has tells of which wire format it
+/// is.
+///
+/// # Errors
+/// What can't be honoured, by the field's name, or that it is no conversation.
+pub fn read_any(body: &[u8]) -> Result<InnerRequest, Refusal> {
+    let fields = Fields::read(body)?;
+    let tool_has = |name: &str| {
+        let tools = fields.get("tools").and_then(Value::as_array);
+        tools.is_some_and(|tools| tools.iter().any(|tool| tool.get(name).is_some()))
+    };
+    let has = |names: &[&str]| names.iter().any(|name| fields.has(name));
+    match () {
+        () if has(&["input"]) => openai::responses::read_alone(fields),
+        () if has(&["system", "stop_sequences", "anthropic_version"]) || tool_has("input_schema") => {
+            anthropic::read(fields)
+        }
+        () if has(&["options", "think", "format"]) => ollama::read_chat(fields),
+        () if has(&["messages"]) => openai::chat::read(fields).map(|(asked, _)| asked),
+        () => Err(Refusal::invalid("messages", "the request has neither `messages` nor `input`")),
+    }
 }
 
 /// What the server does, for programs (<https://spec.openapis.org/oas/v3.1.0>).
@@ -114,8 +139,8 @@ fn plain(text: &str) -> String {
 fn refused(refusal: &Refusal, path: &str) -> Response {
     let body = match () {
         () if anthropic::is_for(path) => anthropic::refusal(refusal),
-        () if ollama::is_for(path) => json!({"error": refusal.message}),
-        () => refusal.body(),
+        () if ollama::is_for(path) => ollama::refusal(refusal),
+        () => openai::refusal(refusal, path),
     };
     let mut response = json_of(&body);
     *response.status_mut() =
@@ -131,4 +156,40 @@ fn refused(refusal: &Refusal, path: &str) -> Response {
         headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_body_has_tells_its_wire_format() {
+        let said = json!([{"role": "user", "content": "hi"}]);
+        let schema = json!({"type": "object"});
+        let function = json!({"name": "f", "description": "Does", "parameters": schema});
+        let nested = json!([{"type": "function", "function": function}]);
+        let mut flat = function.clone();
+        flat["type"] = "function".into();
+        let anthropic = json!([{"name": "f", "description": "Does", "input_schema": schema}]);
+        let system = json!({"role": "system", "content": "Be brief."});
+        let with_system = json!([system, said[0]]);
+        let bodies = [
+            json!({"messages": with_system, "tools": nested}),
+            json!({"messages": with_system, "tools": nested, "options": {"num_ctx": 5}}),
+            json!({"messages": said, "system": "Be brief.", "tools": anthropic}),
+            json!({"messages": said, "system": [{"type": "text", "text": "Be brief."}], "tools": anthropic}),
+            json!({"input": "hi", "instructions": "Be brief.", "tools": [flat]}),
+        ];
+        for body in bodies {
+            let asked = read_any(body.to_string().as_bytes()).unwrap().request;
+            assert_eq!((asked.system.len(), asked.system[0].text.as_str()), (1, "Be brief."), "{body}");
+            assert_eq!((asked.tools[0].name.as_str(), &asked.tools[0].parameters), ("f", &schema), "{body}");
+            assert_eq!(asked.messages[0].content, "hi", "{body}");
+        }
+        let refused = |body: &Value| read_any(body.to_string().as_bytes()).unwrap_err().message;
+        assert!(refused(&json!({"prompt": "hi"})).contains("neither `messages` nor `input`"));
+        assert!(refused(&json!([])).contains("no JSON object"));
+    }
 }

@@ -12,6 +12,7 @@ use crate::slots::Listener;
 /// Has `model` continue the conversation of `request`, `choices` times.
 ///
 /// The first answer is told as it comes; the others are generated meanwhile, and told after it.
+/// `missed` says why so much of the prompt had to be computed, if that is known.
 ///
 /// # Errors
 /// The model refuses, or fails.
@@ -20,6 +21,7 @@ pub fn complete(
     request: &Request,
     choices: usize,
     listener: &Listener,
+    missed: &dyn Fn(&Usage) -> Option<String>,
 ) -> Result<(), Refusal> {
     if let Some(field) = for_engines(request).filter(|_| model.local().is_none()) {
         let message = format!("`{field}` takes a model of this machine; {} runs elsewhere", model.name());
@@ -48,6 +50,9 @@ pub fn complete(
         });
         if let (true, Some(total)) = (last, &total) {
             end.usage = total.clone();
+            if let Some(miss) = missed(total) {
+                end.alara.get_or_insert_with(|| json!({}))["miss"] = miss.into();
+            }
         }
         let end = Box::new(end);
         if !listener.send(Ok(if last { Piece::End(end) } else { Piece::Next(end) })) {
@@ -175,7 +180,8 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
             let slots = Slots::new(1, 1, Duration::from_secs(5), Arc::default());
-            let work = move |listener: &Listener| complete(&Fixed(events), &request, choices, listener);
+            let work =
+                move |listener: &Listener| complete(&Fixed(events), &request, choices, listener, &|_| None);
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut answering = slots.start(deadline, Box::new(work)).await.unwrap();
             let mut items = Vec::new();

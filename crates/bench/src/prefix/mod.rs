@@ -157,13 +157,12 @@ impl Bench<'_> {
         // As long as it takes, or as it goes.
         let (mut most, mut context) = (needed.iter().copied().max().unwrap_or(0), None);
         if most > usual.context() {
-            context = Some(most);
-            if let Err(alara_engine::Error::InvalidRequest { .. }) =
-                Engine::load(self.gguf, &options(context))
-            {
-                most = usual.context();
-                context = None;
-            }
+            // More than the model was trained for is none, and what memory doesn't bear neither.
+            let usual = usual.context();
+            let longest =
+                Engine::load(self.gguf, &options(Some(most))).map_or(usual, |engine| engine.context());
+            most = most.min(longest);
+            context = Some(longest).filter(|longest| *longest > usual);
         }
         Ok(((0..needed.len()).filter(|&at| needed[at] <= most).collect(), context))
     }

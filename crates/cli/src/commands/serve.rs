@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::agent::Watched;
 use crate::facts::FileFacts;
 use crate::screen::one_line;
-use crate::{agent, ask, consent, interrupt, model, state, ui};
+use crate::{agent, ask, consent, interrupt, memory, model, state, ui};
 use models::ServedModels;
 
 /// Requests that are worked on at a time unless somebody says otherwise.
@@ -81,7 +81,8 @@ pub struct Args {
     /// several
     #[arg(long, value_name = "NAME[=MODEL]")]
     alias: Vec<String>,
-    /// Answer with the default model where a request names none, or one that is not known
+    /// Answer with the default model where a request names one that is not known, as where it names
+    /// none
     #[arg(long)]
     any_model: bool,
     /// How long a model stays in memory that nobody asks for: 5m, 1h30m, a number of seconds, -1
@@ -247,13 +248,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     // Who asks for many at a time has room for them; otherwise they share what there is.
     let cached = args.parallel.map_or(1, usize::from);
     let several = named.len() > 1 || args.models.is_some();
+    let own = model.caching(cached, several);
+    let (told, memory) = (own.clone(), memory::available());
     let models = ServedModels::new(
-        model.caching(cached, several).several(named.clone(), parallel, args.yes),
+        own.several(named.clone(), parallel, args.yes),
         named,
         args.models.as_deref(),
         team.npc(None)?.model.clone(),
         &others,
-        FileFacts::new(model.ctx),
+        FileFacts::new(move |gguf| told.context(gguf, parallel, memory).ok()),
     )?;
     let spec = models.default();
     consent::workdir(&args.workdir, args.yes)?;

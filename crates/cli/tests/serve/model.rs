@@ -104,7 +104,7 @@ fn serve_holds_the_model_to_tools_and_schemas() {
     // LiteLLM looks for no code but for these words.
     let (_, body) = served.ask(json!({"model": SHIPPED, "messages": long}));
     let told = body["error"]["message"].as_str().unwrap();
-    assert!(told.starts_with("this model's maximum context length is "), "{told}");
+    assert!(told.starts_with("This model's maximum context length is ") && told.contains("--ctx"), "{told}");
 }
 
 /// What the model says and costs, times aside.

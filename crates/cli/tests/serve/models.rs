@@ -127,6 +127,33 @@ fn serve_has_several_models() {
     served.answer(json!({"model": "a", "max_tokens": 1}));
 }
 
+/// More than the model was trained for means that, wherever the context is told.
+#[test]
+fn serve_takes_no_longer_context_than_the_model_was_trained_for() {
+    let dir = TestDir::npc_team(&json!([]));
+    for name in ["a.gguf", "b.gguf"] {
+        std::fs::write(dir.path(name), shipped()).unwrap();
+    }
+    let served = dir.serve(&["-m", "a.gguf", "-m", "b.gguf", "--ctx", "1000000"]);
+    let (_, list) = served.get("/v1/models");
+    let trained = list["data"][0]["meta"]["n_ctx_train"].clone();
+    assert!(trained.as_u64().is_some_and(|tokens| tokens < 1_000_000), "{list}");
+    // Of the one that is loaded, and of the one that is not.
+    for at in 0..2 {
+        assert_eq!(list["data"][at]["context_length"], trained, "{list}");
+        assert_eq!(list["data"][at]["max_model_len"], trained, "{list}");
+    }
+    for name in ["a.gguf", "b.gguf"] {
+        let shown = served.ollama("/api/show", &json!({"model": name}));
+        let family = shown["model_info"]["general.architecture"].as_str().unwrap();
+        assert_eq!(shown["model_info"][format!("{family}.context_length")], trained, "{shown}");
+        assert_eq!(shown["parameters"], format!("num_ctx {trained}"));
+        let props = served.get(&format!("/props?model={name}")).1;
+        assert_eq!(props["default_generation_settings"]["n_ctx"], trained, "{props}");
+        served.answer(json!({"model": name, "max_tokens": 1}));
+    }
+}
+
 #[test]
 fn serve_has_the_models_of_a_folder_and_what_is_downloaded() {
     let hub = HubServer::start();

@@ -87,7 +87,7 @@ impl Engine {
         }
         let most = self.context.min(self.capacity);
         if tokens.len() > most && !truncate {
-            return Err(Error::PromptTooLong { prompt: tokens.len(), context: most });
+            return Err(self.too_long(tokens.len(), most));
         }
         if tokens.len() > most {
             // What closes a text is what some models are pooled at.

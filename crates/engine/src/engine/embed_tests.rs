@@ -186,7 +186,7 @@ fn a_decoder_embeds_beside_turns_that_run() {
     }
     assert_eq!(vector(&engine, input()), alone);
     let error = engine.embed(&[EmbedInput::Tokens(vec![5; 257])], false).unwrap_err();
-    assert!(matches!(error, Error::PromptTooLong { prompt: 257, context: 256 }), "{error}");
+    assert!(matches!(error, Error::PromptTooLong { prompt: 257, context: 256, .. }), "{error}");
 }
 
 /// The same model with its matrices in f16.

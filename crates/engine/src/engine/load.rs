@@ -6,17 +6,15 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use super::serve::{Job, start};
-use super::{DEFAULT_CONTEXT, Options, embed};
+use super::{Options, embed};
 use crate::architecture::Architecture;
 use crate::backend::{Backend, KvType};
-use crate::cache::CacheConfig;
 use crate::cache::disk::{Disk, Fingerprint};
 use crate::decoder::Decoder;
 use crate::device::Device;
 use crate::encoder::Encoder;
-use crate::facts::{Facts, Sizes};
+use crate::facts::Facts;
 use crate::gguf::Gguf;
-use crate::memory;
 use crate::offload::{Model, ResolvedDevice};
 use crate::pool::Pool;
 use crate::tokenizer::Tokenizer;
@@ -74,26 +72,6 @@ pub fn resolve(model: &Model, options: &Options) -> Result<ResolvedDevice> {
         (true, _) => Ok(ResolvedDevice::Cpu),
         (false, _) => options.offload.open(model),
     }
-}
-
-/// The context that the options mean for a model, and the room that its sequences need.
-pub fn cache_config(
-    gguf: &Gguf,
-    architecture: &Architecture,
-    options: &Options,
-) -> Result<(usize, CacheConfig)> {
-    let sizes = Sizes::of(&Facts::new(gguf, architecture)?)?;
-    let context = options.context.unwrap_or(sizes.context.min(DEFAULT_CONTEXT));
-    if context == 0 || context > sizes.context {
-        let reason =
-            format!("the context must be between 1 and {}, what the model was trained for", sizes.context);
-        return Err(Error::InvalidRequest { reason });
-    }
-    let parallel = options.parallel.max(1);
-    let room = options.kv_sequences.unwrap_or(parallel).max(1);
-    let budgets = (options.kv_bytes, options.snapshot_bytes);
-    let config = memory::cache_config(gguf, architecture, (context, parallel, room), options.kv, budgets)?;
-    Ok((context, config))
 }
 
 /// Everything that keys and values depend on beside the tokens that they are of.

@@ -1,6 +1,7 @@
 //! The face of the engine: load a model, generate turns.
 //! One thread owns the model and serves all requests together.
 
+mod context;
 mod described;
 mod embed;
 mod events;
@@ -43,18 +44,16 @@ use crate::sequence::{Listener, Logprobs, ReasoningBudget, Recovery, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
+use context::{cache_config, trained_context};
 use described::{Described, described};
 pub use embed::{EmbedInput, Embeddings};
 pub use events::Events;
-use load::{Start, cache_config, resolve};
+use load::{Start, resolve};
 pub use prompts::{PromptToken, Prompts};
 use sampling::sampler;
 use segments::Segments;
 use serve::Job;
 pub use template::{Chosen, chat_template};
-
-/// The context when the caller asks for none: enough for an agent's task, affordable on a laptop.
-pub const DEFAULT_CONTEXT: usize = 16_384;
 
 /// Bytes of the host's memory for the static prefix that a GPU evicts.
 const HOST_BYTES: u64 = 1 << 30;
@@ -62,10 +61,14 @@ const HOST_BYTES: u64 = 1 << 30;
 /// How to run a model.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Most tokens of a sequence.
-    /// Default: what the model was trained for, at most 16384.
+    /// Most tokens of a sequence; more than the model was trained for means that.
+    /// Default: what the model was trained for, as far as it takes no more than `context_memory`,
+    /// but at least 16384; on a GPU, and where `memory` is not known, at most 32768.
     /// Cost: memory for keys and values, as it is used.
     pub context: Option<usize>,
+    /// Most bytes that the model may take with the default context.
+    /// Default: half of `memory`.
+    pub context_memory: Option<u64>,
     /// How many sequences run at once.
     /// Default 1.
     pub parallel: usize,
@@ -130,6 +133,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             context: None,
+            context_memory: None,
             parallel: 1,
             kv_sequences: None,
             kv_bytes: None,
@@ -179,6 +183,10 @@ pub struct Engine {
     grammar: Grammar,
     segments: Segments,
     context: usize,
+    /// Tokens that it was trained for.
+    trained_context: usize,
+    /// Tokens that were asked for.
+    asked_context: Option<usize>,
     /// Tokens that the KV cache holds.
     capacity: usize,
     /// Tokens whose keys and values it holds now, in whole blocks.
@@ -277,6 +285,8 @@ impl Engine {
             control,
             segments: Segments::default(),
             context,
+            trained_context: trained_context(gguf, &architecture)?,
+            asked_context: options.context,
             capacity: config.full.blocks * config.full.block_tokens,
             used,
             encoder: architecture.encoder,
@@ -438,7 +448,7 @@ impl Engine {
             return invalid("a schema and a grammar can't both shape the answer: give one of them");
         }
         if tokens.len() >= self.context {
-            return Err(Error::PromptTooLong { prompt: tokens.len(), context: self.context });
+            return Err(self.too_long(tokens.len(), self.context));
         }
         if tokens.len() >= self.capacity {
             return Err(Error::OutOfBlocks { capacity: self.capacity });

@@ -402,7 +402,7 @@ fn a_stop_text_ends_the_turn() {
 fn what_does_not_fit_is_refused_with_numbers() {
     let small = engine(64, 1);
     let long = request(&"house ".repeat(200), 4);
-    let Err(Error::PromptTooLong { prompt, context: 64 }) = small.generate(&long) else { panic!() };
+    let Err(Error::PromptTooLong { prompt, context: 64, .. }) = small.generate(&long) else { panic!() };
     assert!(prompt > 64);
     let turns = (0..20).map(|seed| turn(&small, &Request { max_tokens: None, ..sampled("the", seed) }));
     let to_the_end = turns.into_iter().find(|turn| turn.finish == Finish::Length).unwrap();

@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use crate::dispatch::{Shared, answer, with_prompt};
 use crate::fields::Fields;
-use crate::history::{History, parsed, tell_call};
+use crate::history::{History, parsed, system_text, tell_call};
 use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 use crate::{body, parameters};
-use writer::Messages;
+pub use writer::Messages;
 
 /// The routes.
 pub fn routes() -> Router<Arc<Shared>> {
@@ -43,7 +43,13 @@ pub fn refusal(refusal: &Refusal) -> Value {
         504 => "timeout_error",
         _ => "api_error",
     };
-    json!({"type": "error", "error": {"type": kind, "message": refusal.message}})
+    // Claude Code and Anthropic's other clients look for these words.
+    let long = refusal.of_length("prompt is too long", |long| {
+        let (prompt, context) = (long.prompt, long.context);
+        format!("prompt is too long: {prompt} tokens > {context} maximum; {}", long.remedy())
+    });
+    let message = long.unwrap_or_else(|| refusal.message.clone());
+    json!({"type": "error", "error": {"type": kind, "message": message}})
 }
 
 async fn messages(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
@@ -63,7 +69,11 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Re
     Ok(response)
 }
 
-fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
+/// Reads a request.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
     // What this API calls otherwise; the rest of the parameters is as with OpenAI, and so are those
     // that can't be honoured.
     if let Some(stops) = fields.take("stop_sequences") {
@@ -78,8 +88,10 @@ fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
         message.end();
     }
     (request.system, request.messages) = history.end()?;
-    let system: Vec<Segment> =
-        system.into_iter().map(|text| Segment { name: "system".into(), text }).collect();
+    let system = system.iter().filter_map(|text| {
+        let text = Some(system_text(text)).filter(|text| !text.is_empty())?;
+        Some(Segment { name: "system".into(), text: text.to_owned() })
+    });
     request.system.splice(0..0, system);
     tools(&mut fields, request)?;
     thinking(&mut fields, request)?;
@@ -97,6 +109,7 @@ fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
         }
         given.end();
     }
+    parameters::response_format(&mut fields, request)?;
     parameters::prefill(&mut fields, request)?;
     parameters::check(&fields, request)?;
     fields.ignore(&["betas", "context_management", "container", "mcp_servers", "inference_geo"]);

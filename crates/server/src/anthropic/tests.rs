@@ -2,6 +2,7 @@ use alara_engine::{Finish, Usage};
 
 use super::*;
 use crate::answer::{Answer, End, Piece, Writer};
+use crate::refusal::TooLong;
 
 fn read_all(body: &Value) -> Result<InnerRequest, Refusal> {
     read(Fields::read(body.to_string().as_bytes())?)
@@ -64,8 +65,52 @@ fn what_is_refused_is_named() {
     );
     check(json!({"tool_choice": {"type": "tool", "name": "g"}}), "tool_choice");
     check(json!({"thinking": {"type": "some"}}), "thinking.type");
+    let long = TooLong { prompt: 18_767, context: 16_384, trained: 32_768 };
+    let message = |long| super::refusal(&Refusal::too_long("messages", long))["error"]["message"].clone();
+    let expected = "prompt is too long: 18767 tokens > 16384 maximum; start the server with a larger --ctx (the model was \
+                    trained for 32768)";
+    assert_eq!(message(long), expected);
+    let told = message(TooLong { trained: 16_384, ..long });
+    assert!(told.as_str().unwrap().contains("a larger --ctx does not help"), "{told}");
     let refused = super::refusal(&Refusal::busy(3));
     assert_eq!((&refused["type"], &refused["error"]["type"]), (&json!("error"), &json!("overloaded_error")));
+}
+
+#[test]
+fn the_header_of_a_bill_is_no_part_of_the_prompt() {
+    let block = |text: &str| json!({"type": "text", "text": text});
+    let read = |system: Value| {
+        let body = json!({"model": "m", "max_tokens": 5, "system": system, "messages": [{"role": "user", "content": "x"}]});
+        let segments = read_all(&body).unwrap().request.system;
+        segments.into_iter().map(|segment| segment.text).collect::<Vec<_>>()
+    };
+    let header = |hash: &str| format!("x-anthropic-billing-header: cc_version=2.1.36.a1b; cch={hash};");
+    for hash in ["00000", "f00ba"] {
+        let system = json!([block(&header(hash)), block("You are Claude Code."), block("Help.")]);
+        assert_eq!(read(system), ["You are Claude Code.", "Help."]);
+        assert_eq!(read(json!(format!("{}\nYou are Claude Code.", header(hash)))), ["You are Claude Code."]);
+        assert_eq!(read(json!(header(hash))), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn an_answer_with_a_shape_begins_a_turn_of_its_own() {
+    let check = |fields: Value, expected: bool| {
+        let messages =
+            json!([{"role": "user", "content": "Name one."}, {"role": "assistant", "content": "It is "}]);
+        let mut body = json!({"model": "m", "max_tokens": 5, "messages": messages});
+        body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        assert_eq!(read_all(&body).unwrap().request.continue_final_message, expected, "{fields}");
+    };
+    let format = json!({"type": "json_schema", "schema": {"type": "object"}});
+    let tool = json!([{"name": "f", "input_schema": {"type": "object"}}]);
+    check(json!({}), true);
+    check(json!({"tools": tool}), true);
+    check(json!({"output_config": {"format": format}}), false);
+    check(json!({"output_format": format}), false);
+    check(json!({"tools": tool, "tool_choice": {"type": "any"}}), false);
+    check(json!({"tools": tool, "tool_choice": {"type": "tool", "name": "f"}}), false);
+    check(json!({"output_format": format, "continue_final_message": true}), true);
 }
 
 fn pieces() -> Vec<Piece> {

@@ -124,7 +124,7 @@ impl Writer for Messages {
         named_event(&super::refusal(refusal))
     }
 
-    fn beat(&self) -> String {
+    fn beat(&mut self) -> String {
         named_event(&json!({"type": "ping"}))
     }
 

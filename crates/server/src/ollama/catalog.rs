@@ -99,6 +99,10 @@ fn about(shared: &Shared, listing: &Listing) -> Value {
         Some(facts) => {
             info.insert("general.architecture".into(), facts.architecture.clone().into());
             info.insert("general.parameter_count".into(), facts.parameters.into());
+            // Clients fill prompts up to what stands there.
+            if let Some(context) = listing.context() {
+                info.insert(format!("{}.context_length", facts.architecture), context.into());
+            }
         }
         // Clients look for a key that ends so, behind the architecture.
         None => {
@@ -108,7 +112,8 @@ fn about(shared: &Shared, listing: &Listing) -> Value {
     }
     json!({
         "modelfile": format!("FROM {}", listing.parent.as_ref().unwrap_or(&listing.name)),
-        "parameters": "", "template": facts.map_or("", |facts| &facts.template),
+        "parameters": listing.context().map_or_else(String::new, |context| format!("num_ctx {context}")),
+        "template": facts.map_or("", |facts| &facts.template),
         "details": shown["details"], "modified_at": shown["modified_at"],
         "capabilities": listing.capabilities(), "model_info": info,
     })
@@ -117,6 +122,35 @@ fn about(shared: &Shared, listing: &Listing) -> Value {
 /// Refused: files are their owner's.
 pub async fn delete() -> Refusal {
     Refusal::forbidden("this server takes no files away; who owns them does it by `alara models rm`")
+}
+
+/// Refused: a model is a file, and has other names by who starts the server.
+pub async fn copy() -> Refusal {
+    Refusal::unable(
+        "this server copies no models; start it with `--alias NAME=MODEL` for another name of one",
+    )
+}
+
+/// Refused: models are files that are there already.
+pub async fn create() -> Refusal {
+    Refusal::unable(
+        "this server makes no models, it serves files that are there: `-m FILE` takes a GGUF file or a folder of \
+         safetensors; send system prompt and parameters with each request, or write an agent for them (docs/teams.md)",
+    )
+}
+
+/// Refused: nothing is uploaded.
+pub async fn push() -> Refusal {
+    Refusal::unable(
+        "this server uploads no models; a model is a file, which `alara models show` tells the place of",
+    )
+}
+
+/// Refused: what models are made of lies in files.
+pub async fn blobs() -> Refusal {
+    Refusal::unable(
+        "this server takes no files; `-m FILE` serves one that is there, `alara models pull` gets one",
+    )
 }
 
 /// What is told of each model.

@@ -49,7 +49,7 @@ fn read(shared: &Shared, fields: &mut Fields, field: &'static str) -> Result<Ask
     // How the model was loaded, and what only concerns tokens that are sampled.
     fields.ignore(&["options", "keep_alive"]);
     Ok(Asked {
-        model: Some(named(shared, &fields.needed("model")?)),
+        model: fields.text("model")?.filter(|name| !name.is_empty()).map(|name| named(shared, &name)),
         inputs: inputs(fields, field)?,
         field,
         truncate: fields.flag("truncate")?.unwrap_or(true),

@@ -13,7 +13,7 @@ use alara_engine::{Engine, Message, Role, Sampling, ToolCall};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
-use axum::routing::{delete, get, post};
+use axum::routing::{any, delete, get, post};
 use serde_json::{Value, json};
 
 use crate::dispatch::{Shared, answer, blocking, with_engine};
@@ -23,7 +23,7 @@ use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::response::json_of;
 use crate::{body, infill, keep, parameters};
-use writer::{Lines, Route};
+pub use writer::{Lines, Route};
 
 /// The routes.
 pub fn routes() -> Router<Arc<Shared>> {
@@ -38,11 +38,25 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/api/version", get(catalog::version))
         .route("/api/pull", post(pull::pull))
         .route("/api/delete", delete(catalog::delete))
+        .route("/api/copy", post(catalog::copy))
+        .route("/api/create", post(catalog::create))
+        .route("/api/push", post(catalog::push))
+        .route("/api/blobs/{digest}", any(catalog::blobs))
 }
 
 /// Whether clients of this API ask for a path.
 pub fn is_for(path: &str) -> bool {
     path.starts_with("/api/")
+}
+
+/// A refusal in the shape that this API gives errors.
+pub fn refusal(refusal: &Refusal) -> Value {
+    let long = refusal.of_length("the input length exceeds the context length", |long| {
+        let (prompt, context) = (long.prompt, long.context);
+        let words = "the input length exceeds the context length";
+        format!("{words}: {prompt} tokens > {context}; {}", long.remedy())
+    });
+    json!({"error": long.unwrap_or_else(|| refusal.message.clone())})
 }
 
 /// How tokens are drawn where neither the request nor the model's file says so: Ollama's defaults.
@@ -52,27 +66,39 @@ fn sampling() -> Sampling {
 
 async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let begun = Instant::now();
-    let mut fields = body::fields(&shared, request).await?;
-    let mut asked = read(&shared, &mut fields)?;
+    let mut asked = read_chat(body::fields(&shared, request).await?)?;
+    asked.model = asked.model.map(|name| catalog::named(&shared, &name));
+    if asked.request.messages.is_empty() && asked.request.system.is_empty() {
+        return load(&shared, Route::Chat, asked).await;
+    }
+    answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
+}
+
+/// Reads a request for `/api/chat`; one without messages asks for nothing but the model.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn read_chat(mut fields: Fields) -> Result<InnerRequest, Refusal> {
+    let mut asked = read(&mut fields)?;
     let mut history = History::default();
     let mut calls = Calls::default();
     for message in fields.objects("messages")? {
         self::message(message, &mut history, &mut calls)?;
     }
     parameters::tools(&mut fields, &mut asked.request)?;
-    let Ok((system, messages)) = history.end() else {
-        return load(&shared, Route::Chat, asked).await;
-    };
-    (asked.request.system, asked.request.messages) = (system, messages);
-    parameters::prefill(&mut fields, &mut asked.request)?;
+    parameters::check(&fields, &asked.request)?;
+    if let Ok((system, messages)) = history.end() {
+        (asked.request.system, asked.request.messages) = (system, messages);
+        parameters::prefill(&mut fields, &mut asked.request)?;
+    }
     asked.ignored = fields.ignored();
-    answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
+    Ok(asked)
 }
 
 /// Loads the model of a request that says nothing, or unloads it if it is not to stay.
 /// One that is at work goes when it is done.
 async fn load(shared: &Arc<Shared>, route: Route, asked: InnerRequest) -> Result<Response, Refusal> {
-    let name = asked.model.unwrap_or_default();
+    let name = asked.model.unwrap_or_else(|| shared.default.name.clone());
     let goes = asked.keep_alive == Some(Some(Duration::ZERO));
     let (loading, model) = (shared.clone(), name.clone());
     blocking(move || loading.keep_loaded(&model, asked.keep_alive, goes)).await?;
@@ -82,12 +108,14 @@ async fn load(shared: &Arc<Shared>, route: Route, asked: InnerRequest) -> Result
 async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let begun = Instant::now();
     let mut fields = body::fields(&shared, request).await?;
-    let mut asked = read(&shared, &mut fields)?;
+    let mut asked = read(&mut fields)?;
+    asked.model = asked.model.map(|name| catalog::named(&shared, &name));
     let prompt = fields.text("prompt")?.unwrap_or_default();
     let system = fields.text("system")?.unwrap_or_default();
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let raw = fields.flag("raw")?.unwrap_or(false);
     fields.unsupported(&[("template", ""), ("images", ""), ("context", "")])?;
+    parameters::check(&fields, &asked.request)?;
     asked.ignored = fields.ignored();
     if prompt.is_empty() && suffix.is_none() {
         return load(&shared, Route::Generate, asked).await;
@@ -110,11 +138,11 @@ async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result
 }
 
 /// Reads what chat and generation have in common.
-fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
+fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     let think = fields.take("think");
     let format = fields.take("format");
     let stream = fields.flag("stream")?.unwrap_or(true);
-    let model = catalog::named(shared, &fields.needed("model")?);
+    let model = fields.text("model")?.filter(|name| !name.is_empty());
     let mut options = fields.object("options")?.map_or_else(|| fields.within(json!({}), "options"), Ok)?;
     // What this API calls otherwise; the rest of the options is as with OpenAI's other servers.
     if let Some(limit) = options.limit("num_predict", 0)?.filter(|limit| *limit > 0) {
@@ -133,7 +161,7 @@ fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
         "numa",
     ]);
     options.end();
-    asked.model = Some(model);
+    asked.model = model;
     asked.stream = stream;
     asked.sampling = Some(sampling());
     match think {
@@ -155,6 +183,7 @@ fn read(shared: &Shared, fields: &mut Fields) -> Result<InnerRequest, Refusal> {
             fields.refuse("keep_alive", "must be a duration such as 5m, or a number of seconds")
         })?),
     };
+    parameters::response_format(fields, &mut asked.request)?;
     asked.request.logprobs = parameters::logprobs(fields)?;
     Ok(asked)
 }

@@ -69,6 +69,19 @@ fn lines() {
     assert!(
         end["total_duration"].as_u64().unwrap() > 0 && end["created_at"].as_str().unwrap().ends_with('Z')
     );
+    // Calls are counted, in a stream as in a whole answer.
+    let mut writer = Lines::new(Route::Chat, "m", begun);
+    let indices: Vec<Value> = [&pieces[3], &pieces[3], &pieces[3]]
+        .iter()
+        .map(|piece| serde_json::from_str::<Value>(&writer.piece(piece)).unwrap())
+        .map(|line| line["message"]["tool_calls"][0]["function"]["index"].clone())
+        .collect();
+    assert_eq!(indices, [0, 1, 2]);
+    // What tells that it goes on says nothing.
+    let beat: Value = serde_json::from_str(&writer.beat()).unwrap();
+    assert_eq!((&beat["message"]["content"], &beat["done"]), (&json!(""), &json!(false)));
+    let beat: Value = serde_json::from_str(&Lines::new(Route::Generate, "m", begun).beat()).unwrap();
+    assert_eq!((&beat["response"], &beat["done"]), (&json!(""), &json!(false)));
     let generated = lines(Route::Generate);
     assert_eq!((&generated[0]["thinking"], &generated[1]["response"]), (&json!("hm"), &json!("Hi")));
 

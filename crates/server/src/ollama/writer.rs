@@ -20,8 +20,8 @@ pub enum Route {
 }
 
 impl Route {
-    /// What is said, in the field where it stands.
-    fn said(self, text: &str, thinking: &str, calls: &[ToolCall]) -> Value {
+    /// What is said, in the field where it stands; `before` it came so many calls.
+    fn said(self, text: &str, thinking: &str, calls: &[ToolCall], before: usize) -> Value {
         match self {
             Route::Chat => {
                 let mut message = json!({"role": "assistant", "content": text});
@@ -29,7 +29,8 @@ impl Route {
                     message["thinking"] = thinking.into();
                 }
                 if !calls.is_empty() {
-                    message["tool_calls"] = calls.iter().enumerate().map(call).collect();
+                    let calls = calls.iter().enumerate();
+                    message["tool_calls"] = calls.map(|(index, call)| called(before + index, call)).collect();
                 }
                 json!({"message": message})
             }
@@ -44,7 +45,7 @@ impl Route {
     }
 }
 
-fn call((index, call): (usize, &ToolCall)) -> Value {
+fn called(index: usize, call: &ToolCall) -> Value {
     json!({"id": call.id, "function": {"index": index, "name": call.name, "arguments": call.arguments}})
 }
 
@@ -53,6 +54,8 @@ pub struct Lines {
     route: Route,
     model: String,
     begun: Instant,
+    /// How many calls were told.
+    calls: usize,
     /// The tokens of the text that comes next.
     tokens: Vec<TokenLogprobs>,
 }
@@ -60,7 +63,7 @@ pub struct Lines {
 impl Lines {
     /// Of an answer by `model` to a request that came at `begun`.
     pub fn new(route: Route, model: &str, begun: Instant) -> Self {
-        Lines { route, model: model.to_owned(), begun, tokens: Vec::new() }
+        Lines { route, model: model.to_owned(), begun, calls: 0, tokens: Vec::new() }
     }
 
     fn line(&self, said: Value, end: Option<&End>) -> Value {
@@ -106,26 +109,30 @@ impl Writer for Lines {
             }
             Piece::Text(text) => {
                 let tokens = std::mem::take(&mut self.tokens);
-                with_logprobs(self.line(self.route.said(text, "", &[]), None), &tokens)
+                with_logprobs(self.line(self.route.said(text, "", &[], 0), None), &tokens)
             }
-            Piece::Reasoning(text) => self.line(self.route.said("", text, &[]), None),
-            Piece::Call(call) => self.line(self.route.said("", "", std::slice::from_ref(call)), None),
-            Piece::End(end) => self.line(self.route.said("", "", &[]), Some(end)),
+            Piece::Reasoning(text) => self.line(self.route.said("", text, &[], 0), None),
+            Piece::Call(call) => {
+                self.calls += 1;
+                let calls = std::slice::from_ref(call);
+                self.line(self.route.said("", "", calls, self.calls - 1), None)
+            }
+            Piece::End(end) => self.line(self.route.said("", "", &[], 0), Some(end)),
         };
         format!("{line}\n")
     }
 
     fn failure(&mut self, refusal: &Refusal) -> String {
-        format!("{}\n", json!({"error": refusal.message}))
+        format!("{}\n", super::refusal(refusal))
     }
 
-    /// A line that says nothing would be an answer to some clients.
-    fn beat(&self) -> String {
-        String::new()
+    /// A line with an empty text: lines are all that these streams have.
+    fn beat(&mut self) -> String {
+        format!("{}\n", self.line(self.route.said("", "", &[], 0), None))
     }
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
-        let said = self.route.said(&answer.text, &answer.reasoning, &answer.calls);
+        let said = self.route.said(&answer.text, &answer.reasoning, &answer.calls, 0);
         with_logprobs(self.line(said, Some(end)), &answer.logprobs)
     }
 }
@@ -141,7 +148,7 @@ fn with_logprobs(mut line: Value, tokens: &[TokenLogprobs]) -> Value {
 /// The answer to a request that says nothing: clients load a model so, or unload it.
 pub fn nothing(route: Route, model: &str, reason: &str) -> Value {
     let mut line = begin(model);
-    extend(&mut line, route.said("", "", &[]));
+    extend(&mut line, route.said("", "", &[], 0));
     extend(&mut line, json!({"done": true, "done_reason": reason}));
     line
 }

@@ -168,6 +168,10 @@ impl Writer for Chat {
         event(&refusal.body())
     }
 
+    fn beat(&mut self) -> String {
+        self.delta(&json!({}))
+    }
+
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
         let Answer { text, reasoning, calls, logprobs: tokens } = answer;
         let said = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };

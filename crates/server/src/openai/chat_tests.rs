@@ -44,6 +44,11 @@ fn what_is_honoured() {
     check(json!({"cache_salt": "me"}), Request { salt: "me".into(), ..plain() });
     check(json!({"stop": "x"}), Request { stop: vec!["x".into()], ..plain() });
     check(json!({"stop": ["x", "y"]}), Request { stop: vec!["x".into(), "y".into()], ..plain() });
+    // Clients that have nothing to say there say it in any of these ways.
+    for nothing in [json!(""), json!([]), json!([""]), json!(null), json!([null, ""])] {
+        check(json!({"stop": nothing}), plain());
+    }
+    check(json!({"stop": ["", "x"]}), Request { stop: vec!["x".into()], ..plain() });
     check(json!({"max_tokens": -1, "top_k": -1}), plain());
     check(json!({"thinking_budget": 9}), Request { reasoning_tokens: Some(9), ..plain() });
     check(json!({"reasoning_effort": "none"}), Request { thinking: Some(false), ..plain() });
@@ -258,6 +263,96 @@ fn grammars() {
     check(json!({"guided_regex": "[0-9]+/a\\/"}), "start: /[0-9]+\\/a\\//");
     check(json!({"structured_outputs": {"regex": "a|b"}}), "start: /a|b/");
     check(json!({"guided_choice": ["a", "b \"c\""]}), "start: \"a\" | \"b \\\"c\\\"\"");
+    // What matches does so in full.
+    check(json!({"regex": "^[0-9]+$"}), "start: /[0-9]+/");
+    check(json!({"regex": "^(a|b)$"}), "start: /(a|b)/");
+    check(json!({"regex": "^[|]$"}), "start: /[|]/");
+    check(json!({"regex": "a\\$"}), "start: /a\\$/");
+    check(json!({"regex": "^a|b$"}), "start: /^a|b$/");
+}
+
+/// Each server has its own name for what shapes an answer, and clients know only that of theirs.
+#[test]
+fn shapes_by_the_names_of_all_servers() {
+    let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});
+    let nested = json!({"name": "n", "schema": schema});
+    let of_format = |format: Value| json!({"response_format": format});
+    let shape = |fields: &Value| {
+        let asked = read(fields.clone()).unwrap_or_else(|refusal| panic!("{fields}: {}", refusal.message));
+        assert_eq!(asked.ignored, Vec::<String>::new(), "{fields}");
+        (asked.request.schema, asked.request.grammar)
+    };
+    for fields in [
+        // OpenAI; LM Studio's guide has `strict` as text.
+        of_format(json!({"type": "json_schema", "json_schema": nested})),
+        of_format(
+            json!({"type": "json_schema", "json_schema": {"name": "n", "strict": "true", "schema": schema}}),
+        ),
+        // llama.cpp, Together.
+        of_format(json!({"type": "json_object", "schema": schema})),
+        json!({"json_schema": schema}),
+        // SGLang.
+        json!({"json_schema": schema.to_string()}),
+        // TGI.
+        of_format(json!({"type": "json", "value": schema})),
+        of_format(json!({"type": "json_object", "value": schema})),
+        of_format(json!({"type": "json_schema", "value": nested})),
+        json!({"grammar": {"type": "json", "value": schema}}),
+        json!({"grammar": {"type": "json", "value": schema.to_string()}}),
+        json!({"grammar": {"type": "json_schema", "value": nested}}),
+        // vLLM, now and before.
+        json!({"structured_outputs": {"json": schema}}),
+        json!({"structured_outputs": {"json": schema.to_string()}}),
+        json!({"guided_json": schema, "guided_decoding_backend": "xgrammar"}),
+        json!({"guided_decoding": {"json": schema}}),
+        // NVIDIA's NIM.
+        json!({"nvext": {"guided_json": schema}}),
+        // The same said twice is the same.
+        json!({"json_schema": schema, "guided_json": schema}),
+    ] {
+        assert_eq!(shape(&fields), (Some(schema.clone()), None), "{fields}");
+    }
+    for fields in [
+        json!({"regex": "[ab]+"}),
+        json!({"guided_regex": "[ab]+"}),
+        json!({"regex_pattern": "[ab]+"}),
+        json!({"grammar": {"type": "regex", "value": "[ab]+"}}),
+        json!({"structured_outputs": {"regex": "[ab]+"}}),
+        json!({"guided_decoding": {"regex": "[ab]+"}}),
+        json!({"nvext": {"guided_regex": "[ab]+"}}),
+        of_format(json!({"type": "regex", "value": "[ab]+"})),
+        of_format(json!({"type": "regex", "pattern": "[ab]+"})),
+        of_format(json!({"type": "regex_schema", "regex_schema": "[ab]+"})),
+    ] {
+        assert_eq!(shape(&fields), (None, Some("start: /[ab]+/".to_owned())), "{fields}");
+    }
+    let ebnf = "root ::= \"a\" | \"b\"";
+    for fields in [
+        json!({"grammar": ebnf}),
+        json!({"ebnf": ebnf}),
+        json!({"grammar_string": ebnf}),
+        json!({"guided_grammar": ebnf}),
+        json!({"structured_outputs": {"grammar": ebnf}}),
+        of_format(json!({"type": "grammar", "grammar": ebnf})),
+    ] {
+        assert_eq!(shape(&fields), (None, Some(ebnf.to_owned())), "{fields}");
+    }
+    let any = Some(json!({"type": "object"}));
+    for fields in [
+        of_format(json!({"type": "json_object"})),
+        of_format(json!({"type": "json"})),
+        json!({"guided_json_object": true}),
+        json!({"structured_outputs": {"json_object": true}}),
+    ] {
+        assert_eq!(shape(&fields), (any.clone(), None), "{fields}");
+    }
+    // What is left empty shapes nothing.
+    for fields in [
+        json!({"regex": "", "ebnf": "", "grammar": "", "json_schema": "", "guided_json": null}),
+        json!({"structured_outputs": {}, "guided_json_object": false, "structural_tag": null}),
+    ] {
+        assert_eq!(shape(&fields), (None, None), "{fields}");
+    }
 }
 
 #[test]
@@ -281,6 +376,27 @@ fn a_last_message_of_the_assistant_is_the_beginning_of_the_answer() {
     check(json!({"continue_final_message": false}), false);
     check(json!({"add_generation_prompt": true}), false);
     assert!(!read(json!({})).unwrap().request.continue_final_message);
+    // An answer that has to have a shape is a turn of its own, unless somebody says otherwise.
+    let tool = json!([{"type": "function", "function": {"name": "f"}}]);
+    for fields in [
+        json!({"response_format": {"type": "json_object"}}),
+        json!({"guided_json": {"type": "integer"}}),
+        json!({"regex": "[0-9]+"}),
+        json!({"tools": tool, "tool_choice": "required"}),
+        json!({"tools": tool, "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+    ] {
+        let with = |more: Value| {
+            let mut all = fields.clone();
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            all
+        };
+        check(with(json!({})), false);
+        check(with(json!({"continue_final_message": true})), true);
+        check(with(json!({"add_generation_prompt": false})), true);
+        check(with(json!({"add_generation_prompt": true})), false);
+    }
+    check(json!({"tools": tool}), true);
+    check(json!({"response_format": {"type": "text"}}), true);
 }
 
 #[test]
@@ -322,6 +438,15 @@ fn what_is_refused_is_named() {
     check(json!({"structured_outputs": {"choice": [1]}}), "structured_outputs.choice");
     check(json!({"structured_outputs": {"structural_tag": {"a": 1}}}), "structured_outputs.structural_tag");
     check(json!({"grammar": "root ::= \"a\"", "guided_json": {}}), "grammar");
+    check(json!({"regex": "a", "ebnf": "root ::= \"a\""}), "ebnf");
+    check(json!({"json_schema": {"type": "null"}, "guided_json": {}}), "guided_json");
+    check(json!({"grammar": {"type": "xml", "value": "a"}}), "grammar.type");
+    check(json!({"grammar": {"type": "regex"}}), "grammar.value");
+    check(json!({"json_schema": "{"}), "json_schema");
+    check(json!({"response_format": {"type": "regex"}}), "response_format.value");
+    check(json!({"structural_tag": {"structures": [1]}}), "structural_tag");
+    check(json!({"stop_regex": "a+"}), "stop_regex");
+    check(json!({"grammar": "root ::= \"a\"", "grammar_lazy": true}), "grammar_lazy");
     check(json!({"continue_final_message": true}), "continue_final_message");
     check(json!({"reasoning_effort": "some"}), "reasoning_effort");
     check(json!({"n": 0}), "n");
@@ -336,7 +461,8 @@ fn what_is_refused_is_named() {
     check(json!({"max_tokens": 0}), "max_tokens");
     check(json!({"max_tokens": 1, "max_completion_tokens": 2}), "max_completion_tokens");
     check(json!({"max_tokens": 1, "n_predict": 2}), "n_predict");
-    check(json!({"stop": ""}), "stop");
+    check(json!({"stop": 5}), "stop");
+    check(json!({"stop": ["x", 5]}), "stop");
     check(json!({"cache_salt": ""}), "cache_salt");
     check(json!({"cache_salt": "x".repeat(257)}), "cache_salt");
     check(json!({"cache_salt": 5}), "cache_salt");

@@ -292,6 +292,10 @@ impl Writer for Completion {
         event(&refusal.body())
     }
 
+    fn beat(&mut self) -> String {
+        event(&self.body("", &[], None))
+    }
+
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
         let text = format!("{}{}{}", self.echo, answer.reasoning, answer.text);
         let mut body = self.body(&text, &answer.logprobs, Some(end));

@@ -34,7 +34,7 @@ fn read(fields: &mut Fields) -> Result<(Asked, bool), Refusal> {
         Some(_) => return Err(fields.refuse("encoding_format", "must be float or base64")),
     };
     let asked = Asked {
-        model: fields.text("model")?,
+        model: fields.text("model")?.filter(|name| !name.is_empty()),
         inputs: inputs(fields, "input")?,
         field: "input",
         truncate: false,

@@ -6,7 +6,7 @@ mod completions;
 mod embeddings;
 mod messages;
 mod models;
-mod responses;
+pub mod responses;
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 use crate::dispatch::Shared;
+use crate::refusal::Refusal;
 
 /// What computed an answer: with another one, the same seed may give another answer.
 const FINGERPRINT: &str = concat!("alara-", env!("CARGO_PKG_VERSION"));
@@ -31,6 +32,33 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/models", get(models::list))
         // Names may have slashes.
         .route("/models/{*id}", get(models::one))
+}
+
+/// A refusal in the shape that this API gives errors, to a request for `path`.
+pub fn refusal(refusal: &Refusal, path: &str) -> Value {
+    let mut body = refusal.body();
+    let Some(long) = refusal.length() else { return body };
+    let (prompt, context, remedy) = (long.prompt, long.context, long.remedy());
+    let (what, field) = match path.rsplit('/').next() {
+        Some("responses" | "embeddings") => ("input", "input"),
+        Some("completions") if !path.ends_with("/chat/completions") => ("prompt", "prompt"),
+        _ => ("messages", "messages"),
+    };
+    let error = &mut body["error"];
+    // Clients that look for no code look for these words.
+    error["message"] = format!(
+        "This model's maximum context length is {context} tokens. However, your {what} resulted in {prompt} tokens. \
+         Please reduce the length of the {what}; or {remedy}"
+    )
+    .into();
+    error["param"] = field.into();
+    // As llama.cpp's server tells it, whose routes are those without a version.
+    error["n_prompt_tokens"] = prompt.into();
+    error["n_ctx"] = context.into();
+    if !path.starts_with("/v1/") {
+        error["type"] = "exceed_context_size_error".into();
+    }
+    body
 }
 
 /// OpenAI's word for why an answer ended.

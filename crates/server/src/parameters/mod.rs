@@ -16,7 +16,7 @@ mod shape;
 pub use shape::{format, response_format};
 
 /// Fields that say nothing about the answer: who asks, and what a service would do with it.
-const HARMLESS: [&str; 9] = [
+const HARMLESS: [&str; 10] = [
     "user",
     "metadata",
     "safety_identifier",
@@ -26,10 +26,11 @@ const HARMLESS: [&str; 9] = [
     "cache_prompt",
     "keep_alive",
     "store",
+    "guided_decoding_backend",
 ];
 /// Fields that would change the answer, and can't be honoured yet.
 /// Each has, as a JSON text, what it says where it changes nothing.
-const UNSUPPORTED: [(&str, &str); 34] = [
+const UNSUPPORTED: [(&str, &str); 40] = [
     // What is told of tokens, and how many answers there are, where a format has no place for it.
     ("logprobs", ""),
     ("top_logprobs", ""),
@@ -44,6 +45,12 @@ const UNSUPPORTED: [(&str, &str); 34] = [
     ("min_tokens", ""),
     ("stop_token_ids", ""),
     ("include_stop_str_in_output", ""),
+    // Where an answer ends, and what of it is told.
+    ("stop_regex", ""),
+    ("no_stop_trim", ""),
+    // What shapes an answer in part, or from some point on.
+    ("structural_tag", ""),
+    ("grammar_lazy", ""),
     // Samplers.
     ("tfs_z", "1.0"),
     ("top_a", ""),
@@ -54,6 +61,7 @@ const UNSUPPORTED: [(&str, &str); 34] = [
     ("adaptive_target", "-1.0"),
     ("samplers", ""),
     ("logits_processors", ""),
+    ("custom_logit_processor", ""),
     // Old and other ways to ask.
     ("functions", ""),
     ("audio", ""),
@@ -62,6 +70,7 @@ const UNSUPPORTED: [(&str, &str); 34] = [
     ("documents", ""),
     ("chat_template", ""),
     ("lora", ""),
+    ("lora_path", ""),
     ("echo", ""),
     ("suffix", "\"\""),
     ("truncate_prompt_tokens", ""),
@@ -88,7 +97,8 @@ pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     fields.unsupported(&UNSUPPORTED)?;
     fields.ignore(&HARMLESS);
     let mut asked = InnerRequest {
-        model: fields.text("model")?,
+        // A field that is left empty says nothing.
+        model: fields.text("model")?.filter(|name| !name.is_empty()),
         npc: npc(fields)?,
         stream: fields.flag("stream")?.unwrap_or(false),
         timings: fields.flag("timings_per_token")?.unwrap_or(false),
@@ -132,8 +142,11 @@ pub fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// Whether the last message, if it is the assistant's, is the beginning of the answer: it is,
-/// unless that is denied, as with llama.cpp's server.
+/// Whether the last message, if it is the assistant's, is the beginning of the answer, as with
+/// llama.cpp's server: it is, unless that is denied.
+/// Where the answer has a schema or grammar, or must be a call, it is only if that is asked for:
+/// such an answer begins a turn of its own.
+/// To be read after these.
 ///
 /// # Errors
 /// It is asked for where there is no such message, or denied and asked for.
@@ -153,7 +166,9 @@ pub fn prefill(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal
             "takes a last message of the assistant that has text and no calls",
         ));
     }
-    request.continue_final_message = begun && wanted.unwrap_or(prompted != Some(true));
+    let shaped = request.schema.is_some() || request.grammar.is_some() || request.tool_choice.must_call();
+    let asked = wanted.or(prompted.map(|prompted| !prompted));
+    request.continue_final_message = begun && asked.unwrap_or(!shaped);
     Ok(())
 }
 
@@ -377,11 +392,13 @@ pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
         Some(Value::Array(list)) => list,
         Some(one) => vec![one],
     };
-    let texts = list.iter().map(|text| text.as_str().filter(|text| !text.is_empty()).map(str::to_owned));
+    // An empty text, or none, is what clients send that have nothing to say here.
+    let says = |text: &&Value| !text.is_null() && text.as_str() != Some("");
+    let texts = list.iter().filter(says).map(|text| text.as_str().map(str::to_owned));
     let texts: Option<Vec<String>> = texts.collect();
     texts
         .filter(|texts| texts.len() <= STOPS)
-        .ok_or_else(|| fields.refuse(name, &format!("must be a text or up to {STOPS}, none of them empty")))
+        .ok_or_else(|| fields.refuse(name, &format!("must be a text or up to {STOPS}")))
 }
 
 /// Whether to reason, as template variables and as OpenAI's effort, and for how many tokens at

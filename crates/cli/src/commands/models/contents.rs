@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use alara_engine::inspect::{
-    Architecture, Array, ChatTemplate, DEFAULT_CONTEXT, Facts, MemoryBreakdown, MemoryEstimate, Placement,
-    Sizes, TensorType, Tokenizer, Value, chat_template, computes,
+    Architecture, Array, ChatTemplate, Facts, MemoryBreakdown, MemoryEstimate, Placement, Sizes, TensorType,
+    Tokenizer, Value, chat_template, computes,
 };
-use alara_engine::{Gguf, KvType, Offload};
+use alara_engine::{Engine, Gguf, KvType, Offload, Options};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
@@ -170,7 +170,8 @@ impl Contents {
         };
         let mut problems = Vec::new();
         let architecture = text("general.architecture");
-        let memory = memory(gguf, context, kv).map_err(|problem| problems.push(problem.to_string())).ok();
+        let memory =
+            memory(gguf, context, kv, offload).map_err(|problem| problems.push(problem.to_string())).ok();
 
         let types = types(gguf);
         let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
@@ -277,9 +278,20 @@ fn sizes(gguf: &Gguf, architecture: &str) -> Map<String, Json> {
     stated.chain(rows.map(|rows| ("vocabulary".to_owned(), json!(rows)))).collect()
 }
 
-fn memory(gguf: &Gguf, context: Option<usize>, kv: KvType) -> alara_engine::Result<Memory> {
+fn memory(
+    gguf: &Gguf,
+    context: Option<usize>,
+    kv: KvType,
+    offload: &Offload,
+) -> alara_engine::Result<Memory> {
     let trained_context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
-    let context = context.unwrap_or(trained_context.min(DEFAULT_CONTEXT));
+    let options = Options { kv, memory: crate::memory::available(), ..Options::default() };
+    let default = || {
+        let there = Options { offload: *offload, ..options.clone() };
+        // That a GPU can't be used is told elsewhere.
+        Engine::context_of(gguf, &there).or_else(|_| Engine::context_of(gguf, &options))
+    };
+    let context = context.map_or_else(default, Ok)?;
     let estimate = MemoryEstimate::of(gguf, context, 1, kv)?;
     Ok(Memory { context, trained_context, held: estimate.into() })
 }

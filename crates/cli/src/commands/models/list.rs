@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let machine = Machine::this();
     let chosen = machine.choice(entries()?);
     let choice = chosen.map(|entry| entry.name.as_str());
-    let files = FileFacts::new(None);
+    let files = FileFacts::new(|_| None);
     let shipped = files.of(None);
     let hub = hub::cache_folder()?;
     let ollama = ollama::folder();

@@ -284,7 +284,7 @@ mod tests {
     fn all(named: &[&str], folder: Option<&Path>, aliases: &[&str]) -> anyhow::Result<ServedModels> {
         let owned = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         let team = ModelSpec::named("theirs");
-        ServedModels::new(source(), &owned(named), folder, team, &owned(aliases), FileFacts::new(None))
+        ServedModels::new(source(), &owned(named), folder, team, &owned(aliases), FileFacts::new(|_| None))
     }
 
     fn names(models: &ServedModels) -> Vec<String> {

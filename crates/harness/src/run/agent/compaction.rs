@@ -240,7 +240,7 @@ mod tests {
         fn chat(&self, request: Request) -> Result<Events<'_>, ModelError> {
             let prompt = serde_json::to_string(&(&request.system, &request.messages)).unwrap().len() / 4;
             if prompt > self.1 {
-                let error = alara_engine::Error::PromptTooLong { prompt, context: self.1 };
+                let error = alara_engine::Error::PromptTooLong { prompt, context: self.1, trained: self.1 };
                 return Err(ModelError::new(error));
             }
             let events = self.0.chat(request)?;

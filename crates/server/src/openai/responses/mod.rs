@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 use super::messages::content;
 use crate::dispatch::{Shared, answer, blocking};
 use crate::fields::Fields;
-use crate::history::{History, parsed, tell_call};
+use crate::history::{History, parsed, system_text, tell_call};
 use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 use crate::response::json_of;
 use crate::{body, parameters};
-use writer::Responses;
+pub use writer::Responses;
 
 /// What a request says that its answer repeats; the rest is told as it holds.
 const ECHOED: [&str; 12] = [
@@ -83,6 +83,14 @@ fn unknown(param: &str, id: &str) -> Refusal {
         .coded("previous_response_not_found")
 }
 
+/// Reads a request that goes on with no earlier one.
+///
+/// # Errors
+/// What can't be honoured, by the field's name.
+pub fn read_alone(fields: Fields) -> Result<InnerRequest, Refusal> {
+    read(fields, |_| None).map(|read| read.asked)
+}
+
 /// Reads a request; `known` has the conversations that were kept.
 fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) -> Result<Read, Refusal> {
     let echoed: serde_json::Map<String, Value> =
@@ -108,8 +116,9 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
     };
     let instructions = fields.text("instructions")?.unwrap_or_default();
     (request.system, request.messages) = input(&mut fields, before)?;
-    if !instructions.trim().is_empty() {
-        let text = instructions.trim().to_owned();
+    let instructions = system_text(&instructions);
+    if !instructions.is_empty() {
+        let text = instructions.to_owned();
         request.system.insert(0, Segment { name: "instructions".into(), text });
     }
     tools(&mut fields, request)?;
@@ -127,6 +136,7 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
         reasoning.ignore(&["summary", "generate_summary"]);
         reasoning.end();
     }
+    parameters::response_format(&mut fields, request)?;
     parameters::thinking(&mut fields, request)?;
     fields.ignore(&["include", "truncation", "stream_options", "prompt_cache_options"]);
     parameters::prefill(&mut fields, request)?;

@@ -240,6 +240,13 @@ impl Writer for Responses {
         self.event("response.failed", response)
     }
 
+    /// Codex passes over comments, which its watchdog then doesn't see, and takes this event for one
+    /// that says nothing new.
+    fn beat(&mut self) -> String {
+        let response = json!({"response": self.body});
+        self.event("response.in_progress", response)
+    }
+
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
         self.answer = answer.clone();
         // The same items as in a stream, whose events nobody sees.

@@ -242,7 +242,7 @@ fn about(args: &Args, name: Option<&str>) -> Option<About> {
     if args.scripted() || name.is_some_and(model::is_elsewhere) {
         return None;
     }
-    let facts = FileFacts::new(None).of(name)?;
+    let facts = FileFacts::new(|_| None).of(name)?;
     Some(About {
         architecture: facts.architecture.clone(),
         parameters: facts.parameters as f64 / 1e9,
