@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::cost::Judge;
 use super::json::{RUN, parts};
 use super::schema;
-use super::schema::Property;
+use super::schema::{Property, Together};
 use super::turn::{Token, escape, quote, without};
 use super::{GrammarError, SchemaError, refused};
 use crate::chat::formats::{Encoding, Format, Tagged, Types, is_bare_key, literal, resolve, type_name};
@@ -177,18 +177,37 @@ impl<'a> Rules<'a> {
     /// The arguments of `tool`.
     /// Unless it is strict, keywords that can't be guaranteed are left out.
     pub(super) fn arguments(&mut self, encoding: Encoding, tool: &Tool, format: &Format) -> Terms {
-        let strict = self.exact_arguments(encoding, tool, format);
+        let strict = self.exact_arguments(encoding, tool, format, Together::Exactly);
         let refusal = match strict {
             Err(refusal) if !tool.strict => refusal,
             outcome => return outcome.map_err(|refusal| refused(tool, refusal)),
         };
-        let loose = schema::loosen(&tool.parameters, refusal, |parameters| {
+        // Arguments that depend on each other come in any choice; what else is left out stays.
+        let mut dependent = Some(refusal.clone()).filter(SchemaError::is_dependence);
+        let mut make = |parameters: &Value, first: Together| {
             let tool = Tool { parameters: parameters.clone(), ..tool.clone() };
-            self.exact_arguments(encoding, &tool, format)
-        });
-        let (parts, left_out) = loose.map_err(|refusal| refused(tool, refusal))?;
+            let made = self.exact_arguments(encoding, &tool, format, first);
+            match made {
+                Err(refusal) if refusal.is_dependence() => {
+                    dependent.get_or_insert(refusal);
+                    self.exact_arguments(encoding, &tool, format, Together::Loosely)
+                }
+                made => made,
+            }
+        };
+        let together = if refusal.is_dependence() { Together::Loosely } else { Together::Exactly };
+        let made =
+            if together == Together::Loosely { make(&tool.parameters, together) } else { Err(refusal) };
+        let (parts, left_out) = match made {
+            Ok(parts) => (parts, Vec::new()),
+            Err(refusal) => {
+                let make = |parameters: &Value| make(parameters, Together::Exactly);
+                schema::loosen(&tool.parameters, refusal, make).map_err(|refusal| refused(tool, refusal))?
+            }
+        };
         let name = &tool.name;
-        self.loosened.extend(left_out.into_iter().map(|refusal| format!("tool {name}: {refusal}")));
+        let left_out = dependent.into_iter().chain(left_out);
+        self.loosened.extend(left_out.map(|refusal| format!("tool {name}: {refusal}")));
         Ok(parts)
     }
 
@@ -197,6 +216,7 @@ impl<'a> Rules<'a> {
         encoding: Encoding,
         tool: &Tool,
         format: &Format,
+        together: Together,
     ) -> Result<Vec<Term>, SchemaError> {
         self.go_on()?;
         if encoding == Encoding::Json {
@@ -204,7 +224,7 @@ impl<'a> Rules<'a> {
             return Ok(vec![Term::Rule(self.json(&schema)?)]);
         }
         let mut items = Vec::new();
-        for property in schema::properties(&tool.parameters, self.string_limit)? {
+        for property in schema::properties(&tool.parameters, together, self.string_limit)? {
             self.named.clear();
             let refuse = |reason: String| {
                 let pointer = schema::child("/properties", &property.name);

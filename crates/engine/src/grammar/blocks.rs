@@ -1,6 +1,7 @@
 //! The grammar of a call that is a fenced block.
 
 use super::arguments::{Rules, Term, unfit};
+use super::schema::Together;
 use super::{GrammarError, SchemaError, refused, schema};
 use crate::chat::formats::{Tagged, fences};
 use crate::request::Tool;
@@ -31,7 +32,8 @@ impl Rules<'_> {
             let whole = self.sequence(&[Term::Rule(json), Term::Literal(fences::CLOSE.into())]);
             return Ok(vec![("\n", whole)]);
         };
-        let mut properties = schema::properties(&tool.parameters, self.string_limit)?.into_iter();
+        let mut properties =
+            schema::properties(&tool.parameters, Together::Exactly, self.string_limit)?.into_iter();
         let lines = properties.find(|property| property.name == name);
         let lines = lines.ok_or_else(|| unfit("the code format takes one text"))?;
         let block = Tagged { open: "", string: "", other: "", close: fences::CLOSE };

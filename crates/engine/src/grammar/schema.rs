@@ -45,6 +45,8 @@ mod typed;
 mod validate;
 mod write;
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use document::Document;
@@ -77,11 +79,19 @@ impl SchemaError {
         SchemaError::new("", reason)
     }
 
+    /// Whether it is about parameters that depend on each other, where each is written apart.
+    pub(super) fn is_dependence(&self) -> bool {
+        self.reason == DEPENDENT
+    }
+
     pub(super) fn new(pointer: &str, reason: impl Into<String>) -> Self {
         let keyword = pointer.rsplit('/').next().unwrap_or_default().replace("~1", "/").replace("~0", "~");
         SchemaError { pointer: pointer.to_owned(), keyword, reason: reason.into() }
     }
 }
+
+/// What is against parameters that are not independent of each other.
+const DEPENDENT: &str = "arguments that depend on each other don't fit the format, which has them one by one";
 
 /// A property of a tool's parameters.
 pub(crate) struct Property {
@@ -116,13 +126,24 @@ pub(crate) fn arguments(parameters: &Value, string_limit: Option<usize>) -> Resu
     Ok(limits::limited(written, string_limit))
 }
 
+/// Which of a tool's parameters are wanted one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// All, and they have to be independent of each other.
+    Exactly,
+    /// Those of any alternative, required if they are so in all of them: more than the parameters
+    /// permit, where they depend on each other.
+    Loosely,
+}
+
 /// A tool's parameters one by one, for formats that write each apart.
 /// What is not declared is not there.
 ///
 /// # Errors
-/// [`SchemaError`], also if the parameters are not independent of each other.
+/// [`SchemaError`], also if the parameters are not independent of each other and have to be.
 pub(crate) fn properties(
     parameters: &Value,
+    together: Together,
     string_limit: Option<usize>,
 ) -> Result<Vec<Property>, SchemaError> {
     const ENTANGLING: [&str; 14] = [
@@ -144,10 +165,12 @@ pub(crate) fn properties(
     let parameters = given(parameters);
     let mut reader = reader(&parameters)?;
     let mut objects = objects(&mut reader, &parameters)?;
+    if together == Together::Loosely {
+        objects = any_of(objects).into_iter().collect();
+    }
     let object = objects.pop().filter(|object| objects.is_empty() && is_flat(object)).ok_or_else(|| {
         let culprit = ENTANGLING.iter().find(|keyword| parameters.get(keyword).is_some()).unwrap_or(&"$ref");
-        let reason = "arguments that depend on each other don't fit the format, which has them one by one";
-        SchemaError::new(&child("", culprit), reason)
+        SchemaError::new(&child("", culprit), DEPENDENT)
     })?;
     let mut properties = Vec::new();
     for property in object.properties {
@@ -161,6 +184,39 @@ pub(crate) fn properties(
         }
     }
     Ok(properties)
+}
+
+/// An object with the properties of all of these, each with what any of them permits.
+fn any_of(objects: Vec<Object>) -> Option<Object> {
+    let count = objects.len();
+    let mut any = Object { rest: Some(Schema::NEVER), ..Object::default() };
+    // How many objects require a property, by its place.
+    let (mut places, mut required) = (HashMap::new(), Vec::new());
+    for property in objects.into_iter().flat_map(|object| object.properties) {
+        let at = *places.entry(property.name.clone()).or_insert(any.properties.len());
+        match any.properties.get_mut(at).map(|known| &mut known.schema) {
+            None => {
+                required.push(usize::from(property.required));
+                any.properties.push(property);
+            }
+            Some(known) => {
+                required[at] += usize::from(property.required);
+                *known = match (std::mem::replace(known, Schema::Any), property.schema) {
+                    (Schema::Union(mut shapes), Schema::Union(more)) => {
+                        let new: Vec<Shape> =
+                            more.into_iter().filter(|shape| !shapes.contains(shape)).collect();
+                        shapes.extend(new);
+                        Schema::Union(shapes)
+                    }
+                    _ => Schema::Any,
+                };
+            }
+        }
+    }
+    for (property, required) in any.properties.iter_mut().zip(required) {
+        property.required = required == count;
+    }
+    Some(any).filter(|_| count > 0)
 }
 
 /// Whether any choice of an object's properties is permitted.

@@ -12,6 +12,8 @@ const NAMES: [&str; 7] = ["string", "integer", "number", "boolean", "null", "obj
 const STRING: u8 = 1;
 /// How many references are followed into each other.
 const DEPTH: usize = 16;
+/// How many schemas are looked at for one argument.
+const MOST_SCHEMAS: usize = 256;
 
 impl Types {
     const ALL: Types = Types(0x7f);
@@ -24,22 +26,32 @@ impl Types {
 
     /// What a tool's parameters say of the argument `key`.
     pub(crate) fn of_argument(parameters: &Value, key: &str) -> Self {
-        let mut types = Self::ALL;
-        let (mut declared, mut open, mut left) = (false, vec![parameters], DEPTH);
-        while let (Some(schema), Some(less)) = (open.pop(), left.checked_sub(1)) {
-            left = less;
-            open.extend(schema.get("$ref").and_then(|target| resolve(target, parameters)));
-            open.extend(schema.get("allOf").and_then(Value::as_array).into_iter().flatten());
-            if let Some(property) = schema.get("properties").and_then(|all| all.get(key)) {
-                types.0 &= Self::of(property, parameters).0;
-                declared = true;
-            }
-        }
         let additional = parameters.get("additionalProperties").filter(|schema| schema.is_object());
-        match additional {
-            Some(schema) if !declared => Types::of(schema, parameters),
-            _ => types,
+        match (Self::declared(parameters, parameters, key, &mut { MOST_SCHEMAS }), additional) {
+            (Some(types), _) => types,
+            (None, Some(schema)) => Types::of(schema, parameters),
+            (None, None) => Self::ALL,
         }
+    }
+
+    /// What a schema of objects says of a key, itself or in what it consists of: what all of that
+    /// leaves possible, or of alternatives any that has the key.
+    /// `None` if it doesn't declare it.
+    fn declared(schema: &Value, root: &Value, key: &str, left: &mut usize) -> Option<Self> {
+        *left = left.checked_sub(1)?;
+        let list = |keyword: &str| schema.get(keyword).and_then(Value::as_array).into_iter().flatten();
+        let own = schema.get("properties").and_then(|all| all.get(key));
+        let mut found: Vec<Types> = own.map(|property| Self::of(property, root)).into_iter().collect();
+        let target = schema.get("$ref").and_then(|target| resolve(target, root));
+        for part in target.into_iter().chain(list("allOf")) {
+            found.extend(Self::declared(part, root, key, left));
+        }
+        for keyword in ["anyOf", "oneOf"] {
+            let options: Vec<Types> =
+                list(keyword).filter_map(|option| Self::declared(option, root, key, left)).collect();
+            found.extend(options.into_iter().reduce(|a, b| Types(a.0 | b.0)));
+        }
+        found.into_iter().reduce(|a, b| Types(a.0 & b.0))
     }
 
     fn within(schema: &Value, root: &Value, depth: usize) -> Self {

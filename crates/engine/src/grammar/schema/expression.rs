@@ -112,6 +112,24 @@ impl Class {
         self.properties += &other.properties;
     }
 
+    /// Whether every character is in it, as far as its ranges tell.
+    pub(super) fn is_any(&self) -> bool {
+        let mut ranges = self.ranges.clone();
+        ranges.sort_unstable();
+        let mut next = Some('\0');
+        for (first, last) in ranges {
+            match next {
+                Some(start) if first > start => break,
+                Some(start) if last >= start => next = after(last),
+                _ => {}
+            }
+        }
+        match self.negated {
+            true => self.ranges.is_empty() && self.properties.is_empty(),
+            false => next.is_none(),
+        }
+    }
+
     /// The character, if there is only one.
     pub(super) fn single(&self) -> Option<char> {
         match self.ranges[..] {

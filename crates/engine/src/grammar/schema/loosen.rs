@@ -51,6 +51,7 @@ pub fn loosened(schema: &Value) -> Result<(Value, Vec<SchemaError>), SchemaError
 }
 
 /// Takes a keyword out of a schema; out of a negation, where less is more, the negation as a whole.
+/// In the place of `oneOf` comes `anyOf`.
 /// `None` if nothing is there.
 fn leave_out(schema: &mut Value, pointer: &str) -> Option<()> {
     let mut path: Vec<String> =
@@ -81,6 +82,15 @@ fn leave_out(schema: &mut Value, pointer: &str) -> Option<()> {
         Value::Object(map) if is_name => {
             let value = map.get_mut(&last).filter(|value| **value != Value::Bool(true))?;
             *value = Value::Bool(true);
+        }
+        // What one of several permits, some of them do.
+        Value::Object(map)
+            if last == "oneOf"
+                && !map.contains_key("anyOf")
+                && map.get(&last).is_some_and(Value::is_array) =>
+        {
+            let options = map.shift_remove(&last)?;
+            map.insert("anyOf".into(), options);
         }
         Value::Object(map) => drop(map.shift_remove(&last)?),
         Value::Array(values) => *values.get_mut(last.parse::<usize>().ok()?)? = Value::Bool(true),

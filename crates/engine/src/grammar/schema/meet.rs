@@ -55,7 +55,10 @@ impl Reader<'_> {
                 (!both.is_empty()).then_some(Shape::Number(both))
             }
             (Shape::Text(x), Shape::Text(y)) => {
-                self.question(at)?;
+                // Limits of length are weighed against expressions only.
+                if x.patterns.len() + y.patterns.len() > 0 {
+                    self.question(at)?;
+                }
                 let both = x.meet(y);
                 if both.patterns.len() > MOST_PATTERNS {
                     let reason = format!("a string must match more than {MOST_PATTERNS} expressions at once");

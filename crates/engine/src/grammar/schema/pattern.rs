@@ -28,6 +28,8 @@ pub(super) struct Pattern {
 
 /// What an expression finds.
 pub(super) enum Search {
+    /// A match in every string.
+    Everything,
     /// Nothing but these strings.
     Strings(Vec<String>),
     Pattern(Pattern),
@@ -37,6 +39,9 @@ impl Pattern {
     /// The strings in which an expression finds a match.
     pub(super) fn search(source: &str) -> Result<Search, String> {
         let node = expression::read(source)?;
+        if finds_always(&node) {
+            return Ok(Search::Everything);
+        }
         if let Some(strings) = strings(&node, true) {
             return Ok(Search::Strings(strings));
         }
@@ -105,6 +110,51 @@ fn all_but(strings: &[&[char]]) -> String {
         format!("{}{}", escaped(head), all_but(&rest))
     }));
     format!("(?:{})", options.join("|"))
+}
+
+/// Whether a search finds a match in every string, for one of two reasons: the expression matches
+/// the empty string, at the start, at the end or anywhere; or any text, in full.
+fn finds_always(node: &Expression) -> bool {
+    fn alternative(node: &Expression, mut start: bool, mut end: bool) -> bool {
+        let mut nodes = match node {
+            Expression::Sequence(nodes) => nodes.as_slice(),
+            node => std::slice::from_ref(node),
+        };
+        while let [Expression::Start, rest @ ..] = nodes {
+            (start, nodes) = (true, rest);
+        }
+        while let [rest @ .., Expression::End] = nodes {
+            (end, nodes) = (true, rest);
+        }
+        match nodes {
+            [Expression::Alternatives(options)] => {
+                options.iter().any(|option| alternative(option, start, end))
+            }
+            [Expression::Repeat(node, 0, None)] if start && end => is_any(node),
+            nodes => !(start && end) && nodes.iter().all(matches_nothing),
+        }
+    }
+    alternative(node, false, false)
+}
+
+/// Whether an expression matches every character.
+fn is_any(node: &Expression) -> bool {
+    match node {
+        Expression::Class(class) => class.is_any(),
+        Expression::Alternatives(options) => options.iter().any(is_any),
+        Expression::Sequence(nodes) => matches!(nodes.as_slice(), [node] if is_any(node)),
+        _ => false,
+    }
+}
+
+/// Whether an expression matches the empty string.
+fn matches_nothing(node: &Expression) -> bool {
+    match node {
+        Expression::Class(_) | Expression::Start | Expression::End => false,
+        Expression::Sequence(nodes) => nodes.iter().all(matches_nothing),
+        Expression::Alternatives(options) => options.iter().any(matches_nothing),
+        Expression::Repeat(node, least, _) => *least == 0 || matches_nothing(node),
+    }
 }
 
 /// Resolves anchors: they may stand first and last in an alternative.

@@ -285,11 +285,17 @@ impl<'a> Reader<'a> {
             ..Object::default()
         };
         let place = child(at, "patternProperties");
-        let mut matched = Vec::new();
+        let (mut matched, mut every) = (Vec::new(), None);
         for (source, value) in schemas(map, "patternProperties", at)? {
             let here = child(&place, source);
             let schema = self.read(value, &here)?;
             match Pattern::search(source).map_err(|message| SchemaError::new(&here, message))? {
+                Search::Everything => {
+                    every = Some(match every {
+                        None => schema,
+                        Some(other) => self.meet(&other, &schema, &place)?,
+                    });
+                }
                 Search::Strings(strings) => {
                     matched.extend(strings.into_iter().map(|name| (name, schema.clone())));
                 }
@@ -298,6 +304,13 @@ impl<'a> Reader<'a> {
                     object.patterns.push((pattern, schema));
                 }
             }
+        }
+        // No key is left over for `additionalProperties` where each matches an expression.
+        if let Some(every) = every {
+            for at in 0..object.patterns.len() {
+                object.patterns[at].1 = self.meet(&object.patterns[at].1, &every, &place)?;
+            }
+            object.rest = Some(every);
         }
         // Names that have a schema satisfy those of all patterns too that match them.
         let mut named: Vec<(String, Schema, bool)> = Vec::new();
@@ -322,7 +335,9 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        if let Some(rest) = map.get("additionalProperties") {
+        if let Some(rest) = map.get("additionalProperties")
+            && object.rest.is_none()
+        {
             object.rest = Some(self.read(rest, &child(at, "additionalProperties"))?);
         }
         for name in names(map, "required", at)? {

@@ -73,6 +73,7 @@ pub(super) fn texts(map: &Map<String, Value>, at: &str) -> Result<Text, SchemaEr
     if let Some(pattern) = map.get("pattern") {
         let source = pattern.as_str().ok_or_else(|| malformed(at, "pattern", "a string"))?;
         match Pattern::search(source).map_err(|message| SchemaError::new(&child(at, "pattern"), message))? {
+            Search::Everything => {}
             Search::Pattern(pattern) => set.patterns.push(pattern),
             Search::Strings(strings) => set.only = Some(strings),
         }

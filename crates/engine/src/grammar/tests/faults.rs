@@ -202,3 +202,54 @@ fn what_costs_too_much_is_found_when_it_is_compiled() {
             .is_empty()
     );
 }
+
+/// Tools of other programs have schemas whose root is an alternative, a reference or a join.
+#[test]
+fn the_root_of_parameters_may_join_schemas() {
+    let (a, b) = (json!({"enum": ["x", "y"]}), json!({"enum": [1, 2]}));
+    let object = |properties: Value, required: Value| json!({"type": "object", "properties": properties, "required": required});
+    let of_a = object(json!({"a": a}), json!(["a"]));
+    let of_b = object(json!({"b": b, "a": {"enum": [true]}}), json!(["b"]));
+    let both = json!({"a": a, "b": b});
+    let one_of_required = |keyword: &str| {
+        let mut root = object(both.clone(), json!([]));
+        root[keyword] = json!([{"required": ["a"]}, {"required": ["b"]}]);
+        root
+    };
+    let roots = [
+        json!({"oneOf": [of_a, of_b]}),
+        json!({"type": "object", "anyOf": [of_a, of_b]}),
+        json!({"allOf": [of_a, object(json!({"b": b}), json!(["b"]))]}),
+        json!({"$ref": "#/$defs/both", "$defs": {"both": object(both.clone(), json!(["a", "b"]))}}),
+        json!({"$ref": "#/definitions/any", "definitions": {
+            "any": {"anyOf": [{"$ref": "#/definitions/a"}, {"$ref": "#/definitions/b"}]}, "a": of_a, "b": of_b}}),
+        one_of_required("oneOf"),
+        one_of_required("anyOf"),
+        // Of these, none can be told from the other: what one permits, both may.
+        json!({"oneOf": [object(json!({"a": a, "b": b}), json!([])),
+            object(json!({"b": {"type": "integer", "minimum": 1, "maximum": 3}}), json!([]))]}),
+    ];
+    for format in with_any_tool() {
+        let vocabulary = Vocabulary::get(if format.tokens.is_empty() { Kind::Text } else { Kind::Control });
+        for root in &roots {
+            let (name, description) = ("f".to_owned(), String::new());
+            let tools = vec![Tool { name, description, parameters: root.clone(), strict: false }];
+            let turn = Turn { format, tools, parallel_tool_calls: false, ..turn(ToolChoice::Required) };
+            let turn = Turn { thinking: Some(format.thinking), ..turn };
+            let constraint = vocabulary.constraint(&turn);
+            let constraint = constraint.unwrap_or_else(|error| panic!("{format:?}: {error}")).unwrap();
+            let exact = constraint.loosened().is_empty();
+            let mut keys = std::collections::BTreeSet::new();
+            for seed in 0..30 {
+                let Some(text) = vocabulary.generate(&turn, seed, 2_000) else { continue };
+                for piece in parse(&turn, &text) {
+                    let Parsed::ToolCall { arguments, .. } = piece else { continue };
+                    keys.extend(arguments.keys().cloned());
+                    let arguments = Value::Object(arguments);
+                    assert!(!exact || validate(&arguments, root).is_ok(), "{format:?}: {arguments}, {root}");
+                }
+            }
+            assert!(["a", "b"].iter().all(|key| keys.contains(*key)), "{format:?}: {keys:?} for {root}");
+        }
+    }
+}

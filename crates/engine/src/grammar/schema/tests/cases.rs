@@ -384,7 +384,7 @@ fn arguments_are_closed_objects() {
 #[test]
 fn properties_are_independent_or_refused() {
     let flat = |parameters: Value| {
-        properties(&parameters, None).map(|properties| {
+        properties(&parameters, Together::Exactly, None).map(|properties| {
             let list = properties
                 .iter()
                 .map(|property| format!("{}{}", property.name, if property.required { "!" } else { "" }));
@@ -417,6 +417,6 @@ fn properties_are_independent_or_refused() {
     check(json!({"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}}), "dependentRequired");
 
     let node = json!({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}}}});
-    let [property] = &properties(&node, None).unwrap()[..] else { panic!() };
+    let [property] = &properties(&node, Together::Exactly, None).unwrap()[..] else { panic!() };
     assert!(property.schema["$defs"]["0"].is_object(), "{}", property.schema);
 }
