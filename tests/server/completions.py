@@ -57,6 +57,9 @@ CASES = [
     Case("logit_bias", POST, asked(logit_bias={"0": -100}), 200, {SAID: text}),
     Case("two answers", POST, asked(n=2, temperature=1), 200, {"choices[*].index": [0, 1]}),
     Case("echo", POST, asked(echo=True), 200, {SAID: matches(f"^{PROMPT}")}, "echo"),
+    Case("echo with logprobs", POST, asked(echo=True, logprobs=1, max_tokens=0), 200, {
+        SAID: PROMPT, "choices[0].logprobs.token_logprobs[0]": None, "choices[0].logprobs.tokens": longer(2),
+        "usage.completion_tokens": 0}),
     Case("a suffix, of a model that knows none", POST, asked(suffix="."), 400, {"error.code": "not_supported"}, "suffix"),
     Case("a seed gives the same answer: once", POST, asked(temperature=1, seed=42), 200, keep={"seeded": SAID}),
     Case("a seed gives the same answer: twice", POST, asked(temperature=1, seed=42, cache_prompt=False), 200, {SAID: Kept("seeded")}),

@@ -47,7 +47,7 @@ REASONS = {
         "leaves the assistant's turn where it is.",
     "model_path": "`/props` doesn't tell where the model's file lies.",
     "metrics": "`/metrics` needs no flag, and its names begin with `alara_`.",
-    "missing": "`/tokenize` without `content` and `/detokenize` without `tokens` are refused, not answered with nothing.",
+    "missing": "`/tokenize` without `content` or `prompt` and `/detokenize` without `tokens` are refused, not answered with nothing.",
     "parts": "Parts of a message's text stand together as they are, without a line break between.",
     "public_models": "With a token, `/models` needs it too: the names of NPCs are nobody else's business.",
     "preflight": "What a browser asks first is answered with 204.",

@@ -215,7 +215,10 @@ fn pass(engine: &Engine, requests: &[Request], number: usize) -> alara_engine::R
                 Event::Text { text } | Event::Reasoning { text } => answer += &text,
                 Event::ToolCall(call) => answer += &format!("\n{} {:?}", call.name, call.arguments),
                 Event::Incomplete { name, arguments } => answer += &format!("\n{name} {arguments}…"),
-                Event::Prefill { .. } | Event::ToolCallDelta { .. } | Event::Logprobs { .. } => {}
+                Event::Prefill { .. }
+                | Event::ToolCallDelta { .. }
+                | Event::Logprobs { .. }
+                | Event::PromptLogprobs { .. } => {}
                 Event::Done { finish, usage } => {
                     answer += &format!("\n{finish:?} after {}", usage.completion_tokens);
                     pass.tokens += usage.completion_tokens;

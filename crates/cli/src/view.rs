@@ -179,7 +179,10 @@ impl View {
                 self.line(&format!("the call of {} was cut off, and is not made", shorten(name)));
             }
             Event::Done { .. } => self.end_line(),
-            Event::Incomplete { .. } | Event::ToolCall(_) | Event::Logprobs { .. } => {}
+            Event::Incomplete { .. }
+            | Event::ToolCall(_)
+            | Event::Logprobs { .. }
+            | Event::PromptLogprobs { .. } => {}
         }
     }
 

@@ -118,6 +118,32 @@ fn perplexity_is_the_reference_s() {
     }
 }
 
+/// The same perplexity, by what a turn tells of its prompt.
+#[test]
+fn probabilities_of_a_prompt_give_the_reference_s_perplexity() {
+    for (name, gguf, reference) in models() {
+        let all = tokens(&gguf, &Tokenizer::from_gguf(&gguf).unwrap(), TEXT);
+        let options = Options { context: Some(reference.tokens + 64), kv: KvType::F32, ..Options::default() };
+        let engine = Engine::load(&gguf, &options).unwrap();
+        let request = Request {
+            prompt_ids: Some(all[..reference.tokens].to_vec()),
+            prompt_logprobs: Some(1),
+            max_tokens: Some(0),
+            ..Request::default()
+        };
+        let told = engine.generate(&request).unwrap().find_map(|event| match event.unwrap() {
+            Event::PromptLogprobs { tokens } => Some(tokens),
+            _ => None,
+        });
+        let told = told.unwrap();
+        assert_eq!(told.len(), reference.tokens);
+        let surprise: f64 = told[1..].iter().map(|token| -f64::from(token.chosen.logprob)).sum();
+        let found = (surprise / (told.len() - 1) as f64).exp();
+        let off = (found / reference.perplexity - 1.0).abs();
+        assert!(off < 0.01, "{name}: perplexity {found:.3}, the reference has {:.3}", reference.perplexity);
+    }
+}
+
 #[test]
 fn greedy_text_is_what_it_was() {
     for (name, gguf, reference) in models() {

@@ -270,6 +270,12 @@ pub struct Request {
     /// `None` = not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
+    /// Reports what the model thought of each token of the prompt, beside so many of the most
+    /// likely ones, as [`Event::PromptLogprobs`], and of the token that ends the turn too.
+    /// All of the prompt is computed for it, whatever is cached.
+    /// `None` = not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<usize>,
     /// What is answered, whatever the model would generate.
     /// Each of its tokens is computed as if it had been sampled, and only `max_tokens` bounds them.
     /// A replay goes on with what was said, and finds it in the cache, as the agent did.
@@ -280,10 +286,21 @@ pub struct Request {
     /// Endpoints don't get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    /// The whole prompt as tokens, in place of `prompt`: with nothing added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_ids: Option<Vec<u32>>,
     /// When to give up making the grammar of the turn.
     /// Once tokens come, dropping the events ends it.
     #[serde(skip)]
     pub until: Until,
+}
+
+impl Request {
+    /// Whether the prompt is given as it is, without a chat template.
+    /// Then the answer is all that its tokens decode to, and `max_tokens` may be 0.
+    pub fn is_raw(&self) -> bool {
+        self.prompt.is_some() || self.prompt_ids.is_some()
+    }
 }
 
 /// How much a model reasons.
@@ -362,6 +379,14 @@ pub enum Event {
         /// In their order.
         tokens: Vec<TokenLogprobs>,
     },
+    /// The tokens of the prompt; for requests with `prompt_logprobs` only.
+    /// Comes before the answer.
+    PromptLogprobs {
+        /// In their order.
+        /// The first has none before it that would tell its probability: it has 1, and no others
+        /// beside it.
+        tokens: Vec<TokenLogprobs>,
+    },
     /// The next piece of a call that is being written.
     /// The call itself follows, as `ToolCall` or as `Incomplete`, unless the turn ends because it
     /// was made again and again.
@@ -402,11 +427,12 @@ pub enum Finish {
     Stop,
     /// The turn ends with tool calls.
     ToolCalls,
-    /// `max_tokens`, the context's end or the most calls of a turn were reached; a call that was
-    /// under way is [`Event::Incomplete`].
+    /// `max_tokens` or the context's end was reached; a call that was under way is
+    /// [`Event::Incomplete`], once its name is known.
     Length,
-    /// The model repeats itself: a cycle of tokens without end, or the same call again and again.
-    /// The last of these calls is not reported.
+    /// The model repeats itself: a cycle of tokens without end, the same call again and again, or
+    /// more calls than a turn may have.
+    /// The last of these calls is not reported; those before it are complete.
     Repetition,
 }
 

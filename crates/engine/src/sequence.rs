@@ -22,7 +22,7 @@ use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
 pub(crate) use listener::Listener;
-pub(crate) use logprobs::Logprobs;
+pub(crate) use logprobs::{Logprobs, PromptLogprobs};
 pub(crate) use recovery::Recovery;
 
 /// Tokens before the point where two prompts diverge that a miss shows.
@@ -40,6 +40,8 @@ pub struct Sequence {
     pub endless: bool,
     /// What is reported of the tokens' probabilities, if anything is.
     pub logprobs: Option<Logprobs>,
+    /// The same of the prompt's tokens, until it is computed.
+    pub prompt_logprobs: Option<PromptLogprobs>,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
     /// What comes in place of the sampled tokens.
@@ -92,7 +94,9 @@ pub struct ReasoningBudget {
 impl Sequence {
     /// Appends what comes before the first token is sampled.
     pub fn begin(&mut self) {
-        if let Err(error) = self.append_forced() {
+        if self.data.tokens.len() < self.limit
+            && let Err(error) = self.append_forced()
+        {
             self.fail(error);
         }
     }
@@ -109,6 +113,19 @@ impl Sequence {
         }
     }
 
+    /// Takes note of what the model thought of tokens of the prompt.
+    /// `rows` of the logits are those after the tokens behind the first `before`, one after each.
+    pub fn note_prompt(&mut self, logits: &mut dyn Logits, rows: Range<usize>, before: usize) {
+        let Some(mut noted) = self.prompt_logprobs.take() else { return };
+        for (row, &token) in rows.zip(&self.data.tokens[before + 1..]) {
+            match logits.row(row) {
+                Ok(logits) => noted.note(token, logits, &self.tokenizer),
+                Err(error) => return self.fail(error),
+            }
+        }
+        self.prompt_logprobs = Some(noted);
+    }
+
     /// Samples the next token from the logits of the latest, and appends what follows unsampled.
     /// Goes on with the logits of the draft tokens, as long as these are accepted.
     /// The next step computes all together that is not computed.
@@ -116,6 +133,14 @@ impl Sequence {
     pub fn advance(&mut self, logits: &mut dyn Logits, rows: Range<usize>) {
         if self.cancelled.load(Ordering::Relaxed) {
             self.data.finished = true;
+        }
+        if let Some(noted) = self.prompt_logprobs.take()
+            && !self.data.finished
+        {
+            let _ = self.events.send(Ok(Event::PromptLogprobs { tokens: noted.into_tokens() }));
+        }
+        if !self.data.finished && self.data.tokens.len() >= self.limit {
+            self.finish(Finish::Length);
         }
         let mut row = 0;
         while !self.data.finished && row < rows.len() {
@@ -260,14 +285,21 @@ impl Sequence {
         self.data.tokens.push(token);
         self.cycles.note(&self.data.tokens[self.data.prompt..]);
         if self.tokenizer.is_end_of_turn(token) {
+            if let Some(logprobs) = &mut self.logprobs {
+                logprobs.note_end(token, &self.tokenizer);
+            }
             self.finish(Finish::Stop);
             return Ok(());
         }
         if let Some(logprobs) = &mut self.logprobs {
             logprobs.note(token, &self.tokenizer);
         }
-        let text = self.text.push(token);
-        let (text, stopped) = self.stop.push(&text);
+        let decoded = self.text.push(token);
+        let (text, stopped) = self.stop.push(&decoded);
+        if let Some(logprobs) = &mut self.logprobs {
+            logprobs.decoded(decoded.len());
+            logprobs.release(text.len());
+        }
         let reasoned = self.parser.is_reasoning();
         let parsed = self.parser.push(&text);
         if let (true, Some(left)) = (reasoned, &mut self.reasoning.left) {
@@ -284,17 +316,31 @@ impl Sequence {
     }
 
     /// Sends what is held back, and `Done`.
+    /// Where the turn is cut off, half of a character is no text, nor what follows a stop text.
     fn finish(&mut self, finish: Finish) {
         let text = std::mem::replace(&mut self.text, self.tokenizer.stream());
-        let rest = format!("{}{}", self.stop.finish(), text.finish());
+        let ended = finish == Finish::Stop && !self.stop.came();
+        let mut rest = self.stop.finish();
+        if ended {
+            rest += &text.finish();
+        }
+        if let Some(logprobs) = &mut self.logprobs {
+            logprobs.release(rest.len());
+        }
         let mut parsed = self.parser.push(&rest);
-        parsed.extend(self.parser.finish());
+        parsed.extend(if ended { self.parser.finish() } else { self.parser.cut_off() });
         let finish = self.emit(parsed).unwrap_or(finish);
         self.end(finish);
     }
 
     fn end(&mut self, finish: Finish) {
         self.data.finished = true;
+        let rest = self.logprobs.as_mut().map_or_else(Vec::new, Logprobs::take_rest);
+        if !self.stop.came() && !rest.is_empty() {
+            // Tokens are told before a text, be it empty.
+            let _ = self.events.send(Ok(Event::Logprobs { tokens: rest }));
+            let _ = self.events.send(Ok(Event::Text { text: String::new() }));
+        }
         let finish = if finish == Finish::Stop && self.calls.any() { Finish::ToolCalls } else { finish };
         let (first, last) = self.sampled_at.unwrap_or_else(|| (Instant::now(), Instant::now()));
         let usage = Usage {
@@ -363,7 +409,7 @@ impl Sequence {
                     match self.calls.note(&name, &arguments) {
                         CallDecision::Make => {}
                         CallDecision::Repeated => return Some(Finish::Repetition),
-                        CallDecision::TooMany => return Some(Finish::Length),
+                        CallDecision::TooMany => return Some(Finish::Repetition),
                     }
                     let id = if id.is_empty() { format!("call_{}", self.next_call) } else { id };
                     self.next_call += 1;

@@ -48,6 +48,7 @@ impl Stage {
             sampler: Sampler::new(&Sampling::default()),
             endless: false,
             logprobs: None,
+            prompt_logprobs: None,
             constraint,
             answer: Vec::new().into_iter(),
             parser: Parser::new(turn),
@@ -140,7 +141,8 @@ impl Play {
                     Event::Prefill { .. }
                     | Event::ToolCallDelta { .. }
                     | Event::Incomplete { .. }
-                    | Event::Logprobs { .. },
+                    | Event::Logprobs { .. }
+                    | Event::PromptLogprobs { .. },
                 ) => {}
                 Ok(Event::Done { finish, usage }) => end = Ok((finish, usage)),
                 Err(error) => end = Err(error),
@@ -158,6 +160,7 @@ fn turn(tool_choice: ToolChoice, reasoning: Reasoning) -> Turn {
         schema: None,
         grammar: None,
         string_limit: None,
+        raw: false,
         bound: BTreeMap::new(),
         tools: vec![Tool { name: "count".into(), description: String::new(), parameters, strict: false }],
         tool_choice,
@@ -311,7 +314,7 @@ fn a_turn_has_64_calls_at_most() {
     let mut play = stage.play(&turn(ToolChoice::Auto, Reasoning::Never), None);
     play.say(&(100..200).map(call).collect::<Vec<_>>().join("\n"));
     let (_, _, calls, end) = play.outcome();
-    assert_eq!((calls.len(), finish(end)), (64, Finish::Length));
+    assert_eq!((calls.len(), finish(end)), (64, Finish::Repetition));
 }
 
 #[test]
@@ -385,7 +388,7 @@ fn a_budget_of_reasoning_does_not_touch_the_answer() {
 fn probabilities_are_reported_with_the_text_of_their_tokens() {
     let stage = Stage::new();
     let mut play = stage.play(&turn(ToolChoice::Required, Reasoning::Open), None);
-    play.sequence.logprobs = Some(Logprobs::new(2));
+    play.sequence.logprobs = Some(Logprobs::new(2, false));
     // A penalty and the grammar change what is sampled, not what the model thought.
     play.sequence.sampler = Sampler::new(&Sampling { presence_penalty: 0.5, ..Sampling::default() });
     play.say(&format!("hm</think>{}", call(7)));
@@ -435,4 +438,93 @@ fn a_stop_text_ends_json_and_is_told() {
     let (finish, usage) = end.unwrap();
     assert_eq!((finish, answer.as_str()), (Finish::Stop, "{\"n\": \"one "));
     assert_eq!(usage.stop_text.as_deref(), Some("END"));
+}
+
+/// What a turn tells of its tokens, with the text that they come with: all of both.
+fn reported(play: Play) -> (String, String, Vec<Event>) {
+    drop(play.sequence);
+    let events: Vec<Event> = play.events.into_iter().map(Result::unwrap).collect();
+    let (mut text, mut bytes) = (String::new(), Vec::new());
+    for event in &events {
+        match event {
+            Event::Text { text: more } => {
+                text += more;
+                // No token is told before its text is.
+                assert!(bytes.len() >= text.len(), "{events:?}");
+            }
+            Event::Logprobs { tokens } => {
+                tokens.iter().for_each(|token| bytes.extend(&token.chosen.bytes));
+            }
+            _ => {}
+        }
+    }
+    (text, String::from_utf8_lossy(&bytes).into_owned(), events)
+}
+
+#[test]
+fn probabilities_end_where_the_text_does() {
+    let stage = Stage::new();
+    let check = |raw: bool, said: &str, stop: &str, expected: &str| {
+        let tools = Vec::new();
+        let mut play = stage.play(&Turn { tools, raw, ..turn(ToolChoice::Auto, Reasoning::Never) }, None);
+        play.sequence.logprobs = Some(Logprobs::new(1, false));
+        play.sequence.stop = StopTexts::new(&[stop.into()], &[]);
+        play.say(said);
+        if !play.sequence.data.finished {
+            play.end();
+        }
+        let (text, tokens, _) = reported(play);
+        assert_eq!(text, expected, "{said:?} up to {stop:?}");
+        // A token in which the text ends may go on behind it.
+        let last = stage.tokenizer.encode_within(said).unwrap();
+        let longest = last.iter().map(|&token| stage.tokenizer.token_bytes(token).len()).max().unwrap();
+        assert!(tokens.starts_with(expected), "{tokens:?} for {text:?}");
+        assert!(tokens.len() < expected.len() + longest, "{tokens:?} for {text:?}");
+    };
+    for raw in [false, true] {
+        check(raw, "1, 2, 3, 4, 5, 6", "4, 5", "1, 2, 3, ");
+        check(raw, "1, 2, 3, 4, 6", "4, 5", "1, 2, 3, 4, 6");
+        check(raw, "the house is old", "house is o", "the ");
+        check(raw, "4, 5", "4, 5", "");
+        check(raw, "é 日 x", "日 x", "é ");
+    }
+    check(true, "  x\n\n", "y", "  x\n\n");
+}
+
+#[test]
+fn a_cut_within_a_character_gives_none_of_it() {
+    let stage = Stage::new();
+    for (raw, whole) in [(false, false), (true, false), (true, true)] {
+        let tools = Vec::new();
+        let mut play = stage.play(&Turn { tools, raw, ..turn(ToolChoice::Auto, Reasoning::Never) }, None);
+        play.sequence.logprobs = Some(Logprobs::new(1, whole));
+        // This vocabulary has a token for each of its bytes.
+        play.sequence.limit = play.sequence.data.prompt + 4;
+        play.say("日日");
+        let (text, tokens, events) = reported(play);
+        assert_eq!(text, "日");
+        assert_eq!(tokens, if whole { "日\u{fffd}" } else { "日" });
+        assert!(matches!(events.last(), Some(Event::Done { finish: Finish::Length, .. })), "{events:?}");
+    }
+}
+
+#[test]
+fn a_call_that_is_cut_off_before_its_name_is_no_text() {
+    let stage = Stage::new();
+    let auto = turn(ToolChoice::Auto, Reasoning::Never);
+    let said = call(7);
+    let opener = stage.tokenizer.encode_within("<tool_call>").unwrap().len();
+    let tokens = stage.tokenizer.encode_within("<tool_call>\n{\"name\": \"count\"").unwrap().len();
+    for limit in opener..tokens {
+        let mut play = stage.play(&auto, None);
+        play.sequence.limit = play.sequence.data.prompt + limit;
+        play.say(&said);
+        let (_, answer, calls, end) = play.outcome();
+        assert_eq!((answer.as_str(), calls.len(), finish(end)), ("", 0, Finish::Length), "after {limit}");
+    }
+    let mut play = stage.play(&auto, None);
+    play.sequence.stop = StopTexts::new(&["\n".into()], &[]);
+    play.say(&said);
+    let (_, answer, calls, end) = play.outcome();
+    assert_eq!((answer.as_str(), calls.len(), finish(end)), ("", 0, Finish::Stop));
 }

@@ -27,6 +27,11 @@ impl StopTexts {
         self.found.filter(|&at| at < self.named).map(|at| self.texts[at].as_str())
     }
 
+    /// Whether one of the texts came, any of them.
+    pub fn came(&self) -> bool {
+        self.found.is_some()
+    }
+
     /// What of the stream so far is certainly not part of a stop text, and whether one came.
     /// After that nothing does.
     pub fn push(&mut self, text: &str) -> (String, bool) {

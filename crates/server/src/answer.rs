@@ -17,6 +17,9 @@ pub enum Piece {
     Text(String),
     /// The tokens of the piece of text that comes next, if they are asked for.
     Logprobs(Vec<TokenLogprobs>),
+    /// The tokens of the prompt, if they are asked for.
+    /// Come before the answer.
+    PromptLogprobs(Vec<TokenLogprobs>),
     /// The next piece of what the model thinks.
     Reasoning(String),
     /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the
@@ -61,6 +64,8 @@ pub struct Answer {
     pub text: String,
     /// The tokens of that, if they are asked for.
     pub logprobs: Vec<TokenLogprobs>,
+    /// The tokens of the prompt, if they are asked for.
+    pub prompt_logprobs: Vec<TokenLogprobs>,
     /// What was thought before.
     pub reasoning: String,
     /// What is called.
@@ -72,6 +77,7 @@ impl Answer {
     pub fn push(&mut self, piece: &Piece) {
         match piece {
             Piece::Begun | Piece::Alara(_) | Piece::Next(_) | Piece::End(_) => {}
+            Piece::PromptLogprobs(tokens) => self.prompt_logprobs.clone_from(tokens),
             Piece::Logprobs(tokens) => self.logprobs.extend_from_slice(tokens),
             Piece::Text(text) => self.text += text,
             Piece::Reasoning(text) => self.reasoning += text,

@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
+mod tokens;
+
 /// The model that ships, as clients call it.
 pub const MODEL: &str = "alara-tiny.gguf";
 

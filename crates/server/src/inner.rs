@@ -43,14 +43,14 @@ impl InnerRequest {
 
     /// What stands there that only a model can honour, not an NPC that works with its own tools.
     pub fn not_for_npcs(&self) -> Option<&'static str> {
-        let Request { stop, ignore_eos, prompt, grammar, logprobs, .. } = &self.request;
+        let Request { stop, ignore_eos, grammar, logprobs, .. } = &self.request;
         match () {
             () if self.choices > 1 => Some("n"),
             () if grammar.is_some() => Some("grammar"),
             () if logprobs.is_some() => Some("logprobs"),
             () if !stop.is_empty() => Some("stop"),
             () if *ignore_eos => Some("ignore_eos"),
-            () if prompt.is_some() => Some("prompt"),
+            () if self.request.is_raw() => Some("prompt"),
             () => None,
         }
     }

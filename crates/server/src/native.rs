@@ -28,6 +28,7 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/slots", get(slots))
         .route("/tokenize", post(tokenize))
         .route("/detokenize", post(detokenize))
+        .route("/tokenizer_info", get(tokenizer_info))
         .route("/apply-template", post(apply_template))
 }
 
@@ -79,26 +80,64 @@ async fn slots(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, 
     Ok(json_of(&(0..shared.slots.parallel()).map(slot).collect()))
 }
 
+/// The tokens of a text: of `content`, as llama.cpp's clients ask, or of `prompt`, as vLLM's do
+/// (<https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html>).
 async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
-    let (name, text) = (fields.text("model")?, fields.needed("content")?);
-    let whole = fields.flag("add_special")?.unwrap_or(false);
+    let name = fields.text("model")?;
+    let prompt = if fields.has("content") { None } else { fields.text("prompt")? };
+    let field = if prompt.is_some() { "prompt" } else { "content" };
+    // What a prompt begins with is added unless its client says otherwise.
+    let (flag, default) =
+        if prompt.is_some() { ("add_special_tokens", true) } else { ("add_special", false) };
+    let whole = fields.flag(flag)?.unwrap_or(default);
+    let (text, begun) = match prompt {
+        Some(text) => (text, true),
+        None => (fields.needed("content")?, false),
+    };
     let special = fields.flag("parse_special")?.unwrap_or(true);
     let pieces = fields.flag("with_pieces")?.unwrap_or(false);
+    let texts = fields.flag("return_token_strs")?.unwrap_or(false);
     let ignored = fields.ignored();
-    let tokens = with_engine(&shared, name.as_deref(), move |engine| {
+    let told = with_engine(&shared, name.as_deref(), move |engine| {
         let tokenizer = engine.tokenizer();
-        let tokens =
-            if whole { tokenizer.encode_whole(&text, special) } else { tokenizer.encode(&text, special) };
-        let tokens = tokens.map_err(|error| Refusal::invalid("content", error.to_string()))?;
-        let piece = |id: u32| {
+        let tokens = match (whole, begun) {
+            (true, true) => tokenizer.encode_prompt(&text, &[]),
+            (true, false) => tokenizer.encode_whole(&text, special),
+            (false, _) => tokenizer.encode(&text, special),
+        };
+        let tokens = tokens.map_err(|error| Refusal::invalid(field, error.to_string()))?;
+        let piece = |&id: &u32| {
             let bytes = tokenizer.token_bytes(id);
             let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from);
             json!({"id": id, "piece": piece})
         };
-        Ok(if pieces { tokens.into_iter().map(piece).collect() } else { json!(tokens) })
+        let mut told = json!({"count": tokens.len(), "max_model_len": engine.context()});
+        if texts {
+            told["token_strs"] = tokens.iter().map(|&id| tokenizer.token_text(id)).collect();
+        }
+        told["tokens"] = if pieces { tokens.iter().map(piece).collect() } else { json!(tokens) };
+        Ok(told)
     });
-    told(&json!({"tokens": tokens.await?}), ignored)
+    self::told(&told.await?, ignored)
+}
+
+/// The special tokens and the chat template of a vocabulary, by the names that Hugging Face's
+/// `tokenizer_config.json` has, as vLLM tells them to clients that tokenize by `/tokenize`.
+async fn tokenizer_info(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
+    let name = queried(&uri, "model");
+    let about = with_engine(&shared, name.as_deref(), |engine| {
+        let tokenizer = engine.tokenizer();
+        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
+        Ok(json!({
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "bos_token": text(tokenizer.bos()), "eos_token": text(tokenizer.eos()), "pad_token": null,
+            "add_bos_token": tokenizer.add_bos(), "add_eos_token": false,
+            "model_max_length": engine.context(), "vocab_size": tokenizer.len(),
+            "chat_template": Some(engine.template()).filter(|template| !template.is_empty()),
+        }))
+    });
+    Ok(json_of(&about.await?))
 }
 
 async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
@@ -116,7 +155,9 @@ async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Resu
             false => Err(wrong()),
         }
     });
-    told(&json!({"content": text.await?}), ignored)
+    let text = text.await?;
+    // vLLM's clients look for a prompt.
+    told(&json!({"content": text, "prompt": text}), ignored)
 }
 
 /// The prompt of a chat.

@@ -66,6 +66,7 @@ pub fn complete(
 /// `None`: nobody listens any more.
 fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
     let mut cut_off: Option<String> = None;
+    let mut calls = 0;
     // Whether tokens were told just before, which an empty text carries.
     let mut logged = false;
     for event in events {
@@ -79,12 +80,19 @@ fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
             Event::Text { text } => Piece::Text(text),
             Event::Reasoning { text } => Piece::Reasoning(text),
             Event::Logprobs { tokens } => Piece::Logprobs(tokens),
-            Event::ToolCall(call) => Piece::Call(call),
+            Event::PromptLogprobs { tokens } => Piece::PromptLogprobs(tokens),
+            Event::ToolCall(call) => {
+                calls += 1;
+                Piece::Call(call)
+            }
             Event::Done { finish, usage } => {
-                if let (Finish::Repetition, Some(name)) = (finish, cut_off) {
-                    return Err(Refusal::repetition(&name));
-                }
                 let alara = about(finish, &usage);
+                let finish = match (finish, cut_off) {
+                    // What came before the repetition is to be run.
+                    (Finish::Repetition, _) if calls > 0 => Finish::ToolCalls,
+                    (Finish::Repetition, Some(name)) => return Err(Refusal::repetition(&name)),
+                    (finish, _) => finish,
+                };
                 return Ok(Some(End { finish, usage, alara }));
             }
             // Pieces of a call are told as a whole, with the id that the model gives it at its end;
@@ -138,7 +146,7 @@ fn sum(total: Usage, more: &Usage) -> Usage {
 fn for_engines(request: &Request) -> Option<&'static str> {
     let (asked, off) = (&request.sampling, Sampling::default());
     let named = [
-        ("prompt", request.prompt.is_some()),
+        ("prompt", request.is_raw()),
         ("ignore_eos", request.ignore_eos),
         ("grammar", request.grammar.is_some()),
         ("logprobs", request.logprobs.is_some()),
@@ -211,6 +219,31 @@ mod tests {
         for events in [vec![cut_off, done(Finish::Length)], vec![text("a"), done(Finish::Repetition)]] {
             assert!(matches!(told(events, Request::default(), 1).last(), Some(Ok(Piece::End(_)))));
         }
+    }
+
+    #[test]
+    fn complete_calls_before_a_repetition_are_to_be_made() {
+        let call = Event::ToolCall(alara_engine::ToolCall {
+            id: "1".into(),
+            name: "f".into(),
+            arguments: serde_json::Map::new(),
+        });
+        let cut_off = Event::Incomplete { name: "f".into(), arguments: "[1, 1, 1".into() };
+        for events in [
+            vec![call.clone(), call.clone(), done(Finish::Repetition)],
+            vec![call.clone(), cut_off, done(Finish::Repetition)],
+        ] {
+            let items = told(events, Request::default(), 1);
+            let Some(Ok(Piece::End(end))) = items.last() else { panic!("{items:?}") };
+            let alara = json!({"finish": "repetition"});
+            assert_eq!((end.finish, end.alara.as_ref()), (Finish::ToolCalls, Some(&alara)));
+        }
+        // A limit is the client's own, and may have cut off more calls.
+        let items = told(vec![call, done(Finish::Length)], Request::default(), 1);
+        assert!(
+            matches!(items.last(), Some(Ok(Piece::End(end))) if end.finish == Finish::Length),
+            "{items:?}"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod context;
 mod described;
 mod embed;
 mod events;
+mod fit;
 mod load;
 mod prompts;
 mod sampling;
@@ -32,7 +33,7 @@ use crate::chat::formats::{Format, Parser, Turn};
 use crate::device::Device;
 use crate::embedding::Pooling;
 use crate::gguf::Gguf;
-use crate::grammar::{Constraint, Grammar, to_lark};
+use crate::grammar::{Grammar, to_lark};
 use crate::memory::{self, MemoryEstimate};
 use crate::offload::{Model, Offload, ResolvedDevice};
 use crate::pool::SequenceData;
@@ -40,7 +41,7 @@ use crate::prompt_lookup::PromptLookup;
 use crate::repetition::{CallLog, CycleDetector};
 use crate::request::{Request, Sampling};
 use crate::sampling_overrides::SamplingOverrides;
-use crate::sequence::{Listener, Logprobs, ReasoningBudget, Recovery, Sequence};
+use crate::sequence::{Listener, Logprobs, PromptLogprobs, ReasoningBudget, Recovery, Sequence};
 use crate::stop::StopTexts;
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
@@ -48,6 +49,7 @@ use context::{cache_config, trained_context};
 use described::{Described, described};
 pub use embed::{EmbedInput, Embeddings};
 pub use events::Events;
+use fit::{begin_with, check, consistent};
 use load::{Start, resolve};
 pub use prompts::{PromptToken, Prompts};
 use sampling::sampler;
@@ -437,15 +439,9 @@ impl Engine {
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "the prompt is empty".into() });
         }
-        let invalid = |reason: &str| Err(Error::InvalidRequest { reason: reason.into() });
-        let shaped = request.schema.is_some() || request.grammar.is_some();
-        if request.ignore_eos && (shaped || !request.tools.is_empty()) {
-            return invalid(
-                "ignore_eos can't be honoured with tools, a schema or a grammar: they say where an answer ends",
-            );
-        }
-        if request.schema.is_some() && request.grammar.is_some() {
-            return invalid("a schema and a grammar can't both shape the answer: give one of them");
+        consistent(request)?;
+        if let Some(&token) = tokens.iter().find(|&&token| token as usize >= self.tokenizer.len()) {
+            return Err(Error::TokenOutOfRange { token, vocabulary: self.tokenizer.len() });
         }
         if tokens.len() >= self.context {
             return Err(self.too_long(tokens.len(), self.context));
@@ -464,15 +460,21 @@ impl Engine {
         let left = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
         let cancelled = Arc::new(AtomicBool::new(false));
-        let limit = tokens.len() + request.max_tokens.unwrap_or(left).clamp(1, left);
+        let least = usize::from(!request.is_raw());
+        let limit = tokens.len() + request.max_tokens.unwrap_or(left).clamp(least, left);
         let sequence = |turn: &Turn| -> Result<Sequence> {
             let mut data = SequenceData::new(tokens.clone(), prefix.clone());
             data.single = !self.drafts;
+            data.noted = request.prompt_logprobs.map(|_| 0);
             let mut constraint =
                 self.grammar.constraint(turn, &|text| self.tokenizer.id(text), &request.until)?;
             let mut parser = Parser::new(turn);
             // Visible control tokens: some files mark the tags of calls as such.
             let mut text = self.tokenizer.stream().with_special();
+            if turn.raw || turn.has_shape() {
+                // What it begins with is as the tokens say.
+                text = text.continuing();
+            }
             if !prompt.continuation.is_empty() {
                 // Whoever asks knows it: what comes of it is not reported.
                 drop(parser.push(&prompt.continuation));
@@ -486,7 +488,10 @@ impl Engine {
                 lookup: self.speculates.then(|| PromptLookup::new(limit)),
                 sampler: sampler.clone(),
                 endless: request.ignore_eos,
-                logprobs: request.logprobs.map(Logprobs::new),
+                logprobs: request.logprobs.map(|top| Logprobs::new(top, request.prompt_logprobs.is_some())),
+                prompt_logprobs: request
+                    .prompt_logprobs
+                    .map(|top| PromptLogprobs::new(top, tokens[0], &self.tokenizer)),
                 constraint,
                 answer: Vec::new().into_iter(),
                 parser,
@@ -558,25 +563,6 @@ impl Drop for Engine {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// Lets a turn begin with what the prompt holds of its answer.
-fn begin_with(constraint: Option<&mut Constraint>, tokens: &[u32]) -> Result<()> {
-    let Some(constraint) = constraint else { return Ok(()) };
-    if !constraint.allows_all(tokens)? {
-        let reason = "the message that is to be continued can't begin an answer with these tools, this schema or \
-                      this grammar";
-        return Err(Error::InvalidRequest { reason: reason.into() });
-    }
-    Ok(tokens.iter().try_for_each(|&token| constraint.accept(token))?)
-}
-
-/// Whether the vocabulary has what calls in `format` need.
-fn check(format: &Format, tokenizer: &Tokenizer, model: &str) -> Result<()> {
-    match format.missing_marker(&|text| tokenizer.id(text)) {
-        Some(marker) => Err(Error::ToolFormat { model: model.into(), format: format.name, marker }),
-        None => Ok(()),
     }
 }
 

@@ -1,6 +1,8 @@
 //! What requests say of their turns beside messages and tools: probabilities, biases, grammars,
 //! stop texts, and answers that are begun.
 
+use std::path::Path;
+
 use super::tests::{engine, request, sampled, turn, verdict};
 use super::*;
 use crate::request::{Biased, Event, Finish, Message, TokenLogprobs};
@@ -144,4 +146,117 @@ fn a_begun_answer_is_gone_on_with() {
     check(begin(" "));
     check(Request { continue_final_message: true, ..asked.clone() });
     check(Request { continue_final_message: true, messages: Vec::new(), ..asked.clone() });
+}
+
+/// What is told of the prompt's tokens.
+fn of_prompt(engine: &Engine, request: &Request) -> Vec<TokenLogprobs> {
+    let events = engine.generate(request).unwrap().map(Result::unwrap);
+    let told: Vec<_> = events
+        .filter_map(|event| match event {
+            Event::PromptLogprobs { tokens } => Some(tokens),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told.len(), 1);
+    told.concat()
+}
+
+fn raw(ids: &[u32], top: usize, max_tokens: usize) -> Request {
+    Request {
+        prompt_ids: Some(ids.to_vec()),
+        prompt_logprobs: Some(top),
+        logprobs: Some(top),
+        max_tokens: Some(max_tokens),
+        ..Request::default()
+    }
+}
+
+#[test]
+fn a_raw_answer_is_all_that_its_tokens_decode_to() {
+    let engine = engine(256, 1);
+    let mut blanks = 0;
+    for seed in 0..60 {
+        let prompt = "def f(x):\n    if x:\n";
+        let asked = Request {
+            prompt: Some(prompt.into()),
+            messages: Vec::new(),
+            logprobs: Some(0),
+            ..sampled("", seed)
+        };
+        let answer = turn(&engine, &asked);
+        let ids: Vec<u32> = logprobs(&engine, &asked).iter().map(|token| token.chosen.token).collect();
+        let bytes: Vec<u8> = ids.iter().flat_map(|&id| engine.tokenizer.token_bytes(id).to_vec()).collect();
+        let said = String::from_utf8_lossy(&bytes).into_owned();
+        assert_eq!(answer.text, said, "{ids:?}");
+        blanks += usize::from(said.starts_with(char::is_whitespace));
+    }
+    assert!(blanks > 0, "none of these answers begins with a blank");
+}
+
+#[test]
+fn probabilities_of_a_prompt_are_those_of_the_model_whatever_is_cached() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact");
+    let reference: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(file.join("reference.json")).unwrap()).unwrap();
+    let ids: Vec<u32> = serde_json::from_value(reference["tokens"].clone()).unwrap();
+    let logits: Vec<f32> = std::fs::read(file.join("logits.f32"))
+        .unwrap()
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let size = logits.len() / ids.len();
+    let engine = engine(256, 2);
+    let check = |told: &[TokenLogprobs]| {
+        assert_eq!(told.len(), ids.len());
+        assert_eq!((told[0].chosen.token, told[0].top.len()), (ids[0], 0));
+        for (at, token) in told.iter().enumerate().skip(1) {
+            let row = &logits[(at - 1) * size..at * size];
+            let total = row.iter().map(|&logit| f64::from(logit).exp()).sum::<f64>().ln();
+            let of = |id: u32| (f64::from(row[id as usize]) - total) as f32;
+            assert_eq!(token.chosen.token, ids[at]);
+            assert!((token.chosen.logprob - of(ids[at])).abs() < 2e-3, "{at}: {token:?}, {}", of(ids[at]));
+            let most = row.iter().copied().fold(f32::MIN, f32::max) - total as f32;
+            assert!((token.top[0].logprob - most).abs() < 2e-3 && token.top.len() == 2, "{at}: {token:?}");
+        }
+    };
+    let first = of_prompt(&engine, &raw(&ids, 2, 0));
+    check(&first);
+    // All of it is cached now, and is computed for them once more.
+    let again = turn(&engine, &raw(&ids, 2, 1));
+    assert_eq!((again.usage.cached_tokens, again.usage.completion_tokens), (0, 1));
+    assert_eq!(of_prompt(&engine, &raw(&ids, 2, 1)), first);
+    let plain = Request { prompt_logprobs: None, ..raw(&ids, 2, 1) };
+    assert_eq!(turn(&engine, &plain).usage.cached_tokens, ids.len() - 1);
+    // Several at once, beside one that decodes.
+    let running = [raw(&ids, 2, 0), sampled("the house", 3), raw(&ids, 2, 0)].map(|asked| {
+        let events = engine.generate(&asked).unwrap();
+        (asked.prompt_ids.is_some(), events)
+    });
+    for (notes, events) in running {
+        let told: Vec<_> = events
+            .filter_map(|event| match event.unwrap() {
+                Event::PromptLogprobs { tokens } => Some(tokens),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(told, if notes { vec![first.clone()] } else { Vec::new() });
+    }
+}
+
+#[test]
+fn nothing_is_generated_where_the_prompt_alone_is_asked_for() {
+    let engine = engine(256, 1);
+    let ids = engine.tokenizer.encode_within("the house in the forest").unwrap();
+    let answer = turn(&engine, &raw(&ids, 0, 0));
+    assert_eq!((answer.text.as_str(), answer.finish), ("", Finish::Length));
+    assert_eq!((answer.usage.prompt_tokens, answer.usage.completion_tokens), (ids.len(), 0));
+    // One token more is told wherever it is, be it the end of the turn or half of a character.
+    for seed in 0..40 {
+        let mut asked = raw(&ids, 1, 1);
+        asked.sampling = sampled("", seed).sampling;
+        assert_eq!(logprobs(&engine, &asked).len(), 1, "with seed {seed}");
+    }
+    assert_eq!(of_prompt(&engine, &raw(&ids[..1], 3, 0)).len(), 1);
+    let beyond = engine.generate(&raw(&[u32::MAX], 0, 0)).err().unwrap().to_string();
+    assert!(beyond.contains("4294967295"), "{beyond}");
 }

@@ -63,6 +63,10 @@ impl Renderer<'_> {
     /// # Errors
     /// If the template refuses the request, or the vocabulary has no tokens for it.
     pub(super) fn prompt(&self, request: &Request) -> Result<(Prompt, Vec<u32>)> {
+        if let Some(ids) = &request.prompt_ids {
+            let text = self.tokenizer.decode(ids, true);
+            return Ok((Prompt { text, ..Prompt::default() }, ids.clone()));
+        }
         let mut prompt = match &request.prompt {
             Some(text) => Prompt { text: text.clone(), ..Prompt::default() },
             None => self.template.render(request, self.control, self.now)?,
@@ -90,7 +94,7 @@ impl Renderer<'_> {
     /// The turn that `request` asks for behind its prompt.
     pub(super) fn turn(&self, request: &Request, prompt: &Prompt) -> Turn {
         // A bare prompt shows no reasoning and no calls.
-        let template = if request.prompt.is_some() { "" } else { self.template.serving(request).source() };
+        let template = if request.is_raw() { "" } else { self.template.serving(request).source() };
         Turn::new(self.format, request, template, &prompt.generation_prompt)
     }
 
@@ -125,7 +129,7 @@ impl Segments {
     /// static segment, after the tools, and where the turn begins.
     pub(super) fn prefix(&self, by: Renderer, request: &Request, prompt: &Prompt, tokens: &[u32]) -> Prefix {
         let mut prefix = Prefix { salt: request.salt.clone(), ..Prefix::default() };
-        if request.prompt.is_some() {
+        if request.is_raw() {
             return prefix;
         }
         for end in self.ends(by, request, tokens) {

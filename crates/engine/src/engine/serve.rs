@@ -134,8 +134,12 @@ fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], answers: &Answ
     let mut stepped = pool.step(&mut sequences, budget)?;
     let mut computed = stepped.logits.take();
     let mut logits = pool.logits(computed.as_mut());
-    for (at, rows) in stepped.each() {
-        running[at].advance(&mut logits, rows);
+    for part in std::mem::take(&mut stepped.parts) {
+        let sequence = &mut running[part.at];
+        sequence.note_prompt(&mut logits, part.noted, part.before);
+        if let Some(rows) = part.ready {
+            sequence.advance(&mut logits, rows);
+        }
     }
     if let Some(at) = stepped.too_long {
         running[at].fail(Error::OutOfBlocks { capacity: pool.capacity() });

@@ -49,7 +49,10 @@ pub(super) fn collect(events: Events) -> Turn {
     for event in events {
         match event.unwrap() {
             Event::Text { text: piece } => text += &piece,
-            Event::Prefill { .. } | Event::Reasoning { .. } | Event::Logprobs { .. } => {}
+            Event::Prefill { .. }
+            | Event::Reasoning { .. }
+            | Event::Logprobs { .. }
+            | Event::PromptLogprobs { .. } => {}
             Event::ToolCall(call) => calls.push(call),
             Event::ToolCallDelta { .. } | Event::Incomplete { .. } => {}
             Event::Done { finish, usage } => return Turn { text, calls, finish, usage },

@@ -297,6 +297,7 @@ fn turn(tool_choice: ToolChoice) -> Turn {
         schema: None,
         grammar: None,
         string_limit: None,
+        raw: false,
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn lark(turn: &Turn, token: Token, judge: Judge) -> Result<(String, V
 
     let gap = must || turn.has_shape() || layout == Layout::Messages;
     let reasoning = reasoning(turn, gap, &mut rules);
-    let (before, after) = turn.format.answer;
+    let (before, after) = if turn.raw { ("", "") } else { turn.format.answer };
     let (before, after) = (rules.literal(before), rules.literal(after));
     if let Some(schema) = &turn.schema {
         rules.add("start", &format!("{reasoning} {before} answer {after}"));

@@ -113,7 +113,7 @@ fn a_decoding_sequence_waits_for_one_file_at_a_time() {
         while waiting.pending() > 0 {
             decoding.tokens.push(5);
             let stepped = pool.step(&mut [&mut decoding, &mut waiting], BUDGET).unwrap();
-            assert!(stepped.ready.contains(&(0, 1)), "{case}: it goes on");
+            assert!(stepped.each().any(|(at, _)| at == 0), "{case}: it goes on");
             steps += 1;
             logits = pool.logits_of_each(&stepped).pop().unwrap().1;
         }

@@ -327,7 +327,7 @@ fn check_on<B: Backend>(
         } else {
             let stepped = pool.step(&mut refs, BUDGET).unwrap();
             assert_eq!(stepped.too_long, None, "{name} {operation}: everything fits");
-            tally.preempted += usize::from(stepped.ready.is_empty());
+            tally.preempted += usize::from(stepped.each().next().is_none());
             for (at, logits) in pool.logits_of_each(&stepped) {
                 let (data, limit) = &mut sequences[at];
                 let what = format!("{name} seed {seed} operation {operation}");

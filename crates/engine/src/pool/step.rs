@@ -12,6 +12,10 @@ use crate::prompt_lookup::{Draft, MAX_DRAFT_TOKENS};
 use crate::request::DraftUsage;
 use crate::{Result, schedule};
 
+/// Most bytes of logits that a step keeps of tokens of prompts; there is one row at least.
+/// More makes such prompts faster.
+const NOTED_BYTES: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
+
 /// A sequence that is being computed.
 #[derive(Debug, Default)]
 pub struct SequenceData {
@@ -30,6 +34,10 @@ pub struct SequenceData {
     /// Whether each token after the prompt takes a step of its own, forced ones too: what drafts
     /// are measured against.
     pub single: bool,
+    /// After how many tokens of the prompt the logits were given, where those after each of them
+    /// are wanted, but the last.
+    /// A prompt of which they are is computed whole, whatever is cached.
+    pub noted: Option<usize>,
     /// What its prompt took.
     pub spent: PromptTimes,
     table: Table,
@@ -81,29 +89,38 @@ pub struct FoundPrefix {
     pub stop: Option<MissReason>,
 }
 
+/// The logits that a step gave of one sequence.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogitsPart {
+    /// Index of the sequence.
+    pub at: usize,
+    /// The rows after tokens of its prompt, one after each.
+    pub noted: Range<usize>,
+    /// How many tokens stand before the first of these.
+    pub before: usize,
+    /// Once it is computed to its end, the rows to sample from: one after the last token, and one
+    /// after each draft token.
+    pub ready: Option<Range<usize>>,
+}
+
+#[cfg(test)]
+impl<A> StepOutput<A> {
+    /// Each sequence that is computed to its end, with its rows of logits.
+    pub fn each(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        self.parts.iter().filter_map(|part| Some((part.at, part.ready.clone()?)))
+    }
+}
+
 /// What a step gave.
 #[derive(Debug)]
 pub struct StepOutput<A> {
-    /// Indices of the sequences that are computed to their end, with their numbers of rows of
-    /// logits: one after the last token, and one after each draft token.
-    pub ready: Vec<(usize, usize)>,
+    /// What the logits are of, one part after the other.
+    pub parts: Vec<LogitsPart>,
     /// These logits, sequence after sequence.
     /// `[rows, V]`; `None`: there are none.
     pub logits: Option<A>,
     /// Index of a sequence that is longer than the whole cache.
     pub too_long: Option<usize>,
-}
-
-impl<A> StepOutput<A> {
-    /// Each sequence that is computed to its end, with its rows of logits.
-    pub fn each(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let mut next = 0;
-        self.ready.iter().map(move |&(at, rows)| {
-            let first = next;
-            next += rows;
-            (at, first..next)
-        })
-    }
 }
 
 impl SequenceData {
@@ -149,6 +166,19 @@ impl SequenceData {
             accepted if accepted < draft.rows && draft.slot.is_some() => draft.at,
             accepted => draft.at + accepted,
         }
+    }
+
+    /// Whether logits after tokens of its prompt are still to come.
+    fn is_noted(&self) -> bool {
+        self.noted.is_some_and(|noted| noted + 1 < self.prompt)
+    }
+
+    /// After which tokens of the prompt the next `rows` rows give logits that are wanted.
+    fn noted_in(&self, rows: usize) -> Range<usize> {
+        let Some(noted) = self.noted else { return 0..0 };
+        let start = self.table.len();
+        let end = (start + rows).min(self.prompt - 1);
+        noted.max(start).min(end)..end
     }
 
     /// Whether it is past prefill.
@@ -209,22 +239,27 @@ impl<B: Backend> Pool<B> {
             }
         }
         let decoding = sequences.iter().any(|data| data.is_decoding());
+        let mut noted_rows = (NOTED_BYTES / (4 * self.vocabulary())).max(1);
         let mut pending = Vec::with_capacity(sequences.len());
         for at in 0..sequences.len() {
             let (before, rest) = sequences.split_at_mut(at);
             let data = &mut *rest[0];
             let ready = !data.finished && (data.begun || self.attach_prefix(before, data, decoding)?);
-            let most = match data.single {
+            let mut most = match data.single {
                 true => data.prompt.saturating_sub(data.computed()).max(1),
                 false => usize::MAX,
             };
+            if ready && data.is_noted() {
+                most = most.min(noted_rows);
+                noted_rows -= data.pending().min(most);
+            }
             pending.push(if ready { data.pending().min(most) } else { 0 });
         }
         let mut rows = schedule::plan(&pending, budget);
         self.reserve_rows(sequences, &mut rows)?;
         if rows.iter().all(|&rows| rows == 0) {
             let too_long = self.preempt(sequences);
-            return Ok(StepOutput { ready: Vec::new(), logits: None, too_long });
+            return Ok(StepOutput { parts: Vec::new(), logits: None, too_long });
         }
         self.choose_drafts(sequences, &rows, budget)?;
         let mut states = Vec::with_capacity(sequences.len());
@@ -325,6 +360,13 @@ impl<B: Backend> Pool<B> {
         if data.preempted == Some(self.finished) {
             return Ok(false);
         }
+        if let Some(noted) = data.noted {
+            // What is attached gives no logits.
+            let hit = self.prefixes.find(&self.cache, &data.prefix.salt, &data.tokens, noted);
+            data.table = self.attach(&hit)?;
+            data.found.get_or_insert_default();
+            return Ok(true);
+        }
         let mut hit = self.find(&data.prefix.salt, &data.tokens);
         // If what was restored is gone again, there are too few blocks for it.
         if data.asked.is_none_or(|before| hit.len > before) {
@@ -401,19 +443,32 @@ impl<B: Backend> Pool<B> {
         states: &[Vec<(usize, Option<SlotId>)>],
     ) -> Result<StepOutput<B::Array>> {
         let mut parts = Vec::with_capacity(sequences.len());
-        let (mut ready, mut all) = (Vec::new(), 0);
+        let (mut given, mut first, mut all) = (Vec::new(), 0, 0);
         for (at, data) in sequences.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
+            let noted = data.noted_in(rows[at]);
             let SequenceData { table, tokens, pending_draft, .. } = &mut **data;
             let start = table.len();
             let saves = states[at].iter().filter_map(|(at, slot)| Some((at - start, (*slot)?)));
             let mut saves: Vec<_> = saves.collect();
             let tokens = &tokens[start..start + rows[at]];
-            let (mut drafted, mut outputs) = (&[][..], 0);
+            let (mut drafted, mut outputs, mut ready) = (&[][..], 0, 0);
             if let Some(draft) = pending_draft {
                 drafted = &draft.draft.tokens[..draft.rows];
-                outputs = 1 + draft.rows;
+                (outputs, ready) = (1 + draft.rows, 1 + draft.rows);
                 saves.extend(draft.slot.map(|slot| (rows[at], slot)));
-                ready.push((at, outputs));
+            }
+            if !noted.is_empty() {
+                outputs = start + rows[at] - noted.start + drafted.len();
+            }
+            if outputs > 0 {
+                let end = first + outputs;
+                given.push(LogitsPart {
+                    at,
+                    noted: first..first + noted.len(),
+                    before: noted.start,
+                    ready: (ready > 0).then_some(end - ready..end),
+                });
+                first = end;
             }
             all += rows[at] + drafted.len();
             parts.push(StepInput { table, tokens, drafted, outputs, saves });
@@ -432,6 +487,8 @@ impl<B: Backend> Pool<B> {
             }
         };
         for (at, data) in sequences.iter_mut().enumerate().filter(|(at, _)| rows[*at] > 0) {
+            let computed = data.table.len().min(data.prompt.saturating_sub(1));
+            data.noted = data.noted.map(|noted| noted.max(computed));
             (data.begun, data.preempted) = (true, None);
             let filing = Instant::now();
             for &state in &states[at] {
@@ -444,7 +501,7 @@ impl<B: Backend> Pool<B> {
                 data.spent.steps += begun.elapsed();
             }
         }
-        Ok(StepOutput { ready, logits, too_long: None })
+        Ok(StepOutput { parts: given, logits, too_long: None })
     }
 
     /// No sequence gets its blocks.

@@ -39,6 +39,7 @@ impl ProbeTurns {
             schema: None,
             grammar: None,
             string_limit: None,
+            raw: false,
             bound: BTreeMap::new(),
             tools: tools(count),
             tool_choice: ToolChoice::Required,

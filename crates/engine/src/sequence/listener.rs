@@ -58,7 +58,7 @@ impl Listener {
     /// False if nobody listens any more.
     pub(crate) fn send(&mut self, event: Result<Event>) -> bool {
         match (event, std::mem::replace(&mut self.phase, Phase::Only)) {
-            (Ok(event @ Event::Prefill { .. }), phase) => {
+            (Ok(event @ (Event::Prefill { .. } | Event::PromptLogprobs { .. })), phase) => {
                 self.phase = phase;
                 self.sender.send(Ok(event)).is_ok()
             }

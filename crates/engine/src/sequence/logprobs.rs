@@ -1,5 +1,7 @@
 //! What the model thought of the tokens of a turn, until they are reported with their text.
 
+use std::collections::VecDeque;
+
 use crate::request::{Logprob, TokenLogprobs};
 use crate::tokenizer::Tokenizer;
 
@@ -8,70 +10,145 @@ use crate::tokenizer::Tokenizer;
 pub struct Logprobs {
     /// How many of the most likely tokens are reported beside each.
     top: usize,
+    /// Whether the token that ends the turn is reported too, and half of a character that a limit
+    /// cuts off.
+    whole: bool,
     /// The logits that the next token is sampled from; empty if it isn't sampled.
     logits: Vec<f32>,
-    /// Tokens whose text has not been reported.
-    pending: Vec<TokenLogprobs>,
+    /// Tokens whose text has not been reported, each with where it begins in the text.
+    pending: VecDeque<(usize, TokenLogprobs)>,
+    /// How many bytes of text the tokens have given, and how many of these are the answer's for
+    /// sure: a stop text that may have begun is not.
+    decoded: usize,
+    released: usize,
 }
 
 impl Logprobs {
     /// Those of a turn, with so many of the most likely tokens.
-    pub fn new(top: usize) -> Self {
-        Logprobs { top, ..Logprobs::default() }
+    /// All of its tokens are reported if they are `whole`, whether they have text or not.
+    pub fn new(top: usize, whole: bool) -> Self {
+        Logprobs { top, whole, ..Logprobs::default() }
     }
 
     /// Takes note of the model's own logits for the next token.
-    /// Rows beyond the vocabulary have no part in the probabilities.
     pub fn read(&mut self, logits: &[f32], tokenizer: &Tokenizer) {
         self.logits.clear();
-        self.logits.extend_from_slice(&logits[..tokenizer.len().min(logits.len())]);
+        self.logits.extend_from_slice(within(logits, tokenizer));
     }
 
     /// Takes note of the next token: sampled if its logits were read.
     pub fn note(&mut self, token: u32, tokenizer: &Tokenizer) {
-        let entry = |token: u32, logprob: f64| {
-            let logprob = if logprob >= f64::from(Logprob::LEAST) { logprob as f32 } else { Logprob::LEAST };
-            Logprob { token, bytes: tokenizer.token_bytes(token).to_vec(), logprob }
+        let noted = match self.logits.is_empty() {
+            true => certain(token, tokenizer),
+            false => of(token, &self.logits, self.top, tokenizer),
         };
-        if self.logits.is_empty() {
-            self.pending.push(TokenLogprobs { chosen: entry(token, 0.0), top: Vec::new() });
-            return;
-        }
-        let total = log_sum_exp(&self.logits);
-        let chosen = self.logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit));
-        let top = top_k(&self.logits, self.top);
-        self.pending.push(TokenLogprobs {
-            chosen: entry(token, chosen - total),
-            top: top.into_iter().map(|(logit, token)| entry(token, f64::from(logit) - total)).collect(),
-        });
+        self.pending.push_back((self.decoded, noted));
         self.logits.clear();
     }
 
-    /// The tokens that have come since this was asked last.
-    pub fn take(&mut self) -> Vec<TokenLogprobs> {
-        std::mem::take(&mut self.pending)
+    /// Takes note of the token that ends the turn, which has no text.
+    pub fn note_end(&mut self, token: u32, tokenizer: &Tokenizer) {
+        if self.whole {
+            self.note(token, tokenizer);
+        }
     }
+
+    /// Takes note of how much text the latest token gave, in bytes.
+    pub fn decoded(&mut self, length: usize) {
+        self.decoded += length;
+    }
+
+    /// Takes note of how much more of the text is the answer's, in bytes.
+    pub fn release(&mut self, length: usize) {
+        self.released += length;
+    }
+
+    /// The tokens whose text begins in what was released since this was asked last.
+    pub fn take(&mut self) -> Vec<TokenLogprobs> {
+        let count = self.pending.iter().take_while(|(start, _)| *start < self.released).count();
+        self.pending.drain(..count).map(|(_, token)| token).collect()
+    }
+
+    /// The tokens without text that the turn ends with, if these are reported.
+    pub fn take_rest(&mut self) -> Vec<TokenLogprobs> {
+        let rest = std::mem::take(&mut self.pending);
+        rest.into_iter().filter(|_| self.whole).map(|(_, token)| token).collect()
+    }
+}
+
+/// Notes the probabilities of a prompt's tokens, as its logits come.
+#[derive(Debug)]
+pub struct PromptLogprobs {
+    top: usize,
+    tokens: Vec<TokenLogprobs>,
+}
+
+impl PromptLogprobs {
+    /// Those of a prompt that begins with `first`, with so many of the most likely tokens.
+    pub fn new(top: usize, first: u32, tokenizer: &Tokenizer) -> Self {
+        PromptLogprobs { top, tokens: vec![certain(first, tokenizer)] }
+    }
+
+    /// Takes note of the next token, by the logits after the one before it.
+    pub fn note(&mut self, token: u32, logits: &[f32], tokenizer: &Tokenizer) {
+        self.tokens.push(of(token, within(logits, tokenizer), self.top, tokenizer));
+    }
+
+    /// All of them.
+    pub fn into_tokens(self) -> Vec<TokenLogprobs> {
+        self.tokens
+    }
+}
+
+/// Rows beyond the vocabulary have no part in the probabilities.
+fn within<'l>(logits: &'l [f32], tokenizer: &Tokenizer) -> &'l [f32] {
+    &logits[..tokenizer.len().min(logits.len())]
+}
+
+/// A token that nothing could come in place of.
+fn certain(token: u32, tokenizer: &Tokenizer) -> TokenLogprobs {
+    TokenLogprobs { chosen: entry(token, 0.0, tokenizer), top: Vec::new() }
+}
+
+/// A token by the logits that it could be sampled from, with the `top` most likely ones.
+fn of(token: u32, logits: &[f32], top: usize, tokenizer: &Tokenizer) -> TokenLogprobs {
+    let total = log_sum_exp(logits);
+    let chosen = logits.get(token as usize).map_or(f64::NEG_INFINITY, |&logit| f64::from(logit));
+    let top = top_k(logits, top).into_iter();
+    TokenLogprobs {
+        chosen: entry(token, chosen - total, tokenizer),
+        top: top.map(|(logit, token)| entry(token, f64::from(logit) - total, tokenizer)).collect(),
+    }
+}
+
+fn entry(token: u32, logprob: f64, tokenizer: &Tokenizer) -> Logprob {
+    let logprob = if logprob >= f64::from(Logprob::LEAST) { logprob as f32 } else { Logprob::LEAST };
+    Logprob { token, bytes: tokenizer.token_bytes(token).to_vec(), logprob }
 }
 
 /// The logarithm of the sum of the exponentials, without overflow.
 fn log_sum_exp(logits: &[f32]) -> f64 {
-    let finite = || logits.iter().filter(|logit| logit.is_finite()).map(|&logit| f64::from(logit));
-    let most = finite().fold(f64::NEG_INFINITY, f64::max);
-    most + finite().map(|logit| (logit - most).exp()).sum::<f64>().ln()
+    let finite = || logits.iter().copied().filter(|logit| logit.is_finite());
+    let most = finite().fold(f32::NEG_INFINITY, f32::max);
+    f64::from(most) + finite().map(|logit| f64::from((logit - most).exp())).sum::<f64>().ln()
 }
 
 /// The `count` top finite logits with their tokens, the greatest first and of equals the lowest
 /// token.
 fn top_k(logits: &[f32], count: usize) -> Vec<(f32, u32)> {
-    let order = |a: &(f32, u32), b: &(f32, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-    let mut all: Vec<(f32, u32)> =
-        logits.iter().copied().zip(0..).filter(|(logit, _)| logit.is_finite()).collect();
-    if count < all.len() {
-        all.select_nth_unstable_by(count, order);
-        all.truncate(count);
+    let mut top: Vec<(f32, u32)> = Vec::with_capacity(count + 1);
+    if count == 0 {
+        return top;
     }
-    all.sort_unstable_by(order);
-    all
+    for (&logit, token) in logits.iter().zip(0..) {
+        let is_above = |other: &(f32, u32)| other.0 >= logit;
+        if !logit.is_finite() || top.len() == count && top.last().is_some_and(is_above) {
+            continue;
+        }
+        top.insert(top.partition_point(is_above), (logit, token));
+        top.truncate(count);
+    }
+    top
 }
 
 #[cfg(test)]

@@ -28,6 +28,12 @@ impl DecodeStream {
         self
     }
 
+    /// The same for tokens that go on with others: the first one keeps the space before it.
+    pub fn continuing(mut self) -> DecodeStream {
+        self.fresh = false;
+        self
+    }
+
     /// The text that this token completes; may be empty.
     pub fn push(&mut self, id: u32) -> String {
         let fresh = std::mem::replace(&mut self.fresh, false);

@@ -189,7 +189,7 @@ fn whole_answers() {
         (&json!("message"), &json!("assistant"), &Value::Null)
     );
     for (finish, reason) in
-        [(Finish::Stop, "end_turn"), (Finish::Length, "max_tokens"), (Finish::Repetition, "max_tokens")]
+        [(Finish::Stop, "end_turn"), (Finish::Length, "max_tokens"), (Finish::Repetition, "end_turn")]
     {
         let end = End { finish, ..(*end).clone() };
         assert_eq!(Messages::new("m").whole(Answer::default(), &end)["stop_reason"], reason);

@@ -100,7 +100,7 @@ impl Writer for Messages {
                 named_event(&json!({"type": "message_start", "message": message}))
             }
             // This API tells no tokens, and one answer only.
-            Piece::Logprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
+            Piece::Logprobs(_) | Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Thinking, text),
             Piece::Call(call) => {
@@ -154,9 +154,10 @@ fn tool_use(call: &ToolCall, input: &Value) -> Value {
 fn stop_reason(end: &End) -> &'static str {
     match end.finish {
         Finish::Stop if end.stop_text().is_some() => "stop_sequence",
-        Finish::Stop => "end_turn",
+        // Clients ask again for what `max_tokens` cuts off, and would get the same.
+        Finish::Stop | Finish::Repetition => "end_turn",
         Finish::ToolCalls => "tool_use",
-        Finish::Length | Finish::Repetition => "max_tokens",
+        Finish::Length => "max_tokens",
     }
 }
 

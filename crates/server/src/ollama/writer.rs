@@ -102,7 +102,9 @@ impl Writer for Lines {
 
     fn piece(&mut self, piece: &Piece) -> String {
         let line = match piece {
-            Piece::Begun | Piece::Next(_) | Piece::Alara(_) => return String::new(),
+            Piece::Begun | Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => {
+                return String::new();
+            }
             Piece::Logprobs(tokens) => {
                 self.tokens.clone_from(tokens);
                 return String::new();

@@ -123,6 +123,8 @@ impl Writer for Chat {
     fn piece(&mut self, piece: &Piece) -> String {
         match piece {
             Piece::Begun => self.role(),
+            // This API tells no tokens of the prompt.
+            Piece::PromptLogprobs(_) => String::new(),
             Piece::Logprobs(tokens) => {
                 self.tokens.clone_from(tokens);
                 String::new()
@@ -173,7 +175,7 @@ impl Writer for Chat {
     }
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
-        let Answer { text, reasoning, calls, logprobs: tokens } = answer;
+        let Answer { text, reasoning, calls, logprobs: tokens, .. } = answer;
         let said = if text.is_empty() && !calls.is_empty() { Value::Null } else { text.into() };
         let mut message = json!({"role": "assistant", "content": said, "refusal": null});
         if !reasoning.is_empty() {

@@ -47,11 +47,12 @@ enum Prompt {
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let Completions { asked, prompts, suffix, echo, include_usage } =
         read(body::fields(&shared, request).await?)?;
-    let mut texts = Vec::new();
+    let mut begun = Vec::new();
     for prompt in prompts {
-        texts.push(match prompt {
-            Prompt::Text(text) => text,
+        let (text, ids) = match prompt {
+            Prompt::Text(text) => (text, None),
             Prompt::Tokens(tokens) => {
+                let ids = tokens.clone();
                 let decoded = move |engine: &Engine| {
                     let tokenizer = engine.tokenizer();
                     match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
@@ -61,20 +62,25 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
                         }
                     }
                 };
-                with_engine(&shared, asked.model.as_deref(), decoded).await?
+                (with_engine(&shared, asked.model.as_deref(), decoded).await?, Some(ids))
+            }
+        };
+        begun.push(match &suffix {
+            None => (text, ids),
+            Some(suffix) => {
+                let after = suffix.clone();
+                let infilled = move |engine: &Engine| infill::prompt(engine, &text, &after, "");
+                (with_engine(&shared, asked.model.as_deref(), infilled).await?, None)
             }
         });
     }
-    if let Some(suffix) = suffix {
-        for text in &mut texts {
-            let (before, after) = (std::mem::take(text), suffix.clone());
-            let infilled = move |engine: &Engine| infill::prompt(engine, &before, &after, "");
-            *text = with_engine(&shared, asked.model.as_deref(), infilled).await?;
-        }
-    }
-    let asked_with = |text: &str| {
+    let asked_with = |text: &str, ids: &Option<Vec<u32>>| {
         let mut asked = asked.clone();
-        asked.request.prompt = Some(text.to_owned());
+        match ids {
+            // A text of tokens may have other tokens.
+            Some(ids) => asked.request.prompt_ids = Some(ids.clone()),
+            None => asked.request.prompt = Some(text.to_owned()),
+        }
         asked
     };
     let writer = |model: &str, text: &str| Completion {
@@ -82,19 +88,20 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
         created: now(),
         model: model.to_owned(),
         echo: if echo { text.to_owned() } else { String::new() },
+        notes_prompt: asked.request.prompt_logprobs.is_some(),
         include_usage,
         timings: asked.timings,
         index: 0,
         offset: 0,
         tokens: Vec::new(),
     };
-    if let [text] = texts.as_slice() {
-        return answer(&shared, asked_with(text), |model| Box::new(writer(model, text))).await;
+    if let [(text, ids)] = begun.as_slice() {
+        return answer(&shared, asked_with(text, ids), |model| Box::new(writer(model, text))).await;
     }
     let mut all = Value::Null;
-    for text in &texts {
+    for (text, ids) in &begun {
         let model = asked.model.as_deref().unwrap_or(&shared.default.name);
-        let mut body = whole_answer(&shared, asked_with(text), &mut writer(model, text)).await?;
+        let mut body = whole_answer(&shared, asked_with(text, ids), &mut writer(model, text)).await?;
         if all.is_null() {
             all = body;
         } else {
@@ -124,10 +131,19 @@ fn read(mut fields: Fields) -> Result<Completions, Refusal> {
     let suffix = fields.text("suffix")?.filter(|suffix| !suffix.is_empty());
     let echo = fields.flag("echo")?.unwrap_or(false);
     let choices = parameters::choices(&mut fields)?;
-    let logprobs = logprobs(&mut fields, echo)?;
+    let logprobs = logprobs(&mut fields)?;
+    // Who wants the prompt alone asks for it so.
+    let nothing = echo && fields.get("max_tokens") == Some(&0.into());
+    if nothing {
+        fields.take("max_tokens");
+    }
     let mut asked = parameters::read(&mut fields)?;
+    if nothing {
+        asked.request.max_tokens = Some(0);
+    }
     asked.choices = choices;
     asked.request.logprobs = logprobs;
+    asked.request.prompt_logprobs = logprobs.filter(|_| echo);
     let include_usage = parameters::stream_options(&mut fields, asked.stream)?;
     let prompts = prompts(&mut fields)?;
     if prompts.len() > 1 && asked.stream {
@@ -141,7 +157,7 @@ fn read(mut fields: Fields) -> Result<Completions, Refusal> {
 }
 
 /// How many of the most likely tokens are told beside each token; `None` = no token is.
-fn logprobs(fields: &mut Fields, echo: bool) -> Result<Option<usize>, Refusal> {
+fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     // llama.cpp's clients say true for none beside it.
     let top = match fields.get("logprobs") {
         Some(Value::Bool(wanted)) => {
@@ -153,9 +169,6 @@ fn logprobs(fields: &mut Fields, echo: bool) -> Result<Option<usize>, Refusal> {
     };
     match top {
         Some(top) if top > TOP => Err(fields.refuse("logprobs", &format!("must be at most {TOP}"))),
-        Some(_) if echo => {
-            Err(fields.refuse("logprobs", "can't be told of the prompt's tokens; leave `echo` out"))
-        }
         top => Ok(top),
     }
 }
@@ -196,23 +209,27 @@ struct Completion {
     model: String,
     /// What stands before the answer.
     echo: String,
+    /// Whether its tokens are told too.
+    notes_prompt: bool,
     include_usage: bool,
     timings: bool,
     /// Which answer is told.
     index: usize,
-    /// Bytes of its text that were told.
+    /// Characters of its text that were told.
     offset: usize,
     /// The tokens of the text that comes next.
     tokens: Vec<TokenLogprobs>,
 }
 
 impl Completion {
-    fn body(&self, text: &str, tokens: &[TokenLogprobs], end: Option<&End>) -> Value {
+    /// A part of the answer.
+    /// `first` says that its tokens are those from the prompt's first on, which has no probability.
+    fn part(&self, text: &str, tokens: &[TokenLogprobs], first: bool, end: Option<&End>) -> Value {
         let finish = end.map(|end| finish_reason(end.finish));
         let mut choice =
             json!({"text": text, "index": self.index, "logprobs": null, "finish_reason": finish});
         if !tokens.is_empty() {
-            choice["logprobs"] = legacy(tokens, self.offset);
+            choice["logprobs"] = legacy(text, tokens, self.offset, first);
         }
         if let Some(stop) = end.and_then(End::stop_text) {
             // As vLLM has it.
@@ -231,34 +248,70 @@ impl Completion {
         body
     }
 
-    fn echo(&self) -> String {
-        if self.echo.is_empty() { String::new() } else { event(&self.body(&self.echo, &[], None)) }
+    fn body(&self, text: &str, tokens: &[TokenLogprobs], end: Option<&End>) -> Value {
+        self.part(text, tokens, false, end)
+    }
+
+    /// The prompt, unless it comes with its tokens.
+    fn echo(&mut self) -> String {
+        if self.echo.is_empty() || self.notes_prompt { String::new() } else { self.prompt(&[]) }
+    }
+
+    fn prompt(&mut self, tokens: &[TokenLogprobs]) -> String {
+        let prompt = event(&self.part(&self.echo, tokens, true, None));
+        self.offset = self.echo.chars().count();
+        prompt
     }
 }
 
-/// Tokens as this API tells them, each with where in the text it stands.
-fn legacy(tokens: &[TokenLogprobs], mut offset: usize) -> Value {
-    let offsets = tokens.iter().map(|token| {
-        let at = offset;
-        offset += token.chosen.bytes.len();
-        at
-    });
-    let offsets: Vec<usize> = offsets.collect();
+/// Tokens as this API tells them, each with the character of the whole text at which it begins:
+/// `text`, whose tokens they are, begins at `offset`.
+fn legacy(text: &str, tokens: &[TokenLogprobs], offset: usize, first: bool) -> Value {
+    // Where a token begins in bytes, and its character, with where that begins.
+    let (mut at, mut character, mut counted) = (0, offset, 0);
+    let mut offsets = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        let begun = text.floor_char_boundary(at);
+        (character, counted) = (character + text[counted..begun].chars().count(), begun);
+        offsets.push(character);
+        at += shown(&text.as_bytes()[at..], &token.chosen.bytes);
+    }
     let texts: Vec<String> = tokens.iter().map(|token| token.chosen.text()).collect();
-    let logprobs: Vec<f32> = tokens.iter().map(|token| token.chosen.logprob).collect();
+    let told = |at: usize, value: Value| if first && at == 0 { Value::Null } else { value };
+    let logprobs = tokens.iter().map(|token| token.chosen.logprob.into());
     let top = tokens.iter().map(|token| {
-        let top = token.top.iter().map(|token| (token.text(), token.logprob.into()));
-        Value::Object(top.collect())
+        let mut top = serde_json::Map::new();
+        for token in &token.top {
+            // Of tokens that read the same, as halves of characters do, the likeliest counts.
+            top.entry(token.text()).or_insert_with(|| token.logprob.into());
+        }
+        Value::Object(top)
     });
     json!({
-        "tokens": texts, "token_logprobs": logprobs, "top_logprobs": top.collect::<Value>(), "text_offset": offsets,
+        "tokens": texts,
+        "token_logprobs": logprobs.enumerate().map(|(at, value)| told(at, value)).collect::<Value>(),
+        "top_logprobs": top.enumerate().map(|(at, value)| told(at, value)).collect::<Value>(),
+        "text_offset": offsets,
     })
+}
+
+/// How many bytes of what is left of a text are a token's.
+/// One that was put before the text has none, nor has the end of the turn; the space before a
+/// first word may be left out; a part of the token may stand in the text that comes next.
+fn shown(rest: &[u8], token: &[u8]) -> usize {
+    let without_space = token.strip_prefix(b" ").unwrap_or(token);
+    match [token, without_space].into_iter().find(|token| rest.starts_with(token)) {
+        Some(token) => token.len(),
+        None if token.starts_with(rest) => rest.len(),
+        None => 0,
+    }
 }
 
 impl Writer for Completion {
     fn piece(&mut self, piece: &Piece) -> String {
         match piece {
             Piece::Begun => self.echo(),
+            Piece::PromptLogprobs(tokens) => self.prompt(tokens),
             Piece::Logprobs(tokens) => {
                 self.tokens.clone_from(tokens);
                 String::new()
@@ -266,7 +319,7 @@ impl Writer for Completion {
             Piece::Text(text) | Piece::Reasoning(text) => {
                 let tokens = std::mem::take(&mut self.tokens);
                 let chunk = self.body(text, &tokens, None);
-                self.offset += text.len();
+                self.offset += text.chars().count();
                 event(&chunk)
             }
             Piece::Call(_) | Piece::Alara(_) => String::new(),
@@ -298,7 +351,9 @@ impl Writer for Completion {
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
         let text = format!("{}{}{}", self.echo, answer.reasoning, answer.text);
-        let mut body = self.body(&text, &answer.logprobs, Some(end));
+        let first = !answer.prompt_logprobs.is_empty();
+        let tokens = [answer.prompt_logprobs, answer.logprobs].concat();
+        let mut body = self.part(&text, &tokens, first, Some(end));
         body["usage"] = usage(&end.usage);
         body
     }
@@ -343,7 +398,7 @@ mod tests {
         assert_eq!((more.asked.request.logprobs, more.asked.choices), (Some(5), 3));
         for wrong in [
             json!({"logprobs": 21}),
-            json!({"logprobs": 1, "echo": true}),
+            json!({"max_tokens": 0}),
             json!({"n": 0}),
             json!({"n": 2, "best_of": 3}),
         ] {
@@ -361,6 +416,7 @@ mod tests {
             created: 1,
             model: "m".into(),
             echo: "Once ".into(),
+            notes_prompt: false,
             include_usage: true,
             timings: false,
             index: 0,

@@ -335,6 +335,9 @@ pub struct Turn {
     /// schemas that recurse.
     /// `None` = as many as come.
     pub string_limit: Option<usize>,
+    /// Whether the turn goes on with a bare text: what its tokens decode to is its text, without
+    /// marks, and with all white space.
+    pub raw: bool,
 }
 
 impl Turn {
@@ -356,6 +359,7 @@ impl Turn {
             schema: None,
             grammar: None,
             string_limit: request.string_limit,
+            raw: request.is_raw() && request.tools.is_empty(),
         }
     }
 

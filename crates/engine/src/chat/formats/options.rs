@@ -74,6 +74,7 @@ impl ParseOptions {
             schema: None,
             grammar: None,
             string_limit: None,
+            raw: false,
         }
     }
 

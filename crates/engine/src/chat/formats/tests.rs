@@ -31,6 +31,7 @@ fn turn(reasoning: Reasoning) -> Turn {
         schema: None,
         grammar: None,
         string_limit: None,
+        raw: false,
     }
 }
 
@@ -169,6 +170,64 @@ fn an_answer_keeps_the_white_space_at_its_end() {
     // At a mark it belongs to the mark.
     let ping = "<tool_call>\n{\"name\": \"ping\", \"arguments\": {}}\n</tool_call>";
     check_format("hermes", &format!("Hi\n\n{ping}\n"), &[text("Hi"), call("ping", json!({}))]);
+}
+
+#[test]
+fn the_beginning_of_a_call_is_no_text_where_the_turn_is_cut_off() {
+    let arguments = json!({"city": "Rome"});
+    let named = |name: &str| ToolCall {
+        id: "123456789".into(),
+        name: name.into(),
+        arguments: arguments.as_object().unwrap().clone(),
+    };
+    let calls = [named("get_weather"), named("ping")];
+    for format in Format::all().iter().filter(|format| !format.in_fences()) {
+        let turn = Turn { format, thinking: Some(format.thinking), ..turn(Reasoning::Never) };
+        let single = matches!(format.layout, Layout::Messages | Layout::TextOrObject);
+        let written = format.render_calls(&calls[..if single { 1 } else { 2 }]).unwrap();
+        let mut cut = 0;
+        for at in (0..written.len()).filter(|at| written.is_char_boundary(*at)) {
+            let mut parser = Parser::new(&turn);
+            let mut parsed = parser.push(&written[..at]);
+            parsed.extend(parser.cut_off());
+            let text: String =
+                parsed.iter().map(|piece| if let Parsed::Text(text) = piece { text } else { "" }).collect();
+            // What may still become something else is text, as nothing of an answer is lost.
+            let text = text.trim();
+            let undecided = match format.layout {
+                Layout::TextOrObject => !text.contains("name"),
+                _ => {
+                    format.openers().any(|(opener, _)| text.len() < opener.len() && opener.starts_with(text))
+                }
+            };
+            assert!(undecided, "{}: {:?} gives {text:?}", format.name, &written[..at]);
+            cut += usize::from(text.is_empty());
+        }
+        assert!(cut > 20, "{}: {cut} of {written:?}", format.name);
+    }
+    // One that the model ends itself is all that there is.
+    check_format("hermes", "<tool_call>\n{\"name\": \"pi", &[text("<tool_call>\n{\"name\": \"pi")]);
+}
+
+#[test]
+fn a_text_under_a_grammar_keeps_its_first_white_space_and_so_does_a_raw_one() {
+    let turn = |text: &str, reasoning| {
+        let thinking = Thinking { gap: "\n\n", ..hermes().thinking };
+        let turn = Turn { thinking: Some(thinking), tools: Vec::new(), ..turn(reasoning) };
+        let turn = turn.in_grammar("start: /(?s:.*)/");
+        let whole = parse(&turn, [text]);
+        assert_eq!(parse(&turn, characters(text)), whole, "one by one: {text:?}");
+        whole
+    };
+    assert_eq!(turn("  \n x \n", Reasoning::Never), [text("  \n x \n")]);
+    assert_eq!(turn("  x", Reasoning::Optional), [text("  x")]);
+    assert_eq!(turn("<think>hm</think>\n\n  x", Reasoning::Optional), [thought("hm"), text("  x")]);
+    assert_eq!(turn("hm</think>\n\n\n", Reasoning::Open), [thought("hm"), text("\n")]);
+    let raw = Turn { raw: true, ..self::turn(Reasoning::Never) };
+    for output in [" \n a <tool_call> b \n", "<|channel|>x", "\n"] {
+        assert_eq!(parse(&raw, [output]), [text(output)]);
+        assert_eq!(parse(&raw, characters(output)), [text(output)]);
+    }
 }
 
 #[test]

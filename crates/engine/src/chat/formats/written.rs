@@ -129,6 +129,7 @@ fn only_calls(format: &'static Format, text: &str, tools: &[Tool]) -> Option<Vec
         schema: None,
         grammar: None,
         string_limit: None,
+        raw: false,
     });
     let mut parsed = parser.push(text);
     parsed.extend(parser.finish());

@@ -79,6 +79,7 @@ impl Answer {
             schema: request.schema.clone(),
             grammar: None,
             string_limit: None,
+            raw: false,
         };
         let calls = || request.messages.iter().flat_map(|message| &message.tool_calls);
         Answer {

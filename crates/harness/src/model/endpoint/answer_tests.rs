@@ -31,7 +31,7 @@ fn texts(request: &Request, format: Option<&'static Format>, chunks: &[Value]) -
         Event::ToolCall(call) => format!("!{} {}{}", call.id, call.name, Value::from(call.arguments)),
         Event::Incomplete { name, arguments } => format!("?{name} {arguments}"),
         Event::Prefill { computed, .. } => format!("<{computed}"),
-        Event::Logprobs { tokens } => format!("%{}", tokens.len()),
+        Event::Logprobs { tokens } | Event::PromptLogprobs { tokens } => format!("%{}", tokens.len()),
         Event::Done { finish, .. } => format!("={finish:?}"),
     });
     Ok(texts.collect::<Vec<_>>().join(" "))

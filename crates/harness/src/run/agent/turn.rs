@@ -85,7 +85,8 @@ impl Agent<'_, '_> {
                     Event::Prefill { .. }
                     | Event::ToolCallDelta { .. }
                     | Event::Incomplete { .. }
-                    | Event::Logprobs { .. },
+                    | Event::Logprobs { .. }
+                    | Event::PromptLogprobs { .. },
                 )
                 | None => {}
             }

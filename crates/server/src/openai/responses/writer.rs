@@ -180,7 +180,8 @@ impl Responses {
 
     /// The whole answer, which is kept.
     fn end(&mut self, end: &End) -> Value {
-        let cut = matches!(end.finish, Finish::Length | Finish::Repetition);
+        // Clients ask again for an incomplete answer; one that repeats itself would come again.
+        let cut = end.finish == Finish::Length;
         self.body["status"] = if cut { "incomplete" } else { "completed" }.into();
         if cut {
             self.body["incomplete_details"] = json!({"reason": "max_output_tokens"});
@@ -218,7 +219,7 @@ impl Writer for Responses {
                 String::new()
             }
             // This API has one answer only.
-            Piece::Next(_) | Piece::Alara(_) => String::new(),
+            Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Reasoning, text),
             Piece::Call(call) => self.call(call),

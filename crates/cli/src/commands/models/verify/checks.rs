@@ -299,7 +299,8 @@ pub fn tool_call(gguf: &Gguf, offload: Offload) -> Finding {
             | Event::Text { .. }
             | Event::ToolCallDelta { .. }
             | Event::Incomplete { .. }
-            | Event::Logprobs { .. } => {}
+            | Event::Logprobs { .. }
+            | Event::PromptLogprobs { .. } => {}
         }
     }
     spinner.finish_and_clear();

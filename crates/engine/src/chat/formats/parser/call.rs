@@ -15,6 +15,8 @@ use crate::request::Tool;
 pub(super) struct Call {
     /// What the opener would be if no call followed.
     pub within: TextBlock,
+    /// Whether a call came before it, so that it can't be anything else.
+    pub follows: bool,
     /// Whether the opener of the section of all calls comes first.
     section: bool,
     piece: usize,
@@ -49,6 +51,8 @@ pub(super) enum CallProgress {
     More,
     /// It can't become one.
     NotACall,
+    /// The turn has ended before its name.
+    Unnamed,
     /// The turn has ended in the middle of it.
     CutOff { id: String, name: String, arguments: String },
     /// A call that takes up `length` bytes.
@@ -68,6 +72,7 @@ impl Call {
     pub(super) fn new(within: TextBlock, piece: usize) -> Self {
         Call {
             within,
+            follows: false,
             section: false,
             piece,
             at: 0,
@@ -131,7 +136,7 @@ impl Call {
                             name,
                             arguments: std::mem::take(&mut self.reported),
                         },
-                        None => CallProgress::NotACall,
+                        None => CallProgress::Unnamed,
                     };
                 }
             }

@@ -19,8 +19,9 @@ impl Parser {
     /// Reads a message's header.
     pub(super) fn header(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         let Some(length) = self.pending.find(BODY) else {
-            // Without one, it is all there is.
-            if end {
+            // Without one, it is all there is, unless it was cut off.
+            let header = self.pending.contains(CHANNEL) || self.pending.trim_start().starts_with(RECIPIENT);
+            if end && !(self.cut && header) {
                 self.print(TextBlock::Text, self.pending.len(), Ends::Turn, out);
             }
             return false;

@@ -6,6 +6,7 @@
 //! answer is lost.
 //! Whitespace that stands at a mark, or begins the text, is dropped; what ends the text of the turn
 //! is kept.
+//! A text under a grammar keeps all of it, and so does one that goes on with a bare prompt.
 
 mod call;
 mod harmony;
@@ -64,8 +65,16 @@ pub struct Parser {
     /// The tools whose calls are recognised.
     tools: Vec<Tool>,
     parallel: bool,
+    /// Whether the answer is all text, as it comes.
+    raw: bool,
     /// Whether the text has a shape to the end of the turn, in which no marker means anything.
     shaped: bool,
+    /// Whether a grammar says what the text is, its first white space too.
+    exact: bool,
+    /// What stands between reasoning and such a text, and is no part of it.
+    gap: &'static str,
+    /// Whether the turn was cut off, rather than ended by the model.
+    cut: bool,
     state: ParserState,
     /// Received and not yet decided.
     pending: String,
@@ -126,7 +135,11 @@ impl Parser {
             thinking: turn.thinking.filter(|_| turn.reasoning != Reasoning::Never),
             tools: turn.permitted().cloned().collect(),
             parallel: turn.parallel_tool_calls,
+            raw: turn.raw,
             shaped: turn.has_shape() && turn.format.answer.1.is_empty(),
+            exact: turn.has_shape(),
+            gap: "",
+            cut: false,
             state: match turn.reasoning {
                 _ if messages => ParserState::Header,
                 Reasoning::Never => ParserState::TextBlock(TextBlock::Text),
@@ -140,6 +153,10 @@ impl Parser {
 
     /// Takes the next piece of generated text, returns what it decides.
     pub fn push(&mut self, text: &str) -> Vec<Parsed> {
+        if self.raw {
+            let whole = Some(text.to_owned()).filter(|text| !text.is_empty());
+            return whole.map(Parsed::Text).into_iter().collect();
+        }
         self.pending.push_str(text);
         let mut out = Vec::new();
         while self.step(&mut out, false) {}
@@ -149,8 +166,16 @@ impl Parser {
     /// Takes note that the turn has ended, returns the rest.
     pub fn finish(&mut self) -> Vec<Parsed> {
         let mut out = Vec::new();
-        while self.step(&mut out, true) {}
+        while !self.raw && self.step(&mut out, true) {}
         out
+    }
+
+    /// Takes note that a limit or a stop text ended the turn, returns the rest.
+    /// The beginning of a call that has no name yet is no text: a grammar keeps free text from
+    /// beginning like one.
+    pub fn cut_off(&mut self) -> Vec<Parsed> {
+        self.cut = true;
+        self.finish()
     }
 
     /// Whether what has come so far ends inside a reasoning block.
@@ -184,7 +209,7 @@ impl Parser {
             self.enter(ParserState::TextBlock(TextBlock::Reasoning), space + open.len())
         } else if text.starts_with(close) {
             // The prompt has opened the block, or the model skips it.
-            self.enter(ParserState::TextBlock(TextBlock::Text), space + close.len())
+            self.end_of_reasoning(space + close.len())
         } else {
             self.enter(ParserState::TextBlock(TextBlock::Text), 0)
         }
@@ -192,6 +217,14 @@ impl Parser {
 
     /// Running text up to the next mark.
     fn block(&mut self, block: TextBlock, out: &mut Vec<Parsed>, end: bool) -> bool {
+        if block == TextBlock::Text && !self.gap.is_empty() {
+            if !end && self.gap.len() > self.pending.len() && self.gap.starts_with(&self.pending) {
+                return false;
+            }
+            let gap = if self.pending.starts_with(self.gap) { self.gap.len() } else { 0 };
+            self.pending.drain(..gap);
+            self.gap = "";
+        }
         if block == TextBlock::Text && self.format.layout == Layout::TextOrObject && self.at_object() {
             self.state = ParserState::Call(Box::new(Call::new(block, 0)));
             return true;
@@ -208,7 +241,7 @@ impl Parser {
         self.print(block, length, ends, out);
         let Some((mark, marker)) = found else { return false };
         match mark {
-            Mark::EndOfReasoning => self.enter(ParserState::TextBlock(TextBlock::Text), marker),
+            Mark::EndOfReasoning => self.end_of_reasoning(marker),
             Mark::EndOfMessage => {
                 if block == TextBlock::Verbatim {
                     out.push(Parsed::Text(self.pending[..marker].to_owned()));
@@ -265,11 +298,16 @@ impl Parser {
 
     fn call(&mut self, out: &mut Vec<Parsed>, end: bool) -> bool {
         let ParserState::Call(call) = &mut self.state else { return false };
+        let (block, follows) = (call.within, call.follows);
         // Whitespace before the opener was held back.
         let space = self.pending.len() - self.pending.trim_start().len();
         let step = call.advance(self.format, &self.tools, &self.pending[space..], end, out);
         match step {
             CallProgress::More => false,
+            CallProgress::Unnamed if self.cut && (follows || self.is_cut_call(space)) => {
+                self.pending.clear();
+                self.enter(ParserState::TextBlock(TextBlock::Text), 0)
+            }
             CallProgress::Complete { length, id, name, arguments } => {
                 out.push(Parsed::ToolCall { id, name, arguments });
                 if !self.parallel {
@@ -282,9 +320,8 @@ impl Parser {
                 self.pending.clear();
                 self.enter(ParserState::TextBlock(TextBlock::Text), 0)
             }
-            CallProgress::NotACall => {
+            CallProgress::NotACall | CallProgress::Unnamed => {
                 // The opener was only text; what follows it may still hold a call.
-                let block = call.within;
                 let openers = self.format.openers().map(|(text, _)| text);
                 let opener =
                     openers.filter(|text| self.pending[space..].starts_with(text)).map(str::len).max();
@@ -311,6 +348,9 @@ impl Parser {
         if !end && marks.iter().any(undecided) {
             return false;
         }
+        if self.cut && marks.iter().any(undecided) {
+            return self.enter(ParserState::TextBlock(TextBlock::Text), self.pending.len());
+        }
         match literal_text(text, 0, close) {
             _ if close.is_empty() => {}
             PieceMatch::To(length) => {
@@ -326,12 +366,32 @@ impl Parser {
         let follows = |mark: &str| !mark.is_empty() && text.starts_with(mark);
         if !self.tools.is_empty() && (follows(separator) || follows(another)) {
             let skipped = if follows(separator) { separator.len() } else { 0 };
-            return self.enter(ParserState::Call(Box::new(Call::new(TextBlock::Text, 0))), space + skipped);
+            let mut call = Call::new(TextBlock::Text, 0);
+            call.follows = true;
+            return self.enter(ParserState::Call(Box::new(call)), space + skipped);
         }
         match self.format.layout {
             Layout::Messages => self.enter(ParserState::TextBlock(TextBlock::Dropped), 0),
             _ => self.enter(ParserState::TextBlock(TextBlock::Text), 0),
         }
+    }
+
+    /// Whether what is pending from `at` on can only be the beginning of a call.
+    fn is_cut_call(&self, at: usize) -> bool {
+        let text = &self.pending[at..];
+        match self.format.layout {
+            // Only a key tells an object that is a call from any other.
+            Layout::TextOrObject => object::begins_call(text),
+            // A block may have any language.
+            _ if self.format.in_fences() => false,
+            _ => self.format.openers().any(|(opener, _)| text.starts_with(opener)),
+        }
+    }
+
+    /// Enters the text behind `consumed` bytes that end with the mark of the reasoning's end.
+    fn end_of_reasoning(&mut self, consumed: usize) -> bool {
+        self.gap = self.thinking.filter(|_| self.exact).map_or("", |thinking| thinking.gap);
+        self.enter(ParserState::TextBlock(TextBlock::Text), consumed)
     }
 
     fn enter(&mut self, state: ParserState, consumed: usize) -> bool {
@@ -351,7 +411,8 @@ impl Parser {
             _ => text.trim_end().len(),
         };
         let piece = &text[..kept];
-        let piece = if self.begun { piece } else { piece.trim_start() }.to_owned();
+        let keeps = self.begun || self.exact && block == TextBlock::Text;
+        let piece = if keeps { piece } else { piece.trim_start() }.to_owned();
         self.pending.drain(..if ends == Ends::Not { kept } else { length });
         self.begun |= !piece.is_empty();
         match block {

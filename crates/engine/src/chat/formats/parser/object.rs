@@ -31,6 +31,16 @@ enum Role {
     Other,
 }
 
+/// Keys with which no free text begins an object: a call may begin with them.
+const CALL_KEYS: [&str; 5] = ["name", "parameters", "arguments", "type", "id"];
+
+/// Whether a text begins like the object of a call, its first key complete.
+pub(super) fn begins_call(text: &str) -> bool {
+    let object = text.trim_start().strip_prefix('{').map(str::trim_start);
+    let key = object.and_then(|object| object.strip_prefix('"')?.split_once('"'));
+    key.is_some_and(|(key, _)| key.contains('\\') || CALL_KEYS.contains(&key))
+}
+
 impl ObjectScan {
     /// A scan of the object that begins at `at`, after whitespace.
     pub(super) fn new(text: &str, at: usize) -> Self {
