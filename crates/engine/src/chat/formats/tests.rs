@@ -195,7 +195,7 @@ fn the_beginning_of_a_call_is_no_text_where_the_turn_is_cut_off() {
             // What may still become something else is text, as nothing of an answer is lost.
             let text = text.trim();
             let undecided = match format.layout {
-                Layout::TextOrObject => !text.contains("name"),
+                Layout::TextOrObject => !text.contains("name\""),
                 _ => {
                     format.openers().any(|(opener, _)| text.len() < opener.len() && opener.starts_with(text))
                 }
