@@ -10,6 +10,8 @@ use super::shape::{Array, Object, Property, Schema, Shape, Text, least};
 
 /// How many expressions a string may have to match at once.
 const MOST_PATTERNS: usize = 8;
+/// How many of the keys that an object must have are looked at to tell it from another.
+const MOST_MARKS: usize = 8;
 
 impl Reader<'_> {
     /// The values of both, exactly.
@@ -69,6 +71,7 @@ impl Reader<'_> {
             (Shape::Array(x), Shape::Array(y)) => {
                 Some(self.meet_arrays(x, y, at)?).filter(|both| !both.is_empty()).map(Shape::Array)
             }
+            (Shape::Object(x), Shape::Object(y)) if self.are_apart(x, y, at)? => None,
             (Shape::Object(x), Shape::Object(y)) => {
                 Some(self.meet_objects(x, y, at)?).filter(|both| !both.is_empty()).map(Shape::Object)
             }
@@ -89,6 +92,29 @@ impl Reader<'_> {
             max: least(a.max, b.max),
             unique: a.unique.clone().or_else(|| b.unique.clone()),
         })
+    }
+
+    /// Whether a key that one of the objects must have shows at once that they have nothing in
+    /// common, as with a key that names the kind of an object.
+    fn are_apart(&mut self, a: &Object, b: &Object, at: &str) -> Result<bool, SchemaError> {
+        for (one, other) in [(a, b), (b, a)] {
+            let required = one.properties.iter().filter(|property| property.required);
+            for property in required.take(MOST_MARKS) {
+                self.step(at)?;
+                let theirs = match other.property(&property.name) {
+                    Some(theirs) => theirs.schema.clone(),
+                    None => self.key(other, &property.name, at)?,
+                };
+                // Whether values that nest meet, takes as much work as meeting them.
+                if theirs.is_never() || is_scalar(&theirs) && is_scalar(&property.schema) {
+                    let both = self.meet(&property.schema, &theirs, at)?;
+                    if both.is_never() {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     pub fn meet_objects(&mut self, a: &Object, b: &Object, at: &str) -> Result<Object, SchemaError> {
@@ -170,8 +196,17 @@ impl Reader<'_> {
         at: &str,
     ) -> Result<(), SchemaError> {
         for known in patterns {
-            self.question(at)?;
-            if !Pattern::are_disjoint(&[known.clone(), pattern.clone()]) {
+            let pair = (known.regex.clone(), pattern.regex.clone());
+            let disjoint = match self.disjoint.get(&pair) {
+                Some(disjoint) => *disjoint,
+                None => {
+                    self.question(at)?;
+                    let disjoint = Pattern::are_disjoint(&[known.clone(), pattern.clone()]);
+                    self.disjoint.insert(pair, disjoint);
+                    disjoint
+                }
+            };
+            if !disjoint {
                 return Err(SchemaError::new(at, "a key may match several expressions of patternProperties"));
             }
         }
@@ -269,6 +304,12 @@ impl Reader<'_> {
         }
         Ok(Some(outside))
     }
+}
+
+/// Whether a schema is of values that hold no others.
+fn is_scalar(schema: &Schema) -> bool {
+    let Schema::Union(shapes) = schema else { return false };
+    shapes.iter().all(|shape| !matches!(shape, Shape::Array(_) | Shape::Object(_) | Shape::Reference(_)))
 }
 
 fn shapes<T>(shape: impl Fn(T) -> Shape, is_empty: impl Fn(&T) -> bool) -> impl Fn(Vec<T>) -> Vec<Shape> {

@@ -18,11 +18,12 @@ use super::typed::{counted, keys, malformed, names, numbers, schemas, texts, typ
 /// How deep schemas may nest, references followed.
 const DEEPEST: usize = 64;
 /// How many steps reading may take, and how many schemas may be written, in which alternatives are
-/// spelled out: some milliseconds.
-const MOST_STEPS: usize = 20_000;
+/// spelled out: some tenths of a second.
+/// Real schemas of a hundred alternatives, each with many properties, take a tenth of that.
+const MOST_STEPS: usize = 400_000;
 const MOST_WRITTEN: usize = 200_000;
 /// Steps that a question about expressions counts for.
-const QUESTION: usize = 4;
+const QUESTION: usize = 80;
 
 /// Keywords that say something of one type only.
 const TYPED: [&str; 23] = [
@@ -75,6 +76,8 @@ pub(super) struct Reader<'a> {
     known: HashMap<String, Rc<Schema>>,
     /// What schemas that are referred to leave out, by pointer and keys.
     pub(super) complements: HashMap<(String, Option<Vec<String>>), Option<Schema>>,
+    /// Which two expressions no key matches both of.
+    pub(super) disjoint: HashMap<(String, String), bool>,
     depth: usize,
     steps: usize,
     written: usize,
@@ -93,6 +96,7 @@ impl<'a> Reader<'a> {
             document,
             known: HashMap::new(),
             complements: HashMap::new(),
+            disjoint: HashMap::new(),
             depth: 0,
             steps: 0,
             written: 0,
