@@ -8,6 +8,7 @@ mod commits;
 pub mod guard;
 mod jobs;
 mod limits;
+mod repositories;
 mod syscalls;
 
 use std::path::Path;

@@ -79,6 +79,9 @@ pub(super) struct Guard {
     /// The directories of the work directory whose programs the user's shell finds.
     #[cfg(target_os = "linux")]
     on_path: Vec<PathBuf>,
+    /// What git obeys in the work directory by its settings.
+    #[cfg(target_os = "linux")]
+    git: super::presence::Asked,
     /// What lies below a layer must not change, so a program with a layer runs alone.
     turn: RwLock<()>,
     #[cfg(target_os = "linux")]
@@ -130,6 +133,8 @@ impl Guard {
             refused: super::presence::set(policy.refused.iter().cloned()),
             #[cfg(target_os = "linux")]
             on_path: super::environment::on_path(&sandbox.work),
+            #[cfg(target_os = "linux")]
+            git: super::presence::Asked::about(&sandbox.work),
             turn: RwLock::default(),
             #[cfg(target_os = "linux")]
             layers,
@@ -199,16 +204,40 @@ impl Sandbox {
         by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
+        self.run_guarded_if(&|| true, script, finishing, reads, by, ask)
+    }
+
+    /// The same, if `may` says yes to it.
+    /// It is asked when nothing that a layer holds back comes into the work directory any more
+    /// until the program has ended: what it finds there, the program finds.
+    ///
+    /// # Errors
+    /// As [`run_guarded`](Self::run_guarded).
+    pub fn run_guarded_if(
+        &self,
+        may: &dyn Fn() -> bool,
+        script: &Script,
+        finishing: bool,
+        reads: bool,
+        by: By,
+        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
+    ) -> Result<Guarded, Error> {
         // Where what it does can't be looked at, it can't change what tools of the user obey.
         let over = if self.guard.is_some() { Over::Fixed } else { Over::Nothing };
         let plainly = || {
             let _turn = self.guard.as_ref().map(Guard::turn);
-            self.run_over(script, over, finishing)
+            if !may() {
+                return Ok(Guarded::Refused);
+            }
+            self.run_over(script, over, finishing).map(Guarded::Ran)
         };
         match (self.guarding(), &self.guard) {
             #[cfg(target_os = "linux")]
             (_, Some(guard @ Guard { layers: Some(layers), .. })) => {
                 let _turn = guard.turn();
+                if !may() {
+                    return Ok(Guarded::Refused);
+                }
                 layers.run(self, guard, script, finishing, by, ask)
             }
             (Some(_), _) if !reads && !ask(Risk::Unknown)? => Ok(Guarded::Refused),
@@ -217,7 +246,7 @@ impl Sandbox {
                 let before = journal.map(|journal| (journal, journal.look(&self.work, by)));
                 let ran = plainly();
                 before.into_iter().for_each(|(journal, before)| journal.looked(before));
-                ran.map(Guarded::Ran)
+                ran
             }
         }
     }
@@ -409,7 +438,8 @@ impl Layers {
     ) -> Result<bool, Error> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         let look = |made: &Made| {
-            layer::look(upper, &sandbox.work, &guard.on_path, made)
+            let reach = layer::Reach { on_path: &guard.on_path, git: &guard.git };
+            layer::look(upper, &sandbox.work, reach, made)
                 .map_err(|source| self.error("can't be read", source))
         };
         let changes = look(&made)?;

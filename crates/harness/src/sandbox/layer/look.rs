@@ -1,6 +1,6 @@
 //! What an upper layer changes in the directory below it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,24 +9,35 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Stat;
 
+use super::trees::Layered;
 use super::{
     DIRECTORY, FILE, Made, below, directory, git, is_opaque, is_whiteout, kind, names, open, open_upper,
     parent, stat, top,
 };
 use crate::sandbox::change::{Change, Kind, is_deep};
-use crate::sandbox::presence;
+use crate::sandbox::presence::{self, Asked, States};
+
+/// What a program may have reached beyond its own files.
+#[derive(Clone, Copy)]
+pub struct Reach<'a> {
+    /// Directories of the work directory in which a shell finds programs.
+    pub on_path: &'a [PathBuf],
+    /// What git has been asked about the work directory.
+    pub git: &'a Asked,
+}
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
 /// What is in a directory that is gone as a whole counts with it.
-/// What only has other permissions or times is left out, unless others may write it now.
+/// What only has other permissions or times is left out, unless others may write it now, or a tool
+/// obeys it that did not.
 /// Of what [lies too deep](is_deep) it is told only that there is something.
 /// `made` is what no question is needed for.
-/// What is put into the directories `on_path` a shell obeys.
+/// `reach` is what tools obey by their settings.
 ///
 /// # Errors
 /// One of the two can't be read.
-pub fn look(upper: &Path, lower: &Path, on_path: &[PathBuf], made: &Made) -> io::Result<Vec<Change>> {
-    let mut look = Look { made, changes: Vec::new() };
+pub fn look(upper: &Path, lower: &Path, reach: Reach, made: &Made) -> io::Result<Vec<Change>> {
+    let mut look = Look { made, changes: Vec::new(), runs: HashSet::new() };
     let (upper, lower) = (top(upper)?, directory(lower)?);
     look.within(&upper, Some(&lower), Path::new(""))?;
     look.find_moved(&upper, &lower);
@@ -34,45 +45,24 @@ pub fn look(upper: &Path, lower: &Path, on_path: &[PathBuf], made: &Made) -> io:
     for change in look.changes.iter_mut().filter(|change| change.loses && is_file(change)) {
         change.loses = !git::keeps(&change.path, &upper, &lower);
     }
-    let texts = Texts { upper: &upper, lower: &lower };
+    let before = Layered { upper: None, lower: &lower };
+    let now = Layered { upper: Some(&upper), lower: &lower };
+    let is_changed = |path: &Path| {
+        parent(&upper, path).is_some_and(|(folder, name)| !matches!(stat(&folder, &name), Ok(None)))
+    };
+    let states = States { before: &before, now: &now, is_changed: &is_changed };
+    let places = reach.git.within(&before, look.changes.iter().map(|change| change.path.as_path()));
     for change in &mut look.changes {
-        change.obeyed_by = change.after.and_then(|kind| presence::obeyed(&change.path, kind, &texts));
-        let is_found = || on_path.iter().any(|folder| change.path.parent() == Some(folder));
-        if change.after.is_some_and(|kind| kind != Kind::Directory) && is_found() {
+        let Some(kind) = change.after else { continue };
+        change.obeyed_by = presence::obeyed(&change.path, kind, &states, &places);
+        let is_found = || reach.on_path.iter().any(|folder| change.path.parent() == Some(folder));
+        if kind != Kind::Directory && is_found() {
             change.obeyed_by = change.obeyed_by.or(Some("a shell"));
         }
     }
-    Ok(look.changes)
-}
-
-/// Most bytes of a file whose text is looked at.
-const TEXT: u64 = 64 << 10;
-
-/// The texts of files in the two trees.
-struct Texts<'a> {
-    upper: &'a OwnedFd,
-    lower: &'a OwnedFd,
-}
-
-impl presence::Read for Texts<'_> {
-    fn now(&self, path: &Path) -> Option<String> {
-        text(self.upper, path).or_else(|| text(self.lower, path))
-    }
-
-    fn before(&self, path: &Path) -> Option<String> {
-        text(self.lower, path)
-    }
-
-    fn was(&self, path: &Path) -> bool {
-        parent(self.lower, path).is_some_and(|(folder, name)| !matches!(stat(&folder, &name), Ok(None)))
-    }
-}
-
-fn text(directory: &OwnedFd, path: &Path) -> Option<String> {
-    let file = below(directory, path)?;
-    let small = file.metadata().is_ok_and(|found| found.is_file() && found.len() <= TEXT);
-    let mut text = String::new();
-    (small && file.take(TEXT).read_to_string(&mut text).is_ok()).then_some(text)
+    let Look { mut changes, runs, .. } = look;
+    changes.retain(|change| change.obeyed_by.is_some() || !runs.contains(&change.path));
+    Ok(changes)
 }
 
 /// What there was at or below a path.
@@ -87,6 +77,8 @@ struct Counted {
 struct Look<'a> {
     made: &'a Made,
     changes: Vec<Change>,
+    /// What only may be run now and might not before.
+    runs: HashSet<PathBuf>,
 }
 
 impl Look<'_> {
@@ -208,9 +200,13 @@ impl Look<'_> {
             _ => Content::Lost,
         };
         // A hook that may not be run is none; it becomes one by its permissions.
-        let runs = || above.st_mode & !below.st_mode & 0o111 != 0 && presence::is_listed(&path);
+        let runs = above.st_mode & !below.st_mode & 0o111 != 0;
         match compare {
-            Content::Same if !opens && !runs() => {}
+            Content::Same if !opens && !runs => {}
+            Content::Same if !opens => {
+                self.runs.insert(path.clone());
+                self.changes.push(Change { own, ..change(path, Some(below), after) });
+            }
             Content::Same | Content::Extended => {
                 self.changes.push(Change { own, opens, ..change(path, Some(below), after) });
             }

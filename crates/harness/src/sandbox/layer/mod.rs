@@ -14,6 +14,7 @@ mod look;
 mod proposed;
 mod put;
 mod stage;
+mod trees;
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString};
@@ -26,7 +27,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::change::Kind;
-pub use look::look;
+pub use look::{Reach, look};
 pub use proposed::Proposed;
 pub use put::put;
 pub use stage::{Taken, stage};

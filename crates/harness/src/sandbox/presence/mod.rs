@@ -1,0 +1,153 @@
+//! Files that tools of the user run, or take commands from, only because they lie there: data.
+//! What a program writes there would run outside of the sandbox when the user next says
+//! `git status`, opens an editor or enters the directory.
+//!
+//! What a user runs by its name is not here: a makefile, a test, a script.
+
+mod asked;
+mod repository;
+mod tree;
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
+use serde::Deserialize;
+
+pub use asked::{Asked, Places};
+pub use tree::{States, Tree};
+
+use super::change::Kind;
+
+/// A tool of the user, and the files that it obeys because they lie there.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Obeying {
+    /// Who it is, as in "which git obeys".
+    pub tool: String,
+    /// Globs of paths, at any depth of a work directory.
+    pub files: Vec<String>,
+}
+
+/// The tools that are known to obey files.
+pub fn obeying() -> &'static [Obeying] {
+    static TOOLS: LazyLock<Vec<Obeying>> =
+        // The table is in the binary, and a test reads it.
+        LazyLock::new(|| serde_saphyr::from_str(include_str!("tools.yaml")).unwrap_or_default());
+    &TOOLS
+}
+
+/// Each pattern, with its tool.
+fn patterns() -> impl Iterator<Item = (&'static str, &'static str)> {
+    obeying().iter().flat_map(|row| row.files.iter().map(|file| (file.as_str(), row.tool.as_str())))
+}
+
+/// Paths that match a pattern of the table all the same.
+const HARMLESS: [&str; 1] = ["**/.git/**/*.sample"];
+
+/// The table, ready to be looked up.
+struct Table {
+    files: GlobSet,
+    /// For each pattern of `files`, its tool.
+    tools: Vec<&'static str>,
+    /// The folders on the way to the files.
+    folders: GlobSet,
+    /// For each pattern of `folders`, the row that it is from.
+    rows: Vec<usize>,
+    harmless: GlobSet,
+}
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| {
+    let parents = patterns().enumerate().flat_map(|(row, (pattern, _))| {
+        let ends = pattern.match_indices('/').map(move |(at, _)| (row, &pattern[..at]));
+        ends.filter(|(_, folder)| *folder != "**" && !folder.ends_with("/**"))
+    });
+    let (rows, folders): (Vec<usize>, Vec<&str>) = parents.unzip();
+    Table {
+        files: set(patterns().map(|(pattern, _)| format!("**/{pattern}"))),
+        tools: patterns().map(|(_, tool)| tool).collect(),
+        folders: set(folders.into_iter().map(|pattern| format!("**/{pattern}"))),
+        rows,
+        harmless: set(HARMLESS.iter().map(ToString::to_string)),
+    }
+});
+
+/// Patterns that are looked up in paths, as they are written, with `/` between folders.
+pub fn set(patterns: impl Iterator<Item = String>) -> GlobSet {
+    let mut set = GlobSetBuilder::new();
+    for pattern in patterns {
+        let glob = GlobBuilder::new(&pattern).literal_separator(true).case_insensitive(true).build();
+        // Every pattern is one of a table's, or a path of which nothing is a pattern.
+        if let Ok(glob) = glob {
+            set.add(glob);
+        }
+    }
+    set.build().unwrap_or_default()
+}
+
+/// Which tool of the user will obey what a program has put at `path`, if any does.
+/// `places` is what git obeys by its settings.
+pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Option<&'static str> {
+    let makes_one = repository::makes_one(path, states);
+    if kind == Kind::Directory || makes_one {
+        return makes_one.then_some("git");
+    }
+    let name = path.file_name()?.to_string_lossy().to_lowercase();
+    let by_git = || (repository::obeys(path, kind, states) || places.have(path, kind)).then_some("git");
+    // A file instead of the directory names another one.
+    if name == ".git" {
+        return Some("git");
+    }
+    if is_listed(path)
+        && let Some(row) = TABLE.files.matches(path).first()
+    {
+        let tool = TABLE.tools[*row];
+        let harmless = match tool {
+            "git" if matches!(name.as_str(), "config" | "config.worktree") => {
+                repository::are_harmless(path, states.now, Some(states.before))
+            }
+            "python" => in_new_environment(path, states),
+            _ => false,
+        };
+        return if harmless { by_git() } else { Some(tool) };
+    }
+    // A link to a folder in which such files lie.
+    if kind == Kind::Link
+        && let Some(found) = TABLE.folders.matches(path).first()
+    {
+        return Some(TABLE.tools[TABLE.rows[*found]]);
+    }
+    by_git()
+}
+
+/// Whether a path is in the table, whatever is in the file.
+pub fn is_listed(path: &Path) -> bool {
+    TABLE.files.is_match(path) && !TABLE.harmless.is_match(path)
+}
+
+/// Whether a path lies in a virtual environment that is new as a whole.
+/// No other Python looks there.
+fn in_new_environment(path: &Path, states: &States) -> bool {
+    let mut folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    folders.any(|folder| {
+        states.now.kind(&folder.join("pyvenv.cfg")) == Some(Kind::File)
+            && states.before.kind(folder).is_none()
+    })
+}
+
+/// What of the table is there in a work directory, and what git obeys by its settings, so that it
+/// can be kept from being written.
+/// Only what lies at its top, with the folders whose every file is obeyed.
+pub fn existing(work: &Path) -> Vec<PathBuf> {
+    let plain = patterns().filter_map(|(pattern, _)| {
+        let path = pattern.trim_end_matches("/**");
+        (!path.contains(['*', '{'])).then(|| work.join(path))
+    });
+    let Places { files, folders } = Asked::about(work).around();
+    let places = files.into_iter().chain(folders).map(|path| work.join(path));
+    let real = plain.chain(places).filter_map(|path| path.canonicalize().ok());
+    real.filter(|path| path.starts_with(work) && path != work).collect()
+}
+
+#[cfg(test)]
+mod tests;

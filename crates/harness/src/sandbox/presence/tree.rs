@@ -1,0 +1,42 @@
+//! Two states of a work directory: as it was before a program, and as it would be after it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::sandbox::change::Kind;
+
+/// One state of the work directory.
+/// Paths are relative to it, the empty one is the directory itself; a path that leads through a
+/// link leads to nothing.
+pub trait Tree {
+    /// What is there; `None` = nothing.
+    /// What can't be found out is [`Kind::Other`].
+    fn kind(&self, path: &Path) -> Option<Kind>;
+    /// The first `most` bytes of a plain file; `None` = it is none, or can't be read.
+    fn bytes(&self, path: &Path, most: u64) -> Option<Vec<u8>>;
+    /// Where a link leads.
+    fn link(&self, path: &Path) -> Option<PathBuf>;
+    /// The names in a directory; none of what is no directory.
+    fn names(&self, path: &Path) -> Vec<OsString>;
+}
+
+/// Most bytes of a file whose text is looked at.
+const TEXT: u64 = 64 << 10;
+
+/// The text of a small file; `None` = it is longer, or no text, or no plain file.
+pub fn text(tree: &dyn Tree, path: &Path) -> Option<String> {
+    let bytes = tree.bytes(path, TEXT + 1)?;
+    let is_small = u64::try_from(bytes.len()).is_ok_and(|length| length <= TEXT);
+    is_small.then(|| String::from_utf8(bytes).ok()).flatten()
+}
+
+/// The work directory before and after a program.
+#[derive(Clone, Copy)]
+pub struct States<'a> {
+    /// As it was.
+    pub before: &'a dyn Tree,
+    /// As it would be.
+    pub now: &'a dyn Tree,
+    /// Whether the program put something at this path, or changed what is there.
+    pub is_changed: &'a dyn Fn(&Path) -> bool,
+}
