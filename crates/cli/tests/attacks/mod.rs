@@ -7,3 +7,5 @@ mod grants;
 mod neighbours;
 #[cfg(target_os = "linux")]
 mod programs;
+#[cfg(target_os = "linux")]
+mod rules;

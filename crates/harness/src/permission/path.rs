@@ -10,6 +10,8 @@ use std::path::{Component, Path, PathBuf};
 
 /// Most links that a path may lead through, as on Linux.
 const LINKS: usize = 40;
+/// Most entries of a folder that are looked at for another name of a file.
+const ENTRIES: usize = 20_000;
 
 /// Whether a path leads to what `pattern` names or below it, in one of its forms.
 /// A deny or ask fits then.
@@ -23,7 +25,11 @@ pub fn reaches(work: &Path, path: &str, pattern: &str) -> bool {
             path.starts_with(place) || path.ancestors().any(|path| same(path, place))
         })
     };
-    path.iter().flatten().any(within)
+    let named_within = || {
+        let real = path[1].as_ref().zip(pattern[1].as_ref());
+        real.is_some_and(|(path, folder)| has_name_in(path, folder))
+    };
+    path.iter().flatten().any(within) || named_within()
 }
 
 /// Whether a path leads to what `pattern` names in every form: below it, if that ends in `/`.
@@ -128,8 +134,39 @@ fn same(path: &Path, other: &Path) -> bool {
     identity(path).is_some_and(|found| Some(found) == identity(other))
 }
 
+/// Whether a file with several names (hard links) has one below a folder.
+/// In a folder of too many entries it counts as one that has.
+#[cfg(unix)]
+fn has_name_in(path: &Path, folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(file) = path.symlink_metadata().ok().filter(|found| found.is_file() && found.nlink() > 1) else {
+        return false;
+    };
+    let mut left = vec![folder.to_owned()];
+    let mut seen = 0;
+    while let Some(folder) = left.pop() {
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            seen += 1;
+            // The entry's own, not that of where it leads.
+            let Ok(found) = entry.metadata() else { continue };
+            if seen > ENTRIES || (found.dev(), found.ino()) == (file.dev(), file.ino()) {
+                return true;
+            }
+            if found.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    false
+}
+
 #[cfg(not(unix))]
 fn same(_path: &Path, _other: &Path) -> bool {
+    false
+}
+
+#[cfg(not(unix))]
+fn has_name_in(_path: &Path, _folder: &Path) -> bool {
     false
 }
 
@@ -153,6 +190,11 @@ mod tests {
         symlink("../secrets", work.path().join("out/link")).unwrap();
         symlink("circle", work.path().join("circle")).unwrap();
         fs::hard_link(work.path().join("keep.txt"), work.path().join("other.txt")).unwrap();
+        fs::create_dir_all(work.path().join("secrets/deep/er")).unwrap();
+        fs::write(work.path().join("secrets/deep/er/b"), "").unwrap();
+        fs::hard_link(work.path().join("secrets/deep/er/b"), work.path().join("sub/name")).unwrap();
+        fs::hard_link(work.path().join("sub/name"), work.path().join("out/name")).unwrap();
+        symlink("name", work.path().join("out/name-link")).unwrap();
         work
     }
 
@@ -175,6 +217,8 @@ mod tests {
             "out/link/new",
             "sub/../link/../secrets/a",
             "dangling",
+            "sub/name",
+            "out/name-link",
             "/proc/self/cwd/secrets/a",
             "/proc/self/root/proc/self/cwd/secrets/a",
             &absolute,
@@ -182,7 +226,7 @@ mod tests {
         ] {
             assert!(reaches(work, path, "secrets/"), "{path}");
         }
-        for path in ["secretsx/a", "sub/secrets/a", "keep.txt", "out/a", "circle", ""] {
+        for path in ["secretsx/a", "sub/secrets/a", "keep.txt", "other.txt", "out/a", "circle", ""] {
             assert!(!reaches(work, path, "secrets/"), "{path}");
         }
         // The rule may name the folder by another path, too.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use alara_engine::{Event, SamplingOverrides, Segment, ToolCall, Until};
+use serde_json::{Map, Value};
 
 use crate::calls::Calls;
 use crate::context_files::ContextFiles;
@@ -24,7 +25,7 @@ use crate::sandbox::Sandbox;
 use crate::store::Store;
 use crate::team::{Npc, Team};
 use crate::trace::{self, Trace};
-use crate::types::{Outcome, ToolResult};
+use crate::types::{Outcome, ToolResult, Verdict};
 
 /// What happens during a run, for display.
 /// `depth` 0 is the conversation that the run began with.
@@ -291,6 +292,19 @@ pub struct Caller<'a, 's: 'a> {
     pub finishing: bool,
     /// Whether it is a hook at work: then no other hook is run.
     pub hook: bool,
+    /// The call that it is done for, as rules have judged it.
+    pub ruled: Option<&'a Ruled<'a>>,
+}
+
+/// A call of an NPC, and what rules say of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ruled<'a> {
+    /// The jinx.
+    pub jinx: &'a Jinx,
+    /// The arguments, complete.
+    pub arguments: &'a Map<String, Value>,
+    /// What the rules say, before a person was asked; `None` = nothing.
+    pub verdict: Option<Verdict>,
 }
 
 impl<'a, 's> Caller<'a, 's> {
@@ -307,6 +321,7 @@ impl<'a, 's> Caller<'a, 's> {
             deadline: None,
             finishing: false,
             hook: false,
+            ruled: None,
         }
     }
 
@@ -330,6 +345,24 @@ impl<'a, 's> Caller<'a, 's> {
         let cancel = self.session.sandbox.cancel_flag();
         let cancelled = Some(cancel.clone()).filter(|_| !self.finishing);
         Until { cancelled, deadline: self.deadline }
+    }
+
+    /// What rules say of a call now.
+    pub fn verdict(&self, jinx: &Jinx, arguments: &Map<String, Value>) -> Option<(Verdict, String)> {
+        self.session.permissions.verdict(self.team, jinx, arguments, self.session.sandbox.work())
+    }
+
+    /// Why the call that it is done for may not be made any more, if so.
+    /// A rule about a path is judged by where it leads, and that may have changed since: a job may
+    /// have made a link.
+    pub fn overruled(&self) -> Option<String> {
+        let ruled = self.ruled?;
+        let (verdict, by) = self.verdict(ruled.jinx, ruled.arguments)?;
+        let stricter = verdict > ruled.verdict.unwrap_or(Verdict::Allow);
+        let name = &ruled.jinx.name;
+        stricter.then(|| {
+            format!("`{name}` is not permitted by {by}: what the call names has changed since it was made")
+        })
     }
 
     /// Why it must stop now, if it must.

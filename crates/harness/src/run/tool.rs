@@ -14,7 +14,7 @@ use crate::permission::{self, Answer, Question};
 use crate::phases::Machine;
 use crate::run::agent::offer;
 use crate::run::review::Planned;
-use crate::run::session::{Caller, Session};
+use crate::run::session::{Caller, Ruled, Session};
 use crate::run::steps::run;
 use crate::run::{gates, hooks, refusals, remedies, review};
 use crate::team::Team;
@@ -138,13 +138,17 @@ fn dispatch(
             "the arguments don't fit the schema of `{name}`: {violation}"
         )));
     }
+    // Where a path leads is judged by what jobs have written till now.
+    caller.session.jobs.settle(caller.session);
     if let Some(blocked) = gates::hold(caller, jinx, &arguments)? {
         return Ok(blocked);
     }
-    if let Some(refused) = refused(caller, jinx, &arguments)? {
+    let ruled = caller.npc.and_then(|_| caller.verdict(jinx, &arguments));
+    let verdict = ruled.as_ref().map(|(verdict, _)| *verdict);
+    if let Some(refused) = refused(caller, jinx, &arguments, ruled)? {
         return Ok(refused);
     }
-    let result = made(caller, jinx, arguments.clone(), place)?;
+    let result = made(caller, jinx, arguments.clone(), verdict, place)?;
     gates::observe(caller, jinx, &arguments, &result)?;
     Ok(result)
 }
@@ -154,6 +158,7 @@ fn made(
     caller: &Caller,
     jinx: &Jinx,
     arguments: Map<String, Value>,
+    mut verdict: Option<Verdict>,
     place: &str,
 ) -> Result<ToolResult, Error> {
     let scope = caller.scope_of(place);
@@ -170,11 +175,27 @@ fn made(
         Err(not_made) => return Ok(not_made),
     };
     // What a person made of it is held against the same rules.
-    if edited && let Some(blocked) = gates::hold(&caller, jinx, &arguments)? {
-        return Ok(blocked);
+    if edited {
+        if let Some(blocked) = gates::hold(&caller, jinx, &arguments)? {
+            return Ok(blocked);
+        }
+        verdict = match caller.npc.and_then(|_| caller.verdict(jinx, &arguments)) {
+            Some((Verdict::Deny, by)) => {
+                audit(&caller, &jinx.name, Verdict::Deny, &by)?;
+                return Ok(denied(jinx, &by));
+            }
+            // Whoever edited it has answered.
+            ruled => ruled.map(|(verdict, _)| verdict),
+        };
     }
     if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
         return Ok(withheld);
+    }
+    let ruled = Ruled { jinx, arguments: &arguments, verdict };
+    let caller = Caller { ruled: caller.npc.is_some().then_some(&ruled), ..caller };
+    // Programs look once more where nothing comes between.
+    if let Some(why) = caller.overruled().filter(|_| jinx.remote.is_some()) {
+        return Ok(ToolResult::failed(format!("not run: {why}")));
     }
     let mut result = match &jinx.remote {
         Some(remote) => caller.session.mcp.call(jinx, remote, &arguments, &caller),
@@ -212,22 +233,17 @@ pub fn person(
     Ok(result)
 }
 
-/// Holds a call against the rules; the result says why it may not be made.
+/// Does what the rules say of a call; the result says why it may not be made.
 /// What a person starts needs no permission.
 fn refused(
     caller: &Caller,
     jinx: &Jinx,
     arguments: &Map<String, Value>,
+    ruled: Option<(Verdict, String)>,
 ) -> Result<Option<ToolResult>, Error> {
-    let (session, team) = (caller.session, caller.team);
-    let Some(npc) = caller.npc else { return Ok(None) };
-    let Some((mut verdict, mut by)) =
-        session.permissions.verdict(team, jinx, arguments, session.sandbox.work())
-    else {
-        return Ok(None);
-    };
+    let (Some(npc), Some((mut verdict, mut by))) = (caller.npc, ruled) else { return Ok(None) };
     // Who only wants to see what would be done is not asked whether it may be.
-    if verdict == Verdict::Ask && !session.dry_run {
+    if verdict == Verdict::Ask && !caller.session.dry_run {
         let about = permission::pattern(jinx, arguments);
         (verdict, by) =
             ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, about })?
@@ -239,8 +255,12 @@ fn refused(
     Ok(match verdict {
         Verdict::Allow => None,
         Verdict::Ask => Some(review::not_made()),
-        Verdict::Deny => Some(ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))),
+        Verdict::Deny => Some(denied(jinx, &by)),
     })
+}
+
+fn denied(jinx: &Jinx, by: &str) -> ToolResult {
+    ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))
 }
 
 /// Holds a call against what the user lets this jinx, as its file is now, have of the environment.

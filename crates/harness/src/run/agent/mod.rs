@@ -299,6 +299,7 @@ impl<'a, 's> Agent<'a, 's> {
             deadline,
             finishing: false,
             hook: self.hook,
+            ruled: None,
         }
     }
 
