@@ -57,7 +57,9 @@ fn a_job_that_swaps_a_folder_for_a_link_wins_no_race() {
     let swap = "while :; do ln -sfn public yy; sleep 0.0$((RANDOM % 9)); ln -sfn secrets yy; \
                 sleep 0.0$((RANDOM % 9)); done";
     let made = ("shell", json!({"command": "mkdir public; echo all > public/a"}));
-    let reads: Vec<_> = (0..24).map(|_| ("read_file", json!({"path": "yy/a"}))).collect();
+    // Each is another call.
+    let path = |at| format!("yy/{}a", "./".repeat(at));
+    let reads: Vec<_> = (0..24).map(|at| ("read_file", json!({"path": path(at)}))).collect();
     let (_, results) = called(&[&[made], &[background(swap)], &reads]);
     let reads = &results[2..];
     assert!(reads.iter().all(|result| !result.contains("xyzzy")), "{reads:?}");

@@ -3,27 +3,38 @@
 use std::fmt::Write;
 
 use alara_harness::sandbox::attack::attacks;
+use alara_harness::sandbox::{Obeying, obeying};
 
-const BEGIN: &str = "<!-- attacks -->\n";
-const END: &str = "<!-- end of attacks -->\n";
-
-/// The table of attacks on the sandbox is that of `alara doctor --attack`.
+/// Holds a table of the page, between marks of this name, against `rows`.
 /// `ALARA_DOCS=write` writes it.
-#[test]
-fn every_attack_is_in_the_table() {
+fn check(name: &str, rows: &str) {
     let path = crate::root().join("docs/security.md");
     let page = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = page.split_once(BEGIN).unwrap();
-    let (table, after) = rest.split_once(END).unwrap();
-    let mut expected = "| attack | what it tries | held by |\n|---|---|---|\n".to_owned();
-    for attack in attacks() {
-        writeln!(expected, "| `{}` | {} | {} |", attack.name, attack.what, attack.by).unwrap();
-    }
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->\n"));
+    let (before, rest) = page.split_once(&begin).unwrap();
+    let (table, after) = rest.split_once(&end).unwrap();
     if std::env::var_os("ALARA_DOCS").is_some_and(|value| value == "write") {
-        std::fs::write(&path, format!("{before}{BEGIN}{expected}{END}{after}")).unwrap();
+        std::fs::write(&path, format!("{before}{begin}{rows}{end}{after}")).unwrap();
         return;
     }
-    assert_eq!(table, expected, "ALARA_DOCS=write cargo test --test tests every_attack writes it");
+    assert_eq!(table, rows, "ALARA_DOCS=write cargo test --test tests in_the_table writes it");
+}
+
+/// The table of attacks on the sandbox is that of `alara doctor --attack`, and the one of files
+/// that tools obey is what the guard looks for.
+#[test]
+fn every_attack_and_every_file_is_in_the_table() {
+    let mut rows = "| attack | what it tries | held by |\n|---|---|---|\n".to_owned();
+    for attack in attacks() {
+        writeln!(rows, "| `{}` | {} | {} |", attack.name, attack.what, attack.by).unwrap();
+    }
+    check("attacks", &rows);
+    let mut rows = "| who | files |\n|---|---|\n".to_owned();
+    for Obeying { tool, files } in obeying() {
+        let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
+        writeln!(rows, "| {tool} | {} |", files.join(", ")).unwrap();
+    }
+    check("tools", &rows);
 }
 
 /// The tests that it names are there.

@@ -18,6 +18,8 @@ mod path;
 #[cfg(test)]
 mod tests;
 
+pub use command::wrappers;
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};

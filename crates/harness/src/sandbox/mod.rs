@@ -61,6 +61,7 @@ pub use enforced::{Enforced, enforced};
 pub use environment::{below, homes, resolved};
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
+pub use presence::{Obeying, obeying};
 pub use proposal::{Proposal, ProposedFile};
 pub use service::{Pipes, Service};
 

@@ -20,7 +20,7 @@ use rable::{Node, NodeKind};
 use word::Decoded;
 pub use word::Word;
 pub use wrappers::GIT_VALUES;
-use wrappers::{CHANGING_VARIABLES, RUN_VARIABLES};
+use wrappers::{DECLARING, RUN_VARIABLES, is_changing};
 
 /// Most bytes of a script that is read.
 const BYTES: usize = 64 << 10;
@@ -49,6 +49,12 @@ pub fn read(script: &str) -> Vec<Command> {
         reader.unknown();
     }
     reader.commands
+}
+
+/// The programs that are known to run a command which their arguments name; some with a
+/// subcommand (`git bisect run`).
+pub fn wrappers() -> Vec<&'static str> {
+    wrappers::WRAPPERS.iter().flat_map(|row| row.names.split('|')).collect()
 }
 
 /// A program's name without its folder.
@@ -101,6 +107,10 @@ impl Reader {
     }
 
     fn script(&mut self, script: &str) {
+        // However they are set: what a name stands for is another program then.
+        if ["BASH_CMDS", "BASH_ALIASES"].iter().any(|name| script.contains(name)) {
+            self.unknown();
+        }
         if script.len() > BYTES || nesting(script) > NESTING || comments_in_arithmetic(script) {
             return self.unknown();
         }
@@ -139,7 +149,9 @@ impl Reader {
         match &node.kind {
             NodeKind::Command { assignments, words, redirects } => {
                 assignments.iter().for_each(|node| drop(self.word(node)));
-                let words: Vec<Word> = words.iter().map(|node| self.word(node)).collect();
+                let nodes = words;
+                let words: Vec<Word> = nodes.iter().map(|node| self.word(node)).collect();
+                self.declared(nodes, &words);
                 self.all(redirects);
                 self.command(&words);
             }
@@ -159,8 +171,11 @@ impl Reader {
                 self.node(body);
                 self.all(redirects);
             }
-            NodeKind::For { words, body, redirects, .. }
-            | NodeKind::Select { words, body, redirects, .. } => {
+            NodeKind::For { var, words, body, redirects }
+            | NodeKind::Select { var, words, body, redirects } => {
+                if is_changing(var) || RUN_VARIABLES.contains(&var.as_str()) {
+                    self.unknown();
+                }
                 words.iter().flatten().for_each(|node| drop(self.word(node)));
                 self.node(body);
                 self.all(redirects);
@@ -272,6 +287,24 @@ impl Reader {
         word
     }
 
+    /// Names that a declaration makes of what is not known: any variable may be meant.
+    fn declared(&mut self, nodes: &[Node], words: &[Word]) {
+        let is_declaring = |word: &Word| matches!(word, Word::Text(text) if DECLARING.contains(&base(text)));
+        let Some(at) = words.iter().position(is_declaring) else { return };
+        let is_named = |raw: &str| {
+            let name = raw.split(['=', '[', '+']).next().unwrap_or_default();
+            !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+        };
+        let is_open = |(node, word): (&Node, &Word)| match (&node.kind, word) {
+            (_, Word::Text(_)) => false,
+            (NodeKind::Word { value, .. }, _) => !is_named(value),
+            _ => true,
+        };
+        if nodes.iter().zip(words).skip(at + 1).any(is_open) {
+            self.unknown();
+        }
+    }
+
     /// What it means that a word sets a variable, if it does.
     fn value(&mut self, raw: &str, word: &Word) {
         if let Word::Text(text) = word {
@@ -280,11 +313,7 @@ impl Reader {
         let text = if let Word::Text(text) = word { text.as_str() } else { raw };
         let Some((name, value)) = text.split_once('=') else { return };
         let name = name.trim_end_matches('+');
-        let is_it = |listed: &&str| match listed.strip_suffix('*') {
-            Some(start) => name.starts_with(start),
-            None => name == *listed,
-        };
-        if CHANGING_VARIABLES.iter().any(is_it) {
+        if is_changing(name) {
             self.unknown();
         } else if RUN_VARIABLES.contains(&name) {
             match word {

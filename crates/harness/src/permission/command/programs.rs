@@ -1,6 +1,9 @@
 //! What a command runs in turn: programs that run what their arguments name.
 
-use super::wrappers::{EVALUATING, FED, GIT_VALUES, NAMED, OTHER_SHELLS, Opt, Runs, SHELLS, Wrapper};
+use super::wrappers::{
+    DECLARING, EVALUATING, FED, GIT_VALUES, NAMED, OTHER_SHELLS, Opt, RUN_VARIABLES, Runs, SETTING, SHELLS,
+    Wrapper, is_changing,
+};
 use super::{Command, Reader, Word, base};
 use crate::git;
 
@@ -11,7 +14,8 @@ impl Reader {
     /// A command, and what it runs in turn.
     pub(super) fn command(&mut self, words: &[Word]) {
         // After `coproc` the parser takes assignments for words.
-        let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text));
+        // After `time` bash takes `--` for the end of its options.
+        let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text) || text == "--");
         let words = &words[words.iter().take_while(set).count()..];
         let Some(program) = words.first() else { return };
         self.commands.push(Command { words: words.to_vec(), inner: self.inner > 0 });
@@ -19,6 +23,9 @@ impl Reader {
         let name = base(program);
         let shell = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
         self.computes |= EVALUATING.contains(&name);
+        if SETTING.contains(&name) {
+            self.sets(name, &words[1..]);
+        }
         match name {
             _ if SHELLS.contains(&shell) => self.within(|reader| reader.shell(shell, &words[1..])),
             // They have a grammar of their own.
@@ -43,9 +50,15 @@ impl Reader {
     }
 
     /// The arguments of a program that runs what they name.
+    ///
+    /// Where the command begins is as the table has it.
+    /// Tables err, and options differ from version to version: each word before that, which should
+    /// be a value or an operand, may begin it too, and behind an option that is not known any word
+    /// may.
     fn wrapped(&mut self, row: &Wrapper, words: &[Word]) {
         let (mut at, mut operands, mut found) = (0, row.operands, false);
         let replaced = if row.runs == Runs::Appended { replaced(words) } else { Vec::new() };
+        let (mut before, mut is_known) = (Vec::new(), true);
         let command = loop {
             let Some(word) = words.get(at) else { break None };
             at += 1;
@@ -53,13 +66,18 @@ impl Reader {
             let Word::Text(text) = word else { return self.unknown() };
             if text == "--" && row.operands < 99 {
                 operands = operands.min(words.len() - at);
+                before.extend(at..at + operands);
                 break words.get(at + operands..);
             }
             if text.starts_with('-') || (text.starts_with('+') && row.runs == Runs::Anywhere) {
                 match row.option(text) {
                     Opt::Flag => {}
+                    Opt::Unknown => is_known = false,
                     Opt::Value if words.get(at) == Some(&Word::Any) => return self.unknown(),
-                    Opt::Value => at += 1,
+                    Opt::Value => {
+                        before.push(at);
+                        at += 1;
+                    }
                     Opt::Stop => return,
                     Opt::Text(value) => {
                         found = true;
@@ -73,15 +91,47 @@ impl Reader {
                     }
                 }
             } else if operands > 0 {
+                before.push(at - 1);
                 operands -= 1;
             } else if !is_assignment(text) || matches!(row.runs, Runs::Joined | Runs::First) {
                 break Some(&words[at - 1..]);
             }
         };
+        if row.operands < 99 {
+            for at in before.into_iter().filter(|_| row.runs != Runs::Anywhere) {
+                if let Some(words @ [Word::Text(_), ..]) = words.get(at..) {
+                    self.runs(row.runs, words, &replaced);
+                }
+            }
+            if !is_known {
+                self.anywhere(row.runs, words, &replaced);
+            }
+        }
         match command.filter(|command| !command.is_empty()) {
             None if row.shell && !found => self.unknown(),
             None => {}
             Some(command) => self.runs(row.runs, command, &replaced),
+        }
+    }
+
+    /// Words any of which may begin what is run.
+    fn anywhere(&mut self, runs: Runs, words: &[Word], replaced: &[String]) {
+        if words.len() > ANYWHERE {
+            return self.unknown();
+        }
+        let is_script = |text: &str| text.contains(char::is_whitespace);
+        for (at, word) in words.iter().enumerate() {
+            if let Word::Text(text) = word {
+                let value = text.split_once('=').filter(|(name, _)| name.starts_with("--"));
+                let script = value.map_or(text.as_str(), |(_, value)| value);
+                if is_script(script) {
+                    self.text(Some(&Word::Text(script.to_owned())));
+                }
+            }
+            match runs {
+                Runs::Anywhere => self.deeper(|reader| reader.command(&words[at..])),
+                runs => self.runs(runs, &words[at..], replaced),
+            }
         }
     }
 
@@ -99,15 +149,7 @@ impl Reader {
             }
             Runs::Joined => self.joined(words),
             Runs::First => self.text(words.first()),
-            Runs::Anywhere if words.len() > ANYWHERE => self.unknown(),
-            Runs::Anywhere => {
-                for (at, word) in words.iter().enumerate() {
-                    if matches!(word, Word::Text(text) if text.contains(char::is_whitespace)) {
-                        self.text(Some(word));
-                    }
-                    self.deeper(|reader| reader.command(&words[at..]));
-                }
-            }
+            Runs::Anywhere => self.anywhere(runs, words, replaced),
         }
     }
 
@@ -215,6 +257,54 @@ impl Reader {
         }
     }
 
+    /// A builtin that sets variables whose names are arguments.
+    /// Some variables say what a name stands for (`BASH_CMDS`, `BASH_ALIASES`), and a reference
+    /// (`declare -n`) may become another name of one.
+    fn sets(&mut self, name: &str, words: &[Word]) {
+        let refers = matches!(name, "declare" | "local" | "typeset");
+        // Options with a value that is no name, and those with one that is.
+        let (values, names) = match name {
+            "read" => ("dinNptu", "a"),
+            "mapfile" | "readarray" => ("dnOsuCc", ""),
+            "printf" => ("", "v"),
+            _ => ("", ""),
+        };
+        let (mut is_value, mut is_named) = (false, false);
+        for (at, word) in words.iter().enumerate() {
+            let follows = std::mem::take(&mut is_value);
+            let named = std::mem::take(&mut is_named);
+            let Word::Text(text) = word else {
+                // What a declaration sets is seen in the word as it is written.
+                let is_name = match name {
+                    "printf" => at == 0 || named,
+                    name => !DECLARING.contains(&name) && !follows,
+                };
+                if is_name {
+                    return self.unknown();
+                }
+                continue;
+            };
+            match text.strip_prefix('-').filter(|_| !follows) {
+                Some(letters) => {
+                    if refers && letters.contains('n') {
+                        return self.unknown();
+                    }
+                    let takes = letters.find(|c| values.contains(c) || names.contains(c));
+                    let rest = takes.map_or("", |at| &letters[at + 1..]);
+                    is_named = takes.is_some_and(|at| rest.is_empty() && names.contains(&letters[at..]));
+                    is_value = takes.is_some() && rest.is_empty() && !is_named;
+                    if is_special(rest) {
+                        return self.unknown();
+                    }
+                }
+                // The rest is printed.
+                None if name == "printf" && !named => return,
+                None if is_special(text) && !follows => return self.unknown(),
+                None => {}
+            }
+        }
+    }
+
     /// `hash -p FILE NAME` lets a name stand for a file.
     fn hash(&mut self, words: &[Word]) {
         if has_letter(words, 'p') {
@@ -285,6 +375,12 @@ fn is_assignment(text: &str) -> bool {
     text.split_once('=').is_some_and(|(name, _)| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     })
+}
+
+/// Whether a variable that is set changes what is run.
+fn is_special(text: &str) -> bool {
+    let name = text.split(['=', '+']).next().unwrap_or_default();
+    is_changing(name) || RUN_VARIABLES.contains(&name)
 }
 
 /// Whether an option of one letter is among the words, or may be.

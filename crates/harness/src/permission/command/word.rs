@@ -104,6 +104,8 @@ impl<'a> Decoded<'a> {
                 self.expands(Quotes::None);
                 self.parameter(param);
                 self.computes = true;
+                // It may set a variable of any name.
+                self.hidden |= op.as_deref().is_some_and(|op| op.ends_with('='));
                 self.operands([op, arg], *quotes);
             }
             NodeKind::ParamLength { param } => {

@@ -11,6 +11,9 @@ pub struct Wrapper {
     pub operands: usize,
     /// Options that take a value as a word of its own.
     pub values: &'static str,
+    /// Options that take none, or only behind a `=` or the letter.
+    /// One that is in no list may take one or not.
+    pub flags: &'static str,
     /// Options whose value is the text of a script.
     pub texts: &'static str,
     /// Options with which it runs nothing.
@@ -37,12 +40,17 @@ pub enum Runs {
 }
 
 const fn wrapper(names: &'static str, operands: usize, values: &'static str) -> Wrapper {
-    Wrapper { names, operands, values, texts: "", stops: "", runs: Runs::Command, shell: false }
+    let (flags, texts, stops) = ("", "", "");
+    Wrapper { names, operands, values, flags, texts, stops, runs: Runs::Command, shell: false }
 }
 
 impl Wrapper {
     const fn texts(self, texts: &'static str) -> Self {
         Wrapper { texts, ..self }
+    }
+
+    const fn flags(self, flags: &'static str) -> Self {
+        Wrapper { flags, ..self }
     }
 
     const fn stops(self, stops: &'static str) -> Self {
@@ -128,8 +136,24 @@ pub const RUN_VARIABLES: [&str; 20] = [
     "VISUAL",
 ];
 
+/// Builtins of bash that set the variables which their arguments name, with a value behind `=`.
+pub const DECLARING: [&str; 5] = ["declare", "export", "local", "readonly", "typeset"];
+
+/// Builtins of bash that set variables to any text, whose names are arguments.
+pub const SETTING: [&str; 9] =
+    ["declare", "export", "local", "mapfile", "printf", "read", "readarray", "readonly", "typeset"];
+
 /// Variables that change what a shell or git runs; a `*` stands for any end.
-pub const CHANGING_VARIABLES: [&str; 5] = ["BASH_ENV", "BASH_FUNC_*", "GIT_CONFIG*", "PS4", "SHELLOPTS"];
+const CHANGING_VARIABLES: [&str; 7] =
+    ["BASH_ALIASES*", "BASH_CMDS*", "BASH_ENV", "BASH_FUNC_*", "GIT_CONFIG*", "PS4", "SHELLOPTS"];
+
+/// Whether a variable of this name changes what a shell or git runs.
+pub fn is_changing(name: &str) -> bool {
+    CHANGING_VARIABLES.iter().any(|listed| match listed.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == *listed,
+    })
+}
 
 /// The table.
 /// A row may be added for whatever runs its arguments; its order does not matter.
@@ -137,33 +161,61 @@ pub const CHANGING_VARIABLES: [&str; 5] = ["BASH_ENV", "BASH_FUNC_*", "GIT_CONFI
 pub const WRAPPERS: &[Wrapper] = &[
     // Of the shell itself.
     wrapper("builtin|jobs|coproc|!", 0, ""),
-    wrapper("command", 0, "").stops("-v -V"),
-    wrapper("exec", 0, "-a"),
+    wrapper("command", 0, "").flags("-p").stops("-v -V"),
+    wrapper("exec", 0, "-a").flags("-c -l"),
     wrapper("eval", 0, "").runs(Runs::Joined),
     wrapper("trap", 0, "").stops("-l -p").runs(Runs::First),
     wrapper("compgen|complete|mapfile|readarray", 99, "").texts("-C"),
     // Time, priority, place.
-    wrapper("timeout|gtimeout", 1, "-k --kill-after -s --signal"),
-    wrapper("time|gtime", 0, "-f --format -o --output"),
+    wrapper("timeout|gtimeout", 1, "-k --kill-after -s --signal")
+        .flags("-p --preserve-status -f --foreground -v --verbose"),
+    wrapper("time|gtime", 0, "-f --format -o --output").flags("-a --append -p --portability -q --quiet -v --verbose"),
     wrapper("nice|gnice", 0, "-n --adjustment"),
-    wrapper("ionice", 0, "-c --class -n --classdata -p --pid -P --pgid -u --uid"),
-    wrapper("chrt", 1, "-T --sched-runtime -P --sched-period -D --sched-deadline"),
-    wrapper("taskset", 1, ""),
-    wrapper("numactl", 0, "-N --cpunodebind -m --membind -C --physcpubind -i --interleave -p --preferred -w"),
-    wrapper("nohup|setsid|ssh-agent|dbus-launch|nocache|eatmydata|unbuffer|catchsegv|tini|dumb-init", 0, ""),
+    wrapper("ionice", 0, "-c --class -n --classdata -p --pid -P --pgid -u --uid").flags("-t --ignore"),
+    wrapper("chrt", 1, "-T --sched-runtime -P --sched-period -D --sched-deadline").flags("-b --batch -d --deadline -f \
+        --fifo -i --idle -o --other -r --rr -R --reset-on-fork -a --all-tasks -p --pid -v --verbose"),
+    wrapper("taskset", 1, "").flags("-a --all-tasks -p --pid -c --cpu-list"),
+    wrapper("numactl", 0, "-N --cpunodebind -m --membind -C --physcpubind -i --interleave -p --preferred -w")
+        .flags("-a --all -l --localalloc -b --balancing"),
+    wrapper("nohup|nocache|eatmydata|unbuffer|catchsegv|chronic|ifne|lckdo|pgrphack|fghack|gamemoderun|mangohud|\
+        primusrun|optirun|vglrun|torsocks|torify|tsocks|proxychains|proxychains4", 0, ""),
+    wrapper("setsid", 0, "").flags("-c --ctty -f --fork -w --wait"),
+    wrapper("ssh-agent", 0, "-a -E -O -P -t").flags("-c -d -D -k -s"),
+    wrapper("dbus-launch", 0, "--config-file").flags("--auto-syntax --exit-with-session --exit-with-x11"),
+    wrapper("tini|dumb-init", 0, "-e -p -r --rewrite").flags("-c --single-child -g -s -v --verbose -w"),
     wrapper("stdbuf|gstdbuf", 0, "-i --input -o --output -e --error"),
+    wrapper("choom", 0, "-n --adjust -p --pid"),
+    wrapper("uclampset", 0, "-m -M -p --pid").flags("-a --all-tasks -s --system -R --reset-on-fork -v --verbose"),
+    wrapper("coresched", 0, "-s --source -d --dest -t --dest-type").flags("-v --verbose"),
+    wrapper("faketime|datefudge|setlock|lockf|dtach", 1, ""),
+    wrapper("chpst", 0, "-u -U -b -e -/ -n -l -L -m -d -o -p -f -c -r -t -C").flags("-v -V -P -0 -1 -2"),
+    wrapper("softlimit", 0, "-a -c -d -f -l -m -o -p -r -s -t"),
+    wrapper("daemonize|daemon|systemd-cat|sshpass|screen|tmux|expect|xterm|systemd-nspawn|machinectl|lxc-attach|\
+        lxc-execute|scriptlive", 0, "").runs(Runs::Anywhere),
+    wrapper("ip netns exec|ip vrf exec", 1, ""),
     wrapper("rlwrap", 0, "-b -C -f -H -l -O -p -P -q -s -S -t -z"),
-    wrapper("prlimit", 0, "-p --pid"),
+    wrapper("prlimit", 0, "-p --pid -o --output").flags("--noheadings --raw --verbose -c --core -d --data -e --nice \
+        -f --fsize -i --sigpending -l --memlock -m --rss -n --nofile -q --msgqueue -r --rtprio -s --stack -t --cpu -u \
+        --nproc -v --as -x --locks -y --rttime"),
     wrapper("cgexec", 0, "-g"),
     wrapper("caffeinate", 0, "-t -w"),
-    wrapper("setarch", 1, "-p"),
-    wrapper("linux32|linux64|i386|x86_64|arch", 0, "-arch"),
-    wrapper("env|genv", 0, "-u --unset -C --chdir -a --argv0").texts("-S --split-string"),
+    wrapper("setarch", 1, "-p --pid").flags("-B --32bit -F --fdpic-funcptrs -I --short-inode -L \
+        --addr-compat-layout -R --addr-no-randomize -S --whole-seconds -T --sticky-timeouts -X --read-implies-exec \
+        -Z --mmap-page-zero -3 --3gb --4gb --uname-2.6 -v --verbose").shell(),
+    wrapper("linux32|linux64|i386|i486|i586|i686|x86_64|uname26|arch|armv7l|armv8l|aarch64", 0, "-arch -p --pid").flags("-B \
+        --32bit -F --fdpic-funcptrs -I --short-inode -L --addr-compat-layout -R --addr-no-randomize -S \
+        --whole-seconds -T --sticky-timeouts -X --read-implies-exec -Z --mmap-page-zero -3 --3gb --4gb --uname-2.6 -v \
+        --verbose").shell(),
+    wrapper("env|genv", 0, "-u --unset -C --chdir -a --argv0").texts("-S --split-string")
+        .flags("- -i --ignore-environment -0 --null -v --debug --block-signal --default-signal --ignore-signal \
+        --list-signal-handling"),
     // Another user, another root.
     wrapper("sudo", 0, "-a -C -c -D -g -h -p -R -r -t -T -u -U --auth-type --close-from --login-class --chdir \
         --group --host --prompt --chroot --role --type --command-timeout --user --other-user")
+        .flags("-A --askpass -b --background -B --bell -E --preserve-env -H --set-home -i --login -K --remove-timestamp \
+        -k --reset-timestamp -N --no-update -n --non-interactive -P --preserve-groups -S --stdin -s --shell")
         .stops("-l --list -v --validate -V --version").shell(),
-    wrapper("doas", 0, "-a -C -u").shell(),
+    wrapper("doas", 0, "-a -C -u").flags("-L -n -s").shell(),
     wrapper("run0", 0, "-u --user -g --group -D --chdir --setenv --unit --property --slice --nice --background \
         --description --machine").shell(),
     wrapper("pkexec", 0, "--user").shell(),
@@ -171,15 +223,23 @@ pub const WRAPPERS: &[Wrapper] = &[
         .texts("-c --command --session-command").shell(),
     wrapper("runuser -u|runuser --user", 1, ""),
     wrapper("sg|newgrp", 1, "").texts("-c").runs(Runs::Joined).shell(),
-    wrapper("gosu|su-exec|setuidgid|envdir|envuidgid", 1, ""),
+    wrapper("gosu|su-exec|setuidgid|s6-setuidgid|envdir|envuidgid", 1, ""),
+    wrapper("aa-exec", 0, "-p --profile -n --namespace").flags("-d --debug -i --immediate -v --verbose"),
+    wrapper("runcon", 1, "-t --type -u --user -r --role -l --range").flags("-c --compute"),
     wrapper("setpriv", 0, "--reuid --regid --ruid --euid --rgid --egid --groups --inh-caps --ambient-caps \
         --bounding-set --securebits --pdeathsig --selinux-label --apparmor-profile --landlock-access \
-        --landlock-rule --seccomp-filter --ptracer"),
+        --landlock-rule --seccomp-filter --ptracer")
+        .flags("--nnp --no-new-privs --clear-groups --keep-groups --init-groups --reset-env"),
     wrapper("capsh", 99, "").texts("-c").shell(),
-    wrapper("chroot", 1, "--groups --userspec").shell(),
+    wrapper("chroot", 1, "--groups --userspec").flags("--skip-chdir").shell(),
     wrapper("unshare", 0, "-R --root -w --wd -S --setuid -G --setgid --propagation --setgroups --map-user \
-        --map-group --map-users --map-groups --owner --monotonic --boottime -l --load-interp").shell(),
-    wrapper("nsenter", 0, "-t --target -S --setuid -G --setgid -N").shell(),
+        --map-group --map-users --map-groups --owner --monotonic --boottime -l --load-interp").flags("-f --fork -r --map-root-user -c --map-current-user --map-auto \
+        --keep-caps -m --mount -u --uts -i --ipc -n --net -p --pid -U --user -C --cgroup -T --time --kill-child \
+        --mount-proc --mount-binfmt").shell(),
+    wrapper("nsenter", 0, "-t --target -S --setuid -G --setgid -N --net-socket -W --wdns").flags("-a --all \
+        --preserve-credentials --keep-caps -F --no-fork -Z --follow-context -e --env -c --join-cgroup \
+        --user-parent -m --mount -u --uts -i --ipc -n --net -p --pid -C --cgroup -U --user -T --time -r --root -w \
+        --wd").shell(),
     wrapper("fakeroot", 0, "-l --lib --faked -s -i -b --fd-base").shell(),
     wrapper("systemd-run", 0, "-u --unit -p --property -M --machine -H --host --description --slice --uid --gid \
         --nice --working-directory -E --setenv --on-active --on-boot --on-startup --on-calendar \
@@ -192,18 +252,23 @@ pub const WRAPPERS: &[Wrapper] = &[
         .runs(Runs::Anywhere),
     wrapper("ssh", 1, "-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -P -Q -R -S -W -w -B").runs(Runs::Joined),
     // Files, many times, on change.
-    wrapper("flock", 1, "-w --wait --timeout -E --conflict-exit-code").texts("-c --command"),
-    wrapper("xargs|gxargs", 0, "-a --arg-file -d --delimiter -E -I -J -L --max-lines -n --max-args -P --max-procs \
-        -R -s -S --max-chars --process-slot-var").runs(Runs::Appended),
+    wrapper("flock", 1, "-w --wait --timeout -E --conflict-exit-code").flags("-s --shared -x -e --exclusive -u --unlock \
+        -n --nb --nonblock --nonblocking -o --close -F --no-fork --fcntl --verbose").texts("-c --command"),
+    wrapper("xargs|gxargs", 0, "-a --arg-file -d --delimiter -E -I -J -L -n --max-args -P --max-procs -R -s -S \
+        --max-chars --process-slot-var").flags("-0 --null -o --open-tty -p --interactive -r --no-run-if-empty \
+        --show-limits -t --verbose -x --exit -e --eof -i --replace -l --max-lines").runs(Runs::Appended),
     wrapper("parallel|sem", 0, "-j --jobs -P --max-procs -a --arg-file -I -n --max-args -N -L -l -d --delimiter -C \
         --colsep -S --sshlogin --joblog --results --tmpdir --timeout --delay --retries --load --memfree --nice \
         --workdir --wd --tagstring --basefile --return --env -s -E --halt").runs(Runs::Joined).shell(),
-    wrapper("watch", 0, "-n --interval -q --equexit -s --shotsdir").runs(Runs::Joined),
+    wrapper("watch", 0, "-n --interval -q --equexit -s --shotsdir").flags("-b --beep -c --color -C --no-color -d \
+        --differences -e --errexit -g --chgexit -p --precise -r --no-rerun -t --no-title -w --no-wrap -x --exec")
+        .runs(Runs::Joined),
     wrapper("entr", 0, "").texts("-s"),
     wrapper("hyperfine", 0, "").runs(Runs::Anywhere),
     wrapper("script", 1, "-T --log-timing -I --log-in -O --log-out -B --log-io -m --logging-format -o \
         --output-limit -E --echo -t").texts("-c --command").shell(),
-    wrapper("strace", 0, "-a -b -e -E -I -o -O -p -P -s -S -u -U -X"),
+    wrapper("strace", 0, "-a -b -e -E -I -o -O -p -P -s -S -u -U -X").flags("-A -c -C -d -D -f -F -h -i -k -n -q -r \
+        -t -T -v -V -w -x -y -Y -z -Z --follow-forks --summary --summary-only --stack-traces --decode-fds"),
     wrapper("ltrace", 0, "-a -A -D -e -F -l -n -o -p -s -u -x -X -w"),
     wrapper("valgrind", 0, ""),
     wrapper("busybox|toybox", 0, ""),
@@ -243,6 +308,8 @@ pub static NAMED: LazyLock<Vec<Named>> = LazyLock::new(|| {
 pub enum Opt {
     /// Nothing.
     Flag,
+    /// It is not known; it may take the next word.
+    Unknown,
     /// The next word is its value.
     Value,
     /// The text of a script is its value, or the next word.
@@ -265,14 +332,18 @@ impl Wrapper {
             };
             return match value {
                 _ if is_in(self.texts) => Opt::Text(value.map(str::to_owned)),
+                Some(_) if [self.values, self.flags, self.stops].into_iter().any(is_in) => Opt::Flag,
+                Some(_) => Opt::Unknown,
                 None if is_in(self.values) => Opt::Value,
                 None if is_in(self.stops) => Opt::Stop,
-                _ => Opt::Flag,
+                None if is_in(self.flags) => Opt::Flag,
+                None => Opt::Unknown,
             };
         }
         if listed(self.values, word) {
             return Opt::Value;
         }
+        let mut is_known = true;
         for (at, letter) in word.char_indices().skip(1) {
             let (name, rest) = (format!("-{letter}"), &word[at + letter.len_utf8()..]);
             if listed(self.texts, &name) {
@@ -284,8 +355,9 @@ impl Wrapper {
             if listed(self.stops, &name) {
                 return Opt::Stop;
             }
+            is_known &= listed(self.flags, &name) || letter.is_ascii_digit();
         }
-        Opt::Flag
+        if is_known || listed(self.flags, word) { Opt::Flag } else { Opt::Unknown }
     }
 }
 

@@ -76,7 +76,8 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 pub fn set(patterns: impl Iterator<Item = String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        let glob = GlobBuilder::new(&pattern).literal_separator(true).case_insensitive(true).build();
+        let mut glob = GlobBuilder::new(&pattern);
+        let glob = glob.literal_separator(true).case_insensitive(true).empty_alternates(true).build();
         // Every pattern is one of a table's, or a path of which nothing is a pattern.
         if let Ok(glob) = glob {
             set.add(glob);
@@ -139,13 +140,23 @@ fn in_new_environment(path: &Path, states: &States) -> bool {
 /// can be kept from being written.
 /// Only what lies at its top, with the folders whose every file is obeyed.
 pub fn existing(work: &Path) -> Vec<PathBuf> {
-    let plain = patterns().filter_map(|(pattern, _)| {
-        let path = pattern.trim_end_matches("/**");
-        (!path.contains(['*', '{'])).then(|| work.join(path))
-    });
+    let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = left.pop() {
+        for entry in work.join(&folder).read_dir().into_iter().flatten().flatten() {
+            let path = folder.join(entry.file_name());
+            let is_folder = work.join(&path).is_dir();
+            // Any file of it.
+            let whole = is_folder && TABLE.files.is_match(path.join("any"));
+            if whole || (!is_folder && is_listed(&path)) {
+                found.push(path);
+            } else if is_folder && TABLE.folders.is_match(&path) {
+                left.push(path);
+            }
+        }
+    }
     let Places { files, folders } = Asked::about(work).around();
-    let places = files.into_iter().chain(folders).map(|path| work.join(path));
-    let real = plain.chain(places).filter_map(|path| path.canonicalize().ok());
+    let all = found.into_iter().chain(files).chain(folders);
+    let real = all.filter_map(|path| work.join(path).canonicalize().ok());
     real.filter(|path| path.starts_with(work) && path != work).collect()
 }
 

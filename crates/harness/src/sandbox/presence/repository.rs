@@ -229,6 +229,7 @@ pub fn are_harmless(path: &Path, now: &dyn Tree, before: Option<&dyn Tree>) -> b
         .is_some_and(|now| now.iter().all(|setting| before.contains(setting) || git::is_harmless(setting)))
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 #[path = "repository_tests.rs"]
 mod tests;

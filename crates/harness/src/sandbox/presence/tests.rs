@@ -82,7 +82,7 @@ const EVIL: &str = "[alias]\n\tst = !rm x\n";
 #[test]
 fn what_tools_obey_is_found_at_any_depth() {
     assert_eq!((TABLE.files.len(), TABLE.tools.len()), (patterns().count(), patterns().count()));
-    assert!(patterns().count() > 80, "the table can't be read");
+    assert!(patterns().count() > 250, "the table can't be read");
     for (path, expected) in [
         (".git/hooks/post-commit", Some("git")),
         (".GIT/hooks/post-commit", Some("git")),
@@ -108,6 +108,30 @@ fn what_tools_obey_is_found_at_any_depth() {
         (".latexmkrc", Some("latexmk")),
         ("opencode.json", Some("an agent")),
         (".pdbrc", Some("python")),
+        ("lefthook-local.yml", Some("lefthook")),
+        (".lefthook.json", Some("lefthook")),
+        ("a/lefthook.toml", Some("lefthook")),
+        (".config/lefthook.yaml", Some("lefthook")),
+        ("mise.local.toml", Some("mise")),
+        (".mise.prod.toml", Some("mise")),
+        (".RData", Some("R")),
+        (".jj/repo/config.toml", Some("jujutsu")),
+        (".erlang", Some("erlang")),
+        ("tools/bazel", Some("bazel")),
+        (".byebugrc", Some("ruby")),
+        (".rdbgrc", Some("ruby")),
+        (".perldb", Some("perl")),
+        (".codex/hooks.json", Some("an agent")),
+        (".kiro/settings/mcp.json", Some("an agent")),
+        (".roo/mcp.json", Some("an agent")),
+        (".lazy.lua", Some("an editor")),
+        ("compose.override.yaml", Some("docker")),
+        ("pyvenv.cfg", Some("python")),
+        ("mise.toml.bak", None),
+        ("Makefile", None),
+        ("compose.yaml", None),
+        (".kiro/specs/a.md", None),
+        (".github/workflows/test.yml", None),
         (".git/hooks/pre-commit.sample", None),
         (".git/HEAD", None),
         (".git/refs/heads/hooks/a", None),
@@ -220,6 +244,39 @@ fn a_new_virtual_environment_is_obeyed_by_itself() {
     // One that somebody uses already, or a folder that is made to look like one.
     check(&[("x/v/pyvenv.cfg", "")], Some("python"));
     check(&[("x/v/lib/python3/site-packages/b.py", "")], Some("python"));
+}
+
+#[test]
+fn every_row_of_the_table_finds_a_file() {
+    for (pattern, tool) in patterns() {
+        // One of the paths that it is about, without what globs add.
+        let first = |text: &str| text.split(',').next().unwrap_or_default().to_owned();
+        let mut path = pattern.replace("**", "a").replace('*', "");
+        while let (Some(from), Some(to)) = (path.find('{'), path.find('}')) {
+            path = format!("{}{}{}", &path[..from], first(&path[from + 1..to]), &path[to + 1..]);
+        }
+        let path =
+            if path.starts_with('.') && !pattern.starts_with('*') { path } else { format!("x/{path}") };
+        let found = TABLE.files.matches(&path);
+        let tools: Vec<&str> = found.iter().map(|row| TABLE.tools[*row]).collect();
+        assert!(tools.contains(&tool), "{pattern}: {path} is obeyed by {tools:?}");
+    }
+}
+
+#[test]
+fn what_is_there_is_found_at_the_top() {
+    let root = tempfile::tempdir().unwrap();
+    let work = root.path().canonicalize().unwrap();
+    for file in
+        [".git/hooks/a", ".git/HEAD", ".git/config", "lefthook-local.yml", ".cargo/config.toml", "a/.envrc"]
+    {
+        std::fs::create_dir_all(work.join(file).parent().unwrap()).unwrap();
+        std::fs::write(work.join(file), "").unwrap();
+    }
+    let mut found = existing(&work);
+    found.sort();
+    let expected = [".cargo/config.toml", ".git/config", ".git/hooks", "lefthook-local.yml"];
+    assert_eq!(found, expected.map(|path| work.join(path)));
 }
 
 #[test]
