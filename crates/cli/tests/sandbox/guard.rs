@@ -201,6 +201,9 @@ fn what_programs_made_is_theirs_until_somebody_else_changes_it() {
     let free = |code: &str| assert_eq!(dir.bash(code, false), (Some(0), false, vec![]), "{code}");
     free("echo one > a; mkdir d; echo two > d/b; ln -s a l");
     free("echo three > a; mv d/b d/c; ln -sfn d l; sed -i s/three/3/ a");
+    // Written once more, with nothing new in it.
+    free("ln -sfn d l; cp a a2; touch -d @1000 a2; mv a2 a");
+    free("ln -sfn e l; echo 4 > a");
     free("rm -r a l d/c");
     free("echo again > a; echo 1 > d/1");
     free("rm -r d");

@@ -29,7 +29,7 @@ use crate::undo::new_half;
 pub fn put(upper: &Path, lower: &Path, changes: &[Change], made: &mut Made) -> io::Result<()> {
     let root = directory(lower)?;
     let layer = top(upper)?;
-    write(&layer, &root, Path::new(""), &mut Copy::to(&root)?)?;
+    write(&layer, &root, Path::new(""), &mut Copy::to(&root)?, made)?;
     clear(&layer, &root)?;
     for change in changes.iter().filter(|change| change.own || change.before.is_none()) {
         let found = rustix::fs::statat(CWD, lower.join(&change.path), AtFlags::SYMLINK_NOFOLLOW);
@@ -42,7 +42,8 @@ pub fn put(upper: &Path, lower: &Path, changes: &[Change], made: &mut Made) -> i
 }
 
 /// Writes what is there in `upper`.
-fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy) -> io::Result<()> {
+/// What was made here stays that, also if it is written once more and nothing in it is new.
+fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy, made: &mut Made) -> io::Result<()> {
     for name in names(upper)? {
         let Some(above) = stat(upper, &name)?.filter(|above| !is_whiteout(above)) else { continue };
         let below = stat(lower, &name)?;
@@ -53,7 +54,7 @@ fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy) -> io::
             }
             let (inner, covered) =
                 (open_upper(upper, &name, &above, DIRECTORY)?, open(lower, &name, DIRECTORY)?);
-            write(&inner, &covered, &path.join(&name), copy)?;
+            write(&inner, &covered, &path.join(&name), copy, made)?;
             continue;
         }
         if below.is_some_and(|below| same(&above, &below) && same_file(upper, lower, &name, &above)) {
@@ -62,6 +63,8 @@ fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy) -> io::
         if below.is_some_and(|below| kind(&below) == Kind::Directory) {
             remove(lower, &name)?;
         }
+        let path = path.join(&name);
+        let own = below.is_some_and(|below| made.has(&path, &below));
         let new = new_half();
         let placed = copy.place(upper, lower, &name, &above, OsStr::new(&new));
         if let Err(error) = placed.and_then(|made| if made { rename(lower, &new, &name) } else { Ok(()) }) {
@@ -69,7 +72,10 @@ fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy) -> io::
             let _ = rustix::fs::unlinkat(lower, &new, AtFlags::empty());
             return Err(error);
         }
-        copy.placed(lower, &name, &above, path.join(&name));
+        if let (true, Some(found)) = (own, stat(lower, &name)?) {
+            made.insert(&path, &found);
+        }
+        copy.placed(lower, &name, &above, path);
     }
     Ok(())
 }
