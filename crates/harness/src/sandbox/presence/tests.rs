@@ -281,17 +281,17 @@ fn what_is_there_is_found_at_the_top() {
 
 #[test]
 fn what_settings_name_is_obeyed() {
-    let places = Places { files: ["a/more".into()].into(), folders: ["tools/hooks".into()].into() };
+    let places = Places { files: ["a/more".into()].into(), folders: ["dev/hooks".into()].into() };
     let nothing = Files::default();
     for (path, kind, expected) in [
         ("a/more", Kind::File, Some("git")),
-        ("tools/hooks/pre-commit", Kind::File, Some("git")),
-        ("tools/hooks/lib/a.sh", Kind::File, Some("git")),
-        ("tools", Kind::Link, Some("git")),
+        ("dev/hooks/pre-commit", Kind::File, Some("git")),
+        ("dev/hooks/lib/a.sh", Kind::File, Some("git")),
+        ("dev", Kind::Link, Some("git")),
         ("a", Kind::Link, Some("git")),
-        ("tools/hooks/pre-commit.sample", Kind::File, None),
-        ("tools/hooks", Kind::Directory, None),
-        ("tools/other", Kind::File, None),
+        ("dev/hooks/pre-commit.sample", Kind::File, None),
+        ("dev/hooks", Kind::Directory, None),
+        ("dev/other", Kind::File, None),
         ("a/more2", Kind::File, None),
     ] {
         assert_eq!(between(&nothing, &nothing, path, kind, &places), expected, "{path}");
