@@ -31,7 +31,7 @@ pub struct Refusal {
     /// `None`: a client that tries by itself must not, or an agent's work is repeated.
     pub retry: Option<u64>,
     /// By how much the prompt is too long, if that is it.
-    too_long: Option<TooLong>,
+    too_long: Option<Box<TooLong>>,
 }
 
 /// A prompt that is longer than the context.
@@ -141,7 +141,7 @@ impl Refusal {
             "the prompt has {prompt} tokens, but the context holds {context}: shorten it, or {remedy}"
         );
         let refusal = Refusal::invalid(param, message).coded(TOO_LONG);
-        Refusal { too_long: Some(too_long), ..refusal }
+        Refusal { too_long: Some(Box::new(too_long)), ..refusal }
     }
 
     /// What a wire format says of a prompt that is too long: `numbers` where these are known, else
@@ -156,7 +156,7 @@ impl Refusal {
 
     /// By how much the prompt is too long, if that is it.
     pub fn length(&self) -> Option<TooLong> {
-        self.too_long
+        self.too_long.as_deref().copied()
     }
 
     /// The same with a code.

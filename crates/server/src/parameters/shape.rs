@@ -223,7 +223,7 @@ pub fn format(mut format: Fields, request: &mut Request, nested: bool) -> Result
         "json_schema" => json_schema(&mut format, request)?,
         // TGI, Together, LMDeploy.
         "regex" | "regex_schema" => {
-            any(&mut format, ["value", "pattern", "regex_schema"], Kind::Regex, request)?
+            any(&mut format, ["value", "pattern", "regex_schema"], Kind::Regex, request)?;
         }
         // Fireworks, Together, MLC.
         "grammar" => any(&mut format, ["grammar", "value", "ebnf"], Kind::Grammar, request)?,
