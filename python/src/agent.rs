@@ -243,13 +243,15 @@ impl Work<'_> {
             if self.settings.context_files {
                 session.context_files = ContextFiles::read(workdir)?;
             }
-            if *yes || self.asks {
-                let (say, yes) = (self.say.clone(), *yes);
+            if *yes {
+                session = session.agreeing();
+            }
+            if self.asks {
+                let say = self.say.clone();
                 session = session.asking(move |question| {
                     let (reply, answer) = channel();
-                    let agreed = yes
-                        || say.send(Said::Question(as_json::of_question(question), reply)).is_ok()
-                            && answer.recv() == Ok(true);
+                    let agreed = say.send(Said::Question(as_json::of_question(question), reply)).is_ok()
+                        && answer.recv() == Ok(true);
                     if agreed { Answer::Yes } else { Answer::No }
                 });
             }

@@ -55,7 +55,8 @@ pub struct Args {
     /// Find out first how the model uses tools best, as `alara tune` does, unless that is known
     #[arg(long)]
     pub tune: bool,
-    /// Say yes wherever a person would be asked; where nobody can be, it is no otherwise
+    /// Say yes wherever a person would be asked, except to calls that a rule may deny; where nobody
+    /// can be asked, it is no otherwise
     #[arg(long)]
     pub yes: bool,
     /// Show each change of a file as a diff before it is made, and ask: yes, no, always for this
@@ -234,7 +235,7 @@ impl Args {
         session.threads = self.model.threads();
         session.knowledge = Arc::new(cache::knowledge());
         if self.yes {
-            return Ok(session.asking(|_| Answer::Yes));
+            session = session.agreeing();
         }
         if ask::is_possible() {
             return Ok(session.asking(move |question| {

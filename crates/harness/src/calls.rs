@@ -7,6 +7,7 @@
 //! What the model says is read back by [`TurnReader`]: whoever reads a trace sees an answer, not a
 //! tool.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -23,6 +24,8 @@ const ANSWER: &str = "answer";
 const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
+/// Most alternatives of a tool's parameters that are made to admit a thought.
+const MOST_ALTERNATIVES: usize = 256;
 
 /// Most characters of a string in a forced call.
 /// A model that never ends it would otherwise write until its limit on tokens cuts the call off.
@@ -198,6 +201,7 @@ fn think(parameters: &mut Value) {
         "maxLength": THOUGHT_LENGTH,
         "description": "What you see, and why this is the next step, in one short sentence",
     });
+    admit(parameters, THOUGHT);
     let Value::Object(parameters) = parameters else { return };
     let mut properties = Map::from_iter([(THOUGHT.to_owned(), thought)]);
     if let Some(Value::Object(own)) = parameters.get_mut("properties") {
@@ -207,6 +211,32 @@ fn think(parameters: &mut Value) {
     match parameters.get_mut("required") {
         Some(Value::Array(required)) => required.insert(0, THOUGHT.into()),
         _ => drop(parameters.insert("required".to_owned(), json!([THOUGHT]))),
+    }
+}
+
+/// Lets alternatives of an object that are closed admit one more argument.
+fn admit(parameters: &mut Value, name: &str) {
+    let (mut open, mut seen) = (vec![String::new()], HashSet::new());
+    while let Some(place) = open.pop().filter(|_| seen.len() < MOST_ALTERNATIVES) {
+        let Some(Value::Object(schema)) = parameters.pointer_mut(&place) else { continue };
+        if !seen.insert(place.clone()) {
+            continue;
+        }
+        let closes = ["additionalProperties", "unevaluatedProperties"];
+        let closed = closes.iter().any(|key| schema.get(*key).is_some_and(|others| *others != true));
+        if closed
+            && !place.is_empty()
+            && let Value::Object(own) = schema.entry("properties").or_insert_with(|| json!({}))
+        {
+            own.entry(name).or_insert_with(|| json!({}));
+        }
+        for key in ["allOf", "anyOf", "oneOf"] {
+            let count = schema.get(key).and_then(Value::as_array).map_or(0, Vec::len);
+            open.extend((0..count).map(|index| format!("{place}/{key}/{index}")));
+        }
+        open.extend(["then", "else"].iter().map(|key| format!("{place}/{key}")));
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        open.extend(reference.and_then(|reference| reference.strip_prefix('#')).map(str::to_owned));
     }
 }
 
@@ -338,6 +368,29 @@ mod tests {
     fn tool(name: &str, properties: Value) -> Tool {
         let parameters = json!({"type": "object", "properties": properties, "required": [], "additionalProperties": false});
         Tool { name: name.into(), description: String::new(), parameters, strict: false }
+    }
+
+    #[test]
+    fn a_thought_fits_beside_closed_alternatives() {
+        let parameters = json!({
+            "type": "object",
+            "oneOf": [
+                {"properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": false},
+                {"$ref": "#/$defs/B"},
+            ],
+            "$defs": {"B": {"properties": {"b": {}}, "required": ["b"], "additionalProperties": false}},
+        });
+        let tool = Tool { name: "t".into(), description: String::new(), parameters, strict: false };
+        let mut request = asked(Calls::Thought, vec![tool], None);
+        let parameters = request.tools.swap_remove(0).parameters;
+        let check = |arguments: Value, ok: bool| {
+            let wrong = alara_engine::violation(&parameters, arguments.as_object().unwrap());
+            assert_eq!(wrong.is_none(), ok, "{arguments}: {wrong:?}");
+        };
+        check(json!({THOUGHT: "hm", "a": "x"}), true);
+        check(json!({THOUGHT: "hm", "b": 1}), true);
+        check(json!({THOUGHT: "hm", "a": "x", "b": 1}), false);
+        check(json!({"a": "x"}), false);
     }
 
     fn asked(calls: Calls, tools: Vec<Tool>, schema: Option<Value>) -> Request {

@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::jinx::Jinx;
 use crate::mcp::START;
 use crate::model::{ChatModel, Events, ModelError, Tuning};
-use crate::permission::{Answer, Question};
+use crate::permission::{Answer, BEFOREHAND, Question};
 use crate::run::agent::Agent;
 use crate::run::session::Session;
 use crate::run::{hooks, tool};
@@ -139,6 +139,14 @@ impl ChatModel for Replay {
     fn tuning(&self) -> Tuning {
         self.tuning.clone()
     }
+}
+
+/// Whether yes was said beforehand in a trace, and nobody was there for what that does not permit:
+/// then each question that was answered had that answer.
+pub fn agreed(entries: &[Entry]) -> bool {
+    let withheld =
+        |record: &Record| matches!(record, Record::Permission { by, .. } if by.ends_with(BEFOREHAND));
+    entries.iter().any(|entry| withheld(&entry.record))
 }
 
 /// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was

@@ -3,6 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::model::{Reply as Turn, Scripted, Single};
 use crate::run::Mocks;
+use crate::team::Rule;
 use crate::testing::Fixture;
 
 fn shell(command: &str) -> Turn {
@@ -33,8 +34,10 @@ fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Fixture) {
     let model = Replay::new(entries);
     let source = Single(&model);
     let mut session = Session::new(&source, &fixture.sandbox);
-    if let Some(answers) = answers(entries) {
-        session = session.asking(answers);
+    match answers(entries) {
+        _ if agreed(entries) => session = session.agreeing(),
+        Some(answers) => session = session.asking(answers),
+        None => {}
     }
     if dry {
         session.mocks = Mocks::new(entries);
@@ -198,4 +201,32 @@ fn a_person_answers_as_before() {
     check(&[Answer::Session], 2);
     check(&[Answer::Never], 2);
     check(&[Answer::No, Answer::Session], 2);
+}
+
+#[test]
+fn what_was_agreed_to_beforehand_and_what_was_not_is_the_same_again() {
+    let mut fixture = Fixture::new();
+    let rule = |pattern: &str, verdict| Rule {
+        pattern: pattern.into(),
+        verdict,
+        by: "team.ctx:3".into(),
+        inherited: false,
+    };
+    fixture.team.rules = vec![rule("shell", Verdict::Ask), rule("shell:rm", Verdict::Deny)];
+    let calls = ["echo x > f", "$(printf rm) f", "echo y > g"];
+    let model = Scripted::new(calls.map(shell).into_iter().chain([Turn::text("done")]));
+    let source = Single(&model);
+    let session = Session::new(&source, &fixture.sandbox).agreeing();
+    Agent::new(&session, &fixture.team, fixture.team.npc(None).unwrap(), None).unwrap().run("do it").unwrap();
+    let entries = session.trace.entries();
+    let verdicts = entries.iter().filter_map(|entry| match &*entry.record {
+        Record::Permission { verdict, .. } => Some(*verdict),
+        _ => None,
+    });
+    assert_eq!(verdicts.collect::<Vec<_>>(), [Verdict::Allow, Verdict::Deny, Verdict::Allow]);
+    for name in ["f", "g"] {
+        assert!(fixture.work().join(name).exists(), "{name}");
+    }
+    let (replayed, _) = again(&entries, fixture.team.clone(), false);
+    assert_eq!(difference(&entries, &replayed), (entries.len(), None));
 }

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use alara_harness::context_files::ContextFiles;
-use alara_harness::permission::Answer;
 use alara_harness::{Error, ModelError, ModelSource, ModelSpec, Sandbox, Session, Team};
 use alara_server::{Facts, KeepAlive, Options, Pull, Served, Server, Workplace, keep_alive};
 use anyhow::{bail, ensure};
@@ -52,7 +51,7 @@ pub struct Args {
     /// The only directory in which agents may change files
     #[arg(long, value_name = "DIR", default_value = ".")]
     workdir: PathBuf,
-    /// Say yes wherever a person would be asked
+    /// Say yes wherever a person would be asked, except to calls that a rule may deny
     #[arg(long)]
     yes: bool,
     /// Have NPCs read AGENTS.md, of the work directory and of those around it up to the
@@ -202,7 +201,7 @@ impl Workplace for LocalWorkplace {
         let session = session.permitted(consent::answers()?).traced(state::trace());
         let mut session = session.reading(self.context_files.clone());
         session.threads = self.threads;
-        Ok(if self.yes { session.asking(|_| Answer::Yes) } else { session })
+        Ok(if self.yes { session.agreeing() } else { session })
     }
 
     fn agreed(&self) -> bool {

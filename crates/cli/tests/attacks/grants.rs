@@ -422,3 +422,57 @@ fn home_is_apart_where_the_temporary_folder_lies_in_the_work_directory() {
     });
     assert!(told.contains("home has []"), "{told}");
 }
+
+/// A team with a shell and these rules.
+fn ruled(dir: &TestDir, rules: &str) {
+    dir.write("guarded/team.ctx", &format!("name: guarded\npermissions: {rules}\n"));
+    dir.write("guarded/one.npc", "name: one\nprimary_directive: Work.\njinxes: [shell]\n");
+}
+
+#[test]
+fn a_yes_beforehand_permits_nothing_that_a_rule_may_deny() {
+    let commands = [
+        "$(printf rm) x",
+        "`echo rm` x",
+        "bash <<< 'rm x'",
+        "printf 'rm x' | bash -s",
+        "env -i PATH=$PATH rm x",
+        ". /dev/stdin <<< 'rm x'",
+        "python3 -c 'import os; os.remove(\"x\")'",
+        "perl -e 'unlink \"x\"'",
+        "awk 'BEGIN { system(\"rm x\") }'",
+        "printf 'all:\\n\\trm x\\n' | make -f -",
+        "tar cf a.tar --checkpoint=1 --checkpoint-action=exec='rm x' x",
+        "echo 'something else' > y",
+    ];
+    let dir = at_once(&commands);
+    ruled(&dir, "{'shell:rm': deny}");
+    dir.write("work/x", "mine\n");
+    let told = run(&dir, &["-t", "./guarded", "--workdir", "work", "--yes"], |_| {});
+    assert_eq!(std::fs::read_to_string(dir.path("work/x")).unwrap(), "mine\n", "{told}");
+    assert_eq!(told.matches("a rule may deny takes a person's yes").count(), commands.len() - 1, "{told}");
+    // What no rule denies is agreed to, also where one asks.
+    assert!(dir.path("work/y").exists(), "{told}");
+    let dir = at_once(&["$(printf rm) x"]);
+    ruled(&dir, "{'shell:rm': ask}");
+    dir.write("work/x", "mine\n");
+    let told = run(&dir, &["-t", "./guarded", "--workdir", "work", "--yes"], |_| {});
+    assert!(!dir.path("work/x").exists(), "{told}");
+}
+
+#[test]
+fn what_a_rule_may_deny_is_asked_at_the_terminal_also_with_a_yes_beforehand() {
+    let check = |answer: &str, removed: bool| {
+        let dir = at_once(&["echo y > y", "$(printf rm) x"]);
+        ruled(&dir, "{shell: ask, 'shell:rm': deny}");
+        dir.write("work/x", "mine\n");
+        let fixed =
+            ["run", "-m", "script:script.json", "-t", "./guarded", "--workdir", "work", "--yes", "do it"];
+        let (code, shown) = typed(dir.alara(&fixed), &[("never: ", answer)]);
+        assert_eq!((code, shown.matches("allow? ").count()), (0, 1), "{shown}");
+        assert!(shown.contains("$(printf rm) x"), "{shown}");
+        assert_eq!((dir.path("work/x").exists(), dir.path("work/y").exists()), (!removed, true), "{shown}");
+    };
+    check("y", true);
+    check("n", false);
+}

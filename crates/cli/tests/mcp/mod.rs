@@ -5,6 +5,7 @@ mod files;
 mod http;
 mod modern;
 mod resources;
+mod schemas;
 mod starts;
 mod tools;
 mod transports;

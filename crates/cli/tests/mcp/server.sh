@@ -10,6 +10,14 @@ echo "starting, with the secret ${SECRET_KEY-unknown}" >&2
 tool() { printf '{"name":"%s","description":"%s","inputSchema":%s}' "$1" "$2" "$3"; }
 text='{"type":"object","properties":{"text":{"type":"string"},"times":{"type":"integer"}},"required":["text"]}'
 set='{"type":"object","properties":{"text":{"type":"string","pattern":"^(?!x)"},"tags":{"type":"array","items":{"type":"string"},"uniqueItems":true}},"required":["text"]}'
+pair='[{"properties":{"text":{"type":"string"}},"required":["text"]},{"properties":{"n":{"type":"integer","minimum":0,"maximum":9}},"required":["n"]}]'
+either='{"type":"object","oneOf":'$pair'}'
+some='{"type":"object","anyOf":'$pair'}'
+both='{"type":"object","allOf":'$pair'}'
+named='{"$ref":"#/$defs/Args","$defs":{"Args":'$text'}}'
+wanted='{"type":"object","properties":{"text":{"type":"string"}},"required":["text","n"]}'
+then='{"type":"object","properties":{"text":{"enum":["a","b"]}},"required":["text"],"if":{"properties":{"text":{"const":"a"}}},"then":{"properties":{"n":{"type":"integer"}},"required":["n"]}}'
+pattern='{"type":"object","patternProperties":{"^x_[a-z]$":{"type":"integer"}},"minProperties":1,"maxProperties":3}'
 while IFS= read -r line; do
   id=
   [[ $line =~ \"id\":([0-9]+) ]] && id=${BASH_REMATCH[1]}
@@ -41,6 +49,7 @@ while IFS= read -r line; do
       case $odd in
         pages) reply '{"tools":['"$(tool b 'Another.' "$text"),$(tool a 'Says it again.' "$text")"'],"nextCursor":"two"}' ;;
         word) reply '"none"' ;;
+        roots) reply '{"tools":['"$(tool either One. "$either"),$(tool some One. "$some"),$(tool both One. "$both"),$(tool named One. "$named"),$(tool wanted One. "$wanted"),$(tool then One. "$then"),$(tool pattern One. "$pattern"),$(tool bare One. '{"type":"object"}')"']}' ;;
         set) reply '{"tools":['"$(tool a 'Says it again.' "$set")"']}' ;;
         shop-*) reply '{"tools":['"$(tool cancel_order 'Cancels one.' "$text")"',{"name":"get_order","inputSchema":'"$text"',"annotations":{"readOnlyHint":true}}]}' ;;
         circle) reply '{"tools":['"$(tool a 'Says it again.' "$text")"'],"nextCursor":"one"}' ;;

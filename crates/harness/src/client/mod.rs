@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::gate::Gate;
 use crate::jinx::{Choices, Input, Jinx, Kind};
-use crate::permission::Permissions;
+use crate::permission::{BEFOREHAND, Permissions, Ruling};
 use crate::team::{Npc, Team};
 use crate::types::{Limits, ToolResult, Verdict};
 use known::Known;
@@ -132,10 +132,11 @@ impl ClientTools {
         // Where the client runs it is not known here: its paths are held from where this program
         // is.
         let work = Path::new(".");
-        let (verdict, by) = Permissions::default().verdict(team, tool, arguments, work)?;
+        let Ruling { verdict, doubtful, by } = Permissions::default().verdict(team, tool, arguments, work)?;
         match verdict {
             Verdict::Allow => None,
-            Verdict::Ask if self.agreed => None,
+            Verdict::Ask if self.agreed && !doubtful => None,
+            Verdict::Ask if self.agreed => Some(format!("{by}; {BEFOREHAND}")),
             Verdict::Ask => Some(format!("{by} says to ask, and nobody is there to be asked")),
             Verdict::Deny => Some(format!("{by} denies it")),
         }

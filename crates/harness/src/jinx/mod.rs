@@ -171,7 +171,10 @@ impl Jinx {
         let names = || self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
         // Another program's tool may take more, and fills in its defaults itself.
         let remote = self.remote.as_ref();
-        let closed = remote.is_none_or(|remote| remote.parameters["additionalProperties"] == false);
+        let closed = remote.is_none_or(|remote| {
+            let parameters = &remote.parameters;
+            parameters["additionalProperties"] == false && parameters.get("patternProperties").is_none()
+        });
         let unknown = given.keys().find(|name| self.inputs.iter().all(|input| &input.name != *name));
         if let Some(unknown) = unknown.filter(|_| closed) {
             return Err(format!("`{}` has no argument `{unknown}`; it takes: {}", self.name, names()));

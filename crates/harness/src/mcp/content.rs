@@ -19,12 +19,15 @@ pub fn called(mut result: Value, schema: Option<&Value>) -> ToolResult {
     let blocks = blocks.as_array().map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<String> = blocks.iter().map(text).collect();
     let (text, dropped_bytes) = kept(&texts.join("\n"));
+    let structured = result["structuredContent"].take();
     if result["isError"] == true {
-        let error =
-            if text.trim().is_empty() { "the tool failed and does not say why".to_owned() } else { text };
+        let (error, dropped_bytes) = match text.trim().is_empty() {
+            false => (text, dropped_bytes),
+            true if says_something(&structured) => kept(&plain(&structured)),
+            true => ("the tool failed and does not say why".to_owned(), 0),
+        };
         return ToolResult { dropped_bytes, ..ToolResult::failed(error) };
     }
-    let structured = result["structuredContent"].take();
     let odd = schema.filter(|_| !structured.is_null()).and_then(|schema| mismatch(schema, &structured));
     let note = odd.map(|why| format!("this is not what the tool's output schema says: {}", printable(&why)));
     let note = note.unwrap_or_default();
@@ -35,6 +38,26 @@ pub fn called(mut result: Value, schema: Option<&Value>) -> ToolResult {
         return ToolResult { dropped_bytes, note, ..ToolResult::succeeded(output) };
     }
     ToolResult { dropped_bytes, note, ..ToolResult::succeeded(text.trim_end_matches(['\n', '\r'])) }
+}
+
+/// Whether there is anything in a value.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(items) => items.iter().any(says_something),
+        Value::Object(map) => map.values().any(says_something),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// A value as a text: JSON, unless it is only one text, alone or under a single key.
+fn plain(value: &Value) -> String {
+    let only = value.as_object().filter(|map| map.len() == 1).and_then(|map| map.values().next());
+    match only.unwrap_or(value) {
+        Value::String(text) => text.clone(),
+        _ => value.to_string(),
+    }
 }
 
 /// What a resource contains, each part under its address if there are several.
@@ -123,6 +146,30 @@ mod tests {
         check(json!({"content": [text("3")], "structuredContent": {"result": 3}}), true, json!("3"));
         check(json!({"content": [text("no such row")], "isError": true}), false, json!("no such row"));
         check(json!({"isError": true}), false, json!("the tool failed and does not say why"));
+        // A reason may be structured only, or in both ways.
+        let fails =
+            |structured: Value| json!({"content": [], "structuredContent": structured, "isError": true});
+        check(fails(json!({"error": "no such row"})), false, json!("no such row"));
+        check(fails(json!("no such row")), false, json!("no such row"));
+        check(
+            fails(json!({"code": 404, "message": "no such row"})),
+            false,
+            json!(r#"{"code":404,"message":"no such row"}"#),
+        );
+        check(fails(json!(["a", 2])), false, json!(r#"["a",2]"#));
+        for empty in [json!(null), json!({}), json!({"error": " "}), json!([null, ""])] {
+            check(fails(empty), false, json!("the tool failed and does not say why"));
+        }
+        check(
+            json!({"content": [text("  ")], "structuredContent": {"error": "why"}, "isError": true}),
+            false,
+            json!("why"),
+        );
+        check(
+            json!({"content": [text("in words")], "structuredContent": {"code": 1}, "isError": true}),
+            false,
+            json!("in words"),
+        );
         let image = json!({"type": "image", "mimeType": "image/png", "data": "AAAABBBB"});
         check(json!({"content": [image]}), true, json!("[image image/png, about 6 bytes, not shown]"));
         let resource = |resource: Value| json!({"content": [{"type": "resource", "resource": resource}]});

@@ -3,7 +3,8 @@
 //!
 //! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
 //! held against rules, traced.
-//! `offer` cleans what a server says about its tools, and `resources` makes one that reads them.
+//! `offer` cleans what a server says about its tools (`schema`: about their arguments), and
+//! `resources` makes one that reads them.
 //! `client` speaks with a server, over `rpc` and a program's pipes (`stdio`) or `http` (with
 //! `headers`), in the version of the protocol that `greeting` finds.
 //! `content` reads results.
@@ -22,6 +23,7 @@ pub(crate) mod offer;
 mod protocol;
 pub(crate) mod resources;
 pub(crate) mod rpc;
+mod schema;
 mod stdio;
 
 use std::fmt;

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use alara_engine::loosened;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::headers::{self, Mirror};
-use super::printable;
+use super::{printable, schema};
 use crate::types::Effect;
 
 /// Most tools of one server.
@@ -16,8 +16,6 @@ pub const MOST_TOOLS: usize = 128;
 const NAME_BYTES: usize = 64;
 /// Longest description.
 const DESCRIPTION_BYTES: usize = 1024;
-/// Longest schema.
-const SCHEMA_BYTES: usize = 16 * 1024;
 
 /// A tool as a server offers it, within bounds.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +23,7 @@ pub struct ListedTool {
     /// What the server calls it.
     pub name: String,
     pub description: String,
-    /// An object's schema, closed unless it says otherwise.
+    /// The schema of an object; its `properties` name all arguments that it declares.
     pub parameters: Value,
     /// What the server says that it does, which is nobody's word: it is told, and permits nothing.
     pub effect: Effect,
@@ -50,7 +48,7 @@ pub fn read(tools: &[Value], with_headers: bool, remarks: &mut Vec<String>) -> V
             continue;
         }
         let shown = printable(name);
-        let parameters = match parameters(&tool["inputSchema"]) {
+        let parameters = match schema::parameters(&tool["inputSchema"]) {
             Ok(parameters) => parameters,
             Err(reason) => {
                 remarks.push(format!("its tool `{shown}` is left out: {reason}"));
@@ -84,34 +82,11 @@ pub fn read(tools: &[Value], with_headers: bool, remarks: &mut Vec<String>) -> V
             continue;
         }
         let effect = if annotations["readOnlyHint"] == true { Effect::Read } else { Effect::Write };
-        let output = tool.get("outputSchema").filter(|schema| schema.to_string().len() <= SCHEMA_BYTES);
+        let output = tool.get("outputSchema").filter(|output| output.to_string().len() <= schema::BYTES);
         let (name, output) = (name.to_owned(), output.cloned());
         found.insert(name.clone(), ListedTool { name, description, parameters, effect, output, mirrors });
     }
     found.into_values().collect()
-}
-
-/// What a tool's schema says about its arguments, without what only takes place.
-fn parameters(schema: &Value) -> Result<Value, String> {
-    let mut parameters = match schema {
-        Value::Null => json!({"type": "object", "properties": {}}),
-        other => other.clone(),
-    };
-    let size = parameters.to_string().len();
-    if size > SCHEMA_BYTES {
-        return Err(format!("its schema has {size} bytes, at most {SCHEMA_BYTES} are taken"));
-    }
-    match parameters.as_object_mut() {
-        Some(object) if object.get("type").is_none_or(|kind| kind == "object") => {
-            object.shift_remove("$schema");
-            object.shift_remove("title");
-            object.entry("type").or_insert_with(|| "object".into());
-            object.entry("properties").or_insert_with(|| json!({}));
-            object.entry("additionalProperties").or_insert(Value::Bool(false));
-            Ok(parameters)
-        }
-        _ => Err("its schema is not that of an object".to_owned()),
-    }
 }
 
 /// A text of at most so many bytes, without control characters but line ends.
@@ -131,6 +106,8 @@ pub fn name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn read_one(tool: Value) -> (Option<ListedTool>, Vec<String>) {
@@ -146,10 +123,7 @@ mod tests {
         };
         let empty = json!({"type": "object", "properties": {}, "additionalProperties": false});
         check(Value::Null, empty.clone());
-        check(
-            json!({"$schema": "x", "title": "y"}),
-            json!({"type": "object", "properties": {}, "additionalProperties": false}),
-        );
+        check(json!({"$schema": "x", "title": "y", "type": "object", "properties": {}}), empty);
         // As such servers write them: references, values that may be missing.
         let schema = json!({
             "type": "object",
@@ -174,7 +148,7 @@ mod tests {
         let (offer, remarks) = read_one(json!({"name": "t", "inputSchema": looking}));
         assert!(offer.is_some() && remarks.is_empty(), "{remarks:?}");
         refuse(
-            json!({"type": "object", "properties": {"a": {"enum": ["x".repeat(SCHEMA_BYTES)]}}}),
+            json!({"type": "object", "properties": {"a": {"enum": ["x".repeat(schema::BYTES)]}}}),
             "at most 16384",
         );
     }

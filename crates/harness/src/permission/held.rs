@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::command::{self, Command, Word};
-use super::path;
+use super::{Ruling, path};
 use crate::jinx::{Action, Jinx, Steps};
 use crate::team::{ANY, JOINTS, Rule};
 use crate::types::Verdict;
@@ -39,16 +39,10 @@ const PATHS: [&str; 10] =
 /// What `rules` say of a call of `jinx` with this first argument, in the directory `work`, and
 /// which one says it.
 /// `None`: none of them fits.
-pub fn verdict(
-    rules: &[&Rule],
-    jinx: &Jinx,
-    first: Option<&Value>,
-    work: &Path,
-) -> Option<(Verdict, String)> {
+pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work: &Path) -> Option<Ruling> {
     let rules: Vec<&Rule> = rules.iter().copied().filter(|rule| is_about(rule, &jinx.name)).collect();
-    let name = jinx.inputs.first().map_or("", |input| input.name.as_str());
-    let subject = subject(name, &jinx.steps);
-    let texts = match first {
+    let subject = subject(first.map_or("", |(name, _)| name), &jinx.steps);
+    let texts = match first.map(|(_, value)| value) {
         None => vec![],
         Some(Value::String(text)) => vec![text.clone()],
         Some(Value::Array(values)) if subject == Subject::Path => values
@@ -75,40 +69,38 @@ pub fn verdict(
                     None => Fit::No,
                     // What is allowed is the whole text, and not what it runs in turn.
                     Some(_) if rule.verdict == Verdict::Allow && part.inner => Fit::No,
+                    Some(_) if rule.verdict != Verdict::Deny && part.inline => Fit::No,
                     Some(prefix) if rule.verdict == Verdict::Allow => {
                         whole(subject, Verdict::Allow, &plain(prefix), text, work)
                     }
                     Some(prefix) => names(&plain(prefix), &part, work),
                 })
             });
-        of_all.into_iter().chain(parts).reduce(stricter)
+        of_all.into_iter().chain(parts).reduce(Ruling::stricter)
     };
-    texts.iter().filter_map(of_text).reduce(stricter)
-}
-
-/// The first of two that permits less, or as much.
-fn stricter(one: (Verdict, String), other: (Verdict, String)) -> (Verdict, String) {
-    if other.0 > one.0 { other } else { one }
+    texts.iter().filter_map(of_text).reduce(Ruling::stricter)
 }
 
 /// Of the rules that fit, the longest of the team's own and of those from above, and of these two
 /// the one that permits less.
 /// One that forbids and fits perhaps means that a person is asked.
-fn decide(rules: &[&Rule], fit: impl Fn(&Rule) -> Fit) -> Option<(Verdict, String)> {
+fn decide(rules: &[&Rule], fit: impl Fn(&Rule) -> Fit) -> Option<Ruling> {
     // The last one of equals, as `max_by_key` does it.
-    let longest = |wanted: Fit, inherited: Option<bool>| {
-        let fitting = rules.iter().filter(|rule| {
-            inherited.is_none_or(|inherited| rule.inherited == inherited) && fit(rule) == wanted
-        });
+    let longest = |inherited: bool| {
+        let fitting = rules.iter().filter(|rule| rule.inherited == inherited && fit(rule) == Fit::Yes);
         fitting.max_by_key(|rule| rule.pattern.len())
     };
-    let certain = [longest(Fit::Yes, Some(true)), longest(Fit::Yes, Some(false))].into_iter().flatten();
-    let certain = certain.max_by_key(|rule| rule.verdict).map(|rule| (rule.verdict, rule.by.clone()));
-    let perhaps = longest(Fit::Perhaps, None).map(|rule| {
-        let by = format!("{}, since the text does not tell what it runs", rule.by);
-        (Verdict::Ask, by)
+    let certain = [longest(true), longest(false)].into_iter().flatten();
+    let certain = certain.max_by_key(|rule| rule.verdict);
+    let certain = certain.map(|rule| Ruling::of(rule.verdict, rule.by.clone()));
+    // However long another one is, what may be denied is in doubt.
+    let perhaps = rules.iter().filter(|rule| fit(rule) == Fit::Perhaps);
+    let perhaps = perhaps.max_by_key(|rule| (rule.verdict, rule.pattern.len())).map(|rule| Ruling {
+        verdict: Verdict::Ask,
+        doubtful: rule.verdict == Verdict::Deny,
+        by: format!("{}, since the text does not tell what it runs", rule.by),
     });
-    certain.into_iter().chain(perhaps).reduce(stricter)
+    certain.into_iter().chain(perhaps).reduce(Ruling::stricter)
 }
 
 fn is_about(rule: &Rule, jinx: &str) -> bool {

@@ -29,10 +29,14 @@ use alara_engine::file;
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::jinx::Jinx;
+use crate::jinx::{Input, Jinx};
 use crate::sandbox::Risk;
 use crate::team::{Rule, Team};
 use crate::types::{Effect, Verdict, sha256};
+
+/// Why a yes that was given beforehand does not permit a call.
+pub(crate) const BEFOREHAND: &str =
+    "what a rule may deny takes a person's yes, and one that was given beforehand is none";
 
 /// What a person is asked: whether a call may be made, or whether it may have what is the user's.
 #[derive(Clone, Debug)]
@@ -49,9 +53,35 @@ pub struct Question<'a> {
     /// What its programs would take away of what lies in the work directory, if that is the
     /// question.
     pub risk: Option<Risk<'a>>,
+    /// Whether a rule that denies may cover the call, and its text does not tell.
+    /// Then only a person permits it, and no yes that was given beforehand.
+    pub doubtful: bool,
     /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with
     /// these variables.
     pub about: String,
+}
+
+/// What holds for a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ruling {
+    /// Whether it may be made.
+    pub verdict: Verdict,
+    /// Whether a person is asked because a rule that denies may cover it.
+    pub doubtful: bool,
+    /// The rule or the answer that it comes from.
+    pub by: String,
+}
+
+impl Ruling {
+    fn of(verdict: Verdict, by: String) -> Self {
+        Ruling { verdict, doubtful: false, by }
+    }
+
+    /// The first of two that permits less, or as much.
+    fn stricter(self, other: Ruling) -> Ruling {
+        let order = |ruling: &Ruling| (ruling.verdict, ruling.doubtful);
+        if order(&other) > order(&self) { other } else { self }
+    }
 }
 
 /// What a person answers.
@@ -109,7 +139,7 @@ impl Permissions {
         jinx: &Jinx,
         arguments: &Map<String, Value>,
         work: &Path,
-    ) -> Option<(Verdict, String)> {
+    ) -> Option<Ruling> {
         self.verdict_about(team, jinx, arguments, work, &pattern(jinx, arguments))
     }
 
@@ -121,17 +151,17 @@ impl Permissions {
         arguments: &Map<String, Value>,
         work: &Path,
         about: &str,
-    ) -> Option<(Verdict, String)> {
+    ) -> Option<Ruling> {
         let own = jinx.permission.map(|verdict| {
             let by = format!("`{}` itself", jinx.name);
             Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
         });
         let rules: Vec<&Rule> = own.iter().chain(&team.rules).collect();
-        let first = jinx.inputs.first().and_then(|input| arguments.get(&input.name));
-        let ruled = held::verdict(&rules, jinx, first, work);
+        let ruled = held::verdict(&rules, jinx, first(jinx, arguments), work);
+        let denied = ruled.as_ref().is_some_and(|ruling| ruling.verdict == Verdict::Deny);
         match self.answer(&holder(team), about) {
-            Some((Verdict::Allow, _)) if matches!(ruled, Some((Verdict::Deny, _))) => ruled,
-            answered => answered.or(ruled),
+            Some((Verdict::Allow, _)) if denied => ruled,
+            answered => answered.map(|(verdict, by)| Ruling::of(verdict, by)).or(ruled),
         }
     }
 
@@ -212,8 +242,25 @@ pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
     format!("/{} {} gets {}", jinx.name, sha256(&parts), names.join(", "))
 }
 
+/// The argument that rules are held against, with its name.
+/// Of another program's tool it is the first one that is given: its schema may let callers choose.
+fn first<'a>(jinx: &'a Jinx, arguments: &'a Map<String, Value>) -> Option<(&'a str, &'a Value)> {
+    let given = |input: &'a Input| Some((input.name.as_str(), arguments.get(&input.name)?));
+    if jinx.remote.is_none() {
+        return given(jinx.inputs.first()?);
+    }
+    let any = || arguments.iter().next().map(|(name, value)| (name.as_str(), value));
+    jinx.inputs.iter().find_map(given).or_else(any)
+}
+
+/// What an answer is about beside the jinx: its first argument.
+/// Where that is another one than usual, all of them.
 fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
-    match arguments.get(&jinx.inputs.first()?.name)? {
+    let (name, value) = first(jinx, arguments)?;
+    if jinx.inputs.first().is_none_or(|input| input.name != name) {
+        return Some(Value::Object(arguments.clone()).to_string());
+    }
+    match value {
         Value::String(text) => Some(text.clone()),
         other => Some(other.to_string()),
     }

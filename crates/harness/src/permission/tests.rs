@@ -42,9 +42,8 @@ fn the_longest_rule_that_fits_counts() {
         ..Team::default()
     };
     let check = |command: &str, expected: &str| {
-        let (_, by) =
-            Permissions::default().verdict(&team, &shell(), &arguments(command), nowhere()).unwrap();
-        assert_eq!(by, expected, "{command}");
+        let found = Permissions::default().verdict(&team, &shell(), &arguments(command), nowhere());
+        assert_eq!(found.unwrap().by, expected, "{command}");
     };
     check("git status", "shell:git");
     check("git  push origin", "shell:git push");
@@ -80,7 +79,7 @@ fn a_team_permits_no_more_than_those_above() {
     let check = |own: (&str, Verdict), command: &str, expected: Verdict| {
         let team = Team { rules: [above.to_vec(), vec![rule(own.0, own.1)]].concat(), ..Team::default() };
         let found = Permissions::default().verdict(&team, &shell(), &arguments(command), nowhere()).unwrap();
-        assert_eq!(found.0, expected, "{own:?} {command}");
+        assert_eq!(found.verdict, expected, "{own:?} {command}");
     };
     use Verdict::{Allow, Ask, Deny};
     for dressed in ["'git' push", "sudo git push", "/usr/bin/git push", "X=1 git push", "git -C . push"] {
@@ -103,7 +102,7 @@ fn a_rule_for_several_commands_holds_for_them_together() {
     };
     let check = |command: &str, expected| {
         let found =
-            Permissions::default().verdict(&team, &shell(), &arguments(command), nowhere()).unwrap().0;
+            Permissions::default().verdict(&team, &shell(), &arguments(command), nowhere()).unwrap().verdict;
         assert_eq!(found, expected, "{command}");
     };
     check("curl x  |  sh", Verdict::Deny);
@@ -117,7 +116,8 @@ fn a_folder_is_not_left_by_dots() {
         ..Team::default()
     };
     let check = |path: &str, expected| {
-        let found = Permissions::default().verdict(&team, &shell(), &arguments(path), nowhere()).unwrap().0;
+        let found =
+            Permissions::default().verdict(&team, &shell(), &arguments(path), nowhere()).unwrap().verdict;
         assert_eq!(found, expected, "{path}");
     };
     check("out/a", Verdict::Allow);
@@ -133,7 +133,7 @@ fn answers_hold_as_long_as_they_say() {
     let jinx = Jinx { permission: Some(Verdict::Ask), ..shell() };
     let (here, there) = (Team { name: "a".into(), ..Team::default() }, Team::default());
     let verdict = |permissions: &Permissions, team: &Team, command: &str| {
-        permissions.verdict(team, &jinx, &arguments(command), nowhere()).unwrap().0
+        permissions.verdict(team, &jinx, &arguments(command), nowhere()).unwrap().verdict
     };
     let first = Permissions::open(&file).unwrap();
     assert_eq!(verdict(&first, &here, "make all"), Verdict::Ask);
@@ -174,7 +174,8 @@ fn no_answer_permits_what_a_rule_denies() {
     // An answer about a jinx that only reads is about all of its calls.
     assert_eq!(pattern(&reads, &arguments("a")), "shell");
     permissions.remember(&holder(&team), "shell", Answer::Session).unwrap();
-    let verdict = |path: &str| permissions.verdict(&team, &reads, &arguments(path), nowhere()).unwrap().0;
+    let verdict =
+        |path: &str| permissions.verdict(&team, &reads, &arguments(path), nowhere()).unwrap().verdict;
     assert_eq!((verdict("a"), verdict("secrets/a")), (Verdict::Allow, Verdict::Deny));
 }
 
@@ -194,7 +195,7 @@ fn shell_rules(rules: &BTreeMap<String, Verdict>) -> Team {
 /// What holds for a command; no rule permits.
 fn held(team: &Team, command: &str) -> Verdict {
     let found = Permissions::default().verdict(team, &shell(), &arguments(command), nowhere());
-    found.map_or(Verdict::Allow, |(verdict, _)| verdict)
+    found.map_or(Verdict::Allow, |ruling| ruling.verdict)
 }
 
 #[test]
@@ -392,7 +393,70 @@ fn a_script_that_is_deep_or_long_is_asked_about() {
 fn a_question_about_what_is_not_told_says_so() {
     let team = shell_rules(&BTreeMap::from([("rm".to_owned(), Verdict::Deny)]));
     let found = Permissions::default().verdict(&team, &shell(), &arguments("$x y"), nowhere()).unwrap();
-    assert_eq!(found, (Verdict::Ask, "shell:rm, since the text does not tell what it runs".to_owned()));
+    let by = "shell:rm, since the text does not tell what it runs".to_owned();
+    assert_eq!(found, Ruling { verdict: Verdict::Ask, doubtful: true, by });
+}
+
+#[test]
+fn only_what_a_rule_may_deny_is_in_doubt() {
+    let rules = |rules: &[(&str, Verdict)]| {
+        shell_rules(&rules.iter().map(|(prefix, verdict)| ((*prefix).to_owned(), *verdict)).collect())
+    };
+    let check = |team: &Team, command: &str, expected: (Verdict, bool)| {
+        let found = Permissions::default().verdict(team, &shell(), &arguments(command), nowhere()).unwrap();
+        assert_eq!((found.verdict, found.doubtful), expected, "{command}");
+    };
+    use Verdict::{Allow, Ask, Deny};
+    let team = rules(&[("rm", Deny), ("curl", Ask), ("", Allow)]);
+    for doubtful in [
+        "$(printf rm) x",
+        "`echo rm` x",
+        "bash <<< 'rm x'",
+        "printf 'rm x' | bash -s",
+        "env -i PATH=$PATH rm x",
+        ". /dev/stdin <<< 'rm x'",
+        "python3 -c 'x'",
+        "curl x; $y",
+    ] {
+        check(&team, doubtful, (Ask, true));
+    }
+    check(&team, "rm x; $y", (Deny, false));
+    check(&team, "curl x", (Ask, false));
+    check(&team, "ls", (Allow, false));
+    // However long another rule is that may fit too.
+    check(&rules(&[("rm", Deny), ("git push --force", Ask)]), "$x y", (Ask, true));
+    check(&rules(&[("rm", Ask)]), "$x y", (Ask, false));
+}
+
+#[test]
+fn another_programs_tool_is_held_by_the_first_argument_that_is_given() {
+    let parameters = json!({"properties": {"path": {}, "url": {}}});
+    let remote = crate::jinx::Remote { server: "s".into(), tool: "get".into(), parameters };
+    let input = |name: &str| Input { name: name.into(), ..shell().inputs.remove(0) };
+    let jinx = Jinx {
+        name: "get".into(),
+        inputs: vec![input("path"), input("url")],
+        remote: Some(remote),
+        ..Jinx::default()
+    };
+    let given = |arguments: Value| arguments.as_object().cloned().unwrap();
+    let team = Team {
+        rules: vec![rule("get:secrets/", Verdict::Deny), rule("get:http://a", Verdict::Deny)],
+        ..Team::default()
+    };
+    let check = |arguments: Value, about: &str, expected: Option<Verdict>| {
+        let arguments = given(arguments);
+        assert_eq!(pattern(&jinx, &arguments), about);
+        let found = Permissions::default().verdict(&team, &jinx, &arguments, nowhere());
+        assert_eq!(found.map(|ruling| ruling.verdict), expected, "{about}");
+    };
+    check(json!({"path": "a"}), "get:a", None);
+    check(json!({"url": "b", "path": "secrets/a"}), "get:secrets/a", Some(Verdict::Deny));
+    // An answer about one is not about the other.
+    check(json!({"url": "a"}), r#"get:{"url":"a"}"#, None);
+    check(json!({"url": "http://a"}), r#"get:{"url":"http://a"}"#, Some(Verdict::Deny));
+    check(json!({"other": "secrets/a"}), r#"get:{"other":"secrets/a"}"#, Some(Verdict::Deny));
+    check(json!({}), "get", None);
 }
 
 fn writer(input: &str) -> Jinx {
@@ -406,7 +470,7 @@ fn of_path(work: &Path, rules: &[(&str, Verdict)], path: &str) -> Option<Verdict
         rules.iter().map(|(prefix, verdict)| rule(&format!("write_file:{prefix}"), *verdict)).collect();
     let team = Team { rules, ..Team::default() };
     let arguments = json!({"path": path}).as_object().cloned().unwrap();
-    Permissions::default().verdict(&team, &writer("path"), &arguments, work).map(|(verdict, _)| verdict)
+    Permissions::default().verdict(&team, &writer("path"), &arguments, work).map(|ruling| ruling.verdict)
 }
 
 #[test]
@@ -447,7 +511,7 @@ fn every_path_of_several_counts() {
     let check = |paths: &[&str], expected| {
         let arguments = json!({"paths": paths}).as_object().cloned().unwrap();
         let found = Permissions::default().verdict(&team, &jinx, &arguments, nowhere());
-        assert_eq!(found.map(|(verdict, _)| verdict), expected, "{paths:?}");
+        assert_eq!(found.map(|ruling| ruling.verdict), expected, "{paths:?}");
     };
     check(&["out/a", "out/b"], Some(Verdict::Allow));
     check(&["out/a", "x/../secrets/b"], Some(Verdict::Deny));

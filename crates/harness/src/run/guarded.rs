@@ -79,8 +79,15 @@ impl Guardian {
             return Ok(true);
         }
         let (npc, jinx, about) = (self.npc.as_str(), &self.jinx, String::new());
-        let question =
-            Question { npc, jinx, arguments: &self.arguments, variables: &[], risk: Some(risk), about };
+        let question = Question {
+            npc,
+            jinx,
+            arguments: &self.arguments,
+            variables: &[],
+            risk: Some(risk),
+            doubtful: false,
+            about,
+        };
         // Whoever interrupts is not asked what else may happen.
         let interrupted = sandbox.cancel_flag().load(Ordering::Relaxed);
         let answer = if interrupted { Some(Answer::No) } else { session.ask(&question) };

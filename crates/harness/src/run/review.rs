@@ -70,8 +70,15 @@ pub fn plan(
         edited: Mutex::default(),
     };
     let risk = Some(Risk::Writes(&plan));
-    let question =
-        Question { npc: &npc.name, jinx, arguments: &arguments, variables: &[], risk, about: String::new() };
+    let question = Question {
+        npc: &npc.name,
+        jinx,
+        arguments: &arguments,
+        variables: &[],
+        risk,
+        doubtful: false,
+        about: String::new(),
+    };
     let answer = session.ask(&question);
     let (verdict, by) = decided(answer, session.sandbox);
     let edited = plan.edited.into_inner().unwrap_or_else(PoisonError::into_inner);

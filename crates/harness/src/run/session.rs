@@ -15,7 +15,7 @@ use crate::error::chain;
 use crate::jinx::Jinx;
 use crate::knowledge::IndexCache;
 use crate::model::{ModelSource, Prompt};
-use crate::permission::{Answer, Permissions, Question};
+use crate::permission::{Answer, Permissions, Question, Ruling};
 use crate::run::gates::Observers;
 use crate::run::jobs::Jobs;
 use crate::run::mcp::Servers;
@@ -152,6 +152,8 @@ pub struct Session<'a> {
     pub mocks: Mocks,
     /// One question at a time.
     ask: Option<Mutex<Asked<'a>>>,
+    /// Whether yes was said beforehand.
+    agrees: bool,
     observer: Mutex<Observer<'a>>,
 }
 
@@ -180,6 +182,7 @@ impl<'a> Session<'a> {
             trace: Trace::in_memory(),
             mocks: Mocks::default(),
             ask: None,
+            agrees: false,
             observer: Mutex::new(Box::new(|_| {})),
         }
     }
@@ -226,6 +229,20 @@ impl<'a> Session<'a> {
         self
     }
 
+    /// Says yes beforehand wherever a rule says `ask`, and somebody would be asked.
+    /// What a rule that denies may cover takes a person's yes nevertheless: it is asked about, if
+    /// somebody [is there](Self::asking), and else refused.
+    #[must_use]
+    pub fn agreeing(mut self) -> Self {
+        self.agrees = true;
+        self
+    }
+
+    /// Whether yes was said [beforehand](Self::agreeing).
+    pub fn agrees(&self) -> bool {
+        self.agrees
+    }
+
     /// Holds calls against `permissions`.
     #[must_use]
     pub fn permitted(mut self, permissions: Permissions) -> Self {
@@ -256,8 +273,11 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Asks the person, if there is one.
+    /// Asks the person, if there is one, unless the answer was given beforehand.
     pub fn ask(&self, question: &Question) -> Option<Answer> {
+        if self.agrees && !question.doubtful {
+            return Some(Answer::Yes);
+        }
         let ask = self.ask.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         Some(ask(question))
     }
@@ -348,7 +368,7 @@ impl<'a, 's> Caller<'a, 's> {
     }
 
     /// What rules say of a call now.
-    pub fn verdict(&self, jinx: &Jinx, arguments: &Map<String, Value>) -> Option<(Verdict, String)> {
+    pub fn verdict(&self, jinx: &Jinx, arguments: &Map<String, Value>) -> Option<Ruling> {
         self.session.permissions.verdict(self.team, jinx, arguments, self.session.sandbox.work())
     }
 
@@ -357,7 +377,7 @@ impl<'a, 's> Caller<'a, 's> {
     /// have made a link.
     pub fn overruled(&self) -> Option<String> {
         let ruled = self.ruled?;
-        let (verdict, by) = self.verdict(ruled.jinx, ruled.arguments)?;
+        let Ruling { verdict, by, .. } = self.verdict(ruled.jinx, ruled.arguments)?;
         let stricter = verdict > ruled.verdict.unwrap_or(Verdict::Allow);
         let name = &ruled.jinx.name;
         stricter.then(|| {

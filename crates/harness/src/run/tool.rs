@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::hidden::{self, CALL};
 use crate::jinx::Jinx;
 use crate::model::arguments;
-use crate::permission::{self, Answer, Question};
+use crate::permission::{self, Answer, BEFOREHAND, Question, Ruling};
 use crate::phases::Machine;
 use crate::run::agent::offer;
 use crate::run::review::Planned;
@@ -144,7 +144,7 @@ fn dispatch(
         return Ok(blocked);
     }
     let ruled = caller.npc.and_then(|_| caller.verdict(jinx, &arguments));
-    let verdict = ruled.as_ref().map(|(verdict, _)| *verdict);
+    let verdict = ruled.as_ref().map(|ruling| ruling.verdict);
     if let Some(refused) = refused(caller, jinx, &arguments, ruled)? {
         return Ok(refused);
     }
@@ -180,12 +180,12 @@ fn made(
             return Ok(blocked);
         }
         verdict = match caller.npc.and_then(|_| caller.verdict(jinx, &arguments)) {
-            Some((Verdict::Deny, by)) => {
+            Some(Ruling { verdict: Verdict::Deny, by, .. }) => {
                 audit(&caller, &jinx.name, Verdict::Deny, &by)?;
                 return Ok(denied(jinx, &by));
             }
             // Whoever edited it has answered.
-            ruled => ruled.map(|(verdict, _)| verdict),
+            ruled => ruled.map(|ruling| ruling.verdict),
         };
     }
     if let Some(withheld) = withheld(&caller, jinx, &arguments)? {
@@ -239,17 +239,23 @@ fn refused(
     caller: &Caller,
     jinx: &Jinx,
     arguments: &Map<String, Value>,
-    ruled: Option<(Verdict, String)>,
+    ruled: Option<Ruling>,
 ) -> Result<Option<ToolResult>, Error> {
-    let (Some(npc), Some((mut verdict, mut by))) = (caller.npc, ruled) else { return Ok(None) };
+    let (Some(npc), Some(Ruling { mut verdict, doubtful, mut by })) = (caller.npc, ruled) else {
+        return Ok(None);
+    };
     // Who only wants to see what would be done is not asked whether it may be.
     if verdict == Verdict::Ask && !caller.session.dry_run {
         let about = permission::pattern(jinx, arguments);
-        (verdict, by) =
-            ask(caller, &Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, about })?
-                .unwrap_or_else(|| {
-                    (Verdict::Deny, format!("{by}, which says to ask, and nobody is there to be asked"))
-                });
+        let question =
+            Question { npc: &npc.name, jinx, arguments, variables: &[], risk: None, doubtful, about };
+        (verdict, by) = ask(caller, &question)?.unwrap_or_else(|| {
+            let why = match caller.session.agrees() {
+                true => format!("{by}; {BEFOREHAND}"),
+                false => format!("{by}, which says to ask, and nobody is there to be asked"),
+            };
+            (Verdict::Deny, why)
+        });
     }
     audit(caller, &jinx.name, verdict, &by)?;
     Ok(match verdict {
@@ -284,7 +290,15 @@ fn withheld(
         Some(answered) => Some(answered),
         None => ask(
             caller,
-            &Question { npc: &npc.name, jinx, arguments, variables: &variables, risk: None, about },
+            &Question {
+                npc: &npc.name,
+                jinx,
+                arguments,
+                variables: &variables,
+                risk: None,
+                doubtful: false,
+                about,
+            },
         )?,
     };
     let nobody =

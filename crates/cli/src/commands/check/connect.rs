@@ -3,7 +3,6 @@
 
 use std::path::Path;
 
-use alara_harness::permission::Answer;
 use alara_harness::{Effect, Notice, Scripted, Session, Single, Team};
 
 use crate::agent::{Watched, sandbox};
@@ -17,7 +16,7 @@ pub fn run(team: &Team) -> anyhow::Result<usize> {
     let sandbox = sandbox(team, Path::new("."), None, Watched::Impossible)?;
     let nobody = Scripted::default();
     let source = Single(&nobody);
-    let session = Session::new(&source, &sandbox).asking(|_| Answer::Yes).observed(|notice| {
+    let session = Session::new(&source, &sandbox).agreeing().observed(|notice| {
         if let Notice::Warning(text) = notice {
             ui::note(&format!("warning: {}", printable(text)));
         }

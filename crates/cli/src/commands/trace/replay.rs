@@ -82,6 +82,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Session::new(&source, &sandbox).sampled(start.sampling.clone()).calling(Some(start.calls));
     // Where something runs, what a stranger's trace says of a person's answers is nobody's word.
     match replay::answers(&recorded) {
+        _ if replay::agreed(&recorded) && (is_own || !args.run) => session = session.agreeing(),
         Some(answers) if is_own || !args.run => session = session.asking(answers),
         _ if args.run && ask::is_possible() => session = session.asking(ask::person),
         _ => {}

@@ -5,12 +5,13 @@
 //! arguments ([`wrappers`]).
 //! What can't be told is a command whose words are not known, so that whoever asks about one has to
 //! count with it.
-//! That is an expansion in the place of a program, a shell that reads a file or its input, or a
-//! text that no parser understands.
+//! That is an expansion in the place of a program, a shell that reads a file or its input, a text
+//! that no parser understands, or the program that an interpreter is given as text ([`inline`]).
 //!
 //! A program is what its name says, and not what it does: `./build` or `python3 x.py` may run
 //! anything, and is one command here.
 
+mod inline;
 mod programs;
 mod word;
 mod wrappers;
@@ -38,6 +39,9 @@ pub struct Command {
     pub words: Vec<Word>,
     /// Whether a program runs it that the text names, or another text.
     pub inner: bool,
+    /// Whether it stands for whatever a program of another language may run, which is given as
+    /// text.
+    pub inline: bool,
 }
 
 /// All commands that a script may run, whatever its conditions.
@@ -82,7 +86,16 @@ struct Reader {
 impl Reader {
     /// Something may be run that is not known.
     fn unknown(&mut self) {
-        let command = Command { words: vec![Word::Any], inner: self.inner > 0 };
+        self.anything(false);
+    }
+
+    /// A program of another language is given as text, which may run anything.
+    fn inline(&mut self) {
+        self.anything(true);
+    }
+
+    fn anything(&mut self, inline: bool) {
+        let command = Command { words: vec![Word::Any], inner: self.inner > 0, inline };
         if self.commands.last() != Some(&command) {
             self.commands.push(command);
         }

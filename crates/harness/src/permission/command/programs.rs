@@ -1,5 +1,6 @@
 //! What a command runs in turn: programs that run what their arguments name.
 
+use super::inline::is_input;
 use super::wrappers::{
     DECLARING, EVALUATING, FED, GIT_VALUES, NAMED, OTHER_SHELLS, Opt, RUN_VARIABLES, Runs, SETTING, SHELLS,
     Wrapper, is_changing,
@@ -18,10 +19,10 @@ impl Reader {
         let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text) || text == "--");
         let words = &words[words.iter().take_while(set).count()..];
         let Some(program) = words.first() else { return };
-        self.commands.push(Command { words: words.to_vec(), inner: self.inner > 0 });
+        self.commands.push(Command { words: words.to_vec(), inner: self.inner > 0, inline: false });
         let Word::Text(program) = program else { return };
         let name = base(program);
-        let shell = name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'));
+        let shell = unversioned(name);
         self.computes |= EVALUATING.contains(&name);
         if SETTING.contains(&name) {
             self.sets(name, &words[1..]);
@@ -40,13 +41,22 @@ impl Reader {
                 if name == "git" {
                     self.git(&words[1..]);
                 }
-                for (names, row) in NAMED.iter().filter(|(names, _)| names[0] == name) {
+                self.given(name, &words[1..]);
+                for (names, row) in NAMED.iter().filter(|(names, row)| {
+                    // Versions are part of names: `python3.12`.
+                    names[0] == name || (row.runs == Runs::Inline && names[0] == unversioned(name))
+                }) {
                     if let Some(at) = after(words, &names[1..]) {
                         self.within(|reader| reader.wrapped(row, &words[at..]));
                     }
                 }
             }
         }
+    }
+
+    /// What is not known of the arguments of such a program.
+    fn unknown_to(&mut self, row: &Wrapper) {
+        if row.is_interpreter() { self.inline() } else { self.unknown() }
     }
 
     /// The arguments of a program that runs what they name.
@@ -63,22 +73,24 @@ impl Reader {
             let Some(word) = words.get(at) else { break None };
             at += 1;
             // Such a word may be an option, with a value or without.
-            let Word::Text(text) = word else { return self.unknown() };
+            let Word::Text(text) = word else { return self.unknown_to(row) };
             if text == "--" && row.operands < 99 {
                 operands = operands.min(words.len() - at);
                 before.extend(at..at + operands);
                 break words.get(at + operands..);
             }
-            if text.starts_with('-') || (text.starts_with('+') && row.runs == Runs::Anywhere) {
+            let is_input = row.runs == Runs::Inline && text == "-";
+            if (text.starts_with('-') && !is_input) || (text.starts_with('+') && row.runs == Runs::Anywhere) {
                 match row.option(text) {
                     Opt::Flag => {}
-                    Opt::Unknown => is_known = false,
-                    Opt::Value if words.get(at) == Some(&Word::Any) => return self.unknown(),
+                    Opt::Unknown => is_known = row.is_interpreter(),
+                    Opt::Value if words.get(at) == Some(&Word::Any) => return self.unknown_to(row),
                     Opt::Value => {
                         before.push(at);
                         at += 1;
                     }
                     Opt::Stop => return,
+                    Opt::Text(_) if row.runs == Runs::Inline => return self.inline(),
                     Opt::Text(value) => {
                         found = true;
                         match value {
@@ -108,7 +120,7 @@ impl Reader {
             }
         }
         match command.filter(|command| !command.is_empty()) {
-            None if row.shell && !found => self.unknown(),
+            None if row.shell && !found => self.unknown_to(row),
             None => {}
             Some(command) => self.runs(row.runs, command, &replaced),
         }
@@ -149,6 +161,12 @@ impl Reader {
             }
             Runs::Joined => self.joined(words),
             Runs::First => self.text(words.first()),
+            Runs::Inline => {
+                if !matches!(words.first(), Some(Word::Text(file)) if !is_input(file)) {
+                    self.inline();
+                }
+            }
+            Runs::Program => self.inline(),
             Runs::Anywhere => self.anywhere(runs, words, replaced),
         }
     }
@@ -330,6 +348,11 @@ impl Reader {
             at += if GIT_VALUES.contains(&option.as_str()) { 2 } else { 1 };
         }
     }
+}
+
+/// A program's name without its version: `python` for `python3.12`.
+fn unversioned(name: &str) -> &str {
+    name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'))
 }
 
 /// Whether a text begins with what `parallel` fills in.

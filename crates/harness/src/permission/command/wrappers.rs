@@ -37,6 +37,12 @@ pub enum Runs {
     First,
     /// Any of the words may begin a command: its options are too many for this table.
     Anywhere,
+    /// The options with texts are programs in a language that is not read here; the first word is a
+    /// file with one.
+    /// Without a word its input is one, for rows with a shell.
+    Inline,
+    /// The first word is such a program.
+    Program,
 }
 
 const fn wrapper(names: &'static str, operands: usize, values: &'static str) -> Wrapper {
@@ -292,6 +298,38 @@ pub const WRAPPERS: &[Wrapper] = &[
     wrapper("mise exec|mise x|nix develop|nix shell|nix run|guix shell", 0, "").runs(Runs::Anywhere),
     wrapper("direnv exec|rustup run", 1, ""),
     wrapper("nix-shell", 99, "").texts("--run --command"),
+    // Programs that pass files through a command, or reach another machine by one.
+    wrapper("tar|gtar|bsdtar", 99, "-C --directory -f --file -b -N -T --files-from -X --exclude-from -g -K -V -L")
+        .texts("-I --use-compress-program --to-command -F --info-script --new-volume-script --rsh-command \
+            --rmt-command"),
+    wrapper("split|gsplit", 99, "").texts("--filter"),
+    wrapper("sort|gsort", 99, "").texts("--compress-program"),
+    wrapper("zip", 99, "").texts("-TT --unzip-command"),
+    wrapper("rsync", 99, "").texts("-e --rsh --rsync-path"),
+    wrapper("nc|ncat|netcat", 99, "-p -s -w").texts("-c -e --exec --sh-exec"),
+    wrapper("man", 99, "").texts("-P --pager -H --html"),
+    // Interpreters.
+    wrapper("python|pypy|ipython|jython|micropython", 0, "-W -X --check-hash-based-pycs").texts("-c")
+        .stops("-m -V -h --version --help").runs(Runs::Inline).shell(),
+    wrapper("perl|raku", 0, "-I -M -m").texts("-e -E").stops("-v -V").runs(Runs::Inline).shell(),
+    wrapper("ruby|jruby|mruby|truffleruby", 0, "-I -r -C -E -K --encoding").texts("-e")
+        .stops("--version --help").runs(Runs::Inline).shell(),
+    wrapper("irb|ghci|jshell|tclsh|wish|octave|gnuplot|maxima", 0, "").texts("-e -c --eval")
+        .stops("--version --help").runs(Runs::Inline).shell(),
+    wrapper("expect", 0, "").texts("-c").stops("-v").runs(Runs::Inline).shell(),
+    wrapper("node|nodejs|bun", 0, "-r --require --import -C --conditions --loader --env-file")
+        .texts("-e --eval -p --print").stops("-v --version -h --help").runs(Runs::Inline).shell(),
+    wrapper("deno eval", 0, "").runs(Runs::Program),
+    wrapper("deno run|bun run|cmake -P|go run|ghc|runghc|ts-node|tsx", 0, "").texts("-e --eval").runs(Runs::Inline),
+    wrapper("php", 0, "-d -c -z -S -t").texts("-r -B -R -E --run --process-begin --process-code --process-end")
+        .stops("-f --file -v -m -i --version --help").runs(Runs::Inline).shell(),
+    wrapper("lua|luajit|texlua", 0, "-l").texts("-e").stops("-v").runs(Runs::Inline).shell(),
+    wrapper("R|Rscript|julia|groovy|scala|scala-cli|swift|clojure|clj|racket|guile|sbcl|emacs|osascript", 0,
+        "-l -J -C -p -t").texts("-e -E -c --eval --execute --expression --print")
+        .stops("--version --help").runs(Runs::Inline).shell(),
+    wrapper("elixir|iex|erl", 0, "-pa -pz").texts("-e -r -s --eval --rpc-eval").stops("--version")
+        .runs(Runs::Inline).shell(),
+    wrapper("matlab", 99, "").texts("-r -b").runs(Runs::Inline),
 ];
 
 /// One name of the table, by words, with its row.
@@ -319,6 +357,11 @@ pub enum Opt {
 }
 
 impl Wrapper {
+    /// Whether what it runs is in a language that is not read here.
+    pub fn is_interpreter(&self) -> bool {
+        matches!(self.runs, Runs::Inline | Runs::Program)
+    }
+
     /// What one of its options does.
     /// Long ones may be cut short; of letters behind one dash the one with a value ends them.
     pub fn option(&self, word: &str) -> Opt {
@@ -342,6 +385,9 @@ impl Wrapper {
         }
         if listed(self.values, word) {
             return Opt::Value;
+        }
+        if listed(self.texts, word) {
+            return Opt::Text(None);
         }
         let mut is_known = true;
         for (at, letter) in word.char_indices().skip(1) {

@@ -15,7 +15,7 @@ use crate::mcp::client::Client;
 use crate::mcp::offer::{self, ListedTool};
 use crate::mcp::rpc::Failure;
 use crate::mcp::{START, Served, Server, printable};
-use crate::permission::{self, Answer, Question};
+use crate::permission::{self, Answer, Question, Ruling};
 use crate::run::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team, strict};
 use crate::types::{Effect, ToolResult, Verdict};
@@ -233,12 +233,19 @@ fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Resu
         about += &format!(", whose files are {content}");
     }
     match session.permissions.verdict_about(&cautious, &jinx, &arguments, session.sandbox.work(), &about) {
-        Some((Verdict::Allow, by)) => return Ok(by),
-        Some((Verdict::Deny, by)) => return Err(by),
-        Some((Verdict::Ask, _)) | None => {}
+        Some(Ruling { verdict: Verdict::Allow, by, .. }) => return Ok(by),
+        Some(Ruling { verdict: Verdict::Deny, by, .. }) => return Err(by),
+        Some(_) | None => {}
     }
-    let question =
-        Question { npc: &npc.name, jinx: &jinx, arguments: &arguments, variables: &[], risk: None, about };
+    let question = Question {
+        npc: &npc.name,
+        jinx: &jinx,
+        arguments: &arguments,
+        variables: &[],
+        risk: None,
+        doubtful: false,
+        about,
+    };
     let answer = session.ask(&question);
     if let Some(answer) = answer {
         session.remember(&permission::holder(team), &question.about, answer);

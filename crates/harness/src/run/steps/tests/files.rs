@@ -92,6 +92,66 @@ fn edit_file_changes_no_other_byte() {
 }
 
 #[test]
+fn edit_file_keeps_the_line_ends_and_blanks_of_lines_it_is_not_asked_to_change() {
+    let tools = Tools::new();
+    let check = |before: &str, edit: Value, after: &str, told: &str| {
+        let told = if told.is_empty() { "changed f".to_owned() } else { format!("changed f; {told}") };
+        tools.edit(before.as_bytes(), edit, after.as_bytes(), &told);
+    };
+    let ends = "line 1 matched except for line ends";
+    // Line ends of both kinds.
+    check("a\r\nb\nc\n", one("a\nb", "a\nB"), "a\r\nB\nc\n", ends);
+    check("a\r\nb\nc\n", one("a\nb", "A\nb"), "A\r\nb\nc\n", ends);
+    check("a\nb\r\nc\n", one("a\nb\nc", "a\nc"), "a\nc\n", ends);
+    check("a\nb\r\nc\n", one("a\nb\n", "a\n"), "a\nc\n", ends);
+    check("a\r\nb\nc\r\nd\r\n", one("b", "b\nx"), "a\r\nb\nx\nc\r\nd\r\n", "");
+    check(
+        "a\r\nb\nc\r\nd\r\n",
+        one("c\nd", "c\nx\nd"),
+        "a\r\nb\nc\r\nx\r\nd\r\n",
+        "line 3 matched except for line ends",
+    );
+    check("a\r\nb\nc\r\n", one("a\nb\nc\n", "x\ny\nz\nw\n"), "x\r\ny\nz\r\nw\r\n", ends);
+    check("a\nb\r\nc", one("c", "c\nd"), "a\nb\r\nc\r\nd", "");
+    check("a\r\nb\nc", one("b\nc", "b\nx\nc"), "a\r\nb\nx\nc", "");
+    // The first half of a line's end is not one.
+    check("a\r\nb\n", one("\nb", "\nc"), "a\r\nc\n", ends);
+    check("a\r\n\r\nb\r\n", one("a\n\nb", "a\nb"), "a\r\nb\r\n", ends);
+    check("a\r\nb\n", one("a\n", "x\n"), "x\r\nb\n", ends);
+    tools.edit(
+        b"a\r\nb\r\n",
+        one("a\n\nb", "c"),
+        b"a\r\nb\r\n",
+        "the text is not in f; nearest is lines 1-2:\na\r\nb",
+    );
+    // Which of the two is meant is not to be seen in what was read.
+    tools.edit(
+        b"a\r\nb\na\nb\n",
+        one("a\nb", "c"),
+        b"a\r\nb\na\nb\n",
+        "the text occurs 2 times in f, it must occur once: it begins in lines 1 and 3; give more of what stands \
+         around it, or replace_all",
+    );
+    let all = json!({"find": "a\nb", "replace": "a\nx\nb", "replace_all": true});
+    let told = "2 places; lines 1 and 3 matched except for line ends";
+    check("a\r\nb\na\nb\n", all, "a\r\nx\r\nb\na\nx\nb\n", told);
+    // Whoever writes them is taken at their word.
+    check("a\r\nb\nc\n", one("a\r\nb\n", "a\r\nB\r\n"), "a\r\nB\r\nc\n", "");
+    check("a\nb\n", one("a\r\nb", "a\r\nB"), "a\nB\n", ends);
+    // Blanks at the ends of lines that stay.
+    let blanks = "lines 1-3 matched except for trailing blanks";
+    check("a  \nb\t\nc \n", one("a\nb\nc\n", "a\nB\nc\n"), "a  \nB\nc \n", blanks);
+    check("a  \r\nb\t\nc \r\n", one("a\nb\nc\n", "a\nc\n"), "a  \r\nc \r\n", blanks);
+    check("a  \nb\t\nc \n", one("a\nb\nc", "a\nb\nnew\nc"), "a  \nb\t\nnew\nc \n", blanks);
+    check(
+        "\ta  \r\n\tb\n\tc \r\n",
+        one("a\nb\nc\n", "a\n\tx\nc\n"),
+        "\ta  \r\n\t\tx\n\tc \r\n",
+        "lines 1-3 matched except for indentation",
+    );
+}
+
+#[test]
 fn edit_file_makes_several_edits_or_none() {
     let tools = Tools::new();
     let text = b"alpha\nbeta\ngamma\n";
