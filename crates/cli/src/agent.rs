@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use alara_engine::{SamplingOverrides, disk};
 use alara_harness::calls::Calls;
 use alara_harness::context_files::ContextFiles;
-use alara_harness::permission::{Answer, Question};
+use alara_harness::permission::Question;
 use alara_harness::sandbox::enforced;
 use alara_harness::state::Kept;
 use alara_harness::team::Search;

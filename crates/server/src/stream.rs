@@ -118,9 +118,10 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_waits_says_so_in_an_event_that_says_nothing() {
+    fn a_waiting_stream_sends_empty_events() {
         let begun = Clock::now();
-        let formats: [(Box<dyn Writer>, fn(&Value) -> bool); 5] = [
+        type IsBeat = fn(&Value) -> bool;
+        let formats: [(Box<dyn Writer>, IsBeat); 5] = [
             (Box::new(anthropic::Messages::new("m")), |event| *event == json!({"type": "ping"})),
             (Box::new(openai::chat::Chat::new("m", false, false)), |event| {
                 event["choices"]

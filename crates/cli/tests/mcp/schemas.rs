@@ -33,7 +33,7 @@ fn called(engine: &Engine, tools: &[Tool], name: &str) -> Map<String, Value> {
         _ => None,
     });
     let finish = events.iter().rev().find_map(|event| match event {
-        Event::Finish { reason, .. } => Some(*reason),
+        Event::Done { finish, .. } => Some(*finish),
         _ => None,
     });
     assert_eq!(finish, Some(Finish::ToolCalls), "{name}: {events:?}");

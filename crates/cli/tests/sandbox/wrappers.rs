@@ -57,7 +57,7 @@ fn what_a_wrapper_runs_by_any_option_is_seen() {
     let shell = stock.jinx("shell").unwrap();
     let verdict = |line: &String| {
         let arguments = json!({"command": line}).as_object().unwrap().clone();
-        Permissions::default().verdict(&team, shell, &arguments, &work).map(|(verdict, _)| verdict)
+        Permissions::default().verdict(&team, shell, &arguments, &work).map(|ruling| ruling.verdict)
     };
     let missed: Vec<&String> = tried
         .ran
