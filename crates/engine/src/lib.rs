@@ -68,7 +68,7 @@ pub use device::Device;
 pub use offload::{DeviceSummary, Offload};
 pub use probe::{Probe, ProbeSettings, ProbeTurns};
 
-pub use nearest::nearest;
+pub use nearest::{nearest, resembles};
 
 /// The guide's example is compiled with the crate's own.
 #[cfg(doctest)]

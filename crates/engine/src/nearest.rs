@@ -15,9 +15,34 @@ pub fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, other)| other)
 }
 
+/// Whether a name is `word` with a slip, in the plural or spelled in another style.
+/// It is stricter than [`nearest`], so that a word of its own is left alone.
+pub fn resembles(name: &str, word: &str) -> bool {
+    let plain = |text: &str| {
+        let letters = text.chars().filter(|c| !matches!(c, '_' | '-' | '.' | ' '));
+        letters.collect::<String>().to_lowercase().trim_end_matches('s').to_owned()
+    };
+    let (name, word) = (plain(name), plain(word));
+    strsim::osa_distance(&name, &word) <= word.chars().count() / 5
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slips_and_plurals_resemble_a_word_and_other_words_do_not() {
+        for name in ["permission", "Permissions", "premissions", "permisions", ".permissions", "per_missions"] {
+            assert!(resembles(name, "permissions"), "{name}");
+        }
+        for (name, word) in [("gates", "gate"), ("Hook", "hooks"), ("limit", "limits"), ("pahses", "phases")] {
+            assert!(resembles(name, word), "{name}");
+        }
+        let others = [("commissions", "permissions"), ("date", "gate"), ("lists", "limits"), ("books", "hooks")];
+        for (name, word) in others {
+            assert!(!resembles(name, word), "{name}");
+        }
+    }
 
     #[test]
     fn finds_the_nearest() {

@@ -132,6 +132,26 @@ impl<'a, 'd> Fields<'a, 'd> {
         first
     }
 
+    /// Refuses unknown keys that resemble one that binds somebody, as `binding` finds it.
+    /// The first of them, reported as an error.
+    pub fn refuse_slips(&mut self, binding: impl Fn(&str) -> Option<&'static str>) -> Option<Diagnostic> {
+        let mut first = None;
+        for (entry, _) in self.others() {
+            let key = &entry.key;
+            let Some(meant) = binding(key) else { continue };
+            let remedy = match meant == key {
+                true => "it has no meaning here".to_owned(),
+                false => format!("did you mean `{meant}`?"),
+            };
+            let message = format!("unknown key `{key}`, {remedy}: whoever it was to bind does not run");
+            let error = self.source.error(entry.location, message);
+            self.refused.push(entry.location);
+            first.get_or_insert_with(|| error.clone());
+            self.diagnostics.push(error);
+        }
+        first
+    }
+
     /// Keys that files in the wild have, and that would change something: that they don't is said
     /// where they are set.
     pub fn without_effect(&mut self, keys: &[&'static str]) {

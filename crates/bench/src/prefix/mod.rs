@@ -130,10 +130,10 @@ impl Bench<'_> {
             disk: disk.then(|| self.config.disk.clone()),
             ..self.config.options.clone()
         };
-        let engine = match self.load(&options) {
-            Err(alara_engine::Error::InvalidRequest { .. }) => return Ok(None),
-            engine => engine?,
-        };
+        let engine = self.load(&options)?;
+        if engine.context() < tokens {
+            return Ok(None);
+        }
         let hello = Request {
             messages: vec![Message::user(Text(99).words(tokens.min(200) / 12))],
             max_tokens: Some(1),
@@ -157,7 +157,7 @@ impl Bench<'_> {
         // As long as it takes, or as it goes.
         let (mut most, mut context) = (needed.iter().copied().max().unwrap_or(0), None);
         if most > usual.context() {
-            // More than the model was trained for is none, and what memory doesn't bear neither.
+            // A model takes no more than it was trained for, nor than memory holds.
             let usual = usual.context();
             let longest =
                 Engine::load(self.gguf, &options(Some(most))).map_or(usual, |engine| engine.context());

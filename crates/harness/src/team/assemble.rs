@@ -18,7 +18,7 @@ use super::library::{Layer, Library};
 use super::model::Provider;
 use super::npc::{self, Shared};
 use super::template::{Rendered, Templates};
-use super::{Npc, Team, rules};
+use super::{Npc, Team, rules, strays};
 use crate::error::Error;
 use crate::knowledge;
 use crate::mcp::Server;
@@ -154,6 +154,10 @@ fn assemble(
         let message = "it can't be used, and may bind everybody by a gate: nobody of the team runs";
         gates.all.refuse(unread.error(Location::default(), message), &mut files.diagnostics);
     }
+    for stray in strays::rules(&listing.folder) {
+        gates.all.refuse(stray, &mut files.diagnostics);
+    }
+    files.diagnostics.extend(strays::jinxes(&listing.folder, ctx.skills.as_ref().and_then(Node::text)));
     let directory = listing.folder.on_disk();
     let knowledge = source.zip(ctx.knowledge.as_ref()).and_then(|(source, node)| {
         knowledge::read(source, node, directory.as_deref(), &mut files.diagnostics)

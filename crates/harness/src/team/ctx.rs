@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::model::Provider;
-use super::{model, servers as mcp_servers};
+use super::{model, servers as mcp_servers, strays};
 use crate::fields::Fields;
 use crate::mcp::Server;
 use crate::model::ModelSpec;
@@ -114,6 +114,9 @@ pub fn read(
         }
     }
     ctx.refused = fields.refuse(&POLICIES, false);
+    if let Some(slip) = fields.refuse_slips(strays::binding) {
+        ctx.refused.get_or_insert(slip);
+    }
     for (entry, near) in fields.others() {
         // Any other key is a value of the team's own; only what looks very much like a slip is
         // told.

@@ -199,6 +199,20 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// The files in it, also those whose names begin with a dot.
+    pub fn all_files(&self) -> Vec<File> {
+        let Folder::Disk(path, root) = self else { return Vec::new() };
+        let paths = paths(path).unwrap_or_default().into_iter().filter(|path| path.is_file());
+        paths.map(|path| File::on_disk(path, root.clone())).collect()
+    }
+
+    /// The files anywhere below it; folders that are links are left out.
+    pub fn files_below(&self) -> Vec<File> {
+        all_files(self, &mut Vec::new())
+    }
+}
+
 fn paths(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut paths = folder.read_dir()?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
     paths.sort();
@@ -209,7 +223,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn problem(path: &Path, message: String) -> Diagnostic {
+pub fn problem(path: &Path, message: String) -> Diagnostic {
     Diagnostic { path: path.to_owned(), location: Location::default(), severity: Severity::Error, message }
 }
 

@@ -17,6 +17,7 @@ mod rules;
 mod search;
 mod servers;
 mod small;
+mod strays;
 mod stock;
 mod syntax;
 mod template;

@@ -210,7 +210,8 @@ fn build(
             "it can't look up the skills of its catalog without the jinx `skill` on its list",
         );
     }
-    if let Some(refused) = fields.refuse(&POLICIES, true) {
+    let refused = fields.refuse(&POLICIES, true);
+    if let Some(refused) = refused.or(fields.refuse_slips(strays::binding)) {
         npc.gate.broken.get_or_insert(refused);
     }
     usable.then_some((npc, location))

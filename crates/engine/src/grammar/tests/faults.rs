@@ -239,14 +239,17 @@ fn the_root_of_parameters_may_join_schemas() {
             let constraint = vocabulary.constraint(&turn);
             let constraint = constraint.unwrap_or_else(|error| panic!("{format:?}: {error}")).unwrap();
             let exact = constraint.loosened().is_empty();
+            let mut keys = std::collections::BTreeSet::new();
             for seed in 0..30 {
                 let Some(text) = vocabulary.generate(&turn, seed, 2_000) else { continue };
                 for piece in parse(&turn, &text) {
                     let Parsed::ToolCall { arguments, .. } = piece else { continue };
+                    keys.extend(arguments.keys().cloned());
                     let arguments = Value::Object(arguments);
                     assert!(!exact || validate(&arguments, root).is_ok(), "{format:?}: {arguments}, {root}");
                 }
             }
+            assert!(["a", "b"].iter().all(|key| keys.contains(*key)), "{format:?}: {keys:?} for {root}");
         }
     }
 }

@@ -119,6 +119,9 @@ impl Reader<'_> {
         for Entry { location, key, .. } in entries {
             if WITHOUT_EFFECT.contains(&key.as_str()) {
                 self.warning(*location, format!("the key `{key}` has no effect"));
+            } else if !KEYS.contains(&key.as_str()) && resembles(key, "permission") {
+                // What was to need a yes must not run without one.
+                self.error(*location, format!("unknown key `{key}`, did you mean `permission`?"));
             } else {
                 self.known(*location, key, &KEYS);
             }

@@ -1,0 +1,83 @@
+//! Files that look like rules of a team, a jinx or a skill, and that nothing reads.
+//!
+//! Whoever wrote `permissions.yml` counts on it, so nobody of the team runs before it has the right
+//! name.
+
+use std::path::Path;
+
+use alara_engine::resembles;
+
+use super::files::{File, Folder, problem};
+use crate::skill;
+use crate::types::Diagnostic;
+
+/// Keys that bind somebody; what resembles one of them in a team's files is an error.
+const BINDING: [&str; 5] = ["gate", "hooks", "limits", "permissions", "phases"];
+/// Words that only look like one of them.
+const OTHER_WORDS: [&str; 2] = ["phrase", "phrases"];
+/// Endings of files that may hold such keys.
+const ENDINGS: [&str; 7] = ["", "ctx", "json", "toml", "txt", "yaml", "yml"];
+const RULES: &str = "permissions.yaml";
+
+/// The key that binds somebody which a word resembles.
+pub fn binding(word: &str) -> Option<&'static str> {
+    let is_other = OTHER_WORDS.contains(&word);
+    BINDING.into_iter().find(|key| !is_other && resembles(word, key))
+}
+
+/// What lies in a team's folder that looks like a rule, as errors.
+pub fn rules(folder: &Folder) -> Vec<Diagnostic> {
+    let stray = |file: &File| Some(problem(&file.path, why(&file.path)?));
+    folder.all_files().iter().filter_map(stray).collect()
+}
+
+/// Why a file binds nobody, if it looks as if it did.
+fn why(path: &Path) -> Option<String> {
+    let part = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+    let (stem, ending) = (part(path.file_stem()), part(path.extension()));
+    if path.file_name().is_some_and(|name| name == RULES) {
+        return None;
+    }
+    let lost = "nothing reads this file, so nobody of the team runs";
+    if ending != "gate" && !ending.is_empty() && resembles(&ending, "gate") {
+        return Some(format!("{lost}: rename it to `{stem}.gate`, or remove it"));
+    }
+    let is_hidden_gate = ending == "gate" && stem.starts_with('.');
+    if is_hidden_gate {
+        return Some(format!("{lost}: rename it to `{}.gate`, or remove it", stem.trim_start_matches('.')));
+    }
+    // `.permissions` is all stem, and of `permissions.yaml.txt` the first part counts.
+    let name = stem.trim_start_matches('.');
+    let name = name.split('.').next().unwrap_or(name);
+    // A `.ctx` of any name may be the team's own.
+    if !ENDINGS.contains(&ending.to_lowercase().as_str()) || (ending == "ctx" && !stem.starts_with('.')) {
+        return None;
+    }
+    Some(match binding(name)? {
+        "permissions" => format!("{lost}: rules are read from `{RULES}`, so rename or remove it"),
+        "gate" => format!("{lost}: a gate is a file `NAME.gate`, so rename or remove it"),
+        key => format!("{lost}: `{key}` is a key of the team's .ctx file, so move it there, or remove it"),
+    })
+}
+
+/// Jinxes and skills in a team's folder where nothing looks for them, as errors.
+/// `skills` is the folder of skills that the `.ctx` names.
+pub fn jinxes(folder: &Folder, skills: Option<&str>) -> Vec<Diagnostic> {
+    let (folders, files) = folder.contents(&mut Vec::new());
+    let is_jinx = |file: &File| file.path.extension().is_some_and(|ending| ending == "jinx");
+    let is_read = |folder: &Folder| {
+        let name = folder.name();
+        ["jinxes", "jinxs"].contains(&name.as_str())
+            || skills.is_some_and(|path| Path::new(path).starts_with(&name))
+    };
+    let elsewhere = folders.iter().filter(|folder| !is_read(folder) && resembles_folder(&folder.name()));
+    let below = elsewhere.flat_map(Folder::files_below);
+    let stray = files.into_iter().chain(below).filter(|file| is_jinx(file) || skill::is_file(&file.path));
+    let why = "nothing reads it here: jinxes and skills are read from the team's folder `jinxes`, so move it";
+    stray.map(|file| problem(&file.path, why.to_owned())).collect()
+}
+
+/// Whether a folder's name says that it holds jinxes or skills.
+fn resembles_folder(name: &str) -> bool {
+    ["jinxes", "jinx", "skills"].iter().any(|word| resembles(name, word))
+}
