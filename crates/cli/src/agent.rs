@@ -55,8 +55,7 @@ pub struct Args {
     /// Find out first how the model uses tools best, as `alara tune` does, unless that is known
     #[arg(long)]
     pub tune: bool,
-    /// Say yes wherever a person would be asked, except to calls that a rule may deny; where nobody
-    /// can be asked, it is no otherwise
+    /// Answer yes to every question, except to those about calls that a rule may deny
     #[arg(long)]
     pub yes: bool,
     /// Show each change of a file as a diff before it is made, and ask: yes, no, always for this

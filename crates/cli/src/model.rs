@@ -30,9 +30,8 @@ pub struct Args {
     /// [default: the NPC's, the team's, that of `alara config`, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of a conversation; more than the model was trained for means that [default: what
-    /// it was trained for, as far as half of the free memory bears it; of an endpoint: what it
-    /// allows]
+    /// Most tokens of a conversation, up to what the model was trained for [default: that, if it
+    /// fits in half of the free memory; for an endpoint: what it allows]
     #[arg(long, value_name = "N")]
     pub ctx: Option<usize>,
     #[command(flatten)]

@@ -32,13 +32,16 @@ mod tests {
 
     #[test]
     fn slips_and_plurals_resemble_a_word_and_other_words_do_not() {
-        for name in ["permission", "Permissions", "premissions", "permisions", ".permissions", "per_missions"] {
+        for name in ["permission", "Permissions", "premissions", "permisions", ".permissions", "per_missions"]
+        {
             assert!(resembles(name, "permissions"), "{name}");
         }
-        for (name, word) in [("gates", "gate"), ("Hook", "hooks"), ("limit", "limits"), ("pahses", "phases")] {
+        for (name, word) in [("gates", "gate"), ("Hook", "hooks"), ("limit", "limits"), ("pahses", "phases")]
+        {
             assert!(resembles(name, word), "{name}");
         }
-        let others = [("commissions", "permissions"), ("date", "gate"), ("lists", "limits"), ("books", "hooks")];
+        let others =
+            [("commissions", "permissions"), ("date", "gate"), ("lists", "limits"), ("books", "hooks")];
         for (name, word) in others {
             assert!(!resembles(name, word), "{name}");
         }

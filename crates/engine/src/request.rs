@@ -383,8 +383,7 @@ pub enum Event {
     /// Comes before the answer.
     PromptLogprobs {
         /// In their order.
-        /// The first has none before it that would tell its probability: it has 1, and no others
-        /// beside it.
+        /// The first has no context to predict it from: its probability is 1, without alternatives.
         tokens: Vec<TokenLogprobs>,
     },
     /// The next piece of a call that is being written.

@@ -337,7 +337,7 @@ impl Sequence {
         self.data.finished = true;
         let rest = self.logprobs.as_mut().map_or_else(Vec::new, Logprobs::take_rest);
         if !self.stop.came() && !rest.is_empty() {
-            // Tokens are told before a text, be it empty.
+            // Log-probabilities precede the text they belong to, even an empty one.
             let _ = self.events.send(Ok(Event::Logprobs { tokens: rest }));
             let _ = self.events.send(Ok(Event::Text { text: String::new() }));
         }

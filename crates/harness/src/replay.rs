@@ -141,8 +141,8 @@ impl ChatModel for Replay {
     }
 }
 
-/// Whether yes was said beforehand in a trace, and nobody was there for what that does not permit:
-/// then each question that was answered had that answer.
+/// Whether the traced run had `--yes`, and no person to confirm what that does not cover.
+/// Then each question that was answered had that answer.
 pub fn agreed(entries: &[Entry]) -> bool {
     let withheld =
         |record: &Record| matches!(record, Record::Permission { by, .. } if by.ends_with(BEFOREHAND));

@@ -100,9 +100,8 @@ pub trait Writer: Send {
     /// A failure in the middle of the stream.
     fn failure(&mut self, refusal: &Refusal) -> String;
 
-    /// What tells that it goes on, while there is nothing else to tell.
-    /// Some clients count bytes before they give up, others events: so it is an event, which says
-    /// nothing.
+    /// A keep-alive event, sent while there is no output.
+    /// Some clients count bytes before they give up, others events, so it is an empty event.
     fn beat(&mut self) -> String;
 
     /// The body of a whole answer.

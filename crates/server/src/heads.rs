@@ -11,12 +11,16 @@ use alara_engine::{Request, Tool};
 
 /// How many heads are remembered.
 const REMEMBERED: usize = 32;
+/// Bytes of a system prompt, and its sentences and lines, beyond which it is not compared: that
+/// would hold up other requests.
+const MOST_BYTES: usize = 256 << 10;
+const MOST_PIECES: usize = 4096;
 /// Characters of a line that are shown.
 const SHOWN: usize = 80;
-/// Tokens of a prompt that have to be computed for it to be worth a word.
+/// Prompt tokens that must be computed before a miss is reported.
 pub const WORTH: usize = 256;
 
-/// The heads of the latest prompts, as hashes: texts of one client are nobody else's business.
+/// The heads of the latest prompts, as hashes, so that no client's text is kept.
 #[derive(Debug, Default)]
 pub struct Heads {
     known: Mutex<VecDeque<Head>>,
@@ -58,7 +62,7 @@ impl fmt::Display for Change {
                 "move what changes into the user's message, or at least to the end of the system prompt",
             ),
             Change::Tool(name) => (
-                format!("the tool `{name}` is described otherwise than in an earlier request"),
+                format!("the tool `{name}` has another description than in an earlier request"),
                 "keep what changes out of descriptions and schemas",
             ),
             Change::Order => (
@@ -78,7 +82,14 @@ impl Heads {
         if request.prompt.is_some() || (request.system.is_empty() && request.tools.is_empty()) {
             return None;
         }
-        let texts: Vec<(usize, &str)> = pieces(request).collect();
+        let bytes: usize = request.system.iter().map(|segment| segment.text.len()).sum();
+        if bytes > MOST_BYTES || request.tools.len() > MOST_PIECES {
+            return None;
+        }
+        let texts: Vec<(usize, &str)> = pieces(request).take(MOST_PIECES + 1).collect();
+        if texts.len() > MOST_PIECES {
+            return None;
+        }
         let head = Head {
             sharing: self.hash(&(model, &request.salt)),
             pieces: texts.iter().map(|(_, text)| self.hash(text)).collect(),
@@ -257,6 +268,12 @@ mod tests {
         // No more are remembered than there is a use for.
         (0..100).for_each(|day| drop(heads.compare("m", &dated(&day.to_string(), "c"))));
         assert_eq!(heads.known.lock().unwrap().len(), REMEMBERED);
+        // Those that take long to compare are not.
+        let heads = Heads::default();
+        for text in ["a. ".repeat(MOST_PIECES + 1), "a".repeat(MOST_BYTES + 1)] {
+            assert_eq!(heads.compare("m", &request(&[&text], &[])), None);
+        }
+        assert_eq!(heads.known.lock().unwrap().len(), 0);
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl TooLong {
         let TooLong { context, trained, .. } = self;
         match context < trained {
             true => format!("start the server with a larger --ctx (the model was trained for {trained})"),
-            false => "a larger --ctx does not help, since the model was trained for no more: serve one with a longer context"
+            false => "the model was trained for no more, so a larger --ctx does not help: serve one with a longer context"
                 .to_owned(),
         }
     }

@@ -41,8 +41,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Reads the body of a request whose route is not known: what it has tells of which wire format it
-/// is.
+/// Reads a request body without its route; its fields determine the wire format.
 ///
 /// # Errors
 /// What can't be honoured, by the field's name, or that it is no conversation.

@@ -23,7 +23,7 @@ pub struct Stream {
     answering: Answering,
     /// How long it is silent at most.
     pause: Duration,
-    /// When something must be said, be it nothing.
+    /// When the next keep-alive event is due.
     beat: Pin<Box<Sleep>>,
 }
 

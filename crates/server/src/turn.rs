@@ -1,6 +1,6 @@
 //! One turn of the model, as it is asked for, or several at a time.
 
-use alara_engine::{Event, Finish, Request, Sampling, Usage};
+use alara_engine::{Event, Finish, Request, Sampling, TokenLogprobs, Usage};
 use alara_harness::model::Events;
 use alara_harness::{ChatModel, ModelError};
 use serde_json::{Value, json};
@@ -30,7 +30,9 @@ pub fn complete(
     let refused = |error: ModelError| Refusal::from(&error);
     let chat = |index: usize| {
         let sampling = request.sampling.for_choice(index);
-        model.chat(Request { sampling, ..request.clone() }).map_err(refused)
+        // The prompt is the same for all of them.
+        let prompt_logprobs = request.prompt_logprobs.filter(|_| index == 0);
+        model.chat(Request { sampling, prompt_logprobs, ..request.clone() }).map_err(refused)
     };
     let mut first = chat(0)?.peekable();
     listener.send(Ok(Piece::Begun));
@@ -41,8 +43,14 @@ pub fn complete(
     }
     let mut total: Option<Usage> = None;
     let turns = std::iter::once(Box::new(first) as Events).chain(others);
+    let mut prompt = None;
     for (index, events) in turns.enumerate() {
-        let Some(mut end) = one(events, listener)? else { return Ok(()) };
+        if let Some(tokens) = prompt.clone().filter(|_| index > 0)
+            && !listener.send(Ok(Piece::PromptLogprobs(tokens)))
+        {
+            return Ok(());
+        }
+        let Some(mut end) = one(events, &mut prompt, listener)? else { return Ok(()) };
         let last = index + 1 == choices.max(1);
         total = Some(match total {
             None => end.usage.clone(),
@@ -62,9 +70,14 @@ pub fn complete(
     Ok(())
 }
 
-/// Tells the events of a turn; how it ended.
-/// `None`: nobody listens any more.
-fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
+/// Sends the events of a turn, and returns how it ended.
+/// `prompt` takes the tokens of the prompt, if they are among the events.
+/// `None`: the client has gone.
+fn one(
+    events: Events,
+    prompt: &mut Option<Vec<TokenLogprobs>>,
+    listener: &Listener,
+) -> Result<Option<End>, Refusal> {
     let mut cut_off: Option<String> = None;
     let mut calls = 0;
     // Whether tokens were told just before, which an empty text carries.
@@ -80,7 +93,10 @@ fn one(events: Events, listener: &Listener) -> Result<Option<End>, Refusal> {
             Event::Text { text } => Piece::Text(text),
             Event::Reasoning { text } => Piece::Reasoning(text),
             Event::Logprobs { tokens } => Piece::Logprobs(tokens),
-            Event::PromptLogprobs { tokens } => Piece::PromptLogprobs(tokens),
+            Event::PromptLogprobs { tokens } => {
+                *prompt = Some(tokens.clone());
+                Piece::PromptLogprobs(tokens)
+            }
             Event::ToolCall(call) => {
                 calls += 1;
                 Piece::Call(call)

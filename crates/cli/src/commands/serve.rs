@@ -80,8 +80,7 @@ pub struct Args {
     /// several
     #[arg(long, value_name = "NAME[=MODEL]")]
     alias: Vec<String>,
-    /// Answer with the default model where a request names one that is not known, as where it names
-    /// none
+    /// Answer requests for an unknown model with the default one
     #[arg(long)]
     any_model: bool,
     /// How long a model stays in memory that nobody asks for: 5m, 1h30m, a number of seconds, -1

@@ -8,10 +8,10 @@ use crate::gguf::Gguf;
 use crate::memory::{self, MemoryBreakdown};
 use crate::{Error, Result};
 
-/// The context that a model has at least where nobody says otherwise and it was trained for that:
-/// enough for an agent's task, affordable on a laptop.
+/// The smallest default context, unless the model was trained for less: enough for an agent's
+/// task, affordable on a laptop.
 const LEAST: usize = 16_384;
-/// The context that it has at most where the memory is not known, or is taken at once.
+/// The largest default context on a GPU, or where the memory is unknown.
 const MODEST: usize = 32_768;
 /// Contexts between what is affordable and what is not are tried in steps of so many tokens.
 const STEP: usize = 4096;
@@ -25,11 +25,11 @@ impl Engine {
         context(gguf, &Architecture::of(gguf)?, options)
     }
 
-    /// What a person should know about the context: that it is shorter than was asked for.
+    /// A note for the user if the context is shorter than was asked for.
     pub fn context_note(&self) -> Option<String> {
         let (name, trained) = (&self.name, self.trained_context);
         let asked = self.asked_context.filter(|asked| *asked > trained)?;
-        Some(format!("{name} was trained for {trained} tokens: that is its context, not {asked}"))
+        Some(format!("{name} was trained for {trained} tokens; the context is that instead of {asked}"))
     }
 
     /// The refusal of a prompt that has more tokens than the context.
@@ -168,7 +168,7 @@ mod tests {
         let load = |tokens| Engine::load(&trained_for(512), &asked(tokens)).unwrap();
         let engine = load(4096);
         assert_eq!(engine.context(), 512);
-        let note = "tiny was trained for 512 tokens: that is its context, not 4096";
+        let note = "tiny was trained for 512 tokens; the context is that instead of 4096";
         assert_eq!(engine.context_note().as_deref(), Some(note));
         for tokens in [128, 512] {
             assert_eq!((load(tokens).context(), load(tokens).context_note()), (tokens, None));

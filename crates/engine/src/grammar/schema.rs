@@ -90,7 +90,7 @@ impl SchemaError {
     }
 }
 
-/// What is against parameters that are not independent of each other.
+/// Why parameters that depend on each other are refused.
 const DEPENDENT: &str = "arguments that depend on each other don't fit the format, which has them one by one";
 
 /// A property of a tool's parameters.

@@ -25,7 +25,7 @@ pub struct ListedTool {
     pub description: String,
     /// The schema of an object; its `properties` name all arguments that it declares.
     pub parameters: Value,
-    /// What the server says that it does, which is nobody's word: it is told, and permits nothing.
+    /// What the server claims that it does: it is shown, but permits nothing.
     pub effect: Effect,
     /// The schema of what is structured in its results.
     pub output: Option<Value>,

@@ -184,7 +184,8 @@ fn assemble(
     if let Some(file) = &listing.permissions {
         match files.open(file, &templates, &Map::new()) {
             Some((source, node)) => {
-                rules.extend(rules::read(&source, &node, known, &above.rules, &mut files.diagnostics));
+                let read = rules::read(&source, &node, known, &above.rules, &mut files.diagnostics);
+                rules::join(&mut rules, read, &source, &mut files.diagnostics);
             }
             None => unreadable = Some(file),
         }

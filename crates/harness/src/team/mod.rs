@@ -17,8 +17,8 @@ mod rules;
 mod search;
 mod servers;
 mod small;
-mod strays;
 mod stock;
+mod strays;
 mod syntax;
 mod template;
 

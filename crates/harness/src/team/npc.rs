@@ -7,7 +7,7 @@ use super::ctx::list;
 use super::gates::Gates;
 use super::library::Library;
 use super::model::Provider;
-use super::{Npc, Skills, model, servers, small};
+use super::{Npc, Skills, model, servers, small, strays};
 use crate::calls::Calls;
 use crate::expression::{Key, fits};
 use crate::fields::{Fields, is_name};

@@ -19,7 +19,7 @@ use super::check::unusable;
 use super::library::Library;
 use crate::mcp::START;
 use crate::source::Source;
-use crate::types::{Diagnostic, Verdict};
+use crate::types::{Diagnostic, Location, Verdict};
 use crate::yaml::Node;
 
 /// What joins or nests commands in a shell: a command with one of these is several.
@@ -127,6 +127,27 @@ pub fn read(
     // Rules for the new name itself come last, so that they count.
     copies.append(&mut kept);
     copies
+}
+
+/// Adds the rules of a second file of a team.
+/// Of two rules with the same pattern, the stricter one holds.
+pub fn join(rules: &mut Vec<Rule>, second: Vec<Rule>, source: &Source, diagnostics: &mut Vec<Diagnostic>) {
+    for mut rule in second {
+        let same = |other: &&mut Rule| !other.inherited && other.pattern == rule.pattern;
+        if let Some(other) = rules.iter_mut().filter(same).find(|other| other.verdict != rule.verdict) {
+            let stricter = if other.verdict > rule.verdict { &other.by } else { &rule.by };
+            let message = format!(
+                "{} and {} have different rules for `{}`: the stricter one holds, that of {stricter}",
+                other.by, rule.by, rule.pattern
+            );
+            diagnostics.push(source.warning(Location::default(), message));
+            if other.verdict > rule.verdict {
+                rule.verdict = other.verdict;
+                rule.by.clone_from(&other.by);
+            }
+        }
+        rules.push(rule);
+    }
 }
 
 /// A rule for every jinx: what holds where rules can't be read.

@@ -21,8 +21,12 @@ const RULES: &str = "permissions.yaml";
 
 /// The key that binds somebody which a word resembles.
 pub fn binding(word: &str) -> Option<&'static str> {
-    let is_other = OTHER_WORDS.contains(&word);
-    BINDING.into_iter().find(|key| !is_other && resembles(word, key))
+    if OTHER_WORDS.contains(&word) {
+        return None;
+    }
+    // As `permission_rules`.
+    let is_long = word.to_lowercase().contains("permission");
+    BINDING.into_iter().find(|key| resembles(word, key) || (is_long && *key == "permissions"))
 }
 
 /// What lies in a team's folder that looks like a rule, as errors.

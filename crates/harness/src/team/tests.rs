@@ -7,6 +7,7 @@ mod gates;
 mod hooks;
 mod knowledge;
 mod layers;
+mod strays;
 mod told;
 
 const NPC: &str = "name: w\nprimary_directive: Work.\njinxes: [shell]\n";

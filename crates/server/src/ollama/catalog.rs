@@ -142,7 +142,7 @@ pub async fn create() -> Refusal {
 /// Refused: nothing is uploaded.
 pub async fn push() -> Refusal {
     Refusal::unable(
-        "this server uploads no models; a model is a file, which `alara models show` tells the place of",
+        "this server uploads no models; a model is a file, and `alara models show` prints its path",
     )
 }
 

@@ -20,7 +20,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// What is said, in the field where it stands; `before` it came so many calls.
+    /// The content in this route's field; `before` is how many calls preceded it.
     fn said(self, text: &str, thinking: &str, calls: &[ToolCall], before: usize) -> Value {
         match self {
             Route::Chat => {

@@ -392,7 +392,7 @@ pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
         Some(Value::Array(list)) => list,
         Some(one) => vec![one],
     };
-    // An empty text, or none, is what clients send that have nothing to say here.
+    // Clients send null or an empty text if they want no stop texts.
     let says = |text: &&Value| !text.is_null() && text.as_str() != Some("");
     let texts = list.iter().filter(says).map(|text| text.as_str().map(str::to_owned));
     let texts: Option<Vec<String>> = texts.collect();

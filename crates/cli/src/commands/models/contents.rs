@@ -288,7 +288,7 @@ fn memory(
     let options = Options { kv, memory: crate::memory::available(), ..Options::default() };
     let default = || {
         let there = Options { offload: *offload, ..options.clone() };
-        // That a GPU can't be used is told elsewhere.
+        // An unusable GPU is reported elsewhere.
         Engine::context_of(gguf, &there).or_else(|_| Engine::context_of(gguf, &options))
     };
     let context = context.map_or_else(default, Ok)?;

@@ -22,6 +22,9 @@ const DEEPEST: usize = 64;
 /// Real schemas of a hundred alternatives, each with many properties, take a tenth of that.
 const MOST_STEPS: usize = 400_000;
 const MOST_WRITTEN: usize = 200_000;
+/// How many optional properties an object may have: each makes two entries of a row of llguidance's
+/// parser, which has room for 2,000, and any of them may come next.
+const MOST_OPTIONAL: usize = 980;
 /// Steps that a question about expressions counts for.
 const QUESTION: usize = 80;
 
@@ -353,6 +356,11 @@ impl<'a> Reader<'a> {
             let name = name.to_owned();
             places.insert(name.clone(), object.properties.len());
             object.properties.push(Property { name, schema, required: true, declared: false });
+        }
+        if object.properties.iter().filter(|property| !property.required).count() > MOST_OPTIONAL {
+            let reason =
+                format!("an object may have {MOST_OPTIONAL} optional properties; nest them, or require some");
+            return Err(SchemaError::new(&child(at, "properties"), reason));
         }
         match map.get("propertyNames") {
             None => Ok(object),

@@ -14,6 +14,7 @@ mod steps;
 use std::time::Duration;
 
 use alara_engine::jinja::{self, MARKS};
+use alara_engine::resembles;
 use minijinja::UndefinedBehavior;
 use serde_json::{Map, Value};
 

@@ -1,0 +1,105 @@
+//! What only looks like a rule, a jinx or a skill.
+
+use super::*;
+
+const RULES: &str = "write_file: deny\n";
+
+/// Files and keys that resemble what protects.
+const NEAR: [(&str, &str); 35] = [
+    ("permissions.yml", RULES),
+    ("permission.yaml", RULES),
+    ("Permissions.yaml", RULES),
+    ("PERMISSIONS.YAML", RULES),
+    ("premissions.yaml", RULES),
+    ("permisions.yaml", RULES),
+    ("permissions.json", "{}"),
+    ("permissions.toml", ""),
+    ("permissions.yaml.txt", RULES),
+    ("permissions", RULES),
+    (".permissions.yaml", RULES),
+    (".permissions", RULES),
+    ("permissions.yaml.yaml", RULES),
+    ("gate.yaml", "rules: {}"),
+    ("gates.yml", "rules: {}"),
+    ("shop.gates", "rules: {}"),
+    ("shop.Gate", "rules: {}"),
+    (".shop.gate", "rules: {}"),
+    ("hooks.yaml", "before_tool: [x]"),
+    ("hook.yml", "before_tool: [x]"),
+    ("limits.yaml", "calls: 3"),
+    ("limit.yml", "calls: 3"),
+    ("phases.yaml", "[]"),
+    ("phase.yml", "[]"),
+    ("team.ctx", "permission: {write_file: deny}\n"),
+    ("team.ctx", "Permissions: {write_file: deny}\n"),
+    ("team.ctx", "premissions: {write_file: deny}\n"),
+    ("team.ctx", "permission_rules: {write_file: deny}\n"),
+    ("team.ctx", "limit: {calls: 3}\n"),
+    ("team.ctx", "hook: {before_tool: x}\n"),
+    ("team.ctx", "Gate: shop\n"),
+    ("w.npc", "permissions: {write_file: deny}\n"),
+    ("w.npc", "permission: deny\n"),
+    ("w.npc", "phase: []\n"),
+    ("w.npc", "hooks: {before_tool: x}\n"),
+];
+
+#[test]
+fn nobody_runs_where_something_only_resembles_a_rule() {
+    for (path, text) in NEAR {
+        let npc_says = if path == "w.npc" { format!("{NPC}{text}") } else { NPC.to_owned() };
+        let (team, diagnostics) = match path {
+            "w.npc" => load(&[("w.npc", &npc_says)]),
+            path => load(&[("w.npc", &npc_says), (path, text)]),
+        };
+        assert!(diagnostics.iter().any(|told| told.contains(": error: ")), "{path} {text}: {diagnostics:?}");
+        npc(&team, "w").may_run().expect_err(path);
+    }
+    // Words of their own, and files of other kinds.
+    for (path, text) in [
+        ("team.ctx", "phrases: [hello]\ndates: [1]\ngame: chess\ncommissions: 3\n"),
+        ("permissions.yaml", "shell: ask\n"),
+        ("lists.yaml", "[]"),
+        ("permissions.md", "How we use them."),
+    ] {
+        let (team, diagnostics) = load(&[("w.npc", NPC), (path, text)]);
+        assert_eq!(diagnostics, Vec::<String>::new(), "{path}");
+        npc(&team, "w").may_run().unwrap();
+    }
+}
+
+#[test]
+fn jinxes_and_skills_that_nothing_reads_are_errors() {
+    let skill = "---\nname: s\ndescription: d\n---\ntext\n";
+    for (path, text) in [
+        ("a.jinx", STEPS),
+        ("SKILL.md", skill),
+        ("jinx/a.jinx", STEPS),
+        ("Jinxes/a.jinx", STEPS),
+        ("skills/s/SKILL.md", skill),
+        ("skill/s/SKILL.md", skill),
+    ] {
+        let (_, diagnostics) = load(&[("w.npc", NPC), (path, text)]);
+        let expected = format!("{path}: error: nothing reads it here");
+        assert!(diagnostics.iter().any(|told| told.starts_with(&expected)), "{path}: {diagnostics:?}");
+    }
+    let named = "SKILLS_DIRECTORY: skills\n";
+    clean(&[("w.npc", NPC), ("team.ctx", named), ("skills/s/SKILL.md", skill)]);
+    let (_, diagnostics) = load(&[("w.npc", NPC), ("jinxes/a.jinx", &format!("permision: deny\n{STEPS}"))]);
+    let expected = "jinxes/a.jinx:1:1: error: unknown key `permision`, did you mean `permission`?";
+    assert_eq!(diagnostics, [expected]);
+}
+
+#[test]
+fn the_stricter_of_two_files_rules_holds() {
+    for (ctx, file, holds) in [("deny", "allow", "team.ctx:1"), ("allow", "deny", "permissions.yaml:1")] {
+        let ctx = format!("permissions: {{shell: {ctx}}}\n");
+        let file = format!("shell: {file}\n");
+        let (team, diagnostics) = load(&[("w.npc", NPC), ("team.ctx", &ctx), ("permissions.yaml", &file)]);
+        let rule = team.rules.iter().rfind(|rule| rule.pattern == "shell").unwrap();
+        assert_eq!((rule.verdict, rule.by.as_str()), (crate::types::Verdict::Deny, holds));
+        let expected = format!(
+            "permissions.yaml: warning: team.ctx:1 and permissions.yaml:1 have different rules for `shell`: the stricter one holds, that of {holds}"
+        );
+        assert_eq!(diagnostics, [expected]);
+    }
+}
