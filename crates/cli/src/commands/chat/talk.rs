@@ -186,7 +186,8 @@ impl<'s> Talk<'s> {
         let text = &attached(text, self.session.sandbox.work())?;
         let (team, npc) = self.team.member(name).context("the NPC is gone")?;
         let npc = &self.settings.applied(npc);
-        if let Some(answer) = first_words::small_talk(text).filter(|_| self.models.is_shipped(&npc.model)) {
+        let is_stock = team.directory.is_none() && self.models.is_shipped(&npc.model);
+        if let Some(answer) = first_words::small_talk(text).filter(|_| is_stock) {
             ui::line(answer);
             return Ok(Next::Nothing);
         }

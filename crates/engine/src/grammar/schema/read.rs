@@ -19,14 +19,14 @@ use super::typed::{counted, keys, malformed, names, numbers, schemas, texts, typ
 const DEEPEST: usize = 64;
 /// How many steps reading may take, and how many schemas may be written, in which alternatives are
 /// spelled out: some tenths of a second.
-/// Real schemas of a hundred alternatives, each with many properties, take a tenth of that.
-const MOST_STEPS: usize = 400_000;
+/// Real schemas of a hundred alternatives, each with many properties, take less than half of that.
+const MOST_STEPS: usize = 100_000;
 const MOST_WRITTEN: usize = 200_000;
 /// How many optional properties an object may have: each makes two entries of a row of llguidance's
 /// parser, which has room for 2,000, and any of them may come next.
 const MOST_OPTIONAL: usize = 980;
 /// Steps that a question about expressions counts for.
-const QUESTION: usize = 80;
+const QUESTION: usize = 20;
 
 /// Keywords that say something of one type only.
 const TYPED: [&str; 23] = [

@@ -9,6 +9,7 @@ mod cases;
 mod faults;
 mod fixtures;
 mod hostile;
+mod kinds;
 mod walks;
 
 fn validator(schema: &Value) -> Validator {
