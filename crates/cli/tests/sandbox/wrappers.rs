@@ -1,5 +1,5 @@
-//! Programs that run another one, each with all options that its own help names: whatever runs in
-//! bash, a rule that denies it has to see.
+//! Programs that run another one, each with all options that its own help names, and interpreters
+//! with options at random: whatever runs in bash, a rule that denies it has to see.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use serde_json::json;
 
 use super::{all, needs};
 
-const DRIVER: &str = include_str!("wrappers.py");
+const WRAPPERS: &str = concat!(include_str!("trying.py"), include_str!("wrappers.py"));
+const INTERPRETERS: &str = concat!(include_str!("trying.py"), include_str!("interpreters.py"));
 
 #[derive(Deserialize)]
 struct Tried {
@@ -22,23 +23,24 @@ struct Tried {
     ran: Vec<String>,
 }
 
-#[test]
-fn what_a_wrapper_runs_by_any_option_is_seen() {
-    let test = "what_a_wrapper_runs_by_any_option_is_seen";
-    let Some(_) = needs(test, all) else { return };
+/// The lines in which a stub ran that a rule denies, and how many of them it denies for certain.
+/// Those that were neither denied nor asked about fail the test.
+fn seen(test: &str, driver: &str, names: &[&str]) -> Option<(Tried, usize)> {
+    needs(test, all)?;
     let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
     let work = root.path().canonicalize().unwrap();
     let (stub, ran) = (work.join("stub"), work.join("ran"));
     std::fs::create_dir(&ran).unwrap();
     std::fs::write(&stub, format!("#!/bin/sh\n: > '{}'/\"$1\"\n", ran.display())).unwrap();
     std::fs::set_permissions(&stub, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let names: Vec<&str> = wrappers().into_iter().filter(|name| !name.contains(' ')).collect();
-    let task = json!({"stub": stub, "ran": ran, "names": names}).to_string();
-    let program = ["python3", "-c", DRIVER];
+    // ALARA_TRIALS is how many times longer interpreters are tried, by random options.
+    let times: f64 = std::env::var("ALARA_TRIALS").ok().and_then(|times| times.parse().ok()).unwrap_or(1.0);
+    let task = json!({"stub": stub, "ran": ran, "names": names, "seconds": 8.0 * times}).to_string();
+    let program = ["python3", "-c", driver];
     let script = Script {
         stdin: Some(task.as_bytes()),
         output_limit: 8 << 20,
-        ..Script::new(&program, Duration::from_secs(400))
+        ..Script::new(&program, Duration::from_secs_f64(400.0 * times))
     };
     let output = Sandbox::new(&work, Policy::default()).unwrap().run(&script).unwrap();
     let told = String::from_utf8_lossy(&output.stderr);
@@ -65,7 +67,22 @@ fn what_a_wrapper_runs_by_any_option_is_seen() {
         .filter(|line| !matches!(verdict(line), Some(Verdict::Deny | Verdict::Ask)))
         .collect();
     assert!(missed.is_empty(), "{} of {}:\n{missed:#?}", missed.len(), tried.ran.len());
-    // Of most it is certain.
     let denied = tried.ran.iter().filter(|line| verdict(line) == Some(Verdict::Deny)).count();
+    Some((tried, denied))
+}
+
+#[test]
+fn what_a_wrapper_runs_by_any_option_is_seen() {
+    let test = "what_a_wrapper_runs_by_any_option_is_seen";
+    let names: Vec<&str> = wrappers().into_iter().filter(|name| !name.contains(' ')).collect();
+    let Some((tried, denied)) = seen(test, WRAPPERS, &names) else { return };
+    // Of most it is certain.
     assert!(tried.tried > 5 && denied * 10 > tried.ran.len() * 8, "{denied} of {}", tried.ran.len());
+}
+
+#[test]
+fn what_an_interpreter_is_given_by_any_option_is_asked_about() {
+    let test = "what_an_interpreter_is_given_by_any_option_is_asked_about";
+    let Some((tried, _)) = seen(test, INTERPRETERS, &[]) else { return };
+    assert!(tried.tried > 2 && tried.ran.len() > 100, "{} of {}", tried.ran.len(), tried.tried);
 }

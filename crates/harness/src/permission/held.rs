@@ -259,7 +259,7 @@ fn has_operands(wanted: &[&str], args: &[Word], values: Option<&[&str]>) -> Fit 
                 }
                 Some(Word::Text(text)) if text == wanted => drop(next.insert(at + 1)),
                 Some(Word::Text(_)) => {}
-                Some(Word::One | Word::Any) => fit = Fit::Perhaps,
+                Some(_) => fit = Fit::Perhaps,
             }
         }
         if next.is_empty() {

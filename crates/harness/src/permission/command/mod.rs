@@ -12,7 +12,9 @@
 //! anything, and is one command here.
 
 mod inline;
+mod interpreters;
 mod programs;
+mod texts;
 mod word;
 mod wrappers;
 
@@ -21,7 +23,7 @@ use rable::{Node, NodeKind};
 use word::Decoded;
 pub use word::Word;
 pub use wrappers::GIT_VALUES;
-use wrappers::{DECLARING, RUN_VARIABLES, is_changing};
+use wrappers::{DECLARING, OPTIONS_OF, RUN_VARIABLES, is_changing};
 
 /// Most bytes of a script that is read.
 const BYTES: usize = 64 << 10;
@@ -186,7 +188,7 @@ impl Reader {
             }
             NodeKind::For { var, words, body, redirects }
             | NodeKind::Select { var, words, body, redirects } => {
-                if is_changing(var) || RUN_VARIABLES.contains(&var.as_str()) {
+                if programs::is_special(var) {
                     self.unknown();
                 }
                 words.iter().flatten().for_each(|node| drop(self.word(node)));
@@ -209,7 +211,14 @@ impl Reader {
                 }
                 self.all(redirects);
             }
-            NodeKind::Function { body, .. } | NodeKind::Coproc { command: body, .. } => self.node(body),
+            NodeKind::Function { name, body } => {
+                // It is taken for what its name says.
+                if name == word::COUNTS {
+                    self.unknown();
+                }
+                self.node(body);
+            }
+            NodeKind::Coproc { command, .. } => self.node(command),
             NodeKind::Subshell { body, redirects } | NodeKind::BraceGroup { body, redirects } => {
                 self.node(body);
                 self.all(redirects);
@@ -328,10 +337,21 @@ impl Reader {
         let name = name.trim_end_matches('+');
         if is_changing(name) {
             self.unknown();
+        } else if let Some((_, program)) = OPTIONS_OF.iter().find(|(listed, _)| *listed == name) {
+            // Letters without a dash may be options too.
+            match word {
+                Word::Text(_) if value.is_empty() => {}
+                Word::Text(_) if value.starts_with('-') => {
+                    let words = value.split_whitespace().chain(["x"]);
+                    let words: Vec<Word> = words.map(|word| Word::Text(word.to_owned())).collect();
+                    self.given(program, &words);
+                }
+                _ => self.unknown(),
+            }
         } else if RUN_VARIABLES.contains(&name) {
             match word {
                 Word::Text(_) => self.within(|reader| reader.script(value)),
-                Word::One | Word::Any => self.unknown(),
+                _ => self.unknown(),
             }
         }
     }

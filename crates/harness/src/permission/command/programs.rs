@@ -1,9 +1,8 @@
 //! What a command runs in turn: programs that run what their arguments name.
 
-use super::inline::is_input;
 use super::wrappers::{
-    DECLARING, EVALUATING, FED, GIT_VALUES, NAMED, OTHER_SHELLS, Opt, RUN_VARIABLES, Runs, SETTING, SHELLS,
-    Wrapper, is_changing,
+    DECLARING, EVALUATING, FED, GIT_VALUES, NAMED, OPTIONS_OF, OTHER_SHELLS, Opt, RUN_VARIABLES, Runs,
+    SETTING, SHELLS, Wrapper, is_changing,
 };
 use super::{Command, Reader, Word, base};
 use crate::git;
@@ -42,21 +41,13 @@ impl Reader {
                     self.git(&words[1..]);
                 }
                 self.given(name, &words[1..]);
-                for (names, row) in NAMED.iter().filter(|(names, row)| {
-                    // Versions are part of names: `python3.12`.
-                    names[0] == name || (row.runs == Runs::Inline && names[0] == unversioned(name))
-                }) {
-                    if let Some(at) = after(words, &names[1..]) {
-                        self.within(|reader| reader.wrapped(row, &words[at..]));
+                for (names, row) in NAMED.iter().filter(|(names, _)| names[0] == name) {
+                    if let Some(at) = after(&words[1..], &names[1..]) {
+                        self.within(|reader| reader.wrapped(row, &words[at + 1..]));
                     }
                 }
             }
         }
-    }
-
-    /// What is not known of the arguments of such a program.
-    fn unknown_to(&mut self, row: &Wrapper) {
-        if row.is_interpreter() { self.inline() } else { self.unknown() }
     }
 
     /// The arguments of a program that runs what they name.
@@ -72,25 +63,34 @@ impl Reader {
         let command = loop {
             let Some(word) = words.get(at) else { break None };
             at += 1;
-            // Such a word may be an option, with a value or without.
-            let Word::Text(text) = word else { return self.unknown_to(row) };
+            let text = match word {
+                Word::Text(text) => text,
+                // No command follows, and these are no options.
+                Word::Files if row.operands >= 99 => continue,
+                // Such a word may be an option, with a value or without.
+                _ => return self.unknown(),
+            };
             if text == "--" && row.operands < 99 {
                 operands = operands.min(words.len() - at);
                 before.extend(at..at + operands);
                 break words.get(at + operands..);
             }
-            let is_input = row.runs == Runs::Inline && text == "-";
-            if (text.starts_with('-') && !is_input) || (text.starts_with('+') && row.runs == Runs::Anywhere) {
+            // Names follow.
+            if text == "--" && !row.shell {
+                break None;
+            }
+            if text.starts_with('-') || (text.starts_with('+') && row.runs == Runs::Anywhere) {
                 match row.option(text) {
                     Opt::Flag => {}
-                    Opt::Unknown => is_known = row.is_interpreter(),
-                    Opt::Value if words.get(at) == Some(&Word::Any) => return self.unknown_to(row),
+                    Opt::Unknown => is_known = false,
+                    Opt::Value if matches!(words.get(at), Some(Word::Any | Word::Files)) => {
+                        return self.unknown();
+                    }
                     Opt::Value => {
                         before.push(at);
                         at += 1;
                     }
                     Opt::Stop => return,
-                    Opt::Text(_) if row.runs == Runs::Inline => return self.inline(),
                     Opt::Text(value) => {
                         found = true;
                         match value {
@@ -120,7 +120,7 @@ impl Reader {
             }
         }
         match command.filter(|command| !command.is_empty()) {
-            None if row.shell && !found => self.unknown_to(row),
+            None if row.shell && !found => self.unknown(),
             None => {}
             Some(command) => self.runs(row.runs, command, &replaced),
         }
@@ -161,12 +161,6 @@ impl Reader {
             }
             Runs::Joined => self.joined(words),
             Runs::First => self.text(words.first()),
-            Runs::Inline => {
-                if !matches!(words.first(), Some(Word::Text(file)) if !is_input(file)) {
-                    self.inline();
-                }
-            }
-            Runs::Program => self.inline(),
             Runs::Anywhere => self.anywhere(runs, words, replaced),
         }
     }
@@ -176,7 +170,7 @@ impl Reader {
         match word {
             Some(Word::Text(text)) if text == "-" => {}
             Some(Word::Text(text)) => self.deeper(|reader| reader.script(text)),
-            Some(Word::One | Word::Any) => self.unknown(),
+            Some(_) => self.unknown(),
             None => {}
         }
     }
@@ -249,7 +243,7 @@ impl Reader {
                         self.script(text);
                     }
                 }
-                Word::One | Word::Any => self.unknown(),
+                _ => self.unknown(),
             }
         }
     }
@@ -267,7 +261,9 @@ impl Reader {
                     self.runs(Runs::Appended, &rest[..end], &["{".to_owned()]);
                 }
                 // It may be such an option, whose command has an end.
-                Word::One | Word::Any if words[at + 1..].iter().any(|word| ends(word) || !is_text(word)) => {
+                Word::One | Word::Any | Word::Files
+                    if words[at + 1..].iter().any(|word| ends(word) || !is_text(word)) =>
+                {
                     self.unknown();
                 }
                 _ => {}
@@ -334,7 +330,11 @@ impl Reader {
     fn git(&mut self, words: &[Word]) {
         let is_alias =
             |word: &Word| matches!(word, Word::Text(text) if text.to_lowercase().starts_with("alias."));
-        if words.iter().any(is_alias) {
+        let is_running = |word: &Word| {
+            let starts = ["--upload-p", "--receive-p", "--exec=", "--open-files", "ext::", "-O"];
+            matches!(word, Word::Text(text) if starts.iter().any(|start| text.starts_with(start)))
+        };
+        if words.iter().any(|word| is_alias(word) || is_running(word)) {
             self.unknown();
         }
         let mut at = 0;
@@ -351,7 +351,7 @@ impl Reader {
 }
 
 /// A program's name without its version: `python` for `python3.12`.
-fn unversioned(name: &str) -> &str {
+pub fn unversioned(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'))
 }
 
@@ -361,7 +361,7 @@ fn is_placeholder(text: &str) -> bool {
     first.starts_with(":::") || (first.contains('{') && first.contains('}'))
 }
 
-fn is_text(word: &Word) -> bool {
+pub fn is_text(word: &Word) -> bool {
     matches!(word, Word::Text(_))
 }
 
@@ -369,9 +369,9 @@ fn is_option(word: &Word) -> bool {
     matches!(word, Word::Text(text) if text.starts_with('-'))
 }
 
-/// Where the words after a name of several words begin: `run` in `git -C x bisect run`.
-fn after(words: &[Word], names: &[&str]) -> Option<usize> {
-    names.iter().try_fold(1, |at, name| {
+/// Where the words behind these begin, among the arguments: behind `run` in `-C x bisect run`.
+pub fn after(words: &[Word], names: &[&str]) -> Option<usize> {
+    names.iter().try_fold(0, |at, name| {
         let found =
             words.get(at..)?.iter().position(|word| matches!(word, Word::Text(text) if text == name))?;
         Some(at + found + 1)
@@ -401,15 +401,15 @@ fn is_assignment(text: &str) -> bool {
 }
 
 /// Whether a variable that is set changes what is run.
-fn is_special(text: &str) -> bool {
+pub fn is_special(text: &str) -> bool {
     let name = text.split(['=', '+']).next().unwrap_or_default();
-    is_changing(name) || RUN_VARIABLES.contains(&name)
+    is_changing(name) || RUN_VARIABLES.contains(&name) || OPTIONS_OF.iter().any(|(listed, _)| *listed == name)
 }
 
 /// Whether an option of one letter is among the words, or may be.
 fn has_letter(words: &[Word], letter: char) -> bool {
     words.iter().any(|word| match word {
         Word::Text(text) => text.starts_with('-') && !text.starts_with("--") && text.contains(letter),
-        Word::One | Word::Any => true,
+        _ => true,
     })
 }

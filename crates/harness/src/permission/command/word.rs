@@ -11,6 +11,8 @@ pub enum Word {
     One,
     /// Any number of words that are not known.
     Any,
+    /// Any number of words that a pattern finds, of which none is an option.
+    Files,
 }
 
 /// A word, and what bash runs to make it.
@@ -19,6 +21,10 @@ pub struct Decoded<'a> {
     text: String,
     unknown: bool,
     several: bool,
+    /// Whether more than a pattern makes it unknown.
+    split: bool,
+    /// Whether it begins with what no option begins with.
+    named: bool,
     /// Lists of commands in it, parsed.
     pub nodes: Vec<&'a Node>,
     /// Texts of such lists that are not parsed yet.
@@ -61,6 +67,7 @@ impl<'a> Decoded<'a> {
     /// The word as the command gets it.
     pub fn word(&self) -> Word {
         match (self.several, self.unknown || self.hidden) {
+            (true, _) if self.named && !self.split && !self.hidden => Word::Files,
             (true, _) => Word::Any,
             (false, true) => Word::One,
             (false, false) => Word::Text(self.text.clone()),
@@ -78,7 +85,15 @@ impl<'a> Decoded<'a> {
 
     fn expands(&mut self, quotes: Quotes) {
         self.unknown = true;
+        self.split = true;
         self.several |= quotes == Quotes::None;
+    }
+
+    /// A pattern, which stands for what it finds.
+    fn matches(&mut self) {
+        self.named |= !self.unknown && self.text.starts_with(|c: char| !"-~+{".contains(c));
+        self.unknown = true;
+        self.several = true;
     }
 
     fn part(&mut self, part: &'a Node, quotes: &mut Quotes, value: &str) {
@@ -112,6 +127,8 @@ impl<'a> Decoded<'a> {
                 self.expands(*quotes);
                 self.parameter(param);
             }
+            // A number.
+            NodeKind::CommandSubstitution { command, .. } if counts(command) => self.text.push('1'),
             NodeKind::CommandSubstitution { command, .. } => {
                 self.expands(*quotes);
                 self.nodes.push(command);
@@ -196,14 +213,26 @@ impl<'a> Decoded<'a> {
                     let pattern = matches!(c, '*' | '?') || (c == '[' && value != "[");
                     // Braces are expanded, but for `{}`.
                     let brace = c == '{' && rest.peek().is_some_and(|next| *next != '}');
-                    if pattern || brace || matches!(c, '(' | '<' | '>') {
+                    if brace || matches!(c, '(' | '<' | '>') {
                         self.expands(Quotes::None);
+                    } else if pattern {
+                        self.matches();
                     }
                     self.text.push(c);
                 }
             }
         }
     }
+}
+
+/// The program that prints the number of processors.
+pub const COUNTS: &str = "nproc";
+
+/// Whether a command only prints that number.
+fn counts(command: &Node) -> bool {
+    let NodeKind::Command { assignments, words, redirects } = &command.kind else { return false };
+    let is_it = |word: &Node| matches!(&word.kind, NodeKind::Word { value, .. } if value == COUNTS);
+    assignments.is_empty() && redirects.is_empty() && words.len() == 1 && is_it(&words[0])
 }
 
 /// Whether bash may see the end of what stands in backticks, or of a quote in it, elsewhere than

@@ -37,12 +37,6 @@ pub enum Runs {
     First,
     /// Any of the words may begin a command: its options are too many for this table.
     Anywhere,
-    /// The options with texts are programs in a language that is not read here; the first word is a
-    /// file with one.
-    /// Without a word its input is one, for rows with a shell.
-    Inline,
-    /// The first word is such a program.
-    Program,
 }
 
 const fn wrapper(names: &'static str, operands: usize, values: &'static str) -> Wrapper {
@@ -119,8 +113,10 @@ pub const EVALUATING: [&str; 16] = [
 ];
 
 /// Variables whose value a program runs as a command.
-pub const RUN_VARIABLES: [&str; 20] = [
+pub const RUN_VARIABLES: [&str; 24] = [
     "BROWSER",
+    "CC",
+    "CXX",
     "EDITOR",
     "FCEDIT",
     "GIT_ASKPASS",
@@ -137,6 +133,8 @@ pub const RUN_VARIABLES: [&str; 20] = [
     "PAGER",
     "PROMPT_COMMAND",
     "RSYNC_RSH",
+    "RUSTC",
+    "RUSTC_WRAPPER",
     "SSH_ASKPASS",
     "SUDO_ASKPASS",
     "VISUAL",
@@ -150,8 +148,30 @@ pub const SETTING: [&str; 9] =
     ["declare", "export", "local", "mapfile", "printf", "read", "readarray", "readonly", "typeset"];
 
 /// Variables that change what a shell or git runs; a `*` stands for any end.
-const CHANGING_VARIABLES: [&str; 7] =
-    ["BASH_ALIASES*", "BASH_CMDS*", "BASH_ENV", "BASH_FUNC_*", "GIT_CONFIG*", "PS4", "SHELLOPTS"];
+const CHANGING_VARIABLES: [&str; 12] = [
+    "BASH_ALIASES*",
+    "BASH_CMDS*",
+    "BASH_ENV",
+    "BASH_FUNC_*",
+    "EXINIT",
+    "GIT_CONFIG*",
+    "LUA_INIT*",
+    "MAKEFILES",
+    "PERL5DB",
+    "PS4",
+    "SHELLOPTS",
+    "VIMINIT",
+];
+
+/// Variables whose value are options of a program.
+pub const OPTIONS_OF: [(&str, &str); 6] = [
+    ("GNUMAKEFLAGS", "make"),
+    ("LESS", "less"),
+    ("MAKEFLAGS", "make"),
+    ("NODE_OPTIONS", "node"),
+    ("PERL5OPT", "perl"),
+    ("RUBYOPT", "ruby"),
+];
 
 /// Whether a variable of this name changes what a shell or git runs.
 pub fn is_changing(name: &str) -> bool {
@@ -291,9 +311,9 @@ pub const WRAPPERS: &[Wrapper] = &[
     wrapper("uv run", 0, "--with --with-editable --with-requirements -p --python --extra --group --only-group \
         --no-group --package --project --directory --env-file --index --default-index -i --index-url \
         --extra-index-url -f --find-links --config-file --cache-dir"),
-    wrapper("poetry run|pipenv run|pdm run|hatch run|rye run|bundle exec|rbenv exec|pyenv exec|asdf exec", 0, ""),
+    wrapper("uvx|uv tool run|pipx run|poetry run|pipenv run|pdm run|hatch run|rye run|bundle exec|rbenv exec|pyenv exec|asdf exec", 0, ""),
     wrapper("conda run|mamba run|micromamba run", 0, "-n --name -p --prefix --cwd"),
-    wrapper("npx|npm exec|npm x|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bunx", 0, "-p --package -w --workspace")
+    wrapper("npx|bun x|npm exec|npm x|pnpm exec|pnpm dlx|yarn exec|yarn dlx|bunx", 0, "-p --package -w --workspace")
         .texts("-c --call"),
     wrapper("mise exec|mise x|nix develop|nix shell|nix run|guix shell", 0, "").runs(Runs::Anywhere),
     wrapper("direnv exec|rustup run", 1, ""),
@@ -308,28 +328,11 @@ pub const WRAPPERS: &[Wrapper] = &[
     wrapper("rsync", 99, "").texts("-e --rsh --rsync-path"),
     wrapper("nc|ncat|netcat", 99, "-p -s -w").texts("-c -e --exec --sh-exec"),
     wrapper("man", 99, "").texts("-P --pager -H --html"),
-    // Interpreters.
-    wrapper("python|pypy|ipython|jython|micropython", 0, "-W -X --check-hash-based-pycs").texts("-c")
-        .stops("-m -V -h --version --help").runs(Runs::Inline).shell(),
-    wrapper("perl|raku", 0, "-I -M -m").texts("-e -E").stops("-v -V").runs(Runs::Inline).shell(),
-    wrapper("ruby|jruby|mruby|truffleruby", 0, "-I -r -C -E -K --encoding").texts("-e")
-        .stops("--version --help").runs(Runs::Inline).shell(),
-    wrapper("irb|ghci|jshell|tclsh|wish|octave|gnuplot|maxima", 0, "").texts("-e -c --eval")
-        .stops("--version --help").runs(Runs::Inline).shell(),
-    wrapper("expect", 0, "").texts("-c").stops("-v").runs(Runs::Inline).shell(),
-    wrapper("node|nodejs|bun", 0, "-r --require --import -C --conditions --loader --env-file")
-        .texts("-e --eval -p --print").stops("-v --version -h --help").runs(Runs::Inline).shell(),
-    wrapper("deno eval", 0, "").runs(Runs::Program),
-    wrapper("deno run|bun run|cmake -P|go run|ghc|runghc|ts-node|tsx", 0, "").texts("-e --eval").runs(Runs::Inline),
-    wrapper("php", 0, "-d -c -z -S -t").texts("-r -B -R -E --run --process-begin --process-code --process-end")
-        .stops("-f --file -v -m -i --version --help").runs(Runs::Inline).shell(),
-    wrapper("lua|luajit|texlua", 0, "-l").texts("-e").stops("-v").runs(Runs::Inline).shell(),
-    wrapper("R|Rscript|julia|groovy|scala|scala-cli|swift|clojure|clj|racket|guile|sbcl|emacs|osascript", 0,
-        "-l -J -C -p -t").texts("-e -E -c --eval --execute --expression --print")
-        .stops("--version --help").runs(Runs::Inline).shell(),
-    wrapper("elixir|iex|erl", 0, "-pa -pz").texts("-e -r -s --eval --rpc-eval").stops("--version")
-        .runs(Runs::Inline).shell(),
-    wrapper("matlab", 99, "").texts("-r -b").runs(Runs::Inline),
+    wrapper("scp|sftp", 99, "-c -F -i -J -l -o -P -X").texts("-S -D"),
+    wrapper("wget", 99, "-e --execute").texts("--use-askpass"),
+    wrapper("pandoc", 99, "").texts("-F --filter --pdf-engine"),
+    wrapper("cmake -E", 0, "").runs(Runs::Anywhere),
+    wrapper("ctest", 0, "").runs(Runs::Anywhere),
 ];
 
 /// One name of the table, by words, with its row.
@@ -357,11 +360,6 @@ pub enum Opt {
 }
 
 impl Wrapper {
-    /// Whether what it runs is in a language that is not read here.
-    pub fn is_interpreter(&self) -> bool {
-        matches!(self.runs, Runs::Inline | Runs::Program)
-    }
-
     /// What one of its options does.
     /// Long ones may be cut short; of letters behind one dash the one with a value ends them.
     pub fn option(&self, word: &str) -> Opt {
@@ -398,7 +396,8 @@ impl Wrapper {
             if listed(self.values, &name) {
                 return if rest.is_empty() { Opt::Value } else { Opt::Flag };
             }
-            if listed(self.stops, &name) {
+            // Behind a letter that is not known it may be that one's value.
+            if listed(self.stops, &name) && is_known {
                 return Opt::Stop;
             }
             is_known &= listed(self.flags, &name) || letter.is_ascii_digit();
@@ -426,6 +425,7 @@ mod tests {
         check("sudo", "-ul", Opt::Flag);
         check("sudo", "-nl", Opt::Stop);
         check("command", "-pv", Opt::Stop);
+        check("command", "-xv", Opt::Unknown);
         check("env", "-S", Opt::Text(None));
         check("env", "-iSrm x", Opt::Text(Some("rm x".into())));
         check("arch", "-arch", Opt::Value);
