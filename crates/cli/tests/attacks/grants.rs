@@ -450,7 +450,11 @@ fn a_yes_beforehand_permits_nothing_that_a_rule_may_deny() {
     dir.write("work/x", "mine\n");
     let told = run(&dir, &["-t", "./guarded", "--workdir", "work", "--yes"], |_| {});
     assert_eq!(std::fs::read_to_string(dir.path("work/x")).unwrap(), "mine\n", "{told}");
-    assert_eq!(told.matches("a rule may deny takes a person's yes").count(), commands.len() - 1, "{told}");
+    assert_eq!(
+        told.matches("a rule may deny this call, so a person must confirm it").count(),
+        commands.len() - 1,
+        "{told}"
+    );
     // What no rule denies is agreed to, also where one asks.
     assert!(dir.path("work/y").exists(), "{told}");
     let dir = at_once(&["$(printf rm) x"]);

@@ -98,7 +98,7 @@ fn decide(rules: &[&Rule], fit: impl Fn(&Rule) -> Fit) -> Option<Ruling> {
     let perhaps = perhaps.max_by_key(|rule| (rule.verdict, rule.pattern.len())).map(|rule| Ruling {
         verdict: Verdict::Ask,
         doubtful: rule.verdict == Verdict::Deny,
-        by: format!("{}, since the text does not tell what it runs", rule.by),
+        by: format!("{}, because the command can't be determined from the text", rule.by),
     });
     certain.into_iter().chain(perhaps).reduce(Ruling::stricter)
 }

@@ -36,7 +36,7 @@ use crate::types::{Effect, Verdict, sha256};
 
 /// Why a yes that was given beforehand does not permit a call.
 pub(crate) const BEFOREHAND: &str =
-    "what a rule may deny takes a person's yes, and one that was given beforehand is none";
+    "a rule may deny this call, so a person must confirm it; --yes is not enough";
 
 /// What a person is asked: whether a call may be made, or whether it may have what is the user's.
 #[derive(Clone, Debug)]

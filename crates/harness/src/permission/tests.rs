@@ -393,7 +393,7 @@ fn a_script_that_is_deep_or_long_is_asked_about() {
 fn a_question_about_what_is_not_told_says_so() {
     let team = shell_rules(&BTreeMap::from([("rm".to_owned(), Verdict::Deny)]));
     let found = Permissions::default().verdict(&team, &shell(), &arguments("$x y"), nowhere()).unwrap();
-    let by = "shell:rm, since the text does not tell what it runs".to_owned();
+    let by = "shell:rm, because the command can't be determined from the text".to_owned();
     assert_eq!(found, Ruling { verdict: Verdict::Ask, doubtful: true, by });
 }
 
