@@ -29,7 +29,7 @@ use alara_engine::file;
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::jinx::{Input, Jinx};
+use crate::jinx::Jinx;
 use crate::sandbox::Risk;
 use crate::team::{Rule, Team};
 use crate::types::{Effect, Verdict, sha256};
@@ -157,7 +157,7 @@ impl Permissions {
             Rule { pattern: jinx.name.clone(), verdict, by, inherited: false }
         });
         let rules: Vec<&Rule> = own.iter().chain(&team.rules).collect();
-        let ruled = held::verdict(&rules, jinx, first(jinx, arguments), work);
+        let ruled = held(&rules, jinx, arguments, work);
         let denied = ruled.as_ref().is_some_and(|ruling| ruling.verdict == Verdict::Deny);
         match self.answer(&holder(team), about) {
             Some((Verdict::Allow, _)) if denied => ruled,
@@ -242,27 +242,37 @@ pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
     format!("/{} {} gets {}", jinx.name, sha256(&parts), names.join(", "))
 }
 
-/// The argument that rules are held against, with its name.
-/// Of another program's tool it is the first one that is given: its schema may let callers choose.
-fn first<'a>(jinx: &'a Jinx, arguments: &'a Map<String, Value>) -> Option<(&'a str, &'a Value)> {
-    let given = |input: &'a Input| Some((input.name.as_str(), arguments.get(&input.name)?));
-    if jinx.remote.is_none() {
-        return given(jinx.inputs.first()?);
+/// What rules say of a call: of its first input.
+/// Callers of another program's tool may choose which inputs they give: where the first one is
+/// missing, all are judged and the strictest verdict counts.
+/// What is allowed for a beginning is allowed for the first input's.
+fn held(rules: &[&Rule], jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<Ruling> {
+    let first = first(jinx, arguments);
+    if first.is_some() || jinx.remote.is_none() || arguments.is_empty() {
+        return held::verdict(rules, jinx, first, work);
     }
-    let any = || arguments.iter().next().map(|(name, value)| (name.as_str(), value));
-    jinx.inputs.iter().find_map(given).or_else(any)
+    let allows_beginning = |rule: &Rule| rule.verdict == Verdict::Allow && rule.pattern.contains(':');
+    let rules: Vec<&Rule> = rules.iter().copied().filter(|rule| !allows_beginning(rule)).collect();
+    let all = arguments.iter().map(|(name, value)| (name.as_str(), value));
+    all.filter_map(|argument| held::verdict(&rules, jinx, Some(argument), work)).reduce(Ruling::stricter)
 }
 
-/// What an answer is about beside the jinx: its first argument.
-/// Where that is another one than usual, all of them.
+/// The first input that the jinx declares, if it is given, with its name.
+fn first<'a>(jinx: &'a Jinx, arguments: &'a Map<String, Value>) -> Option<(&'a str, &'a Value)> {
+    let name = &jinx.inputs.first()?.name;
+    Some((name, arguments.get(name)?))
+}
+
+/// What an answer is about beside the jinx: its first input.
+/// Where another program's tool is not given that one, all arguments.
 fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
-    let (name, value) = first(jinx, arguments)?;
-    if jinx.inputs.first().is_none_or(|input| input.name != name) {
-        return Some(Value::Object(arguments.clone()).to_string());
-    }
-    match value {
-        Value::String(text) => Some(text.clone()),
-        other => Some(other.to_string()),
+    match first(jinx, arguments) {
+        Some((_, Value::String(text))) => Some(text.clone()),
+        Some((_, other)) => Some(other.to_string()),
+        None if jinx.remote.is_some() && !arguments.is_empty() => {
+            Some(Value::Object(arguments.clone()).to_string())
+        }
+        None => None,
     }
 }
 

@@ -429,7 +429,7 @@ fn only_what_a_rule_may_deny_is_in_doubt() {
 }
 
 #[test]
-fn another_programs_tool_is_held_by_the_first_argument_that_is_given() {
+fn another_programs_tool_is_held_by_all_arguments_where_the_first_input_is_missing() {
     let parameters = json!({"properties": {"path": {}, "url": {}}});
     let remote = crate::jinx::Remote { server: "s".into(), tool: "get".into(), parameters };
     let input = |name: &str| Input { name: name.into(), ..shell().inputs.remove(0) };
@@ -441,7 +441,11 @@ fn another_programs_tool_is_held_by_the_first_argument_that_is_given() {
     };
     let given = |arguments: Value| arguments.as_object().cloned().unwrap();
     let team = Team {
-        rules: vec![rule("get:secrets/", Verdict::Deny), rule("get:http://a", Verdict::Deny)],
+        rules: vec![
+            rule("get:secrets/", Verdict::Deny),
+            rule("get:http://a", Verdict::Deny),
+            rule("get:a", Verdict::Allow),
+        ],
         ..Team::default()
     };
     let check = |arguments: Value, about: &str, expected: Option<Verdict>| {
@@ -450,12 +454,17 @@ fn another_programs_tool_is_held_by_the_first_argument_that_is_given() {
         let found = Permissions::default().verdict(&team, &jinx, &arguments, nowhere());
         assert_eq!(found.map(|ruling| ruling.verdict), expected, "{about}");
     };
-    check(json!({"path": "a"}), "get:a", None);
+    check(json!({"path": "a"}), "get:a", Some(Verdict::Allow));
     check(json!({"url": "b", "path": "secrets/a"}), "get:secrets/a", Some(Verdict::Deny));
     // An answer about one is not about the other.
     check(json!({"url": "a"}), r#"get:{"url":"a"}"#, None);
     check(json!({"url": "http://a"}), r#"get:{"url":"http://a"}"#, Some(Verdict::Deny));
     check(json!({"other": "secrets/a"}), r#"get:{"other":"secrets/a"}"#, Some(Verdict::Deny));
+    // Callers don't choose which argument is judged, nor is one allowed in place of another.
+    let chosen = json!({"url": "a", "other": "secrets/a"});
+    check(chosen, r#"get:{"url":"a","other":"secrets/a"}"#, Some(Verdict::Deny));
+    let chosen = json!({"a": "a", "url": "http://a"});
+    check(chosen, r#"get:{"a":"a","url":"http://a"}"#, Some(Verdict::Deny));
     check(json!({}), "get", None);
 }
 
