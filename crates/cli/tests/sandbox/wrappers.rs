@@ -84,5 +84,5 @@ fn what_a_wrapper_runs_by_any_option_is_seen() {
 fn what_an_interpreter_is_given_by_any_option_is_asked_about() {
     let test = "what_an_interpreter_is_given_by_any_option_is_asked_about";
     let Some((tried, _)) = seen(test, INTERPRETERS, &[]) else { return };
-    assert!(tried.tried > 2 && tried.ran.len() > 100, "{} of {}", tried.ran.len(), tried.tried);
+    assert!(tried.tried > 2 && tried.ran.len() > 20, "{} of {}", tried.ran.len(), tried.tried);
 }
