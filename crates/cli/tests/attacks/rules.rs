@@ -60,12 +60,19 @@ fn a_job_that_swaps_a_folder_for_a_link_wins_no_race() {
     // Each is another call.
     let path = |at| format!("yy/{}a", "./".repeat(at));
     let reads: Vec<_> = (0..24).map(|at| ("read_file", json!({"path": path(at)}))).collect();
-    let (_, results) = called(&[&[made], &[background(swap)], &reads]);
+    let (dir, results) = called(&[&[made], &[background(swap)], &reads]);
     let reads = &results[2..];
     assert!(reads.iter().all(|result| !result.contains("xyzzy")), "{reads:?}");
     // Both sides of the race are there.
     let count = |text: &str| reads.iter().filter(|result| result.contains(text)).count();
     assert!(count("all") > 0 && count("not permitted") > 0, "{reads:?}");
+    // Each that was refused only then is recorded as a refusal, too.
+    let late = "the path in the call has changed since it was checked";
+    let is_recorded = |record: &&Value| {
+        let by = record["by"].as_str().unwrap_or_default();
+        record["record"] == "permission" && record["verdict"] == "deny" && by.ends_with(late)
+    };
+    assert_eq!(dir.trace().iter().filter(is_recorded).count(), count(late), "{reads:?}");
 }
 
 /// Another name of a file that lay there before is the file.

@@ -174,6 +174,7 @@ fn hooks_and_settings_are_guarded_where_git_looks() {
         "mkdir tools; echo x > tools/watch",
         &["creates tools/watch"],
     );
+    check("git config core.pager 'sh pager'", "", "echo x > pager", &["creates pager"]);
     check(
         "git config filter.a.clean 'python3 tool.py %f'; echo > tool.py",
         "",
@@ -245,4 +246,13 @@ fn git_is_asked_once_more_after_its_settings_have_changed() {
     let changes = vec!["changes .git/config, which git obeys".to_owned()];
     assert_eq!(dir.bash("git config core.hooksPath h", true).2, changes);
     assert_eq!(steps(&dir, &["echo x > h/pre-push"]), ["creates h/pre-push, which git obeys"]);
+    // By the branch other settings hold.
+    let code = "git init -q .; git add hi; git commit -qm one; git branch other; \
+                git config includeIf.onbranch:other.path ../more; printf '[core]\nhooksPath = h\n' > more";
+    let dir = GuardedDir::made(code, "");
+    let hook = "mkdir -p h; echo x >> h/pre-commit";
+    assert_eq!(steps(&dir, &[hook]), Vec::<String>::new());
+    let switched = Command::new("git").args(["checkout", "-q", "other"]).current_dir(dir.work()).status();
+    assert!(switched.unwrap().success());
+    assert_eq!(steps(&dir, &[hook]), ["changes h/pre-commit, which git obeys"]);
 }

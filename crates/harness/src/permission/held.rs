@@ -5,8 +5,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::Ruling;
 use super::command::{self, Command, Word};
-use super::{Ruling, path};
+use super::path::{self, Looked};
 use crate::jinx::{Action, Jinx, Steps};
 use crate::team::{ANY, JOINTS, Rule};
 use crate::types::Verdict;
@@ -55,10 +56,11 @@ pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work
     if texts.is_empty() {
         return decide(&rules, general);
     }
+    let looked = Looked::default();
     let of_text = |text: &String| {
         let of_all = decide(&rules, |rule| match prefix(rule) {
             None => Fit::Yes,
-            Some(prefix) => whole(subject, rule.verdict, &plain(prefix), text, work),
+            Some(prefix) => whole(subject, rule.verdict, &plain(prefix), text, work, &looked),
         });
         let parts = (subject == Subject::Command && rules.iter().any(|rule| prefix(rule).is_some()))
             .then(|| command::read(text))
@@ -71,9 +73,9 @@ pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work
                     Some(_) if rule.verdict == Verdict::Allow && part.inner => Fit::No,
                     Some(_) if rule.verdict != Verdict::Deny && part.inline => Fit::No,
                     Some(prefix) if rule.verdict == Verdict::Allow => {
-                        whole(subject, Verdict::Allow, &plain(prefix), text, work)
+                        whole(subject, Verdict::Allow, &plain(prefix), text, work, &looked)
                     }
-                    Some(prefix) => names(&plain(prefix), &part, work),
+                    Some(prefix) => names(&plain(prefix), &part, work, &looked),
                 })
             });
         of_all.into_iter().chain(parts).reduce(Ruling::stricter)
@@ -149,12 +151,14 @@ pub fn plain(text: &str) -> String {
 }
 
 /// Whether a prefix fits a first argument as a whole.
-fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Path) -> Fit {
+fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Path, looked: &Looked) -> Fit {
     let single = plain(text);
     let begins = begins(&single, prefix);
     let fits = match (subject, verdict) {
         (Subject::Path, Verdict::Allow) => !text.contains(JOINTS) && path::stays(work, text, prefix),
-        (Subject::Path, _) => path::reaches(work, text, prefix) || path::reaches(work, &single, prefix),
+        (Subject::Path, _) => {
+            path::reaches(looked, work, text, prefix) || path::reaches(looked, work, &single, prefix)
+        }
         // What is allowed is one command.
         (_, Verdict::Allow) => {
             let folder = prefix.ends_with('/') && !prefix.contains(' ');
@@ -165,7 +169,7 @@ fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Pa
         (Subject::Text, _) => {
             begins
                 || text.split(JOINTS).any(|part| self::begins(&plain(part), prefix))
-                || (prefix.ends_with('/') && path::reaches(work, text, prefix))
+                || (prefix.ends_with('/') && path::reaches(looked, work, text, prefix))
         }
     };
     if fits { Fit::Yes } else { Fit::No }
@@ -189,7 +193,7 @@ fn begins(text: &str, prefix: &str) -> bool {
 
 /// Whether a command is one that a prefix names: the same program, whatever its folder, and the
 /// words that follow, whatever options stand between them.
-fn names(prefix: &str, command: &Command, work: &Path) -> Fit {
+fn names(prefix: &str, command: &Command, work: &Path, looked: &Looked) -> Fit {
     let wanted: Vec<&str> = prefix.split(' ').collect();
     let (Some((head, wanted)), Some((program, args))) = (wanted.split_first(), command.words.split_first())
     else {
@@ -197,7 +201,7 @@ fn names(prefix: &str, command: &Command, work: &Path) -> Fit {
     };
     let Word::Text(program) = program else { return Fit::Perhaps };
     if let (Some(_), []) = (head.strip_suffix('/'), wanted) {
-        return if path::reaches(work, program, head) { Fit::Yes } else { Fit::No };
+        return if path::reaches(looked, work, program, head) { Fit::Yes } else { Fit::No };
     }
     // On some systems capitals make no difference.
     if !command::base(program).eq_ignore_ascii_case(command::base(head)) {

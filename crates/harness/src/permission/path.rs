@@ -5,6 +5,8 @@
 //! folder that does.
 //! This module only reads the filesystem.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
@@ -13,10 +15,27 @@ const LINKS: usize = 40;
 /// Most entries of a folder that are looked at for another name of a file.
 const ENTRIES: usize = 20_000;
 
+/// What was found out for one verdict: which files have another name in which folders.
+/// A folder is walked through once for a file, however many rules name it.
+#[derive(Debug, Default)]
+pub struct Looked(RefCell<HashMap<(PathBuf, PathBuf), bool>>);
+
+impl Looked {
+    fn has_name_in(&self, path: &Path, folder: &Path) -> bool {
+        let about = (path.to_owned(), folder.to_owned());
+        let known = self.0.borrow().get(&about).copied();
+        known.unwrap_or_else(|| {
+            let found = has_name_in(path, folder);
+            self.0.borrow_mut().insert(about, found);
+            found
+        })
+    }
+}
+
 /// Whether a path leads to what `pattern` names or below it, in one of its forms.
 /// A deny or ask fits then.
 /// Both are relative to `work`.
-pub fn reaches(work: &Path, path: &str, pattern: &str) -> bool {
+pub fn reaches(looked: &Looked, work: &Path, path: &str, pattern: &str) -> bool {
     let (path, pattern) = (forms(work, path), forms(work, &home(pattern)));
     let within = |path: &PathBuf| {
         pattern.iter().flatten().any(|place| {
@@ -27,7 +46,7 @@ pub fn reaches(work: &Path, path: &str, pattern: &str) -> bool {
     };
     let named_within = || {
         let real = path[1].as_ref().zip(pattern[1].as_ref());
-        real.is_some_and(|(path, folder)| has_name_in(path, folder))
+        real.is_some_and(|(path, folder)| looked.has_name_in(path, folder))
     };
     path.iter().flatten().any(within) || named_within()
 }
@@ -135,7 +154,7 @@ fn same(path: &Path, other: &Path) -> bool {
 }
 
 /// Whether a file with several names (hard links) has one below a folder.
-/// In a folder of too many entries it counts as one that has.
+/// In a folder of too many entries, or one that can't be read, it counts as one that has.
 #[cfg(unix)]
 fn has_name_in(path: &Path, folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -145,10 +164,20 @@ fn has_name_in(path: &Path, folder: &Path) -> bool {
     let mut left = vec![folder.to_owned()];
     let mut seen = 0;
     while let Some(folder) = left.pop() {
-        for entry in folder.read_dir().into_iter().flatten().flatten() {
+        let entries = match folder.read_dir() {
+            Err(error) if is_none(&error) => continue,
+            Err(_) => return true,
+            Ok(entries) => entries,
+        };
+        for entry in entries {
             seen += 1;
             // The entry's own, not that of where it leads.
-            let Ok(found) = entry.metadata() else { continue };
+            let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
+            let (found, entry) = match found {
+                Err(error) if is_none(&error) => continue,
+                Err(_) => return true,
+                Ok(found) => found,
+            };
             if seen > ENTRIES || (found.dev(), found.ino()) == (file.dev(), file.ino()) {
                 return true;
             }
@@ -158,6 +187,12 @@ fn has_name_in(path: &Path, folder: &Path) -> bool {
         }
     }
     false
+}
+
+/// Whether there is no such folder, or none any more.
+#[cfg(unix)]
+fn is_none(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
 }
 
 #[cfg(not(unix))]
@@ -176,6 +211,10 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
+
+    fn reaches(work: &Path, path: &str, pattern: &str) -> bool {
+        super::reaches(&Looked::default(), work, path, pattern)
+    }
 
     /// A work directory with `secrets/a`, `keep.txt`, and links to them.
     fn work() -> tempfile::TempDir {
@@ -247,6 +286,20 @@ mod tests {
         for path in ["sub/keep.txt", "keep.txt2", "/keep.txt"] {
             assert!(!reaches(work, path, "keep.txt"), "{path}");
         }
+    }
+
+    #[test]
+    fn a_folder_that_can_t_be_read_may_hold_another_name() {
+        use std::os::unix::fs::PermissionsExt;
+        let root = work();
+        let deep = root.path().join("secrets/deep");
+        fs::create_dir(deep.join("closed")).unwrap();
+        assert!(!reaches(root.path(), "keep.txt", "secrets/"));
+        fs::set_permissions(deep.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
+        // The superuser reads it all the same.
+        let is_closed = deep.join("closed").read_dir().is_err();
+        assert_eq!(reaches(root.path(), "keep.txt", "secrets/"), is_closed);
+        assert!(!reaches(root.path(), "keep.txt", "missing/") && !reaches(root.path(), "new", "secrets/"));
     }
 
     #[test]

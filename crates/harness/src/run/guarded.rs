@@ -167,14 +167,14 @@ fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> 
     let mut ask = |risk: Risk| guardian.answer(risk, session, caller.trace);
     let overruled = RefCell::new(None);
     let may = || {
-        *overruled.borrow_mut() = caller.overruled();
+        *overruled.borrow_mut() = caller.overruled().transpose();
         overruled.borrow().is_none()
     };
     let (finishing, by) = (caller.finishing, own.by(session));
     let ran = sandbox.run_guarded_if(&may, script, finishing, reads(jinx), by, &mut ask)?;
     tell_of_journal(session);
     let Guardian { why, note, .. } = guardian;
-    let why = overruled.into_inner().unwrap_or(why);
+    let why = overruled.into_inner().transpose()?.unwrap_or(why);
     let (output, undone) = match ran {
         Guarded::Ran(output) => (Some(output), None),
         Guarded::Undone(output) => (Some(output), Some(format!("undone, no file was changed: {why}"))),

@@ -100,7 +100,7 @@ impl Jobs {
     ) -> Result<ToolResult, Error> {
         let session = caller.session;
         session.jobs.settle(session);
-        if let Some(why) = caller.overruled() {
+        if let Some(why) = caller.overruled()? {
             return Ok(ToolResult::failed(format!("not run: {why}")));
         }
         // One after the other: the limit holds for those that start at the same time, too.

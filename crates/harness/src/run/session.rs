@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::calls::Calls;
 use crate::context_files::ContextFiles;
-use crate::error::chain;
+use crate::error::{Error, chain};
 use crate::jinx::Jinx;
 use crate::knowledge::IndexCache;
 use crate::model::{ModelSource, Prompt};
@@ -24,7 +24,7 @@ use crate::run::steps::Memo;
 use crate::sandbox::Sandbox;
 use crate::store::Store;
 use crate::team::{Npc, Team};
-use crate::trace::{self, Trace};
+use crate::trace::{self, Record, Trace};
 use crate::types::{Outcome, ToolResult, Verdict};
 
 /// What happens during a run, for display.
@@ -375,14 +375,20 @@ impl<'a, 's> Caller<'a, 's> {
     /// Why the call that it is done for may not be made any more, if so.
     /// A rule about a path is judged by where it leads, and that may have changed since: a job may
     /// have made a link.
-    pub fn overruled(&self) -> Option<String> {
-        let ruled = self.ruled?;
-        let Ruling { verdict, by, .. } = self.verdict(ruled.jinx, ruled.arguments)?;
-        let stricter = verdict > ruled.verdict.unwrap_or(Verdict::Allow);
+    /// That it may not is recorded.
+    ///
+    /// # Errors
+    /// The trace can't be written.
+    pub fn overruled(&self) -> Result<Option<String>, Error> {
+        let Some(ruled) = self.ruled else { return Ok(None) };
+        let ruling = self.verdict(ruled.jinx, ruled.arguments);
+        let stricter = |ruling: &Ruling| ruling.verdict > ruled.verdict.unwrap_or(Verdict::Allow);
+        let Some(Ruling { by, .. }) = ruling.filter(stricter) else { return Ok(None) };
         let name = &ruled.jinx.name;
-        stricter.then(|| {
-            format!("`{name}` is not permitted by {by}: what the call names has changed since it was made")
-        })
+        let by = format!("{by}: the path in the call has changed since it was checked");
+        let why = format!("`{name}` is not permitted by {by}");
+        self.trace.push(self.scope, Record::Permission { jinx: name.clone(), verdict: Verdict::Deny, by })?;
+        Ok(Some(why))
     }
 
     /// Why it must stop now, if it must.

@@ -194,7 +194,9 @@ fn made(
     let ruled = Ruled { jinx, arguments: &arguments, verdict };
     let caller = Caller { ruled: caller.npc.is_some().then_some(&ruled), ..caller };
     // Programs look once more where nothing comes between.
-    if let Some(why) = caller.overruled().filter(|_| jinx.remote.is_some()) {
+    if jinx.remote.is_some()
+        && let Some(why) = caller.overruled()?
+    {
         return Ok(ToolResult::failed(format!("not run: {why}")));
     }
     let mut result = match &jinx.remote {

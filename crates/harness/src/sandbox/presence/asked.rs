@@ -194,10 +194,12 @@ impl Asked {
         let start = top.as_deref().unwrap_or(&own);
         let settings = self.git(folder, &["config", "--list", "--show-origin", "--includes", "-z"])?;
         let mut places = Places::default();
-        let parts = [(&own, "commondir"), (&own, "config.worktree"), (&common, "config")];
+        // By the branch some settings hold and others don't.
+        let parts =
+            [(&own, "HEAD"), (&own, "commondir"), (&own, "config.worktree"), (&common, "config")];
         let parts = parts.map(|(folder, name)| folder.join(name));
         let mut from: BTreeSet<PathBuf> = parts.into_iter().chain([folder.join(".git")]).collect();
-        // Of these it is looked at what they contain; not so of where they lead, if they are links.
+        // The contents of these are checked elsewhere, but not the targets if they are links.
         let judged = [common.join("config"), own.join("config.worktree")];
         let is_judged = |path: &PathBuf| judged.contains(&self.work.join(path));
         let mut fields = settings.split('\0');
@@ -239,8 +241,9 @@ impl Asked {
             || git::is_harmless(&format!("{name}={value}"));
         if !runs_nothing {
             let ends = |c: char| c.is_whitespace() || "\"'`;|&()<>!=$".contains(c);
-            // A command without any of these is looked for elsewhere.
-            for word in value.split(ends).filter(|word| word.contains(['/', '.'])) {
+            let words = value.split(ends).filter(|word| !word.is_empty()).enumerate();
+            // A program without any of these is looked for elsewhere; what follows may be a file.
+            for (_, word) in words.filter(|(index, word)| *index > 0 || word.contains(['/', '.'])) {
                 let path = from_home(word, top);
                 if !path.is_dir() {
                     places.files.extend(self.inside(&path));
@@ -265,7 +268,7 @@ impl Asked {
         both.filter_map(|path| path.strip_prefix(&self.work).ok().map(Path::to_owned)).collect()
     }
 
-    /// What git says; `None` = there is none, or it does not want to.
+    /// Git's output; `None` if git is missing or fails.
     /// It is the user's, with their settings, and not one of the work directory.
     fn git(&self, folder: &Path, arguments: &[&str]) -> Option<String> {
         let path = environment::fixed(&environment::path(), &[&self.work], &[]);

@@ -187,7 +187,7 @@ pub fn obeys(path: &Path, kind: Kind, states: &States) -> bool {
             && match part {
                 Obeyed::Always => true,
                 Obeyed::Settings => {
-                    // Settings that nobody has obeyed yet, nobody has said yes to.
+                    // Settings written before the folder was a repository were never confirmed.
                     let was_one = is_git_directory(states.before, folder) != Taken::No;
                     !are_harmless(path, states.now, was_one.then_some(states.before))
                 }
