@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use alara_engine::file;
 use alara_harness::undo::{self, Recorded, Refused};
 use anyhow::{Context, bail};
 
@@ -71,8 +72,11 @@ fn named<'a>(sessions: &'a [Recorded], name: &str) -> anyhow::Result<&'a Recorde
 fn here(sessions: &[Recorded]) -> anyhow::Result<&Recorded> {
     let here = std::env::current_dir().and_then(|here| here.canonicalize());
     let here = here.context("the working directory can't be read")?;
+    // A commit may have changed no more than the repository, which may lie elsewhere.
+    let places = [Some(here.clone()), repository(&here)];
     let is_left = |work: &&Path, session: &Recorded| {
-        here.starts_with(work) && undo::left(session, work).is_ok_and(|left| !left.is_empty())
+        places.iter().flatten().any(|place| place.starts_with(work))
+            && undo::left(session, work).is_ok_and(|left| !left.is_empty())
     };
     let is_meant =
         |session: &&Recorded| !session.is_undo() && works(session).iter().any(|work| is_left(work, session));
@@ -80,6 +84,14 @@ fn here(sessions: &[Recorded]) -> anyhow::Result<&Recorded> {
         let here = here.display();
         format!("nothing is left of what sessions changed in {here}\nhint: alara undo --list")
     })
+}
+
+/// The git folder that a file `.git` in or above a directory names.
+fn repository(here: &Path) -> Option<PathBuf> {
+    let dot = here.ancestors().map(|folder| folder.join(".git")).find(|dot| dot.exists())?;
+    let text = file::read_text(&dot, file::TEXT).ok()?;
+    let named = text.strip_prefix("gitdir: ")?.trim_end_matches(['\n', '\r']);
+    dot.parent()?.join(named).canonicalize().ok()
 }
 
 /// The directories that a session worked in.

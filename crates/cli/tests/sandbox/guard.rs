@@ -12,7 +12,7 @@ use super::needs;
 
 /// A work directory with files, guarded.
 pub struct GuardedDir {
-    root: tempfile::TempDir,
+    pub root: tempfile::TempDir,
     pub sandbox: Sandbox,
 }
 
@@ -39,8 +39,14 @@ impl GuardedDir {
 
     /// As its owner has made it by `code`, with a folder of it as the work directory.
     pub fn made(code: &str, folder: &str) -> Self {
-        let GuardedDir { root, .. } = GuardedDir::new();
+        Self::made_in(GuardedDir::new().root, code, folder)
+    }
+
+    /// The same in a folder of this root, where there is nothing yet or what [`new`](Self::new)
+    /// puts there.
+    pub fn made_in(root: tempfile::TempDir, code: &str, folder: &str) -> Self {
         let work = root.path().join("work");
+        std::fs::create_dir_all(&work).unwrap();
         let code = format!("set -e; {OWNER}; {code}");
         let made =
             std::process::Command::new("bash").args(["-c", &code]).current_dir(&work).output().unwrap();

@@ -10,6 +10,7 @@ mod jobs;
 mod limits;
 mod repositories;
 mod syscalls;
+mod worktrees;
 mod wrappers;
 
 use std::path::Path;

@@ -30,7 +30,7 @@ pub enum Kind {
 /// A path that a program has changed: what was there before, and what is there now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The path, relative to the work directory.
+    /// The path, relative to the work directory; absolute if it lies in a git folder elsewhere.
     pub path: PathBuf,
     /// What was there; `None` = nothing.
     pub before: Option<Kind>,
@@ -55,6 +55,12 @@ impl Change {
     /// Whether somebody has to say yes to it.
     pub fn needs_a_yes(&self) -> bool {
         self.loses || self.reaches_others()
+    }
+
+    /// As one of a path that is told from elsewhere, where it lies in `folder`.
+    pub(super) fn named(&self, folder: &Path) -> Self {
+        let named = |path: &PathBuf| folder.join(path);
+        Change { path: named(&self.path), moved: self.moved.as_ref().map(named), ..self.clone() }
     }
 
     /// Whether it gives somebody else a say: tools of the user, or other users of the machine.

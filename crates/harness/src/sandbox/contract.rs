@@ -46,8 +46,8 @@ pub struct Policy {
     pub output_bytes: u64,
     /// Files and directories below the home directory, `/tmp`, `/var/tmp` or `/run` that stay
     /// readable.
-    /// These paths are hidden but for that, the work directory with the repository around it, and
-    /// what the programs on `PATH` need.
+    /// These paths are hidden but for that, the work directory with the repository around it,
+    /// wherever git keeps that, and what the programs on `PATH` need.
     pub readable: Vec<PathBuf>,
     /// Files and directories that can't be changed even if they lie in the work directory.
     /// What does not exist is protected once it does; what contains the work or the home directory

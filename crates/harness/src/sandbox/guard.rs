@@ -11,7 +11,7 @@
 //! it.
 
 #[cfg(target_os = "linux")]
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -19,7 +19,8 @@ use super::change::Change;
 #[cfg(target_os = "linux")]
 use super::change::is_deep;
 #[cfg(target_os = "linux")]
-use super::layer::{self, Made, Proposed};
+use super::layer::{self, Covered, Made, Proposed};
+use super::presence::{Asked, Checkout};
 use super::{Job, Output, Over, Proposal, Sandbox, Script};
 use crate::error::Error;
 #[cfg(target_os = "linux")]
@@ -30,6 +31,10 @@ use crate::undo::By;
 /// filesystem needs attributes.
 #[cfg(target_os = "linux")]
 const PLACES: [&str; 2] = ["/var/tmp", "/dev/shm"];
+
+/// Where in the folder of a layer the one over the work tree's git folder is.
+#[cfg(target_os = "linux")]
+pub(super) const STORE: &str = "store";
 
 /// Variables that keep programs from rewriting files which only make them faster: a question about
 /// these would be noise.
@@ -81,7 +86,7 @@ pub(super) struct Guard {
     on_path: Vec<PathBuf>,
     /// What git obeys in the work directory by its settings.
     #[cfg(target_os = "linux")]
-    git: super::presence::Asked,
+    git: Asked,
     /// What lies below a layer must not change, so a program with a layer runs alone.
     turn: RwLock<()>,
     #[cfg(target_os = "linux")]
@@ -94,14 +99,32 @@ struct Layers {
     place: Scratch,
     /// What programs have made: no question is needed to take it away again.
     made: Mutex<Made>,
+    store: Option<Store>,
+}
+
+/// The git folder of a work tree, where it lies elsewhere.
+#[cfg(target_os = "linux")]
+#[derive(Debug)]
+struct Store {
+    path: PathBuf,
+    /// The part that is the work tree's own.
+    own: PathBuf,
+    on_path: Vec<PathBuf>,
+    git: Asked,
+    made: Mutex<Made>,
 }
 
 impl Guard {
-    /// What `sandbox` needs; `None` where nobody can lose anything.
+    /// What `sandbox` needs, about whose work directory git may be asked; `None` where nobody can
+    /// lose anything.
     ///
     /// # Errors
     /// What must not be written can't be told here.
-    pub(super) fn of(sandbox: &Sandbox) -> Result<Option<Self>, Error> {
+    pub(super) fn of(
+        sandbox: &Sandbox,
+        git: Asked,
+        checkout: Option<&Checkout>,
+    ) -> Result<Option<Self>, Error> {
         let policy = &sandbox.policy;
         // One that can't be read is not known to be empty.
         let is_empty = || sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none());
@@ -113,7 +136,7 @@ impl Guard {
             return Ok(None);
         }
         #[cfg(target_os = "linux")]
-        let layers = Layers::of(sandbox);
+        let layers = Layers::of(sandbox, checkout);
         #[cfg(target_os = "linux")]
         if refuses && layers.is_none() {
             let path = sandbox.work.join(&policy.refused[0]);
@@ -124,9 +147,13 @@ impl Guard {
             return Ok(None);
         }
         #[cfg(not(target_os = "linux"))]
+        let _ = checkout;
+        #[cfg(not(target_os = "linux"))]
         if !watched {
             return Ok(None);
         }
+        // Before the first program runs.
+        git.around();
         Ok(Some(Guard {
             permitted: AtomicBool::new(!watched),
             #[cfg(target_os = "linux")]
@@ -134,18 +161,31 @@ impl Guard {
             #[cfg(target_os = "linux")]
             on_path: super::environment::on_path(&sandbox.work),
             #[cfg(target_os = "linux")]
-            git: super::presence::Asked::about(&sandbox.work),
+            git,
             turn: RwLock::default(),
             #[cfg(target_os = "linux")]
             layers,
         }))
     }
 
-    /// Which of the changes are never made.
+    /// Whether programs write to layers.
     #[cfg(target_os = "linux")]
-    fn refuses(&self, changes: &[Change]) -> Vec<Change> {
-        let never = |change: &&Change| self.refused.is_match(&change.path) || is_deep(&change.path);
-        changes.iter().filter(never).cloned().collect()
+    pub(super) fn has_layers(&self) -> bool {
+        self.layers.is_some()
+    }
+
+    /// Which of the changes to each of the directories are never made.
+    #[cfg(target_os = "linux")]
+    fn refuses(&self, covered: &[Covered], changes: &[Vec<Change>]) -> Vec<Change> {
+        let never = |covered: &Covered, change: &Change| {
+            let is_work = covered.reach.own.is_none();
+            is_deep(&change.path) || (is_work && self.refused.is_match(&change.path))
+        };
+        let of = |(covered, changes): (&Covered, &Vec<Change>)| {
+            let refused = changes.iter().filter(|change| never(covered, change));
+            refused.map(|change| covered.told(change)).collect::<Vec<_>>()
+        };
+        covered.iter().zip(changes).flat_map(of).collect()
     }
 
     /// For a program with a layer, and wherever the work directory is taken over or compared.
@@ -284,8 +324,8 @@ impl Sandbox {
         };
         #[cfg(target_os = "linux")]
         if let Some(Guard { layers: Some(layers), .. }) = guard {
-            let folder = layers.folder(&self.work)?;
-            let job = begin(Over::Layer(folder.path()), None)?;
+            let folder = layers.folder(&self.work, None)?;
+            let job = begin(Over::Layer(folder.path(), None), None)?;
             *job.layer.lock().unwrap_or_else(PoisonError::into_inner) =
                 Some((folder, layer::Taken::default()));
             return Ok(Some(job));
@@ -334,11 +374,12 @@ impl Sandbox {
             let mut layer = job.layer.lock().unwrap_or_else(PoisonError::into_inner);
             let Some((folder, taken)) = &mut *layer else { return Ok(true) };
             let upper = folder.path().join("upper");
-            let staged = layers.folder(&self.work)?;
+            let staged = layers.folder(&self.work, None)?;
             let copy = staged.path().join("upper");
             let now =
                 layer::stage(&upper, &copy, taken).map_err(|source| layers.error("can't be copied", source));
-            let done = now.and_then(|now| Ok((layers.take_over(self, guard, &copy, by, ask)?, now)));
+            let done =
+                now.and_then(|now| Ok((layers.take_over(self, guard, staged.path(), None, by, ask)?, now)));
             let _ = crate::scratch::remove(staged.path());
             let (done, now) = done?;
             if done {
@@ -364,7 +405,7 @@ impl Sandbox {
 impl Layers {
     /// Layers over the work directory of `sandbox`; `None` where that is not possible, found out by
     /// trying.
-    fn of(sandbox: &Sandbox) -> Option<Self> {
+    fn of(sandbox: &Sandbox, checkout: Option<&Checkout>) -> Option<Self> {
         if !sandbox.launched()
             || !super::enforced().mounts
             || sandbox.work != sandbox.work_inside()
@@ -373,25 +414,47 @@ impl Layers {
             return None;
         }
         let places = [std::env::temp_dir()].into_iter().chain(PLACES.map(Into::into));
-        places.filter(|place| place.is_dir()).find_map(|place| {
-            let layers = Layers { place: Scratch::claim(&place).ok()?, made: Mutex::default() };
-            let timeout = std::time::Duration::from_secs(10);
-            let nothing = Script::new(&["true"], timeout);
-            let folder = layers.folder(&sandbox.work).ok()?;
-            let child = sandbox.spawn_over(&nothing, Over::Layer(folder.path())).ok()?;
-            sandbox.run_until(child, &nothing, &AtomicBool::new(false)).ok().map(|_| layers)
-        })
+        let mut layers = places.filter(|place| place.is_dir()).find_map(|place| {
+            let place = Scratch::claim(&place).ok()?;
+            let layers = Layers { place, made: Mutex::default(), store: None };
+            layers.are_possible(sandbox).then_some(layers)
+        })?;
+        layers.store = checkout.and_then(|checkout| Store::of(sandbox, checkout));
+        if layers.store.is_some() && !layers.are_possible(sandbox) {
+            layers.store = None;
+        }
+        Some(layers)
     }
 
-    /// A new layer, which is gone when it is dropped.
-    /// The directory looks like the one that it covers.
-    fn folder(&self, work: &std::path::Path) -> Result<tempfile::TempDir, Error> {
+    /// Whether this machine has them, found out by trying.
+    fn are_possible(&self, sandbox: &Sandbox) -> bool {
+        let nothing = Script::new(&["true"], std::time::Duration::from_secs(10));
+        let store = self.store();
+        let ran = || {
+            let folder = self.folder(&sandbox.work, store).ok()?;
+            let child = sandbox.spawn_over(&nothing, Over::Layer(folder.path(), store)).ok()?;
+            sandbox.run_until(child, &nothing, &AtomicBool::new(false)).ok()
+        };
+        ran().is_some()
+    }
+
+    fn store(&self) -> Option<&Path> {
+        self.store.as_ref().map(|store| store.path.as_path())
+    }
+
+    /// A new layer, which is gone when it is dropped; with one over `store`.
+    /// The directories look like those that they cover.
+    fn folder(&self, work: &Path, store: Option<&Path>) -> Result<tempfile::TempDir, Error> {
+        let layer = |folder: &Path, covered: &Path| {
+            let (upper, own) = (folder.join("upper"), folder.join("work"));
+            std::fs::create_dir_all(&upper)?;
+            std::fs::create_dir(own)?;
+            std::fs::set_permissions(&upper, covered.metadata()?.permissions())
+        };
         let make = || {
             let folder = tempfile::tempdir_in(self.place.path())?;
-            let (upper, own) = (folder.path().join("upper"), folder.path().join("work"));
-            std::fs::create_dir(&upper)?;
-            std::fs::create_dir(own)?;
-            std::fs::set_permissions(&upper, work.metadata()?.permissions())?;
+            layer(folder.path(), work)?;
+            store.map_or(Ok(()), |store| layer(&folder.path().join(STORE), store))?;
             Ok(folder)
         };
         make().map_err(|source| self.error("can't be made", source))
@@ -410,14 +473,14 @@ impl Layers {
         by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<Guarded, Error> {
-        let folder = self.folder(&sandbox.work)?;
-        let upper = folder.path().join("upper");
-        let child = sandbox.spawn_over(script, Over::Layer(folder.path()))?;
+        let folder = self.folder(&sandbox.work, self.store())?;
+        let child = sandbox.spawn_over(script, Over::Layer(folder.path(), self.store()))?;
         let never = AtomicBool::new(false);
         let output = sandbox.run_until(child, script, if finishing { &never } else { &sandbox.cancel });
         let kept = output.and_then(|output| {
             let mut ask = |risk: Risk| Ok(!output.cancelled && ask(risk)?);
-            Ok(match self.take_over(sandbox, guard, &upper, by, &mut ask)? {
+            let store = self.store.as_ref();
+            Ok(match self.take_over(sandbox, guard, folder.path(), store, by, &mut ask)? {
                 true => Guarded::Ran(output),
                 false => Guarded::Undone(output),
             })
@@ -427,23 +490,31 @@ impl Layers {
         kept
     }
 
-    /// Takes over into the work directory what lies in `upper`; `false` = nobody said yes to it.
+    /// Takes over what lies in the layers of `folder`; `false` = nobody said yes to it.
     fn take_over(
         &self,
         sandbox: &Sandbox,
         guard: &Guard,
-        upper: &std::path::Path,
+        folder: &Path,
+        store: Option<&Store>,
         by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
     ) -> Result<bool, Error> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        let look = |made: &Made| {
-            let reach = layer::Reach { on_path: &guard.on_path, git: &guard.git };
-            layer::look(upper, &sandbox.work, reach, made)
-                .map_err(|source| self.error("can't be read", source))
+        let work = Covered {
+            upper: folder.join("upper"),
+            lower: &sandbox.work,
+            named: Path::new(""),
+            reach: layer::Reach { on_path: &guard.on_path, git: &guard.git, own: None },
+            made: self.made.lock().unwrap_or_else(PoisonError::into_inner),
         };
-        let changes = look(&made)?;
-        let refused = guard.refuses(&changes);
+        let mut covered: Vec<Covered> =
+            [work].into_iter().chain(store.map(|store| store.covered(folder))).collect();
+        let look = |covered: &[Covered]| {
+            let changes = covered.iter().map(Covered::look).collect::<std::io::Result<Vec<_>>>();
+            changes.map_err(|source| self.error("can't be read", source))
+        };
+        let changes = look(&covered)?;
+        let refused = guard.refuses(&covered, &changes);
         if !refused.is_empty() {
             ask(Risk::Refused(&refused))?;
             return Ok(false);
@@ -451,31 +522,70 @@ impl Layers {
         let permitted = sandbox.guarding().is_none();
         let reviews = sandbox.reviews();
         let asked = |change: &Change| change.reaches_others() || ((change.loses || reviews) && !permitted);
-        let changes = if changes.iter().any(asked) {
-            let proposed = Proposed::new(upper, &sandbox.work, &changes)
-                .map_err(|source| self.error("can't be read", source))?;
-            let risk = if reviews { Risk::Writes(&proposed) } else { Risk::Losses(&changes) };
+        let changes = if changes.iter().flatten().any(asked) {
+            let proposed =
+                Proposed::new(&covered, &changes).map_err(|source| self.error("can't be read", source))?;
+            let told = |(covered, changes): (&Covered, &Vec<Change>)| {
+                changes.iter().map(|change| covered.told(change)).collect::<Vec<_>>()
+            };
+            let told: Vec<Change> = covered.iter().zip(&changes).flat_map(told).collect();
+            let risk = if reviews { Risk::Writes(&proposed) } else { Risk::Losses(&told) };
             if !ask(risk)? {
                 return Ok(false);
             }
             // The answer was yes to exactly what was shown.
-            let now = look(&made)?;
-            if !proposed.holds(&now) || !guard.refuses(&now).is_empty() {
+            let now = look(&covered)?;
+            if !proposed.holds(&now) || !guard.refuses(&covered, &now).is_empty() {
                 return Ok(false);
             }
             now
         } else {
             changes
         };
-        let paths = || changes.iter().map(|change| change.path.as_path());
-        let journal = sandbox.journal.as_ref();
-        let before = journal.map(|journal| (journal, journal.before(&sandbox.work, paths(), by)));
-        let put = layer::put(upper, &sandbox.work, &changes, &mut made);
-        // What broke off is written down, too.
-        if let Some((journal, before)) = before {
-            journal.after(before);
+        // What a work tree names is there before it.
+        for (covered, changes) in covered.iter_mut().zip(&changes).rev() {
+            let paths = changes.iter().map(|change| change.path.as_path());
+            let journal = sandbox.journal.as_ref();
+            let before = journal.map(|journal| (journal, journal.before(covered.lower, paths, by)));
+            let put = covered.put(changes);
+            // What broke off is written down, too.
+            if let Some((journal, before)) = before {
+                journal.after(before);
+            }
+            put.map_err(|source| Error::Taken { path: covered.lower.to_owned(), source })?;
         }
-        put.map_err(|source| Error::Taken { path: sandbox.work.clone(), source })?;
         Ok(true)
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Store {
+    /// That of a work tree which is the work directory, if steps may write to it there.
+    fn of(sandbox: &Sandbox, checkout: &Checkout) -> Option<Self> {
+        let (path, own) = checkout.store(&sandbox.work)?;
+        let is_hidden = sandbox.policy.private_tmp.is_some() && path.starts_with("/tmp");
+        let is_protected = sandbox.policy.protected.iter().any(|place| path.starts_with(place));
+        // It would show all that is hidden in it.
+        let mut hidden = sandbox.view.hidden.iter().chain(&sandbox.view.secrets);
+        let is_around = hidden.any(|hidden| hidden.starts_with(path));
+        let fits = !sandbox.policy.read_only && !is_hidden && !is_protected && !is_around;
+        (fits && !super::mounts::within(path)).then(|| Store {
+            path: path.to_owned(),
+            own: own.to_owned(),
+            on_path: super::environment::on_path(path),
+            git: Asked::about(path),
+            made: Mutex::default(),
+        })
+    }
+
+    /// It, with the layer over it.
+    fn covered<'a>(&'a self, folder: &Path) -> Covered<'a> {
+        Covered {
+            upper: folder.join(STORE).join("upper"),
+            lower: &self.path,
+            named: &self.path,
+            reach: layer::Reach { on_path: &self.on_path, git: &self.git, own: Some(&self.own) },
+            made: self.made.lock().unwrap_or_else(PoisonError::into_inner),
+        }
     }
 }

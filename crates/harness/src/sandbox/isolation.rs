@@ -144,7 +144,8 @@ pub fn limit_core() -> nix::Result<()> {
 pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     let writable = [&plan.work_inside, &plan.home_inside, &plan.tmp];
-    let writable = writable.into_iter().filter(|path| !plan.protected.contains(path));
+    let covered = plan.over.iter().map(|layer| &layer.covered);
+    let writable = writable.into_iter().chain(covered).filter(|path| !plan.protected.contains(path));
     let mut rules = Ruleset::default().handle_access(all)?.scope(Scope::from_all(LANDLOCK))?;
     if !plan.has_sockets() {
         rules = rules.handle_access(AccessNet::from_all(LANDLOCK))?;

@@ -76,8 +76,10 @@ pub struct Plan {
     pub view: View,
     /// Read-only wherever it lies, as the program sees it.
     pub protected: Vec<PathBuf>,
-    /// Where what is written to the work directory goes instead.
-    pub layer: Option<Layer>,
+    /// Where what is written to the work directory goes instead, and to the git folder that
+    /// belongs to it.
+    /// Empty: there is no layer.
+    pub over: Vec<Layer>,
     /// What is [held](undo::hold) until the program and all that it started are gone.
     pub beat: Option<PathBuf>,
 }
@@ -97,9 +99,11 @@ impl Plan {
     }
 }
 
-/// The two directories that an overlayfs needs, beside the one that it covers.
+/// What an overlayfs needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Layer {
+    /// The directory that it covers.
+    pub covered: PathBuf,
     pub upper: PathBuf,
     pub work: PathBuf,
 }
@@ -234,21 +238,24 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let request: SigSet = [Signal::SIGTERM, LEAVE, REFRESH].into_iter().collect();
     let _ = request.thread_block();
     let (requests, runs, ended) = (request, program_runs.clone(), end.clone());
-    let covered = plan.layer.as_ref().map(|_| plan.work.clone());
+    let covered: Vec<PathBuf> = plan.over.iter().map(|layer| layer.covered.clone()).collect();
     std::thread::spawn(move || {
         while let Ok(asked) = requests.wait() {
-            match (asked, runs.get(), &covered) {
-                (REFRESH, _, covered) => covered.iter().for_each(|path| mounts::refresh(path)),
+            match (asked, runs.get()) {
+                (REFRESH, _) => covered.iter().for_each(|path| mounts::refresh(path)),
                 // Process 1 passes it on.
-                (LEAVE, Some(inner), _) if namespace => drop(kill(*inner, Signal::SIGTERM)),
-                (LEAVE, Some(inner), _) => drop(killpg(*inner, Signal::SIGTERM)),
+                (LEAVE, Some(inner)) if namespace => drop(kill(*inner, Signal::SIGTERM)),
+                (LEAVE, Some(inner)) => drop(killpg(*inner, Signal::SIGTERM)),
                 _ => return ended(),
             }
         }
     });
     if plan.layers.supervised {
         let (limits, scope) = (plan.limits.clone(), Scope::new(plan.layers.proc));
-        let disk = Disk::of(&[&plan.work_inside, &plan.home_inside, &plan.tmp]);
+        let own = [&plan.work_inside, &plan.home_inside, &plan.tmp];
+        let covered = plan.over.iter().map(|layer| &layer.covered).filter(|path| **path != plan.work_inside);
+        let written: Vec<&Path> = own.into_iter().chain(covered).map(PathBuf::as_path).collect();
+        let disk = Disk::of(&written);
         let (most, told, over) = (limits.written_bytes, broken.clone(), end.clone());
         std::thread::spawn(move || {
             disk.watch(
@@ -316,7 +323,7 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
         isolation::landlock(plan, own_terminals).unwrap_or_else(|error| fail("Landlock", error));
     }
     if plan.layers.seccomp {
-        syscalls::refuse(plan.sockets(), plan.layer.is_some())
+        syscalls::refuse(plan.sockets(), !plan.over.is_empty())
             .unwrap_or_else(|error| fail("the system call filter", error));
     }
     let Some((name, arguments)) = program.split_first() else { fail("bad arguments", "no program") };

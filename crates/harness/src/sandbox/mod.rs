@@ -158,6 +158,7 @@ impl Sandbox {
         let protected = policy.protected.iter().filter_map(real);
         policy.protected =
             protected.filter(|path| !work.starts_with(path) && !home.starts_with(path)).collect();
+        let git = presence::Asked::about(&work);
         let mut sandbox = Sandbox {
             #[cfg(target_os = "linux")]
             view: view::view(&[&work, &home], &policy.readable),
@@ -173,7 +174,16 @@ impl Sandbox {
             journal: None,
             _scratch: scratch,
         };
-        sandbox.guard = guard::Guard::of(&sandbox)?;
+        let checkout = sandbox.launched().then(|| git.checkout()).flatten();
+        sandbox.guard = guard::Guard::of(&sandbox, git, checkout.as_ref())?;
+        #[cfg(target_os = "linux")]
+        if let Some(checkout) = checkout {
+            // Without a layer a step of an earlier session may have written where git looks.
+            let trusting = sandbox.guard.as_ref().is_some_and(guard::Guard::has_layers);
+            let readable = &mut sandbox.policy.readable;
+            readable.extend(checkout.elsewhere(trusting));
+            sandbox.view = view::view(&[&sandbox.work, &sandbox.home], readable);
+        }
         Ok(sandbox)
     }
 
@@ -352,7 +362,7 @@ impl Sandbox {
 
     /// The command that runs a script, in the background or not.
     fn command(&self, script: &Script, over: Over, background: bool) -> Command {
-        let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
+        let layered = matches!(over, Over::Layer(..));
         let (home, tmp) = self.places(script);
         let mut path = environment::path();
         if self.has_rights(script) {
@@ -367,13 +377,14 @@ impl Sandbox {
         ];
         // The later one of two with the same name counts.
         let given = script.env.iter().map(|(key, value)| (key.as_str(), OsStr::new(value)));
-        let quiet = layer.into_iter().flat_map(|_| guard::QUIET).map(|(key, value)| (key, OsStr::new(value)));
+        let quiet = guard::QUIET.into_iter().filter(|_| layered);
+        let quiet = quiet.map(|(key, value)| (key, OsStr::new(value)));
         let env = quiet.chain(given).chain(kept.iter().map(|(key, value)| (*key, value.as_os_str())));
         match self.policy.isolation {
             #[cfg(target_os = "linux")]
             Isolation::Auto => launcher::command(self.plan(script, over, background), script.program, env),
             _ => {
-                debug_assert!(layer.is_none(), "there are no layers without the launcher");
+                debug_assert!(!layered, "there are no layers without the launcher");
                 let mut command = Command::new(script.program.first().copied().unwrap_or_default());
                 let arguments = &script.program[script.program.len().min(1)..];
                 command.args(arguments).current_dir(&self.work).env_clear().envs(env);
@@ -386,7 +397,6 @@ impl Sandbox {
 
     #[cfg(target_os = "linux")]
     fn plan(&self, script: &Script, over: Over, background: bool) -> launcher::Plan {
-        let layer = if let Over::Layer(folder) = over { Some(folder) } else { None };
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
         let read_only = self.policy.read_only.then_some(&self.work);
         let (home, tmp) = self.places(script);
@@ -413,8 +423,7 @@ impl Sandbox {
             home_inside: self.inside(home),
             view: self.view.clone(),
             protected: protected.map(|path| self.inside(path)).collect(),
-            layer: layer
-                .map(|folder| launcher::Layer { upper: folder.join("upper"), work: folder.join("work") }),
+            over: over.layers(&self.work),
             beat: self.journal.as_ref().map(Journal::beat),
         }
     }
@@ -452,8 +461,23 @@ enum Over<'a> {
     Nothing,
     /// As it is, and what tools of the user obey can't be written, as far as it is there.
     Fixed,
-    /// It writes to this folder what it writes to the work directory.
-    Layer(&'a Path),
+    /// It writes to this folder what it writes to the work directory, and to the git folder that
+    /// belongs to it, if that is given.
+    Layer(&'a Path, Option<&'a Path>),
+}
+
+#[cfg(target_os = "linux")]
+impl Over<'_> {
+    fn layers(self, work: &Path) -> Vec<launcher::Layer> {
+        let Over::Layer(folder, store) = self else { return Vec::new() };
+        let layer = |covered: &Path, folder: &Path| launcher::Layer {
+            covered: covered.to_owned(),
+            upper: folder.join("upper"),
+            work: folder.join("work"),
+        };
+        let store = store.map(|store| layer(store, &folder.join(guard::STORE)));
+        std::iter::once(layer(work, folder)).chain(store).collect()
+    }
 }
 
 /// Turns this process into the sandbox's launcher if it was started as that, and then never

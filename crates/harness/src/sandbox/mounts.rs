@@ -36,16 +36,23 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     let own = [(&plan.work, &plan.work_inside), (&plan.home, &plan.home_inside)];
     let own: Vec<&PathBuf> =
         own.iter().filter(|(path, inside)| path == inside).map(|(path, _)| *path).collect();
-    let mut shown: Vec<&PathBuf> =
-        plan.view.shown.iter().filter(|path| !below_tmp(path)).chain(own).collect();
+    let covered = || plan.over.iter().map(|layer| &layer.covered);
+    let mut shown: Vec<&PathBuf> = plan
+        .view
+        .shown
+        .iter()
+        .filter(|path| !below_tmp(path) && path.exists())
+        .chain(own)
+        .chain(covered())
+        .collect();
     shown.sort();
     shown.dedup();
     // What will lie below a covered path is held open and mounted again.
     let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
     let handles = shown.iter().map(|path| handle(path)).collect::<Result<Vec<_>, _>>()?;
     let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
-    let layer =
-        plan.layer.as_ref().map(|Layer { upper, work }| Ok((handle(upper)?, handle(work)?))).transpose()?;
+    let layer = |layer: &Layer| Ok((layer.covered.clone(), handle(&layer.upper)?, handle(&layer.work)?));
+    let layers = plan.over.iter().map(layer).collect::<Result<Vec<_>, _>>()?;
 
     for path in &plan.view.hidden {
         hide(path)?;
@@ -60,15 +67,16 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
             .map_err(at(Path::new(SHM)))?;
     }
     for (path, handle) in shown.into_iter().zip(&handles) {
-        match &layer {
-            Some((upper, work)) if *path == plan.work => cover(handle, upper, work, path)?,
-            _ => bind(handle, path)?,
+        match layers.iter().find(|(covered, ..)| covered == path) {
+            Some((_, upper, work)) => cover(handle, upper, work, path)?,
+            None => bind(handle, path)?,
         }
     }
     for path in plan.view.secrets.iter().filter(|path| path.exists()) {
         hide(path)?;
     }
     let mut writable = vec![plan.work_inside.as_path(), &plan.home_inside, Path::new(SHM)];
+    writable.extend(covered().map(PathBuf::as_path));
     writable.extend(plan.private_tmp.is_some().then_some(tmp));
     let protected: Vec<&Path> =
         plan.protected.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A file as it would become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedFile {
-    /// The path, relative to the work directory.
+    /// The path, relative to the work directory; absolute if it lies in a git folder elsewhere.
     pub path: PathBuf,
     /// What is in it; `None` = there is no such file.
     pub before: Option<Vec<u8>>,

@@ -15,8 +15,15 @@ const INDEX: &[u8] = b"DIRC";
 /// The commit that a branch was at is not lost as long as the branch's log names it; to take
 /// something from the log is a loss of its own.
 /// Of an index only what was chosen for the next commit may be another one.
-pub fn keeps(path: &Path, upper: &OwnedFd, lower: &OwnedFd) -> bool {
-    let Some((git, inner)) = split(path) else { return false };
+/// With `own` the path is one of a repository's folder itself, and only what is the work tree's, in
+/// the folder `own`, is rewritten beside the branches.
+pub fn keeps(path: &Path, own: Option<&Path>, upper: &OwnedFd, lower: &OwnedFd) -> bool {
+    let placed = match own {
+        None => split(path),
+        Some(own) => Some(within(path, own)),
+    };
+    let Some((git, inner)) = placed else { return false };
+    let is_own = own.is_none_or(|own| git == own);
     let read = |tree| end(tree, path);
     let logged = |old: &[u8]| {
         let log = git.join("logs").join(&inner);
@@ -24,9 +31,9 @@ pub fn keeps(path: &Path, upper: &OwnedFd, lower: &OwnedFd) -> bool {
         log.windows(old.len()).any(|part| part == old)
     };
     match inner.to_str() {
-        Some("COMMIT_EDITMSG" | "ORIG_HEAD") => true,
-        Some("index") => begins(upper, path, INDEX),
-        Some("HEAD") => match (read(lower), read(upper)) {
+        Some("COMMIT_EDITMSG" | "ORIG_HEAD") if is_own => true,
+        Some("index") if is_own => begins(upper, path, INDEX),
+        Some("HEAD") if is_own => match (read(lower), read(upper)) {
             (Some(old), Some(new)) => {
                 (is_branch(&new) || is_commit(&new))
                     && (is_branch(&old) || (is_commit(&old) && logged(old.trim_ascii())))
@@ -46,6 +53,13 @@ fn split(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let parts: Vec<Component> = path.components().collect();
     let at = parts.iter().rposition(|part| part.as_os_str() == ".git")?;
     Some((parts[..=at].iter().collect(), parts[at + 1..].iter().collect()))
+}
+
+/// The folder of a work tree or repository that a path of the repository's folder is in, and the
+/// path in there.
+fn within(path: &Path, own: &Path) -> (PathBuf, PathBuf) {
+    path.strip_prefix(own)
+        .map_or_else(|_| (PathBuf::new(), path.to_owned()), |inner| (own.to_owned(), inner.to_owned()))
 }
 
 /// The end of a file, all of a short one.

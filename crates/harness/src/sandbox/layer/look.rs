@@ -24,6 +24,8 @@ pub struct Reach<'a> {
     pub on_path: &'a [PathBuf],
     /// What git has been asked about the work directory.
     pub git: &'a Asked,
+    /// If the directory is a repository's own folder: the folder in it that is the work tree's.
+    pub own: Option<&'a Path>,
 }
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
@@ -43,7 +45,7 @@ pub fn look(upper: &Path, lower: &Path, reach: Reach, made: &Made) -> io::Result
     look.find_moved(&upper, &lower);
     let is_file = |change: &Change| (change.before, change.after) == (Some(Kind::File), Some(Kind::File));
     for change in look.changes.iter_mut().filter(|change| change.loses && is_file(change)) {
-        change.loses = !git::keeps(&change.path, &upper, &lower);
+        change.loses = !git::keeps(&change.path, reach.own, &upper, &lower);
     }
     let before = Layered { upper: None, lower: &lower };
     let now = Layered { upper: Some(&upper), lower: &lower };
@@ -55,6 +57,9 @@ pub fn look(upper: &Path, lower: &Path, reach: Reach, made: &Made) -> io::Result
     for change in &mut look.changes {
         let Some(kind) = change.after else { continue };
         change.obeyed_by = presence::obeyed(&change.path, kind, &states, &places);
+        if reach.own.is_some() && kind != Kind::Directory {
+            change.obeyed_by = change.obeyed_by.or_else(|| presence::obeyed_in_git(&change.path));
+        }
         let is_found = || reach.on_path.iter().any(|folder| change.path.parent() == Some(folder));
         if kind != Kind::Directory && is_found() {
             change.obeyed_by = change.obeyed_by.or(Some("a shell"));

@@ -9,6 +9,7 @@
 //! See the kernel's `filesystems/overlayfs`.
 
 mod copy;
+mod covered;
 mod git;
 mod look;
 mod proposed;
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use super::change::Kind;
+pub use covered::Covered;
 pub use look::{Reach, look};
 pub use proposed::Proposed;
 pub use put::put;

@@ -8,42 +8,62 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 
-use super::{Stamp, below, directory, open_upper, parent, stamp, stat, top};
+use super::{Covered, Stamp, below, directory, open_upper, parent, stamp, stat, top};
 use crate::sandbox::change::{Change, Kind};
 use crate::sandbox::proposal::{Proposal, ProposedFile};
 
 /// A longer file is named only.
 const BYTES: u64 = 1 << 20;
 
-/// What an upper layer changes in the directory below it.
+/// What layers change in the directories below them.
 #[derive(Debug)]
 pub struct Proposed<'a> {
-    upper: OwnedFd,
-    lower: OwnedFd,
-    changes: &'a [Change],
-    /// What tells whether what is below is still that.
-    stamps: Vec<Option<Stamp>>,
+    parts: Vec<Part<'a>>,
     edited: Mutex<Vec<PathBuf>>,
 }
 
+/// What one of them changes.
+#[derive(Debug)]
+struct Part<'a> {
+    upper: OwnedFd,
+    lower: OwnedFd,
+    /// What its paths begin with where they are told.
+    named: &'a Path,
+    changes: &'a [Change],
+    /// What tells whether what is below is still that.
+    stamps: Vec<Option<Stamp>>,
+}
+
 impl<'a> Proposed<'a> {
-    /// Of the layer in `upper`, which makes these `changes`.
+    /// Of layers, each of which makes the `changes` at its place.
     ///
     /// # Errors
-    /// One of the two directories can't be opened.
-    pub fn new(upper: &Path, lower: &Path, changes: &'a [Change]) -> io::Result<Self> {
-        let (upper, lower) = (top(upper)?, directory(lower)?);
-        let stamps = stamps(&lower, changes);
-        Ok(Proposed { upper, lower, changes, stamps, edited: Mutex::default() })
+    /// One of the directories can't be opened.
+    pub fn new(layers: &[Covered<'a>], changes: &'a [Vec<Change>]) -> io::Result<Self> {
+        let part = |(layer, changes): (&Covered<'a>, &'a Vec<Change>)| {
+            let (upper, lower) = (top(&layer.upper)?, directory(layer.lower)?);
+            let stamps = stamps(&lower, changes);
+            Ok(Part { upper, lower, named: layer.named, changes, stamps })
+        };
+        let parts = layers.iter().zip(changes).map(part).collect::<io::Result<_>>()?;
+        Ok(Proposed { parts, edited: Mutex::default() })
     }
 
     /// Whether what a person has seen is what happens if the changes are `now` those.
-    pub fn holds(&self, now: &[Change]) -> bool {
-        let is_same = if self.edited().is_empty() {
-            now == self.changes
-        } else {
+    pub fn holds(&self, now: &[Vec<Change>]) -> bool {
+        let is_edited = !self.edited().is_empty();
+        let both = || self.parts.iter().zip(now);
+        both().count() == now.len() && both().all(|(part, now)| part.holds(now, is_edited))
+    }
+}
+
+impl Part<'_> {
+    fn holds(&self, now: &[Change], is_edited: bool) -> bool {
+        let is_same = if is_edited {
             // What was edited may come to nothing.
             now.iter().all(|change| self.changes.iter().any(|seen| seen.path == change.path))
+        } else {
+            now == self.changes
         };
         is_same && stamps(&self.lower, self.changes) == self.stamps
     }
@@ -64,20 +84,28 @@ impl<'a> Proposed<'a> {
         }
         let before = self.content(&self.lower, &change.path, change.before)?;
         let after = self.content(&self.upper, &change.path, change.after)?;
-        Some(ProposedFile { path: change.path.clone(), before, after })
+        Some(ProposedFile { path: self.named.join(&change.path), before, after })
+    }
+
+    fn others(&self) -> impl Iterator<Item = String> {
+        let is_folder = |change: &Change| change.before.is_none() && change.after == Some(Kind::Directory);
+        let told = move |change: &&Change| {
+            change.reaches_others() || (!is_folder(change) && self.file(change).is_none())
+        };
+        self.changes.iter().filter(told).map(move |change| change.named(self.named).to_string())
     }
 }
 
 impl Proposal for Proposed<'_> {
     fn files(&self) -> Vec<ProposedFile> {
-        self.changes.iter().filter_map(|change| self.file(change)).collect()
+        self.parts
+            .iter()
+            .flat_map(|part| part.changes.iter().filter_map(|change| part.file(change)))
+            .collect()
     }
 
     fn others(&self) -> Vec<String> {
-        let is_folder = |change: &Change| change.before.is_none() && change.after == Some(Kind::Directory);
-        let told =
-            |change: &&Change| change.reaches_others() || (!is_folder(change) && self.file(change).is_none());
-        self.changes.iter().filter(told).map(ToString::to_string).collect()
+        self.parts.iter().flat_map(Part::others).collect()
     }
 
     fn texts(&self) -> Vec<(PathBuf, String)> {
@@ -86,7 +114,12 @@ impl Proposal for Proposed<'_> {
     }
 
     fn edit(&self, path: &Path, text: &str) -> Result<(), String> {
-        let write = || write_to(&self.upper, path)?.write_all(text.as_bytes());
+        // The work directory's own part has no name, and fits whatever no other does.
+        let within = |part: &Part| Some((part.upper.try_clone().ok()?, path.strip_prefix(part.named).ok()?));
+        let write = || {
+            let (upper, path) = self.parts.iter().rev().find_map(within).ok_or(io::ErrorKind::NotFound)?;
+            write_to(&upper, path)?.write_all(text.as_bytes())
+        };
         write().map_err(|error| format!("{} can't be written: {error}", path.display()))?;
         self.edited.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_owned());
         Ok(())

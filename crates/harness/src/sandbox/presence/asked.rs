@@ -5,6 +5,7 @@
 //! Git is asked about the repository around the work directory when a session begins, and about
 //! one that lies in it when something in there is changed; again once a file has changed that the
 //! answer is made of.
+//! Where the repository itself lies is asked once.
 //! To read settings runs nothing.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use alara_engine::file;
 
+use super::checkout::{Checkout, Found};
 use super::repository::{Taken, is_top};
 use super::tree::{Tree, text};
 use crate::git;
@@ -73,8 +75,8 @@ type Stamp = Option<(u64, i64, i64)>;
 #[derive(Debug)]
 struct Answer {
     places: Places,
-    /// The repository's own folder, which its work trees share.
-    common: Option<PathBuf>,
+    /// Where the repository lies; `None` = git did not say.
+    found: Option<Found>,
     /// What it is made of.
     from: Vec<(PathBuf, Stamp)>,
 }
@@ -87,11 +89,24 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Asks git about the repositories around `work`, a canonical path.
+    /// About `work`, a canonical path.
     pub fn about(work: &Path) -> Self {
-        let asked = Asked { work: work.to_owned(), answers: Mutex::default() };
-        asked.around();
-        asked
+        Asked { work: work.to_owned(), answers: Mutex::default() }
+    }
+
+    /// What belongs to the work tree around the work directory, also elsewhere.
+    pub fn checkout(&self) -> Option<Checkout> {
+        let is_top = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
+        let top = self.work.ancestors().find(is_top)?;
+        self.places(top);
+        let found = self.found(top)?;
+        // A home directory is no project.
+        let is_own = found.top == top && !environment::homes().iter().any(|home| home.starts_with(top));
+        let is_repository = |folder: &Path| {
+            let path = folder.to_str();
+            path.is_some_and(|path| self.git(folder, &["rev-parse", "--resolve-git-dir", path]).is_some())
+        };
+        is_own.then(|| Checkout::of(found, is_repository)).flatten()
     }
 
     /// What git obeys by the settings of the repositories around the work directory.
@@ -101,16 +116,16 @@ impl Asked {
         // The work directory may be a part of a repository's own folder.
         for folder in tops.chain([self.work.as_path()]).collect::<BTreeSet<_>>() {
             places.add(&self.places(folder));
-            for linked in self.common(folder).map(|common| linked(&common)).unwrap_or_default() {
+            for linked in self.found(folder).map(|found| linked(&found.common)).unwrap_or_default() {
                 places.add(&self.places(&linked));
             }
         }
         places
     }
 
-    /// The own folder of the repository around `folder`, as far as git was asked.
-    fn common(&self, folder: &Path) -> Option<PathBuf> {
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(folder)?.common.clone()
+    /// Where the repository around `folder` lies, as far as git was asked.
+    fn found(&self, folder: &Path) -> Option<Found> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(folder)?.found.clone()
     }
 
     /// What git obeys, also by the settings of the repositories that `changed` paths lie in.
@@ -149,7 +164,7 @@ impl Asked {
             let read = |path: &Path| file::read_text(&self.work.join(path), file::TEXT).ok();
             let places = inner.map_or_else(|_| Places::default(), |inner| self.read(inner, &read));
             let from = [".git", ".git/config"].map(|name| folder.join(name));
-            Answer { places, common: None, from: stamps(from) }
+            Answer { places, found: None, from: stamps(from) }
         });
         let places = answer.places.clone();
         answers.insert(folder.to_owned(), answer);
@@ -195,25 +210,30 @@ impl Asked {
         let settings = self.git(folder, &["config", "--list", "--show-origin", "--includes", "-z"])?;
         let mut places = Places::default();
         // By the branch some settings hold and others don't.
-        let parts =
-            [(&own, "HEAD"), (&own, "commondir"), (&own, "config.worktree"), (&common, "config")];
+        let parts = [(&own, "HEAD"), (&own, "commondir"), (&own, "config.worktree"), (&common, "config")];
         let parts = parts.map(|(folder, name)| folder.join(name));
         let mut from: BTreeSet<PathBuf> = parts.into_iter().chain([folder.join(".git")]).collect();
         // The contents of these are checked elsewhere, but not the targets if they are links.
         let judged = [common.join("config"), own.join("config.worktree")];
         let is_judged = |path: &PathBuf| judged.contains(&self.work.join(path));
+        let real = |path: &Path| path.canonicalize().ok();
+        let mut named = false;
         let mut fields = settings.split('\0');
         while let (Some(origin), Some(setting)) = (fields.next(), fields.next()) {
             let Some(origin) = origin.strip_prefix("file:").map(|path| start.join(path)) else { continue };
             let (name, value) = setting.split_once('\n').unwrap_or((setting, ""));
             let parent = origin.parent().unwrap_or(&origin).to_owned();
+            let is_own = || judged.iter().any(|own| real(own).is_some() && real(own) == real(&origin));
+            named |= name.eq_ignore_ascii_case("core.worktree") && is_own();
             let target = self.named(&mut places, &name.to_lowercase(), value, &parent, start);
             from.extend(target);
             places.files.extend(self.inside(&origin).into_iter().filter(|path| !is_judged(path)));
             from.insert(origin);
         }
         places.folders.extend(self.inside(&hooks));
-        Some(Answer { places, common: Some(common), from: stamps(from) })
+        let found = real(start).zip(real(&own).zip(real(&common)));
+        let found = found.map(|(top, (own, common))| Found { top, own, common, named });
+        Some(Answer { places, found, from: stamps(from) })
     }
 
     /// Adds what a setting names; gives the file of more settings that it names, if it does.

@@ -5,6 +5,7 @@
 //! What a user runs by its name is not here: a makefile, a test, a script.
 
 mod asked;
+mod checkout;
 mod repository;
 mod tree;
 
@@ -15,6 +16,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use serde::Deserialize;
 
 pub use asked::{Asked, Places};
+pub use checkout::Checkout;
 pub use tree::{States, Tree};
 
 use super::change::Kind;
@@ -119,6 +121,12 @@ pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Opti
         return Some(TABLE.tools[TABLE.rows[*found]]);
     }
     by_git()
+}
+
+/// Which tool other than git obeys a path of a repository's own folder, whatever that is called.
+pub fn obeyed_in_git(path: &Path) -> Option<&'static str> {
+    let rows = TABLE.files.matches(Path::new(".git").join(path));
+    rows.iter().map(|row| TABLE.tools[*row]).find(|tool| *tool != "git")
 }
 
 /// Whether a path is in the table, whatever is in the file.

@@ -165,7 +165,8 @@ fn is_obeyed(path: &Path, kind: Kind) -> Option<Obeyed> {
     let is_list = || lower.ends_with("/git-rebase-todo") || lower.ends_with("sequencer/todo");
     match lower.as_str() {
         "config" | "config.worktree" => Some(Obeyed::Settings),
-        "commondir" => Some(Obeyed::Always),
+        // What they name is shown to programs from the next session on.
+        "commondir" | "objects/info/alternates" => Some(Obeyed::Always),
         "hooks" if kind == Kind::Link => Some(Obeyed::Always),
         _ => (is_hook() || is_list()).then_some(Obeyed::Always),
     }

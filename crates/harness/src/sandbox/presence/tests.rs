@@ -100,6 +100,8 @@ fn what_tools_obey_is_found_at_any_depth() {
         (".git/rebase-merge/git-rebase-todo", Some("git")),
         (".git/worktrees/a/rebase-merge/git-rebase-todo", Some("git")),
         (".git/sequencer/todo", Some("git")),
+        (".git/objects/info/alternates", Some("git")),
+        (".git/modules/a/objects/info/alternates", Some("git")),
         (".hg/hgrc", Some("mercurial")),
         ("a/.helix/languages.toml", Some("an editor")),
         (".renviron", Some("R")),

@@ -1,0 +1,45 @@
+//! A directory with a layer over it, when the program has ended and somebody looks at what it did.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::MutexGuard;
+
+use super::{Made, Reach, look, put};
+use crate::sandbox::change::Change;
+
+/// A directory and the layer over it.
+pub struct Covered<'a> {
+    /// The layer.
+    pub upper: PathBuf,
+    /// The directory.
+    pub lower: &'a Path,
+    /// What its paths begin with where they are told: nothing for the work directory.
+    pub named: &'a Path,
+    /// What its files mean to tools.
+    pub reach: Reach<'a>,
+    /// What was made in it.
+    pub made: MutexGuard<'a, Made>,
+}
+
+impl Covered<'_> {
+    /// What the layer changes, see [`look`](look()).
+    ///
+    /// # Errors
+    /// As that.
+    pub fn look(&self) -> io::Result<Vec<Change>> {
+        look(&self.upper, self.lower, self.reach, &self.made)
+    }
+
+    /// Takes it over, see [`put`](put()).
+    ///
+    /// # Errors
+    /// As that.
+    pub fn put(&mut self, changes: &[Change]) -> io::Result<()> {
+        put(&self.upper, self.lower, changes, &mut self.made)
+    }
+
+    /// A change as a person is told of it.
+    pub fn told(&self, change: &Change) -> Change {
+        change.named(self.named)
+    }
+}
