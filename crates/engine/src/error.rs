@@ -176,13 +176,17 @@ pub enum Error {
     /// The prompt leaves no room in the context.
     #[error("the prompt has {prompt} tokens, but the context holds {context}")]
     PromptTooLong {
-        /// Tokens of the prompt.
+        /// Tokens of the prompt; the fewest that it can have, where it is refused before it is
+        /// tokenized.
         prompt: usize,
         /// Tokens of the context.
         context: usize,
         /// Tokens that the model was trained for, so the longest context that it can have.
         trained: usize,
     },
+    /// The time for the request is over, or its client has left.
+    #[error(transparent)]
+    Over(#[from] crate::request::Over),
     /// The KV cache has no room for the sequence beside those that are running.
     #[error(
         "the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs"
@@ -265,6 +269,18 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the time for the request is over, or its client has left.
+    pub fn is_over(&self) -> bool {
+        use crate::grammar::GrammarError;
+        use crate::tokenizer::TokenizerError;
+        matches!(
+            self,
+            Error::Over(_)
+                | Error::Tokenizer(TokenizerError::Over(_))
+                | Error::Grammar(GrammarError::Over(_))
+        )
+    }
+
     /// The same error for one more of those whom it concerns.
     pub(crate) fn again(&self) -> Error {
         match self {

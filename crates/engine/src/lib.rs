@@ -56,8 +56,8 @@ pub use checkpoint::{WEIGHTS, open};
 pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
 pub use grammar::{GrammarError, SchemaError, fits, loosened, mismatch, violation};
 pub use request::{
-    Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, ReasoningEffort, Recovered,
-    Request, Role, Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
+    Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, Over, ReasoningEffort,
+    Recovered, Request, Role, Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
 };
 pub use sampling_overrides::SamplingOverrides;
 

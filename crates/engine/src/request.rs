@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use sampling::{Biased, Sampling};
-pub use until::Until;
+pub use until::{Over, Until};
 pub use usage::{DraftUsage, GrammarUsage, Miss, Recovered, Usage};
 
 /// A named piece of the system prompt that stays the same from request to request.
@@ -289,8 +289,9 @@ pub struct Request {
     /// The whole prompt as tokens, in place of `prompt`: with nothing added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_ids: Option<Vec<u32>>,
-    /// When to give up making the grammar of the turn.
-    /// Once tokens come, dropping the events ends it.
+    /// When to give up: while the prompt, the sampler and the grammar of the turn are made, and
+    /// between the steps of its model.
+    /// Dropping the events ends it too.
     #[serde(skip)]
     pub until: Until,
 }

@@ -16,7 +16,7 @@ use crate::logits::Logits;
 use crate::pool::{FoundPrefix, SequenceData};
 use crate::prompt_lookup::{AnswerHistories, MAX_DRAFT_TOKENS, PromptLookup};
 use crate::repetition::{CallDecision, CallLog, CycleDetector};
-use crate::request::{Event, Finish, Miss, ToolCall, Usage};
+use crate::request::{Event, Finish, Miss, ToolCall, Until, Usage};
 use crate::sampler::Sampler;
 use crate::stop::StopTexts;
 use crate::tokenizer::{DecodeStream, Tokenizer};
@@ -70,6 +70,8 @@ pub struct Sequence {
     pub events: Listener,
     /// Set when nobody listens any more.
     pub cancelled: Arc<AtomicBool>,
+    /// When the request ends, done or not.
+    pub until: Until,
     /// When the request came.
     pub started: Instant,
     /// When the first and the latest token were sampled.
@@ -99,6 +101,11 @@ impl Sequence {
         {
             self.fail(error);
         }
+    }
+
+    /// Whether nobody waits for it any more.
+    pub fn is_over(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.until.is_over()
     }
 
     /// Drafts what comes next, for the coming step.
@@ -131,7 +138,7 @@ impl Sequence {
     /// The next step computes all together that is not computed.
     /// `rows` of the logits are this sequence's.
     pub fn advance(&mut self, logits: &mut dyn Logits, rows: Range<usize>) {
-        if self.cancelled.load(Ordering::Relaxed) {
+        if self.is_over() {
             self.data.finished = true;
         }
         if let Some(noted) = self.prompt_logprobs.take()

@@ -64,6 +64,7 @@ impl Stage {
             next_call: 0,
             events: Listener::new(sender),
             cancelled: Arc::default(),
+            until: Until::default(),
             started: Instant::now(),
             sampled_at: None,
             calls: CallLog::default(),

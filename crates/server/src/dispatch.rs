@@ -1,9 +1,10 @@
 //! Who answers a request, and how the answer goes out: the way that all wire formats share.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use alara_engine::{Engine, Finish, Request, Usage};
+use alara_engine::{Engine, Finish, Request, Until, Usage};
 use alara_harness::model::ModelSpec;
 use alara_harness::{ChatModel, Team};
 use axum::body::Body;
@@ -12,7 +13,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::Response;
 use serde_json::Value;
 use tokio::sync::{Semaphore, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::access::Access;
 use crate::agents::Conversation;
@@ -254,6 +255,30 @@ pub async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::silent())?
 }
 
+/// Sets its flag when it is dropped, as when the client of the request leaves that waits for it.
+#[derive(Default)]
+struct Leaving(Arc<AtomicBool>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Does `work` where it may block, for so long at most and while its client is there: `work` is
+/// told when it is to end.
+///
+/// # Errors
+/// The time is over, or as [`blocking`].
+async fn while_asked<T: Send + 'static>(
+    time: Duration,
+    work: impl FnOnce(&Until) -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    let (leaving, deadline) = (Leaving::default(), Instant::now() + time);
+    let until = Until { cancelled: Some(leaving.0.clone()), deadline: Some(deadline.into_std()) };
+    timeout_at(deadline, blocking(move || work(&until))).await.unwrap_or_else(|_| Err(Refusal::late()))
+}
+
 /// Unloads models as their time is over, for as long as the server runs.
 pub async fn unload_idle(shared: Arc<Shared>) {
     loop {
@@ -286,11 +311,11 @@ pub async fn team(shared: &Arc<Shared>) -> Result<Arc<Team>, Refusal> {
 pub async fn with_model<T: Send + 'static>(
     shared: &Arc<Shared>,
     name: Option<&str>,
-    ask: impl FnOnce(&dyn ChatModel) -> Result<T, Refusal> + Send + 'static,
+    ask: impl FnOnce(&dyn ChatModel, &Until) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     let (shared, name) = (shared.clone(), name.map(str::to_owned));
-    blocking(move || {
-        let learned = shared.spec(name.as_deref()).and_then(|spec| ask(&*shared.load(&spec)?));
+    while_asked(shared.request_time, move |until| {
+        let learned = shared.spec(name.as_deref()).and_then(|spec| ask(&*shared.load(&spec)?, until));
         shared.keep.look();
         learned
     })
@@ -304,10 +329,10 @@ pub async fn with_model<T: Send + 'static>(
 pub async fn with_engine<T: Send + 'static>(
     shared: &Arc<Shared>,
     name: Option<&str>,
-    ask: impl FnOnce(&Engine) -> Result<T, Refusal> + Send + 'static,
+    ask: impl FnOnce(&Engine, &Until) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
-    with_model(shared, name, |model| match model.local() {
-        Some(engine) => ask(engine),
+    with_model(shared, name, |model, until| match model.local() {
+        Some(engine) => ask(engine, until),
         None => Err(elsewhere()),
     })
     .await
@@ -329,7 +354,7 @@ pub async fn with_prompt<T: Send + 'static>(
     let team = team(shared).await?;
     let who = shared.who(asked.model.as_deref(), asked.npc.as_deref(), &team)?;
     let shared = shared.clone();
-    blocking(move || {
+    while_asked(shared.request_time, move |until| {
         let (spec, npc) = match who {
             Who::Model(served) => (served.spec, None),
             Who::Npc(name) => {
@@ -348,6 +373,7 @@ pub async fn with_prompt<T: Send + 'static>(
             }
             None => asked.request,
         };
+        let request = Request { until: until.clone(), ..request };
         ask(model.local().ok_or_else(elsewhere)?, &request)
     })
     .await
@@ -361,7 +387,7 @@ async fn begin(
     shared: &Arc<Shared>,
     mut asked: InnerRequest,
 ) -> Result<(String, Vec<String>, Answering), Refusal> {
-    let deadline = Instant::now() + shared.request_time;
+    let deadline = asked.deadline.unwrap_or_else(|| Instant::now() + shared.request_time);
     let team = team(shared).await?;
     let who = shared.who(asked.model.as_deref(), asked.npc.as_deref(), &team)?;
     let worker = shared.clone();

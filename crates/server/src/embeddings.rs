@@ -86,7 +86,9 @@ pub async fn embed(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Embedd
             if listener.is_left() {
                 return Err(Refusal::silent());
             }
-            let made = engine.embed(part, truncate).map_err(|error| refused(field, error))?;
+            let made = engine
+                .embed_until(part, truncate, &listener.until())
+                .map_err(|error| refused(field, error))?;
             all.tokens += made.tokens;
             all.vectors.extend(made.vectors);
             let own = all.vectors.first().map_or(0, Vec::len);
@@ -106,6 +108,7 @@ fn refused(field: &str, error: EngineError) -> Refusal {
         EngineError::PromptTooLong { prompt, context, trained } => {
             Refusal::too_long(field, TooLong { prompt, context, trained })
         }
+        error if error.is_over() => Refusal::late(),
         EngineError::InvalidRequest { .. }
         | EngineError::TokenOutOfRange { .. }
         | EngineError::Tokenizer(_) => Refusal::invalid(field, error.to_string()),

@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
+/// How many things that are ignored are told: more than a header has room for.
+const TOLD: usize = 100;
+
 /// What is left of an object.
 /// A field that is `null` counts as absent.
 pub struct Fields {
@@ -187,7 +190,7 @@ impl Fields {
     /// Tells that something is not honoured.
     pub fn tell(&self, what: &str) {
         let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
-        if !ignored.iter().any(|told| told == what) {
+        if ignored.len() < TOLD && !ignored.iter().any(|told| told == what) {
             ignored.push(what.to_owned());
         }
     }

@@ -4,6 +4,8 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use alara_engine::{Request, Sampling, SamplingOverrides};
 
+use tokio::time::Instant;
+
 use crate::keep::KeepAlive;
 
 /// What somebody asks for.
@@ -24,6 +26,8 @@ pub struct InnerRequest {
     pub choices: usize,
     /// How long the model stays loaded afterwards.
     pub keep_alive: Option<KeepAlive>,
+    /// When its time is over, where it began before this.
+    pub deadline: Option<Instant>,
     /// Whether the answer comes in pieces.
     pub stream: bool,
     /// Whether the answer tells how long it took.

@@ -18,6 +18,9 @@ use crate::openai::chat;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 
+/// Most bytes of a text that is told.
+const TEXT: usize = 64 << 20;
+
 /// The routes.
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
@@ -52,7 +55,7 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn props(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
     let name = queried(&uri, "model");
-    let about = with_model(&shared, name.as_deref(), |model| {
+    let about = with_model(&shared, name.as_deref(), |model, _| {
         let local = model.local().map(|engine| {
             let text =
                 |id: Option<u32>| id.and_then(|id| engine.tokenizer().token_text(id)).map(str::to_owned);
@@ -74,7 +77,7 @@ async fn props(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, 
 /// How many slots work; any request takes any of them.
 async fn slots(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
     let name = queried(&uri, "model");
-    let context = with_model(&shared, name.as_deref(), |model| Ok(model.context())).await?;
+    let context = with_model(&shared, name.as_deref(), |model, _| Ok(model.context())).await?;
     let working = shared.slots.load().working;
     let slot = |id: usize| json!({"id": id, "n_ctx": context, "is_processing": id < working});
     Ok(json_of(&(0..shared.slots.parallel()).map(slot).collect()))
@@ -99,14 +102,14 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
     let pieces = fields.flag("with_pieces")?.unwrap_or(false);
     let texts = fields.flag("return_token_strs")?.unwrap_or(false);
     let ignored = fields.ignored();
-    let told = with_engine(&shared, name.as_deref(), move |engine| {
-        let tokenizer = engine.tokenizer();
+    let told = with_engine(&shared, name.as_deref(), move |engine, until| {
+        let tokenizer = engine.tokenizer().until(until);
         let tokens = match (whole, begun) {
             (true, true) => tokenizer.encode_prompt(&text, &[]),
             (true, false) => tokenizer.encode_whole(&text, special),
             (false, _) => tokenizer.encode(&text, special),
         };
-        let tokens = tokens.map_err(|error| Refusal::invalid(field, error.to_string()))?;
+        let tokens = tokens.map_err(|error| Refusal::untokenized(field, &error.into()))?;
         let piece = |&id: &u32| {
             let bytes = tokenizer.token_bytes(id);
             let piece = std::str::from_utf8(bytes).map_or_else(|_| json!(bytes), Value::from);
@@ -126,7 +129,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
 /// `tokenizer_config.json` has, as vLLM tells them to clients that tokenize by `/tokenize`.
 async fn tokenizer_info(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
     let name = queried(&uri, "model");
-    let about = with_engine(&shared, name.as_deref(), |engine| {
+    let about = with_engine(&shared, name.as_deref(), |engine, _| {
         let tokenizer = engine.tokenizer();
         let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id));
         Ok(json!({
@@ -148,11 +151,17 @@ async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Resu
     let tokens = tokens.iter().map(|token| token.as_u64().and_then(|token| u32::try_from(token).ok()));
     let tokens: Vec<u32> = tokens.collect::<Option<_>>().ok_or_else(wrong)?;
     let ignored = fields.ignored();
-    let text = with_engine(&shared, name.as_deref(), move |engine| {
+    let text = with_engine(&shared, name.as_deref(), move |engine, _| {
         let tokenizer = engine.tokenizer();
-        match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
-            true => Ok(tokenizer.decode(&tokens, true)),
-            false => Err(wrong()),
+        let known = tokens.iter().all(|&token| (token as usize) < tokenizer.len());
+        let bytes: usize = tokens.iter().map(|&token| tokenizer.token_bytes(token).len()).sum();
+        match () {
+            () if !known => Err(wrong()),
+            () if bytes > TEXT => {
+                let message = format!("the text of `tokens` has {bytes} bytes; the most is {TEXT}");
+                Err(Refusal::invalid("tokens", message))
+            }
+            () => Ok(tokenizer.decode(&tokens, true)),
         }
     });
     let text = text.await?;
@@ -165,7 +174,7 @@ async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> 
     let (mut asked, _) = chat::read(body::fields(&shared, request).await?)?;
     let ignored = std::mem::take(&mut asked.ignored);
     let prompt = with_prompt(&shared, asked, |engine, request| {
-        engine.prompt(request).map_err(|error| Refusal::invalid("messages", error.to_string()))
+        engine.prompt(request).map_err(|error| Refusal::untokenized("messages", &error))
     });
     told(&json!({"prompt": prompt.await?}), ignored)
 }

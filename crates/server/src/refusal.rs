@@ -1,5 +1,6 @@
 //! Why a request gets no answer.
 
+use alara_engine::inspect::TokenizerError;
 use alara_engine::{Error as EngineError, GrammarError};
 use alara_harness::client::Denied;
 use alara_harness::error::chain;
@@ -128,6 +129,11 @@ impl Refusal {
         Refusal::new(504, "server_error", message).coded("timeout")
     }
 
+    /// Why a text is not tokenized, or no prompt is made of a field.
+    pub fn untokenized(field: &str, error: &EngineError) -> Self {
+        if error.is_over() { Refusal::late() } else { Refusal::invalid(field, error.to_string()) }
+    }
+
     /// The work ended without a word.
     pub fn silent() -> Self {
         Refusal::new(500, "server_error", "the answer broke off")
@@ -205,6 +211,7 @@ impl From<&ModelError> for Refusal {
         }
         let param = match error.cause().downcast_ref() {
             Some(EngineError::Encoder { .. }) => return Refusal::unable(chain(error)),
+            Some(error) if error.is_over() => return Refusal::late(),
             Some(EngineError::Grammar(error)) => match error {
                 GrammarError::Schema { .. } | GrammarError::Build { tools: 0, .. } => "response_format",
                 GrammarError::Grammar { .. } => "grammar",
@@ -212,12 +219,20 @@ impl From<&ModelError> for Refusal {
                 GrammarError::Parameters { .. } | GrammarError::Name { .. } | GrammarError::Build { .. } => {
                     "tools"
                 }
-                GrammarError::Vocabulary { .. } | GrammarError::Failed { .. } => {
+                // What was asked for is at fault, and would be again.
+                GrammarError::Failed { .. } => {
+                    return Refusal::new(422, "invalid_request_error", chain(error)).coded("grammar_failed");
+                }
+                GrammarError::Vocabulary { .. } | GrammarError::Over(_) => {
                     return Refusal::new(500, "server_error", chain(error));
                 }
             },
             Some(EngineError::NoToolFormat { .. } | EngineError::ToolFormat { .. }) => "tools",
-            Some(EngineError::Template(_) | EngineError::InvalidRequest { .. }) => "messages",
+            Some(
+                EngineError::Template(_)
+                | EngineError::InvalidRequest { .. }
+                | EngineError::Tokenizer(TokenizerError::Text { .. }),
+            ) => "messages",
             _ => return Refusal::new(500, "server_error", chain(error)),
         };
         Refusal::invalid(param, chain(error))

@@ -6,6 +6,7 @@ use crate::cache::CacheConfig;
 use crate::facts::{Facts, Sizes};
 use crate::gguf::Gguf;
 use crate::memory::{self, MemoryBreakdown};
+use crate::request::{Request, Role};
 use crate::{Error, Result};
 
 /// The smallest default context, unless the model was trained for less: enough for an agent's
@@ -35,6 +36,33 @@ impl Engine {
     /// The refusal of a prompt that has more tokens than the context.
     pub(super) fn too_long(&self, prompt: usize, context: usize) -> Error {
         Error::PromptTooLong { prompt, context, trained: self.trained_context }
+    }
+
+    /// Refuses what can't become a prompt that fits, by counting its messages and bytes: before it
+    /// is rendered and tokenized.
+    ///
+    /// # Errors
+    /// [`Error::PromptTooLong`].
+    pub(super) fn check_size(&self, request: &Request) -> Result<()> {
+        let context = self.context.min(self.capacity);
+        let bytes = match (&request.prompt_ids, &request.prompt) {
+            (Some(ids), _) if ids.len() > context => return Err(self.too_long(ids.len(), context)),
+            (Some(_), _) => 0,
+            (None, Some(prompt)) => prompt.len(),
+            (None, None) => {
+                // Templates put marks around each.
+                let parts = request.messages.len() + request.tools.len();
+                if parts > context {
+                    return Err(self.too_long(parts, context));
+                }
+                // What the assistant said may be left out, such as its thoughts.
+                let others = request.messages.iter().filter(|message| message.role != Role::Assistant);
+                let system = request.system.iter().map(|segment| segment.text.len());
+                others.map(|message| message.content.len()).chain(system).sum()
+            }
+        };
+        let fewest = self.tokenizer.fewest_tokens(bytes);
+        if fewest > context { Err(self.too_long(fewest, context)) } else { Ok(()) }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Embeddings: a vector a text, of an encoder or of the states of a decoder.
 
 use std::collections::VecDeque;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::Engine;
 use super::serve::Job;
@@ -10,7 +11,13 @@ use crate::backend::Backend;
 use crate::embedding::{Pooler, Pooling};
 use crate::encoder::Encoder;
 use crate::pool::Pool;
+use crate::request::{Over, Until};
 use crate::{Error, Result};
+
+/// How often it is looked whether a request is over, while its texts are computed.
+const BEAT: Duration = Duration::from_millis(50);
+/// Bytes of a text that is cut which are tokenized beyond those that count.
+const AT_CUT: usize = 1 << 12;
 
 /// What an embedding is made of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +44,7 @@ pub struct EmbedJob {
     at: usize,
     tokens: Vec<u32>,
     pooling: Pooling,
+    until: Until,
     reply: mpsc::Sender<(usize, Result<Vec<f32>>)>,
 }
 
@@ -50,32 +58,58 @@ impl Engine {
     /// If an input is empty, too long, or holds a token that the vocabulary lacks.
     /// If the model ranks texts instead, or the backend fails.
     pub fn embed(&self, inputs: &[EmbedInput], truncate: bool) -> Result<Embeddings> {
+        self.embed_until(inputs, truncate, &Until::default())
+    }
+
+    /// As [`Engine::embed`], unless `until` is over before.
+    ///
+    /// # Errors
+    /// As there, and [`Error::Over`].
+    pub fn embed_until(&self, inputs: &[EmbedInput], truncate: bool, until: &Until) -> Result<Embeddings> {
         let Some(pooling) = self.pooling else {
             let reason = format!("{} ranks texts, and makes no embeddings", self.name);
             return Err(Error::InvalidRequest { reason });
         };
-        let texts =
-            inputs.iter().map(|input| self.embed_tokens(input, truncate)).collect::<Result<Vec<_>>>()?;
+        let texts = inputs
+            .iter()
+            .map(|input| self.embed_tokens(input, truncate, until))
+            .collect::<Result<Vec<_>>>()?;
         let mut embeddings =
             Embeddings { vectors: vec![Vec::new(); texts.len()], tokens: texts.iter().map(Vec::len).sum() };
         let jobs = self.jobs.as_ref().ok_or(Error::Stopped)?;
         let (reply, replies) = mpsc::channel();
         for (at, tokens) in texts.into_iter().enumerate() {
-            let job = EmbedJob { at, tokens, pooling, reply: reply.clone() };
+            let job = EmbedJob { at, tokens, pooling, until: until.clone(), reply: reply.clone() };
             jobs.send(Job::Embed(job)).map_err(|_| Error::Stopped)?;
         }
         for _ in inputs {
-            let (at, vector) = replies.recv().map_err(|_| Error::Stopped)?;
+            let (at, vector) = loop {
+                match replies.recv_timeout(BEAT) {
+                    Ok(reply) => break reply,
+                    Err(RecvTimeoutError::Timeout) => until.check()?,
+                    Err(RecvTimeoutError::Disconnected) => return Err(Error::Stopped),
+                }
+            };
             embeddings.vectors[at] = vector?;
         }
         Ok(embeddings)
     }
 
     /// The tokens of an input, as many as there may be.
-    fn embed_tokens(&self, input: &EmbedInput, truncate: bool) -> Result<Vec<u32>> {
+    fn embed_tokens(&self, input: &EmbedInput, truncate: bool, until: &Until) -> Result<Vec<u32>> {
+        let context = self.context.min(self.capacity);
+        let bytes = self.tokenizer.most_bytes(context);
         // A text's own words are never control tokens, as in messages.
         let (mut tokens, last) = match input {
-            EmbedInput::Text(text) => (self.tokenizer.encode_whole(text, false)?, self.tokenizer.closing()),
+            EmbedInput::Text(text) if text.len() > bytes && !truncate => {
+                return Err(self.too_long(self.tokenizer.fewest_tokens(text.len()), context));
+            }
+            EmbedInput::Text(text) => {
+                // What lies beyond is cut off anyway; a little more is left for a word at the cut.
+                let text = &text[..text.floor_char_boundary(bytes.saturating_add(AT_CUT))];
+                let tokens = self.tokenizer.until(until).encode_whole(text, false)?;
+                (tokens, self.tokenizer.closing())
+            }
             EmbedInput::Tokens(tokens) => (tokens.clone(), None),
         };
         let vocabulary = self.tokenizer.len();
@@ -85,13 +119,12 @@ impl Engine {
         if tokens.is_empty() {
             return Err(Error::InvalidRequest { reason: "an input without tokens has no embedding".into() });
         }
-        let most = self.context.min(self.capacity);
-        if tokens.len() > most && !truncate {
-            return Err(self.too_long(tokens.len(), most));
+        if tokens.len() > context && !truncate {
+            return Err(self.too_long(tokens.len(), context));
         }
-        if tokens.len() > most {
+        if tokens.len() > context {
             // What closes a text is what some models are pooled at.
-            tokens.truncate(most - usize::from(last.is_some()));
+            tokens.truncate(context - usize::from(last.is_some()));
             tokens.extend(last);
         }
         Ok(tokens)
@@ -109,8 +142,16 @@ impl EmbedJob {
 /// False if there is no memory for it before one of these has finished.
 pub fn embed_next<B: Backend>(pool: &mut Pool<B>, waiting: &mut VecDeque<EmbedJob>, running: bool) -> bool {
     let Some(job) = waiting.pop_front() else { return true };
+    if job.until.is_over() {
+        job.reply(Err(Over.into()));
+        return true;
+    }
     let mut pooler = Pooler::new(job.pooling, pool.width());
-    match pool.states(&job.tokens, &mut |states| pooler.push(states)) {
+    let mut take = |states: &[f32]| {
+        pooler.push(states);
+        Ok(job.until.check()?)
+    };
+    match pool.states(&job.tokens, &mut take) {
         Ok(true) => job.reply(Ok(pooler.finish())),
         Ok(false) if running => {
             // What was pooled so far is computed again.
@@ -145,6 +186,10 @@ where
                 waiting.extend(embed(job));
             }
             waiting.extend(queue.try_iter().filter_map(embed));
+            waiting.retain(|job: &EmbedJob| !job.until.is_over());
+            if waiting.is_empty() {
+                continue;
+            }
             let fitting = encoder.fitting(waiting.iter().map(|job: &EmbedJob| job.tokens.len()));
             let batch: Vec<EmbedJob> = waiting.drain(..fitting).collect();
             let texts: Vec<&[u32]> = batch.iter().map(|job| job.tokens.as_slice()).collect();

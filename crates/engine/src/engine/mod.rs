@@ -52,7 +52,7 @@ pub use events::Events;
 use fit::{begin_with, check, consistent};
 use load::{Start, resolve};
 pub use prompts::{PromptToken, Prompts};
-use sampling::sampler;
+use sampling::Breakers;
 use segments::Segments;
 use serve::Job;
 pub use template::{Chosen, chat_template};
@@ -184,6 +184,7 @@ pub struct Engine {
     isa: Isa,
     grammar: Grammar,
     segments: Segments,
+    breakers: Breakers,
     context: usize,
     /// Tokens that it was trained for.
     trained_context: usize,
@@ -286,6 +287,7 @@ impl Engine {
             sampling: SamplingOverrides::of(gguf).or(&options.sampling).over(&Sampling::default()),
             control,
             segments: Segments::default(),
+            breakers: Breakers::default(),
             context,
             trained_context: trained_context(gguf, &architecture)?,
             asked_context: options.context,
@@ -433,6 +435,7 @@ impl Engine {
             }
             check(by.format, &self.tokenizer, &self.name)?;
         }
+        self.check_size(request)?;
         let request = self.completed(request);
         let request = request.as_ref();
         let (prompt, tokens) = by.prompt(request)?;
@@ -455,7 +458,8 @@ impl Engine {
             (None, Some(grammar)) => Some(asked.clone().in_grammar(&to_lark(grammar)?)),
             (None, None) => None,
         };
-        let sampler = sampler(&request.sampling, &self.tokenizer)?.with_isa(self.isa);
+        let sampler = self.breakers.sampler(&request.sampling, &self.tokenizer, &request.until)?;
+        let sampler = sampler.with_isa(self.isa);
         let prefix = self.segments.prefix(by, request, &prompt, &tokens);
         let left = self.context.min(self.capacity) - tokens.len();
         let (sender, receiver) = mpsc::channel();
@@ -505,6 +509,7 @@ impl Engine {
                 next_call: request.messages.iter().map(|message| message.tool_calls.len()).sum(),
                 events: Listener::new(sender.clone()),
                 cancelled: cancelled.clone(),
+                until: request.until.clone(),
                 started,
                 sampled_at: None,
                 reasoning: self.reasoning(turn, request.reasoning_tokens)?,

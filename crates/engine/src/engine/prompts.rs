@@ -37,7 +37,7 @@ impl Engine {
     }
 
     /// What makes prompts; an encoder has none.
-    pub(super) fn renderer(&self, request: &Request) -> Result<Renderer<'_>> {
+    pub(super) fn renderer<'r>(&'r self, request: &'r Request) -> Result<Renderer<'r>> {
         if self.encoder {
             return Err(Error::Encoder { model: self.name.clone() });
         }
@@ -46,7 +46,8 @@ impl Engine {
             _ => (&self.template, self.format.unwrap_or(Format::generic())),
         };
         let now = Timestamp::now().to_zoned(TimeZone::UTC).datetime();
-        Ok(Renderer { template, format, tokenizer: &self.tokenizer, control: &self.control, now })
+        let (tokenizer, control, until) = (&*self.tokenizer, &*self.control, &request.until);
+        Ok(Renderer { template, format, tokenizer, control, now, until })
     }
 
     /// The prompt that `request` is rendered to, token by token.

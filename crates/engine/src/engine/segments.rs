@@ -14,7 +14,7 @@ use jiff::civil::DateTime;
 
 use crate::cache::Prefix;
 use crate::chat::{ChatTemplate, Format, Prompt, Turn};
-use crate::request::{Message, ReasoningEffort, Request, Role, Segment, Tool};
+use crate::request::{Message, ReasoningEffort, Request, Role, Segment, Tool, Until};
 use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
@@ -23,6 +23,8 @@ const PROBES: [&str; 2] = ["Probe", "7 of them"];
 
 /// How many static parts are remembered.
 const REMEMBERED: usize = 64;
+/// How many segments of a system prompt have a boundary: each is found by two prompts more.
+const BOUNDARIES: usize = 64;
 
 /// Finds boundaries with a model's template and tokenizer.
 #[derive(Debug, Default)]
@@ -55,6 +57,8 @@ pub(super) struct Renderer<'a> {
     pub control: &'a [String],
     /// The time that templates print.
     pub now: DateTime,
+    /// When to give up.
+    pub until: &'a Until,
 }
 
 impl Renderer<'_> {
@@ -87,7 +91,8 @@ impl Renderer<'_> {
             }
             prompt.continue_with(&beginning);
         }
-        let tokens = self.tokenizer.encode_prompt(&prompt.text, &prompt.placeholders)?;
+        self.until.check()?;
+        let tokens = self.tokenizer.until(self.until).encode_prompt(&prompt.text, &prompt.placeholders)?;
         Ok((prompt, tokens))
     }
 
@@ -195,7 +200,8 @@ fn ends(by: Renderer, request: &Request, tokens: &[u32]) -> Vec<usize> {
         let [one, other] = tails.map(|tail| by.prompt(&tail).map(|(_, tokens)| tokens));
         Some(common(&one.ok()?, tokens).min(common(&other.ok()?, tokens)))
     };
-    let within = (1..=request.system.len()).filter_map(|count| {
+    let first = request.system.len().saturating_sub(BOUNDARIES);
+    let within = (first + 1..=request.system.len()).filter_map(|count| {
         end(PROBES.map(|probe| {
             let tail = Segment { name: String::new(), text: probe.to_owned() };
             alone(request.system[..count].iter().cloned().chain([tail]).collect(), "")

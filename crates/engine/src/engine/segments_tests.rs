@@ -6,6 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::gguf::Gguf;
 
+static ALWAYS: Until = Until { cancelled: None, deadline: None };
 const NOON: DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
 
 fn segment(name: &str, text: &str) -> Segment {
@@ -90,6 +91,7 @@ fn ids_of_segments_never_depend_on_what_follows() {
                 tokenizer,
                 control: &control,
                 now: NOON,
+                until: &ALWAYS,
             };
             let b = "# B\n\nHow one does b";
             let placed: Vec<_> =
@@ -152,6 +154,7 @@ fn what_was_found_is_found_again_at_once() {
         tokenizer: &tokenizer,
         control: &[],
         now: NOON,
+        until: &ALWAYS,
     };
     let segments = Segments::default();
     let find = |by: Renderer, text: &str| {

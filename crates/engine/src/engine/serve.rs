@@ -125,7 +125,7 @@ fn admit(mut sequence: Sequence, running: &mut Vec<Sequence>) {
 /// One forward pass, and the next tokens of those whose prompt is through.
 fn step<B: Backend>(pool: &mut Pool<B>, running: &mut [Sequence], answers: &AnswerHistories) -> Result<()> {
     for sequence in running.iter_mut() {
-        sequence.data.finished |= sequence.cancelled.load(Ordering::Relaxed);
+        sequence.data.finished |= sequence.is_over();
         sequence.draft(answers);
     }
     let mut sequences: Vec<&mut SequenceData> =

@@ -8,7 +8,9 @@ use serde_json::json;
 
 use super::*;
 use crate::gguf::Writer;
-use crate::request::{Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, ToolChoice, Usage};
+use crate::request::{
+    Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, ToolChoice, Until, Usage,
+};
 
 pub(super) const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
@@ -410,6 +412,40 @@ fn what_does_not_fit_is_refused_with_numbers() {
     let turns = (0..20).map(|seed| turn(&small, &Request { max_tokens: None, ..sampled("the", seed) }));
     let to_the_end = turns.into_iter().find(|turn| turn.finish == Finish::Length).unwrap();
     assert_eq!(to_the_end.usage.prompt_tokens + to_the_end.usage.completion_tokens, 64);
+}
+
+/// What can't fit is refused by its bytes, before it is rendered or tokenized.
+#[test]
+fn what_can_not_fit_is_refused_before_it_is_tokenized() {
+    let small = engine(64, 1);
+    let begun = Instant::now();
+    for text in ["1", " ", "house "] {
+        let refused = small.generate(&request(&text.repeat(4_000_000), 4)).err();
+        assert!(matches!(refused, Some(Error::PromptTooLong { context: 64, .. })), "{text}: {refused:?}");
+    }
+    let messages = vec![Message::user("a"); 100_000];
+    let refused = small.generate(&Request { messages, ..request("a", 4) }).err();
+    assert!(
+        matches!(refused, Some(Error::PromptTooLong { prompt: 100_000.., context: 64, .. })),
+        "{refused:?}"
+    );
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
+
+/// A deadline and a client that leaves end what comes before the first token, and the turn.
+#[test]
+fn a_turn_ends_with_its_request() {
+    let engine = engine(256, 1);
+    let over = Until { deadline: Some(Instant::now()), ..Until::default() };
+    let error = engine.generate(&Request { until: over, ..request("the house", 4) }).err();
+    assert!(error.as_ref().is_some_and(Error::is_over), "{error:?}");
+    let cancelled = Arc::<AtomicBool>::default();
+    let until = Until { cancelled: Some(cancelled.clone()), ..Until::default() };
+    let endless = Request { max_tokens: None, ignore_eos: true, until, ..request("the house", 4) };
+    let mut events = engine.generate(&endless).unwrap();
+    assert!(events.next().unwrap().is_ok());
+    cancelled.store(true, Ordering::Relaxed);
+    assert!(events.any(|event| event.is_err()), "it ends without an end of the turn");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(super) enum Term {
 }
 
 /// How long the text of a grammar may be, in bytes.
-const LONGEST: usize = 8 << 20;
+const LONGEST: usize = super::bounds::LONGEST;
 
 /// Rules of a Lark grammar.
 pub(super) struct Rules<'a> {

@@ -66,7 +66,9 @@ impl Grammar {
         let factory = self.factory().map_err(|error| error.to_string())?;
         let mut limits = factory.limits().clone();
         limits.step_lexer_fuel = AFFORDABLE as u64;
-        let grammar = TopLevelGrammar::from_lark(format!("start: V\nV: {lexeme}"));
+        let grammar = format!("start: V\nV: {lexeme}");
+        super::bounds::check(&grammar)?;
+        let grammar = TopLevelGrammar::from_lark(grammar);
         let parser = factory.create_parser_from_init_ext(
             GrammarInit::Serialized(grammar),
             Logger::new(0, 0),

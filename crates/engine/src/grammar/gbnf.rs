@@ -27,7 +27,8 @@ pub fn to_lark(grammar: &str) -> Result<Cow<'_, str>, GrammarError> {
     if !after_name.starts_with("::=") || first.starts_with(':') {
         return Ok(Cow::Borrowed(grammar));
     }
-    translate(grammar).map(Cow::Owned).map_err(|message| GrammarError::Grammar { message })
+    let given = super::bounds::check_size(grammar).and_then(|()| translate(grammar));
+    given.map(Cow::Owned).map_err(|message| GrammarError::Grammar { message })
 }
 
 /// What a rule is made of.
@@ -45,6 +46,16 @@ enum Node {
 }
 
 impl Node {
+    /// Adds the rules that it mentions.
+    fn mentions(&self, rules: &mut HashSet<usize>) {
+        match self {
+            Node::Literal(_) | Node::Characters(_) => {}
+            Node::Rule(rule) => drop(rules.insert(*rule)),
+            Node::Sequence(nodes) | Node::Choice(nodes) => nodes.iter().for_each(|node| node.mentions(rules)),
+            Node::Repeated(node, ..) => node.mentions(rules),
+        }
+    }
+
     /// Whether all rules that it mentions are among these.
     fn mentions_only(&self, rules: &HashSet<usize>) -> bool {
         match self {
@@ -79,16 +90,7 @@ fn translate(grammar: &str) -> Result<String, String> {
     if let Some((name, _)) = reader.numbers.iter().find(|(_, number)| !rules.contains_key(number)) {
         return Err(format!("there is no rule `{name}`"));
     }
-    // Those that need no recursion: whatever they mention needs none.
-    let mut flat = HashSet::new();
-    loop {
-        let more = |(number, node): (&usize, &Node)| node.mentions_only(&flat).then_some(*number);
-        let found: HashSet<usize> = rules.iter().filter_map(more).collect();
-        if found.len() == flat.len() {
-            break;
-        }
-        flat = found;
-    }
+    let flat = flat(&rules);
     let mut writer = Writer { flat: &flat, out: String::new(), lexemes: 0 };
     let _ = writeln!(writer.out, "start: {}", writer.rule_name(root));
     let mut numbers: Vec<&usize> = rules.keys().collect();
@@ -99,6 +101,34 @@ fn translate(grammar: &str) -> Result<String, String> {
         let _ = writeln!(writer.out, "{}: {body}", writer.rule_name(*number));
     }
     Ok(writer.out)
+}
+
+/// The rules that need no recursion: whatever they mention needs none.
+/// Each is looked at once, and once for each mention.
+fn flat(rules: &HashMap<usize, Node>) -> HashSet<usize> {
+    // How many of those that it mentions are not known to be flat, and who mentions a rule.
+    let (mut waiting, mut mentioned_by) = (HashMap::new(), HashMap::<usize, Vec<usize>>::new());
+    for (number, node) in rules {
+        let mut mentioned = HashSet::new();
+        node.mentions(&mut mentioned);
+        waiting.insert(*number, mentioned.len());
+        mentioned.iter().for_each(|other| mentioned_by.entry(*other).or_default().push(*number));
+    }
+    let mut open: Vec<usize> =
+        waiting.iter().filter(|(_, count)| **count == 0).map(|(rule, _)| *rule).collect();
+    let mut flat = HashSet::new();
+    while let Some(rule) = open.pop() {
+        flat.insert(rule);
+        for other in mentioned_by.get(&rule).into_iter().flatten() {
+            if let Some(count) = waiting.get_mut(other) {
+                *count -= 1;
+                if *count == 0 {
+                    open.push(*other);
+                }
+            }
+        }
+    }
+    flat
 }
 
 /// Writes rules as Lark.

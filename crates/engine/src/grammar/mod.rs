@@ -6,6 +6,7 @@
 
 mod arguments;
 mod blocks;
+mod bounds;
 mod cache;
 mod constraint;
 mod cost;
@@ -32,7 +33,7 @@ pub(crate) use gbnf::to_lark;
 pub use schema::{SchemaError, fits, loosened, mismatch, violation};
 
 use crate::chat::Turn;
-use crate::request::{Tool, ToolChoice, Until};
+use crate::request::{Over, Tool, ToolChoice, Until};
 
 /// How long the grammar of a turn may take to make, whatever time a request has.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -90,6 +91,9 @@ pub enum GrammarError {
         /// llguidance's words.
         message: String,
     },
+    /// The time for the request is over, or its client has left.
+    #[error(transparent)]
+    Over(#[from] Over),
     /// A token was accepted that the mask forbids, or llguidance failed.
     #[error("the constraint failed: {message}")]
     Failed {
@@ -159,6 +163,7 @@ impl Grammar {
     /// [`GrammarError::NoSuchTool`], [`GrammarError::Vocabulary`], and [`GrammarError::Schema`],
     /// [`GrammarError::Parameters`] or [`GrammarError::Build`] for schemas that can't be honoured
     /// in full.
+    /// [`GrammarError::Grammar`] for a grammar that can't be used, and [`GrammarError::Over`].
     pub fn constraint(
         &self,
         turn: &Turn,
@@ -186,7 +191,8 @@ impl Grammar {
         let key = format!("{turn:?}");
         let (grammar, cached) = self
             .compiled
-            .grammar(key, || self.compile_turn(turn, &permitted, token, &until.within(PATIENCE)))?;
+            .grammar(key, || self.compile_turn(turn, &permitted, token, &until.within(PATIENCE)))
+            .map_err(|error| if until.is_over() { Over.into() } else { error })?;
         let constraint = Constraint::new(grammar.parser, cached, started.elapsed());
         Ok(Some(constraint.with_loosened(grammar.loosened)))
     }
@@ -200,38 +206,55 @@ impl Grammar {
     ) -> Result<Compiled, GrammarError> {
         self.factory()?;
         let judge = Judge { lexeme: &|lexeme| self.afford(lexeme), until };
+        if let Some(grammar) = &turn.grammar {
+            bounds::check_given(grammar).map_err(|message| GrammarError::Grammar { message })?;
+        }
         let (lark, loosened) = turn::lark(turn, token, judge)?;
-        let parser = self.compile(TopLevelGrammar::from_lark(lark)).or_else(|message| {
+        until.check()?;
+        let parser = self.compile_warm(lark).or_else(|message| {
             if turn.schema.is_some() {
                 return Err(GrammarError::Schema { refusal: SchemaError::of_whole(message) });
             }
             if let Some(grammar) = &turn.grammar {
                 // Alone it has the lines that its author knows.
-                let alone = self.compile(TopLevelGrammar::from_lark(grammar.clone()));
+                let alone = self.compile(grammar.clone());
                 return Err(GrammarError::Grammar { message: alone.err().unwrap_or(message) });
             }
             // Only now is it worth the time to find the schema that is to blame.
             permitted.iter().try_for_each(|tool| {
+                until.check()?;
                 let alone =
                     Turn { tools: vec![(*tool).clone()], tool_choice: ToolChoice::Required, ..turn.clone() };
                 let (lark, _) = turn::lark(&alone, token, judge)?;
-                let compiled = self.compile(TopLevelGrammar::from_lark(lark));
+                let compiled = self.compile_warm(lark);
                 compiled.map(drop).map_err(|message| refused(tool, SchemaError::of_whole(message)))
             })?;
             Err(GrammarError::Build { tools: permitted.len(), message })
         })?;
-        let parser = Constraint::new(parser, false, Duration::ZERO).warm()?;
         Ok(Compiled { parser, loosened: loosened.into() })
+    }
+
+    /// The grammar, with what the first steps of a turn ask for.
+    /// One that is too ambiguous for its first token is refused here and not within the turn.
+    fn compile_warm(&self, lark: String) -> Result<TokenParser, String> {
+        let parser = self.compile(lark)?;
+        Constraint::new(parser, false, Duration::ZERO).warm().map_err(|error| match error {
+            GrammarError::Failed { message } => format!("it leaves too much open: {message}"),
+            error => error.to_string(),
+        })
     }
 
     /// The grammar of a written schema alone.
     fn compile_schema(&self, schema: &Value) -> Result<TokenParser, SchemaError> {
         let until = Until::default().within(PATIENCE);
         let lark = json::lark(schema, Judge { lexeme: &|lexeme| self.afford(lexeme), until: &until })?;
-        self.compile(TopLevelGrammar::from_lark(lark)).map_err(SchemaError::of_whole)
+        self.compile(lark).map_err(SchemaError::of_whole)
     }
 
-    fn compile(&self, grammar: TopLevelGrammar) -> Result<TokenParser, String> {
+    /// llguidance can't be interrupted, so that what it is given is bounded before.
+    fn compile(&self, lark: String) -> Result<TokenParser, String> {
+        bounds::check(&lark)?;
+        let grammar = TopLevelGrammar::from_lark(lark);
         let factory = self.factory().map_err(|error| error.to_string())?;
         let mut parser = factory.create_parser(grammar).map_err(|error| said(&error.to_string()))?;
         parser.start_without_prompt();

@@ -5,6 +5,7 @@ mod sampling;
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -222,7 +223,7 @@ impl Vocabulary {
 
 /// At the start of a grammar in Lark, for the vocabulary of single bytes.
 pub(crate) fn parser(lark: &str) -> TokenParser {
-    Vocabulary::get(Kind::Text).grammar.compile(TopLevelGrammar::from_lark(lark.into())).unwrap()
+    Vocabulary::get(Kind::Text).grammar.compile(lark.into()).unwrap()
 }
 
 /// Whether a text is complete by a grammar.

@@ -226,15 +226,15 @@ impl<B: Backend> Pool<B> {
     /// is asked again.
     ///
     /// # Errors
-    /// If a token is out of range or the backend fails.
-    pub fn states(&mut self, tokens: &[u32], take: &mut dyn FnMut(&[f32])) -> Result<bool> {
+    /// If a token is out of range, the backend fails, or `take` does.
+    pub fn states(&mut self, tokens: &[u32], take: &mut TakeStates) -> Result<bool> {
         let mut table = Table::default();
         let computed = self.states_in(&mut table, tokens, take);
         self.release(table);
         computed
     }
 
-    fn states_in(&mut self, table: &mut Table, tokens: &[u32], take: &mut dyn FnMut(&[f32])) -> Result<bool> {
+    fn states_in(&mut self, table: &mut Table, tokens: &[u32], take: &mut TakeStates) -> Result<bool> {
         for tokens in tokens.chunks(STEP_TOKENS) {
             if !self.reserve(table, tokens.len())? {
                 return Ok(false);
@@ -242,7 +242,7 @@ impl<B: Backend> Pool<B> {
             let (drafted, outputs) = (&[][..], tokens.len());
             let step =
                 step_of(&[StepInput { table: &mut *table, tokens, drafted, outputs, saves: Vec::new() }]);
-            take(&self.decoder.states(&step)?);
+            take(&self.decoder.states(&step)?)?;
             table.advance(tokens.len());
         }
         Ok(true)
@@ -264,6 +264,9 @@ impl<B: Backend> Pool<B> {
         self.forward(&mut [StepInput { table, tokens, drafted: &[], outputs, saves: Vec::new() }])
     }
 }
+
+/// Takes the states of one step after the other, and may end it.
+type TakeStates<'a> = dyn FnMut(&[f32]) -> Result<()> + 'a;
 
 /// The step that computes `inputs`.
 fn step_of(inputs: &[StepInput]) -> Step {

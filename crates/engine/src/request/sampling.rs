@@ -43,7 +43,8 @@ pub struct Sampling {
     /// How many of the latest tokens DRY looks at.
     /// Default: all.
     pub dry_penalty_last_n: usize,
-    /// Texts that no repetition reaches across.
+    /// Texts that no repetition reaches across, at most [`MOST_BREAKERS`](Self::MOST_BREAKERS).
+    /// Of each the first 40 bytes count.
     /// Default: a line feed, `:`, `"` and `*`.
     pub dry_sequence_breakers: Vec<String>,
     /// Divides the logits.
@@ -102,6 +103,8 @@ pub enum Biased {
 impl Sampling {
     /// The bias that makes a token impossible, as OpenAI's API has it.
     pub const BANNED: f32 = -100.0;
+    /// Most texts of `dry_sequence_breakers`: each takes a look at the whole vocabulary.
+    pub const MOST_BREAKERS: usize = 64;
 
     /// The same for answer number `index` to a request for several: with a seed of its own, for the
     /// first the request's.

@@ -3,38 +3,52 @@
 //! Source: the pull request 5637 of text-generation-webui, and `llama_sampler_dry_apply` of
 //! llama.cpp.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 /// Texts that no repetition reaches across, as tokens.
+/// Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Breakers {
     /// By a breaker's first token, the rest of it.
-    rests: HashMap<u32, Vec<Vec<u32>>>,
+    rests: Arc<HashMap<u32, Rests>>,
+}
+
+/// What follows the first token of breakers.
+/// A place is compared with all that have one length at once, however many these are.
+#[derive(Debug, Default)]
+struct Rests {
+    all: HashSet<Box<[u32]>>,
+    lengths: BTreeSet<usize>,
 }
 
 impl Breakers {
     /// Breakers of these sequences; empty ones are ignored.
-    pub fn new(sequences: impl IntoIterator<Item = Vec<u32>>) -> Self {
-        let mut rests = HashMap::<u32, Vec<Vec<u32>>>::new();
+    pub fn new<'s>(sequences: impl IntoIterator<Item = &'s [u32]>) -> Self {
+        let mut rests = HashMap::<u32, Rests>::new();
         for sequence in sequences {
             if let Some((first, rest)) = sequence.split_first() {
-                rests.entry(*first).or_default().push(rest.to_vec());
+                let rests = rests.entry(*first).or_default();
+                rests.all.insert(rest.into());
+                rests.lengths.insert(rest.len());
             }
         }
-        Breakers { rests }
+        Breakers { rests: Arc::new(rests) }
     }
 
     /// Whether the token alone is one.
     fn is_one(&self, token: u32) -> bool {
-        self.rests.get(&token).is_some_and(|rests| rests.iter().any(Vec::is_empty))
+        self.rests.get(&token).is_some_and(|rests| rests.lengths.contains(&0))
     }
 
     /// How many of the last of `tokens` come after the last breaker.
     fn tokens_after(&self, tokens: &[u32]) -> usize {
         let longest_at = |at: usize| {
             let after = &tokens[at + 1..];
-            let rests = self.rests.get(&tokens[at])?.iter();
-            rests.filter(|rest| after.starts_with(rest)).map(|rest| after.len() - rest.len()).min()
+            let rests = self.rests.get(&tokens[at])?;
+            let mut longest_first = rests.lengths.iter().rev();
+            let is_there = |length: usize| after.get(..length).is_some_and(|rest| rests.all.contains(rest));
+            longest_first.find(|length| is_there(**length)).map(|length| after.len() - length)
         };
         (0..tokens.len()).rev().find_map(longest_at).unwrap_or(tokens.len())
     }
@@ -91,7 +105,7 @@ mod tests {
     use super::*;
 
     fn breakers(sequences: &[&[u32]]) -> Breakers {
-        Breakers::new(sequences.iter().map(|sequence| sequence.to_vec()))
+        Breakers::new(sequences.iter().copied())
     }
 
     /// By the definition: for each place, how much of the end of `tokens` stands before it.

@@ -11,6 +11,11 @@ use super::pretokenizer::{IgnoreMerges, Rule, Splitter};
 use super::vocabulary::{Spelling, TokenKind, Vocabulary};
 use super::{TokenizerError, alphabet, spm};
 use crate::gguf::Gguf;
+use crate::request::Until;
+
+/// How long a word may be, in bytes: what merges pairs can't be interrupted within one.
+/// No language has such words, and no code.
+const LONGEST_WORD: usize = 1 << 18;
 
 #[derive(Debug)]
 pub(super) struct Bpe {
@@ -92,15 +97,27 @@ impl Algorithm for Bpe {
         Some(self.name)
     }
 
+    fn keeps_bytes(&self) -> bool {
+        !self.rule.drop_gaps
+    }
+
     fn encode(
         &self,
         vocabulary: &Vocabulary,
         text: &str,
         _: bool,
+        until: &Until,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let mut letters = String::new();
+        let mut words = 0;
         self.splitter.split(text, |at, word| {
+            until.at_step(words)?;
+            words += 1;
+            if word.len() > LONGEST_WORD {
+                let problem = format!("a word has {} bytes; the most is {LONGEST_WORD}", word.len());
+                return Err(TokenizerError::Text { at, problem });
+            }
             letters.clear();
             match self.rule.spelling {
                 Spelling::Bytes => letters.extend(word.bytes().map(alphabet::letter)),

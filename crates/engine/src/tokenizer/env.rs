@@ -5,6 +5,7 @@ use std::sync::Arc;
 use toktrie::{TokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 use super::{Core, TokenKind};
+use crate::request::Until;
 
 struct Env {
     core: Arc<Core>,
@@ -34,7 +35,7 @@ impl TokenizerEnv for Env {
 
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<u32> {
         self.trie.tokenize_with_greedy_fallback(bytes, |text| {
-            let ids = self.core.encode(text, false, false).unwrap_or_default();
+            let ids = self.core.encode(text, false, false, &Until::default()).unwrap_or_default();
             // A kind that changes text, or that has an unknown token, may have made something else
             // of it.
             let bytes = ids.iter().flat_map(|&id| self.core.vocabulary.bytes(id));

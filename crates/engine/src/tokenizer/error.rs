@@ -126,6 +126,9 @@ pub enum TokenizerError {
         /// What was found.
         problem: String,
     },
+    /// The time for the request is over, or its client has left.
+    #[error(transparent)]
+    Over(#[from] crate::request::Over),
     /// A text that the vocabulary has no tokens for, or that the splitting rule gave up on.
     #[error("text can't be tokenized at byte {at}: {problem}")]
     Text {

@@ -13,6 +13,7 @@ use super::wordpiece::WordPiece;
 use super::{TokenizerError, TokenizerFacts, special};
 use crate::gguf::Gguf;
 use crate::nearest;
+use crate::request::Until;
 
 /// How plain text becomes tokens.
 pub(super) trait Algorithm: fmt::Debug + Send + Sync {
@@ -39,13 +40,19 @@ pub(super) trait Algorithm: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Appends the tokens of a text.
+    /// Whether each token stands for no more bytes of a text than it has itself.
+    fn keeps_bytes(&self) -> bool {
+        !self.normalizes()
+    }
+
+    /// Appends the tokens of a text, unless `until` is over before.
     /// `prefix`: it stands where the model may expect a space before it.
     fn encode(
         &self,
         vocabulary: &Vocabulary,
         text: &str,
         prefix: bool,
+        until: &Until,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError>;
 }

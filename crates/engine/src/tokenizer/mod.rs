@@ -43,6 +43,7 @@ pub(crate) use stream::DecodeStream;
 pub(crate) use vocabulary::TokenKind;
 
 use crate::gguf::{Gguf, Strings};
+use crate::request::Until;
 use kind::{Algorithm, TokenizerParts};
 use special::{Finder, Roles, SpecialSplit};
 use vocabulary::Vocabulary;
@@ -53,6 +54,7 @@ use vocabulary::Vocabulary;
 pub struct Tokenizer {
     core: Arc<Core>,
     env: Arc<EnvCell>,
+    until: Until,
 }
 
 /// Apart from `Core`, which the environment itself holds.
@@ -73,6 +75,8 @@ struct Core {
     user_defined: Finder,
     roles: Roles,
     algorithm: Box<dyn Algorithm>,
+    /// Most bytes of a text that one token stands for.
+    longest: usize,
     /// Ids that mean nothing.
     unused: Vec<u32>,
     /// A bit for each other id: bit `id % 32` of word `id / 32`.
@@ -111,6 +115,7 @@ impl Tokenizer {
         let roles = Roles::read(gguf, &vocabulary, spelling, last)?;
         let candidates = candidates(&vocabulary);
         let core = Core {
+            longest: if algorithm.keeps_bytes() { vocabulary.longest() } else { vocabulary::LONGEST },
             control: finder(&[TokenKind::Control, TokenKind::Unknown])?,
             user_defined: finder(&[TokenKind::UserDefined])?,
             unused: vocabulary
@@ -130,7 +135,24 @@ impl Tokenizer {
             vocabulary,
             algorithm,
         };
-        Ok(Tokenizer { core: Arc::new(core), env: Arc::new(EnvCell(OnceLock::new())) })
+        let env = Arc::new(EnvCell(OnceLock::new()));
+        Ok(Tokenizer { core: Arc::new(core), env, until: Until::default() })
+    }
+
+    /// The same, whose encoding ends with [`TokenizerError::Over`] once `until` is over.
+    #[must_use]
+    pub fn until(&self, until: &Until) -> Tokenizer {
+        Tokenizer { until: until.clone(), ..self.clone() }
+    }
+
+    /// How many bytes a text has at most that so many tokens stand for.
+    pub fn most_bytes(&self, tokens: usize) -> usize {
+        tokens.saturating_mul(self.core.longest)
+    }
+
+    /// How many tokens stand at least for a text of so many bytes.
+    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.core.longest)
     }
 
     /// Tokens of a text, without BOS.
@@ -139,7 +161,7 @@ impl Tokenizer {
     /// # Errors
     /// If the vocabulary has no tokens for the text.
     pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, TokenizerError> {
-        self.core.encode(text, parse_special, true)
+        self.core.encode(text, parse_special, true, &self.until)
     }
 
     /// Tokens of a whole text for a model that was not trained to go on with it, such as one for
@@ -165,7 +187,7 @@ impl Tokenizer {
     /// # Errors
     /// If the vocabulary has no tokens for the text.
     pub fn encode_within(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        self.core.encode(text, true, false)
+        self.core.encode(text, true, false, &self.until)
     }
 
     /// Tokens of a rendered prompt: control tokens are recognized, and BOS stands at the beginning
@@ -185,12 +207,13 @@ impl Tokenizer {
     ) -> Result<Vec<u32>, TokenizerError> {
         let core = &self.core;
         let mut ids = Vec::new();
-        for piece in core.control.split(text, &[]) {
+        for (step, piece) in core.control.split(text, &[]).enumerate() {
+            self.until.at_step(step)?;
             match piece {
                 SpecialSplit::Token(id) => ids.push(id),
                 SpecialSplit::Text(text) => {
                     let (text, plain) = replace(text, placeholders);
-                    core.encode_text(&text, &plain, true, &mut ids)?;
+                    core.encode_text(&text, &plain, true, &self.until, &mut ids)?;
                 }
             }
         }
@@ -378,17 +401,24 @@ impl Tokenizer {
 
 impl Core {
     /// `prefix`: the text stands at the beginning, not within one.
-    fn encode(&self, text: &str, parse_special: bool, prefix: bool) -> Result<Vec<u32>, TokenizerError> {
+    fn encode(
+        &self,
+        text: &str,
+        parse_special: bool,
+        prefix: bool,
+        until: &Until,
+    ) -> Result<Vec<u32>, TokenizerError> {
         let mut ids = Vec::new();
         if parse_special {
-            for piece in self.control.split(text, &[]) {
+            for (step, piece) in self.control.split(text, &[]).enumerate() {
+                until.at_step(step)?;
                 match piece {
                     SpecialSplit::Token(id) => ids.push(id),
-                    SpecialSplit::Text(text) => self.encode_text(text, &[], prefix, &mut ids)?,
+                    SpecialSplit::Text(text) => self.encode_text(text, &[], prefix, until, &mut ids)?,
                 }
             }
         } else {
-            self.encode_text(text, &[], prefix, &mut ids)?;
+            self.encode_text(text, &[], prefix, until, &mut ids)?;
         }
         Ok(ids)
     }
@@ -399,12 +429,16 @@ impl Core {
         text: &str,
         plain: &[Range<usize>],
         prefix: bool,
+        until: &Until,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
-        for piece in self.user_defined.split(text, plain) {
+        for (step, piece) in self.user_defined.split(text, plain).enumerate() {
+            until.at_step(step)?;
             match piece {
                 SpecialSplit::Token(id) => ids.push(id),
-                SpecialSplit::Text(text) => self.algorithm.encode(&self.vocabulary, text, prefix, ids)?,
+                SpecialSplit::Text(text) => {
+                    self.algorithm.encode(&self.vocabulary, text, prefix, until, ids)?;
+                }
             }
         }
         Ok(())
@@ -446,8 +480,11 @@ fn candidates(vocabulary: &Vocabulary) -> Vec<u32> {
 /// The text with what placeholders stand for, and where that is.
 fn replace(text: &str, placeholders: &[(char, String)]) -> (String, Vec<Range<usize>>) {
     let (mut replaced, mut ranges) = (String::with_capacity(text.len()), Vec::new());
+    let first = placeholders.iter().map(|(placeholder, _)| *placeholder).min();
     for letter in text.chars() {
-        match placeholders.iter().find(|(placeholder, _)| *placeholder == letter) {
+        // Most letters come before all of them, so that they need no search.
+        let some = first.is_some_and(|first| letter >= first);
+        match placeholders.iter().filter(|_| some).find(|(placeholder, _)| *placeholder == letter) {
             Some((_, plain)) => {
                 ranges.push(replaced.len()..replaced.len() + plain.len());
                 replaced.push_str(plain);

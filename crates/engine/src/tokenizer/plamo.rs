@@ -10,6 +10,7 @@ use super::kind::Algorithm;
 use super::prefixes::Prefixes;
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
+use crate::request::Until;
 
 /// Of a character that is written in bytes.
 const UNKNOWN: i64 = -10_000_000;
@@ -47,6 +48,7 @@ impl Algorithm for Plamo {
         vocabulary: &Vocabulary,
         text: &str,
         _: bool,
+        until: &Until,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -56,7 +58,8 @@ impl Algorithm for Plamo {
         };
         // For each place: what the best way from there to the end adds up to, and its first piece.
         let mut best: Vec<(i64, usize, Option<u32>)> = vec![(0, 0, None); text.len() + 1];
-        for (from, letter) in text.char_indices().rev() {
+        for (step, (from, letter)) in text.char_indices().rev().enumerate() {
+            until.at_step(step)?;
             let pieces =
                 self.pieces.of(&text.as_bytes()[from..]).map(|(length, id)| (score(id), length, Some(id)));
             let pieces = pieces.filter(|piece| piece.0 > LEAST);

@@ -4,6 +4,7 @@ use super::TokenizerError;
 use super::kind::Algorithm;
 use super::prefixes::Prefixes;
 use super::vocabulary::{TokenKind, Vocabulary};
+use crate::request::Until;
 
 #[derive(Debug)]
 pub(super) struct Rwkv {
@@ -22,9 +23,18 @@ impl Algorithm for Rwkv {
         "rwkv"
     }
 
-    fn encode(&self, _: &Vocabulary, text: &str, _: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        let mut at = 0;
+    fn encode(
+        &self,
+        _: &Vocabulary,
+        text: &str,
+        _: bool,
+        until: &Until,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
+        let (mut at, mut steps) = (0, 0);
         while let Some(first) = text.as_bytes().get(at) {
+            until.at_step(steps)?;
+            steps += 1;
             let Some((length, id)) = self.tokens.of(&text.as_bytes()[at..]).last() else {
                 let problem = format!("the vocabulary lacks the byte {first:#04x}");
                 return Err(TokenizerError::Text { at, problem });

@@ -10,6 +10,7 @@ use std::collections::{BinaryHeap, HashMap};
 use super::TokenizerError;
 use super::kind::Algorithm;
 use super::vocabulary::{TokenKind, Vocabulary};
+use crate::request::{Over, Until};
 
 /// How pieces write a space.
 pub(super) const SPACE: char = '\u{2581}';
@@ -94,7 +95,10 @@ impl Spm {
 
     /// What is left when no two neighbours are a piece.
     /// Takes n log n steps for n characters.
-    fn merge(&self, scores: &[f32], text: &str) -> impl Iterator<Item = Symbol> {
+    ///
+    /// # Errors
+    /// [`Over`], once `until` is.
+    fn merge(&self, scores: &[f32], text: &str, until: &Until) -> Result<impl Iterator<Item = Symbol>, Over> {
         let mut symbols: Vec<Symbol> = (text.char_indices().enumerate())
             .map(|(index, (start, letter))| Symbol {
                 start,
@@ -114,7 +118,10 @@ impl Spm {
         };
         let mut queue: BinaryHeap<Pair> =
             (1..symbols.len()).filter_map(|right| pair(&symbols, right - 1, right)).collect();
+        let mut steps = 0;
         while let Some(Pair { left, right, bytes, .. }) = queue.pop() {
+            until.at_step(steps)?;
+            steps += 1;
             let length = |symbol: &Symbol| symbol.end - symbol.start;
             let (first, second) = (length(&symbols[left]), length(&symbols[right]));
             if first == 0 || second == 0 || first + second != bytes {
@@ -131,7 +138,7 @@ impl Spm {
             queue.extend(pair(&symbols, before, left));
             queue.extend(pair(&symbols, left, after));
         }
-        symbols.into_iter().filter(|symbol| symbol.start < symbol.end)
+        Ok(symbols.into_iter().filter(|symbol| symbol.start < symbol.end))
     }
 }
 
@@ -153,6 +160,7 @@ impl Algorithm for Spm {
         vocabulary: &Vocabulary,
         text: &str,
         prefix: bool,
+        until: &Until,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let mut written = String::with_capacity(text.len() + text.len() / 2);
@@ -161,7 +169,7 @@ impl Algorithm for Spm {
             written.push(SPACE);
         }
         written.extend(text.chars().map(self::written));
-        for symbol in self.merge(&vocabulary.scores, &written) {
+        for symbol in self.merge(&vocabulary.scores, &written, until)? {
             let piece = &written[symbol.start..symbol.end];
             if let Some(id) = self.ids.get(piece).copied() {
                 ids.push(id);

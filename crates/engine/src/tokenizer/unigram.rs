@@ -11,6 +11,7 @@ use super::prefixes::Prefixes;
 use super::spm::{self, SPACE};
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
+use crate::request::{Over, Until};
 
 /// How much worse than the worst piece a character without one is.
 const UNKNOWN_PENALTY: f64 = 10.0;
@@ -83,11 +84,15 @@ impl Unigram {
 
     /// The likeliest pieces: for each place of the text the best piece that ends there.
     /// No token: a character without a piece.
-    fn best(&self, scores: &[f32], text: &str) -> Vec<BestEnd> {
+    ///
+    /// # Errors
+    /// [`Over`], once `until` is.
+    fn best(&self, scores: &[f32], text: &str, until: &Until) -> Result<Vec<BestEnd>, Over> {
         let nothing = BestEnd { from: 0, token: None, score: f64::NEG_INFINITY };
         let mut steps = vec![nothing; text.len() + 1];
         steps[0].score = 0.0;
-        for (from, letter) in text.char_indices() {
+        for (step, (from, letter)) in text.char_indices().enumerate() {
+            until.at_step(step)?;
             let before = steps[from].score;
             let mut reach = |length: usize, token, score: f64| {
                 let step = BestEnd { from, token, score: before + score };
@@ -111,7 +116,7 @@ impl Unigram {
             at = steps[at].from;
         }
         path.reverse();
-        path
+        Ok(path)
     }
 }
 
@@ -132,15 +137,21 @@ impl Algorithm for Unigram {
         self.characters.is_some() || self.single_spaces
     }
 
+    // A run of characters without a piece is one token.
+    fn keeps_bytes(&self) -> bool {
+        false
+    }
+
     fn encode(
         &self,
         vocabulary: &Vocabulary,
         text: &str,
         prefix: bool,
+        until: &Until,
         ids: &mut Vec<u32>,
     ) -> Result<(), TokenizerError> {
         let text = self.normalize(text, prefix);
-        let path = self.best(&vocabulary.scores, &text);
+        let path = self.best(&vocabulary.scores, &text, until)?;
         let ends = path.iter().skip(1).map(|step| step.from).chain([text.len()]);
         let mut unknown = false;
         for (step, end) in path.iter().zip(ends) {

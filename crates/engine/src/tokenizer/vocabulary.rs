@@ -26,7 +26,7 @@ pub enum TokenKind {
 /// in all of them together.
 /// GLM has a token of 1024 spaces.
 /// Beyond these, files are damaged.
-const LONGEST: usize = 1024;
+pub(super) const LONGEST: usize = 1024;
 const LARGEST: usize = 1 << 22;
 
 /// How ordinary tokens are written.
@@ -108,6 +108,12 @@ impl Vocabulary {
             return Err(TokenizerError::Vocabulary { file: gguf.name().to_owned(), problem });
         }
         Ok(Vocabulary { texts, scores, kinds, bytes, ends })
+    }
+
+    /// Bytes of the longest token, at least 1.
+    pub(super) fn longest(&self) -> usize {
+        let starts = std::iter::once(&0).chain(&self.ends);
+        self.ends.iter().zip(starts).map(|(end, start)| end - start).max().unwrap_or(0).max(1)
     }
 
     pub(super) fn len(&self) -> usize {

@@ -16,10 +16,13 @@ use super::prefixes::Prefixes;
 use super::spm::SPACE;
 use super::vocabulary::{TokenKind, Vocabulary};
 use crate::gguf::Gguf;
+use crate::request::Until;
 
 /// In characters.
 /// Longer words are the unknown token.
 const LONGEST_WORD: usize = 100;
+/// In bytes.
+const PIECE: usize = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct WordPiece {
@@ -73,6 +76,18 @@ impl WordPiece {
     }
 }
 
+/// The text in pieces of at least [`PIECE`] bytes that end before a blank, where words do: what
+/// normalizes them can't be interrupted within one.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let from = text.ceil_char_boundary(PIECE);
+        let end = text[from..].find(' ').map_or(text.len(), |at| from + at);
+        let (piece, rest) = text.split_at(end);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
 impl Algorithm for WordPiece {
     fn name(&self) -> &'static str {
         "wordpiece"
@@ -90,11 +105,23 @@ impl Algorithm for WordPiece {
         true
     }
 
-    fn encode(&self, _: &Vocabulary, text: &str, _: bool, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
+    fn encode(
+        &self,
+        _: &Vocabulary,
+        text: &str,
+        _: bool,
+        until: &Until,
+        ids: &mut Vec<u32>,
+    ) -> Result<(), TokenizerError> {
         let problem = |error: tokenizers::Error| TokenizerError::Text { at: 0, problem: error.to_string() };
-        let words = self.words(text).map_err(problem)?;
-        for (word, ..) in words.get_splits(OffsetReferential::Normalized, OffsetType::Byte) {
-            self.spell(word, ids);
+        for piece in pieces(text) {
+            until.check()?;
+            let words = self.words(piece).map_err(problem)?;
+            let words = words.get_splits(OffsetReferential::Normalized, OffsetType::Byte).into_iter();
+            for (step, (word, ..)) in words.enumerate() {
+                until.at_step(step)?;
+                self.spell(word, ids);
+            }
         }
         Ok(())
     }

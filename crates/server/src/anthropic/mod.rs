@@ -62,7 +62,7 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Re
     let mut asked = read(body::fields(&shared, request).await?)?;
     let ignored = std::mem::take(&mut asked.ignored);
     let count = with_prompt(&shared, asked, |engine, request| {
-        engine.prompt_tokens(request).map_err(|error| Refusal::invalid("messages", error.to_string()))
+        engine.prompt_tokens(request).map_err(|error| Refusal::untokenized("messages", &error))
     });
     let mut response = json_of(&json!({"input_tokens": count.await?.len()}));
     response.extensions_mut().insert(Ignored(ignored));

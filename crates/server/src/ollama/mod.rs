@@ -9,7 +9,7 @@ mod writer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use alara_engine::{Engine, Message, Role, Sampling, ToolCall};
+use alara_engine::{Engine, Message, Role, Sampling, ToolCall, Until};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::response::Response;
@@ -122,7 +122,7 @@ async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result
     }
     match suffix {
         Some(suffix) => {
-            let infilled = move |engine: &Engine| infill::prompt(engine, &prompt, &suffix, "");
+            let infilled = move |engine: &Engine, _: &Until| infill::prompt(engine, &prompt, &suffix, "");
             let infilled = with_engine(&shared, asked.model.as_deref(), infilled).await?;
             asked.request.prompt = Some(infilled);
         }

@@ -262,7 +262,10 @@ fn grammars() {
     check(json!({"guided_grammar": "start: \"a\""}), "start: \"a\"");
     check(json!({"guided_regex": "[0-9]+/a\\/"}), "start: /[0-9]+\\/a\\//");
     check(json!({"structured_outputs": {"regex": "a|b"}}), "start: /a|b/");
-    check(json!({"guided_choice": ["a", "b \"c\""]}), "start: \"a\" | \"b \\\"c\\\"\"");
+    let choice = |texts: Value| json!({"guided_choice": texts});
+    check(choice(json!(["a", "b \"c\""])), "start: CHOICE\nCHOICE: \"a\" | \"b \\\"c\\\"\"");
+    check(choice(json!(["a", ""])), "start: CHOICE?\nCHOICE: \"a\"");
+    check(choice(json!([""])), "start: \"\"");
     // What matches does so in full.
     check(json!({"regex": "^[0-9]+$"}), "start: /[0-9]+/");
     check(json!({"regex": "^(a|b)$"}), "start: /(a|b)/");

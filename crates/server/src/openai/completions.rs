@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use alara_engine::{Engine, TokenLogprobs};
+use alara_engine::{Engine, TokenLogprobs, Until};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::{FINGERPRINT, finish_reason, usage};
 use crate::answer::{Answer, End, Piece, Writer, event, now, timings};
@@ -45,15 +46,17 @@ enum Prompt {
 
 /// Answers.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
-    let Completions { asked, prompts, suffix, echo, include_usage } =
+    let Completions { mut asked, prompts, suffix, echo, include_usage } =
         read(body::fields(&shared, request).await?)?;
+    // That of all prompts together.
+    asked.deadline = Some(Instant::now() + shared.request_time);
     let mut begun = Vec::new();
     for prompt in prompts {
         let (text, ids) = match prompt {
             Prompt::Text(text) => (text, None),
             Prompt::Tokens(tokens) => {
                 let ids = tokens.clone();
-                let decoded = move |engine: &Engine| {
+                let decoded = move |engine: &Engine, _: &Until| {
                     let tokenizer = engine.tokenizer();
                     match tokens.iter().all(|&token| (token as usize) < tokenizer.len()) {
                         true => Ok(tokenizer.decode(&tokens, true)),
@@ -69,7 +72,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
             None => (text, ids),
             Some(suffix) => {
                 let after = suffix.clone();
-                let infilled = move |engine: &Engine| infill::prompt(engine, &text, &after, "");
+                let infilled = move |engine: &Engine, _: &Until| infill::prompt(engine, &text, &after, "");
                 (with_engine(&shared, asked.model.as_deref(), infilled).await?, None)
             }
         });

@@ -82,8 +82,11 @@ const UNSUPPORTED: [(&str, &str); 40] = [
 const CHOICES: usize = 64;
 /// Most tokens that are told beside one, as with OpenAI.
 const TOP: usize = 20;
-/// Most texts that end a turn.
+/// Most texts that end a turn, and most bytes of one.
 const STOPS: usize = 16;
+const STOP: usize = 1024;
+/// Most tools of a request.
+const TOOLS: usize = 1024;
 /// Most characters of a tool's name, as with OpenAI.
 const NAME: usize = 64;
 /// Most bytes of a salt.
@@ -258,16 +261,19 @@ pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> 
 /// # Errors
 /// Something is missing, or is no function.
 pub fn among(mut allowed: Fields) -> Result<ToolChoice, Refusal> {
-    let mut names = Vec::new();
+    let (mut names, mut known) = (Vec::new(), HashSet::new());
     for mut tool in allowed.objects("tools")? {
         if tool.needed("type")? != "function" {
             return Err(tool.refuse("type", "must be function"));
         }
         // As chat completions and responses write it.
-        names.push(match tool.take("function") {
+        let name = match tool.take("function") {
             Some(function) => tool.within(function, "function")?.needed("name")?,
             None => tool.needed("name")?,
-        });
+        };
+        if known.insert(name.clone()) {
+            names.push(name);
+        }
         tool.end();
     }
     let mode = allowed.text("mode")?.unwrap_or_else(|| "auto".to_owned());
@@ -309,8 +315,8 @@ pub fn choose(
         ToolChoice::Required => !request.tools.is_empty(),
         ToolChoice::Named(name) => request.tools.iter().any(|tool| tool.name == *name),
         ToolChoice::Among { names, required } => {
-            let is_known = |name: &String| request.tools.iter().any(|tool| tool.name == *name);
-            names.iter().all(is_known) && !(*required && names.is_empty())
+            let tools: HashSet<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+            names.iter().all(|name| tools.contains(name.as_str())) && !(*required && names.is_empty())
         }
     };
     if !known {
@@ -321,11 +327,14 @@ pub fn choose(
     Ok(())
 }
 
-/// Refuses tools of the same name.
+/// Refuses tools of the same name, and too many.
 ///
 /// # Errors
 /// There are some.
 pub fn unique(fields: &Fields, tools: &[Tool]) -> Result<(), Refusal> {
+    if tools.len() > TOOLS {
+        return Err(fields.refuse("tools", &format!("has {} tools; the most is {TOOLS}", tools.len())));
+    }
     let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(&tool.name)) {
         Some(twice) => Err(fields.refuse("tools", &format!("has two tools `{}`", twice.name))),
@@ -394,11 +403,12 @@ pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
     };
     // Clients send null or an empty text if they want no stop texts.
     let says = |text: &&Value| !text.is_null() && text.as_str() != Some("");
-    let texts = list.iter().filter(says).map(|text| text.as_str().map(str::to_owned));
+    let fits = |text: &&str| text.len() <= STOP;
+    let texts = list.iter().filter(says).map(|text| text.as_str().filter(fits).map(str::to_owned));
     let texts: Option<Vec<String>> = texts.collect();
-    texts
-        .filter(|texts| texts.len() <= STOPS)
-        .ok_or_else(|| fields.refuse(name, &format!("must be a text or up to {STOPS}")))
+    texts.filter(|texts| texts.len() <= STOPS).ok_or_else(|| {
+        fields.refuse(name, &format!("must be a text or up to {STOPS}, of at most {STOP} bytes each"))
+    })
 }
 
 /// Whether to reason, as template variables and as OpenAI's effort, and for how many tokens at

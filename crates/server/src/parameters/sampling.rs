@@ -92,7 +92,12 @@ fn breakers(fields: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
         Some(Value::String(text)) => serde_json::from_str(&text).ok(),
         Some(list) => serde_json::from_value(list).ok(),
     };
-    list.map(Some).ok_or_else(|| fields.refuse(name, "must be a list of texts"))
+    let list: Vec<String> = list.ok_or_else(|| fields.refuse(name, "must be a list of texts"))?;
+    if list.len() > Sampling::MOST_BREAKERS {
+        let (all, most) = (list.len(), Sampling::MOST_BREAKERS);
+        return Err(fields.refuse(name, &format!("has {all} texts; the most is {most}")));
+    }
+    Ok(Some(list))
 }
 
 /// Biases by OpenAI's map from tokens, or llama.cpp's list of pairs, where `false` forbids and a

@@ -110,12 +110,24 @@ fn shape(fields: &mut Fields, name: &str, kind: Kind, request: &mut Request) -> 
         },
         Kind::Choice => {
             let Some(texts) = fields.list(name)? else { return Ok(()) };
-            let quoted: Option<Vec<String>> =
-                texts.iter().map(|text| text.as_str().map(|text| json!(text).to_string())).collect();
-            let quoted = quoted.filter(|quoted| !quoted.is_empty());
-            let quoted = quoted.ok_or_else(|| fields.refuse(name, "must be a list of texts"))?;
-            set(fields, name, &mut request.grammar, format!("start: {}", quoted.join(" | ")))
+            let texts: Option<Vec<&str>> = texts.iter().map(Value::as_str).collect();
+            let texts = texts.filter(|texts| !texts.is_empty());
+            let texts = texts.ok_or_else(|| fields.refuse(name, "must be a list of texts"))?;
+            set(fields, name, &mut request.grammar, of_choice(&texts))
         }
+    }
+}
+
+/// The grammar of one of some texts.
+/// They are one lexeme, whose texts share their beginnings: as many rules would be tried one by
+/// one.
+fn of_choice(texts: &[&str]) -> String {
+    let quoted: Vec<String> =
+        texts.iter().filter(|text| !text.is_empty()).map(|text| json!(text).to_string()).collect();
+    let may_be_empty = if quoted.len() < texts.len() { "?" } else { "" };
+    match quoted.as_slice() {
+        [] => "start: \"\"".to_owned(),
+        _ => format!("start: CHOICE{may_be_empty}\nCHOICE: {}", quoted.join(" | ")),
     }
 }
 

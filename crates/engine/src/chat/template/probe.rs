@@ -16,6 +16,8 @@ const PROBE: &str = "Qzvxkw";
 const NOON: DateTime = jiff::civil::datetime(2026, 1, 1, 12, 0, 0, 0);
 /// How many words of a text are looked for that doesn't occur as it is.
 const WORDS: usize = 32;
+/// How many messages that don't stand in the prompt as they are may be looked for word by word.
+const MISSES: usize = 64;
 
 /// How a template reads what is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,7 +97,7 @@ fn conversation(role: &str) -> Vec<Value> {
 pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, &'a str)> {
     // Messages stand in their order, so that all are looked for in one pass.
     // Only the system's may stand anywhere.
-    let mut from = 0;
+    let (mut from, mut misses) = (0, 0);
     for message in messages {
         let role = message["role"].as_str().unwrap_or_default();
         let texts: Vec<&str> = match &message["content"] {
@@ -114,10 +116,14 @@ pub(super) fn lost<'a>(messages: &'a [Value], prompt: &str) -> Option<(&'a str, 
             let last = last.rsplit("</think>").next().unwrap_or_default();
             let shown = if assistant { last.trim() } else { text };
             let start = if role == "system" { 0 } else { from };
+            // Each goes through the whole prompt.
+            if misses > MISSES {
+                return None;
+            }
             match prompt[start..].find(shown) {
                 Some(at) if role != "system" => from = start + at + shown.len(),
                 Some(_) => {}
-                None if prompt.contains(shown) || mostly(shown, prompt) => {}
+                None if prompt.contains(shown) || mostly(shown, prompt) => misses += 1,
                 None => return Some((role, text)),
             }
         }

@@ -49,8 +49,10 @@ pub(super) fn alternating(messages: Vec<Value>) -> Vec<Value> {
 
 /// Appends a content to another: texts with a blank line between, or lists of parts.
 fn join(content: &mut Value, more: Value) {
-    if let (Some(text), Some(more)) = (content.as_str(), more.as_str()) {
-        *content = format!("{text}\n\n{more}").into();
+    // Appended in place: a thousand turns of one role would else be copied a thousand times.
+    if let (Value::String(text), Some(more)) = (&mut *content, more.as_str()) {
+        text.push_str("\n\n");
+        text.push_str(more);
         return;
     }
     let parts = |content: Value| match content {

@@ -1,6 +1,7 @@
 //! Faults that were, each by its name: turns that do not end, and tools that take a request down.
 
 use super::*;
+use crate::request::Request;
 
 /// The formats in which any tool can be called, not only one that runs code.
 fn with_any_tool() -> impl Iterator<Item = &'static Format> {
@@ -252,4 +253,50 @@ fn the_root_of_parameters_may_join_schemas() {
             assert!(["a", "b"].iter().all(|key| keys.contains(*key)), "{format:?}: {keys:?} for {root}");
         }
     }
+}
+
+/// Grammars of people who mean harm: llguidance can't be interrupted, so they are bounded before.
+#[test]
+fn hostile_grammars_are_used_or_refused_soon() {
+    let many = |count: usize, join: &str, item: &dyn Fn(usize) -> String| {
+        (0..count).map(item).collect::<Vec<_>>().join(join)
+    };
+    let quoted = |index: usize| format!("\"choice {index}\"");
+    let chain = |index: usize| format!("r{index} ::= r{}", index + 1);
+    let grammar = Grammar::of_bytes();
+    for (name, text) in [
+        ("choices", format!("start: {}", many(30_000, " | ", &quoted))),
+        ("choices, GBNF", format!("root ::= {} root", many(30_000, " | ", &quoted))),
+        ("one lexeme", format!("start: A\nA: {}", many(30_000, " | ", &quoted))),
+        ("a chain", format!("root ::= r0\n{}\nr20000 ::= \"a\"", many(20_000, "\n", &chain))),
+        (
+            "a chain with an end in itself",
+            format!("root ::= r0 | root \"b\"\n{}\nr20000 ::= \"a\" root", many(20_000, "\n", &chain)),
+        ),
+        ("ambiguous", "root ::= a a a a a a\na ::= \"x\" a | a \"x\" | a a | \"x\" | \"\"".into()),
+        ("classes", format!("start: /{}/", "\\w".repeat(200_000))),
+        ("parentheses", format!("start: {}\"a\"{}", "(".repeat(100_000), ")".repeat(100_000))),
+        ("much", format!("start: /{}/", "a".repeat(3 << 20))),
+    ] {
+        let begun = Instant::now();
+        let asked = Turn::new(Format::generic(), &Request::default(), "", "");
+        let made = to_lark(&text).and_then(|lark| {
+            grammar.constraint(&asked.in_grammar(&lark), &|_| None, &Until::default()).map(drop)
+        });
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(5), "{name} took {took:?}: {made:.200?}");
+        let error = made.err();
+        assert!(error.is_none_or(|error| matches!(error, GrammarError::Grammar { .. })), "{name}");
+    }
+}
+
+/// A schema that llguidance gives up on is refused as one, not as a fault of the server.
+#[test]
+fn what_llguidance_gives_up_on_is_refused_by_its_schema() {
+    let optional: serde_json::Map<String, Value> =
+        (0..3000).map(|index| (format!("p{index}"), json!({"type": "integer"}))).collect();
+    let schema = json!({"type": "object", "properties": optional, "additionalProperties": false});
+    let asked = Turn::new(Format::generic(), &Request::default(), "", "").in_json(&schema);
+    let error = Grammar::of_bytes().constraint(&asked, &|_| None, &Until::default()).err();
+    assert!(error.as_ref().is_none_or(|error| matches!(error, GrammarError::Schema { .. })), "{error:?}");
 }

@@ -354,3 +354,32 @@ fn a_special_token_that_is_out_of_range_is_told_and_left_aside() {
         assert!(t.note().is_some() && t.eos().is_none() && t.is_end_of_turn(TEXT_END));
     }
 }
+
+/// Each kind asks within its loop whether the request is over.
+#[test]
+fn encoding_ends_with_its_request() {
+    let t = load(&tiny()).unwrap();
+    let late = Instant::now() + Duration::from_millis(100);
+    let until = Until { deadline: Some(late), ..Until::default() };
+    for text in ["1 ".repeat(8 << 20), "a b\n".repeat(4 << 20)] {
+        let begun = Instant::now();
+        let encoded = t.until(&until).encode(&text, true);
+        assert!(matches!(encoded, Err(TokenizerError::Over(_))), "{:?}", encoded.map(|ids| ids.len()));
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    }
+    let gone = Until { cancelled: Some(Arc::new(true.into())), ..Until::default() };
+    assert!(matches!(t.until(&gone).encode("one two", false), Err(TokenizerError::Over(_))));
+    assert!(t.until(&Until::default()).encode("one two", false).is_ok());
+}
+
+/// A word that no language has is refused: what merges pairs can't be interrupted within it.
+#[test]
+fn endless_words_are_refused() {
+    let t = load(&tiny()).unwrap();
+    for text in ["a", " "] {
+        let begun = Instant::now();
+        let encoded = t.encode(&text.repeat(7 << 20), false);
+        assert!(matches!(encoded, Err(TokenizerError::Text { .. })), "{text:?}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}

@@ -62,7 +62,7 @@ impl Agent<'_, '_> {
                 Ok(event) => reader.read(event),
                 Err(error) => {
                     self.cut_off(&mut message, &mut reader);
-                    return Err(Error::Model(error));
+                    return self.caller(deadline).stopped().map(Err).ok_or(Error::Model(error));
                 }
             };
             if let Some(event) = &event {

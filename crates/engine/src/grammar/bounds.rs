@@ -1,0 +1,280 @@
+//! How much a grammar may have before llguidance reads it, which can't be interrupted.
+//!
+//! What it takes long for can be told from the text: it compares each mention of a lexeme with all
+//! lexemes, follows rules on the stack, and makes much of each character of an expression.
+//! So a text within these bounds takes a fraction of a second.
+
+use std::collections::{HashMap, HashSet};
+
+/// Bytes of a grammar that is made here.
+pub(super) const LONGEST: usize = 4 << 20;
+/// Bytes of one that a client sends.
+const GIVEN: usize = 1 << 20;
+/// Mentions of lexemes in rules, times the lexemes: each of 6,000 once, say.
+const COMPARISONS: usize = 40_000_000;
+/// Bytes of all expressions in a grammar that a client sends, and how many a class such as `\w`
+/// counts for, which is some hundred ranges.
+const EXPRESSIONS: usize = 1 << 18;
+const CLASS: usize = 100;
+/// How deep rules may mention each other.
+const DEPTH: usize = 400;
+
+/// Whether llguidance is soon through with a grammar in Lark.
+///
+/// # Errors
+/// What it has too much of.
+pub(super) fn check(lark: &str) -> Result<(), String> {
+    if lark.len() > LONGEST {
+        return Err(format!("it is longer than {} MiB", LONGEST >> 20));
+    }
+    Measure::of(lark).check()
+}
+
+/// The same for a grammar that a client sends.
+///
+/// # Errors
+/// As [`check`].
+pub(super) fn check_given(lark: &str) -> Result<(), String> {
+    check_size(lark)?;
+    let measure = Measure::of(lark);
+    if measure.expressions > EXPRESSIONS {
+        let has = measure.expressions;
+        return Err(format!(
+            "its regular expressions have {has} bytes, each class such as \\w counted as {CLASS}; the most is \
+             {EXPRESSIONS}"
+        ));
+    }
+    measure.check()
+}
+
+/// Whether a text is short enough for a grammar that a client sends.
+///
+/// # Errors
+/// It is not.
+pub(super) fn check_size(text: &str) -> Result<(), String> {
+    match text.len() > GIVEN {
+        true => Err(format!("it has {} bytes; the most is {} MiB", text.len(), GIVEN >> 20)),
+        false => Ok(()),
+    }
+}
+
+/// What a grammar in Lark has.
+#[derive(Debug, Default, PartialEq)]
+struct Measure {
+    /// Lexemes, and how often rules mention any.
+    lexemes: usize,
+    mentions: usize,
+    /// Bytes of expressions, weighed by what is made of them.
+    expressions: usize,
+    /// How deep rules mention each other.
+    depth: usize,
+}
+
+/// A piece of Lark's text.
+enum Piece<'t> {
+    Text(&'t str),
+    Expression(&'t str),
+    /// What is read by other rules follows: a schema, or the text of an expression.
+    Embedded,
+    Name(&'t str),
+    Colon,
+    Line,
+    Other,
+}
+
+impl Measure {
+    fn of<'t>(lark: &'t str) -> Measure {
+        let mut measure = Measure::default();
+        let (mut lexemes, mut mentioned) = (HashSet::new(), HashMap::<&str, Vec<&str>>::new());
+        // The name that a line begins with, and the one that is defined.
+        let (mut first, mut defined) = (None, "");
+        let (mut at_begin, mut embedded) = (true, false);
+        for piece in pieces(lark).chain([Piece::Line]) {
+            let begins = std::mem::replace(&mut at_begin, matches!(piece, Piece::Line));
+            let mut mention = |lexeme: &'t str| {
+                measure.mentions += 1;
+                lexemes.insert(lexeme);
+            };
+            let name = match piece {
+                Piece::Name(name) if begins => {
+                    first = Some(name);
+                    None
+                }
+                Piece::Name(name) => Some(name),
+                // It defined nothing.
+                Piece::Line => first.take(),
+                _ => None,
+            };
+            if let Some(name) = name {
+                mentioned.entry(defined).or_default().push(name);
+                if is_terminal(name) && !is_terminal(defined) {
+                    mention(name);
+                }
+            }
+            match piece {
+                Piece::Text(text) | Piece::Expression(text) if !is_terminal(defined) => mention(text),
+                Piece::Embedded => embedded = true,
+                Piece::Colon => defined = first.take().unwrap_or(defined),
+                _ => {}
+            }
+            match piece {
+                Piece::Expression(text) => measure.expressions += weight(text),
+                Piece::Text(text) if embedded => measure.expressions += weight(text),
+                _ => {}
+            }
+        }
+        measure.lexemes = lexemes.len();
+        measure.depth = depth(&mentioned);
+        measure
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Measure { lexemes, mentions, depth, .. } = self;
+        if lexemes.saturating_mul(*mentions) > COMPARISONS {
+            return Err(format!(
+                "its rules mention {lexemes} different texts and expressions {mentions} times, which is too much; \
+                 put texts that stand side by side into one rule with an upper-case name"
+            ));
+        }
+        if *depth > DEPTH {
+            return Err(format!("its rules mention each other {depth} deep; the most is {DEPTH}"));
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of an expression, in which classes that stand for many ranges count more.
+fn weight(expression: &str) -> usize {
+    let pairs = expression.as_bytes().windows(2);
+    let classes = pairs.filter(|pair| pair[0] == b'\\' && b"wWpPdDsSbB".contains(&pair[1]));
+    expression.len() + CLASS * classes.count()
+}
+
+fn is_terminal(name: &str) -> bool {
+    name.trim_start_matches('_').starts_with(|first: char| first.is_ascii_uppercase())
+}
+
+/// How deep llguidance follows names, in the order in which it does.
+fn depth(mentioned: &HashMap<&str, Vec<&str>>) -> usize {
+    let mut seen = HashSet::from(["start"]);
+    // The way to where we are, each with what is still to be followed there.
+    let mut way = vec![mentioned.get("start").map(|names| names.iter()).unwrap_or_default()];
+    let mut deepest = 1;
+    while let Some(names) = way.last_mut() {
+        match names.next() {
+            Some(&name) if seen.insert(name) => {
+                way.push(mentioned.get(name).map(|names| names.iter()).unwrap_or_default());
+                deepest = deepest.max(way.len());
+            }
+            Some(_) => {}
+            None => drop(way.pop()),
+        }
+    }
+    deepest
+}
+
+/// The pieces of a text as llguidance's lexer cuts it; what is none of them is left out.
+fn pieces(lark: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let rest = &lark[at..];
+            let letter = rest.chars().next()?;
+            let (length, piece) = match letter {
+                '\n' => (1, Some(Piece::Line)),
+                '#' => (rest.find('\n').unwrap_or(rest.len()), None),
+                '/' if rest.starts_with("//") => (rest.find('\n').unwrap_or(rest.len()), None),
+                '/' => {
+                    let length = literal(rest, letter);
+                    (length, Some(Piece::Expression(&rest[..length])))
+                }
+                '"' => {
+                    let length = literal(rest, letter);
+                    (length, Some(Piece::Text(&rest[..length])))
+                }
+                // A token by its name or id.
+                '<' => {
+                    let length = rest[1..].find(|c: char| c.is_whitespace() || "<>".contains(c));
+                    let end = length.map_or(rest.len(), |length| length + 1);
+                    let length = if rest[end..].starts_with('>') { end + 1 } else { 1 };
+                    (length, Some(Piece::Other))
+                }
+                ':' if rest.starts_with("::") => (2, None),
+                ':' => (1, Some(Piece::Colon)),
+                '%' => {
+                    let length = 1 + name(&rest[1..]);
+                    let embedded = matches!(&rest[..length], "%json" | "%regex");
+                    (length, Some(if embedded { Piece::Embedded } else { Piece::Other }))
+                }
+                '@' => (1 + name(&rest[1..]), Some(Piece::Other)),
+                c if c.is_ascii_alphabetic() || c == '_' => {
+                    let length = name(rest);
+                    (length, Some(Piece::Name(&rest[..length])))
+                }
+                // They may stand before a name that is defined.
+                '?' | '!' => (1, None),
+                c if c.is_whitespace() => (c.len_utf8(), None),
+                c => (c.len_utf8(), Some(Piece::Other)),
+            };
+            at += length;
+            if let Some(piece) = piece {
+                return Some(piece);
+            }
+        }
+    })
+}
+
+fn name(text: &str) -> usize {
+    text.find(|c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c)).unwrap_or(text.len())
+}
+
+/// How long a literal is that ends with what it begins with, escapes left aside.
+fn literal(text: &str, end: char) -> usize {
+    let mut escaped = true;
+    for (at, letter) in text.char_indices() {
+        if letter == end && !escaped {
+            return at + 1;
+        }
+        // The first character is its beginning.
+        escaped = letter == '\\' && !escaped;
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_grammar_has() {
+        let check = |lark: &str, lexemes: usize, mentions: usize, expressions: usize, depth: usize| {
+            assert_eq!(Measure::of(lark), Measure { lexemes, mentions, expressions, depth }, "{lark}");
+        };
+        check("start: \"a\" | \"b\" | \"a\"", 2, 3, 0, 1);
+        check("start: A b\nA: \"x\" | /y\\/z/ | \"w\"\nb: A+ \"x\"", 2, 3, 6, 2);
+        check("start: (\nA\n| B)", 2, 2, 0, 2);
+        check("start: /\\w\\d/ %regex {\"substring_chars\": \"abc\"}", 3, 3, 6 + 200 + 17 + 5, 1);
+        // What is no literal: comments, tokens with a quote, and what is escaped.
+        check("start: <\"> \"a\" # \"b\"\n// \"c\" /d/\n", 1, 1, 0, 1);
+        check("start: </> \"a\" \"\\\"b\" <#> \"c\"", 3, 3, 0, 1);
+        check("start: b\nb[suffix=\"x\"]: /y/\n?c: start", 2, 2, 3, 2);
+        check("start: a\na: b | c\nb: c\nc: start\n  | \"x\"", 1, 1, 0, 4);
+        check("start: \"a\" \"unfinished", 2, 2, 0, 1);
+    }
+
+    #[test]
+    fn what_takes_llguidance_long_is_refused() {
+        let refused = |lark: &str, expected: &str| {
+            let message = check_given(lark).unwrap_err();
+            assert!(message.contains(expected), "{message}");
+        };
+        let texts: Vec<String> = (0..10_000).map(|index| format!("\"v{index}\"")).collect();
+        refused(&format!("start: {}", texts.join(" | ")), "10000 different texts");
+        assert_eq!(check_given(&format!("start: A\nA: {}", texts.join(" | "))), Ok(()));
+        let chain: Vec<String> = (0..1000).map(|index| format!("r{index}: r{}", index + 1)).collect();
+        refused(&format!("start: r0\n{}\nr1000: \"a\"", chain.join("\n")), "1002 deep");
+        refused(&format!("start: /{}/", "\\w".repeat(3_000)), "306002 bytes");
+        refused(&format!("start: %regex {{\"substring_chars\": \"{}\"}}", "ab".repeat(200_000)), "400");
+        refused(&"x".repeat(GIVEN + 1), "1 MiB");
+    }
+}
