@@ -2,6 +2,7 @@
 
 mod access;
 mod ends;
+mod limits;
 mod model;
 mod models;
 mod npcs;

@@ -15,7 +15,7 @@ use crate::request::Until;
 
 /// How long a word may be, in bytes: what merges pairs can't be interrupted within one.
 /// No language has such words, and no code.
-const LONGEST_WORD: usize = 1 << 18;
+const LONGEST_WORD: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Bpe {
