@@ -194,8 +194,8 @@ mod tests {
             Checkout::of(Found { top: top.clone(), own, common, named }, |_| true).unwrap()
         };
         assert_eq!(of(&store, false).elsewhere(false), Vec::<PathBuf>::new());
-        assert_eq!(of(&store, false).elsewhere(true), [store.clone()]);
-        assert_eq!(of(&store, true).elsewhere(false), [store.clone()]);
+        assert_eq!(of(&store, false).elsewhere(true), std::slice::from_ref(&store));
+        assert_eq!(of(&store, true).elsewhere(false), std::slice::from_ref(&store));
         let inner = top.join(".git");
         fs::create_dir_all(inner.join("objects/info")).unwrap();
         fs::create_dir_all(root.join("other/objects")).unwrap();
