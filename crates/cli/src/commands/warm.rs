@@ -25,9 +25,9 @@ pub struct Args {
     /// alara]
     #[arg(short, long)]
     team: Option<String>,
-    /// Compute system prompt and tools of a request to the server instead: a file with its JSON, as
-    /// a client of OpenAI's API (chat or responses), Anthropic's or Ollama's sends it; several times
-    /// for several
+    /// Compute the system prompt and tools of a request to the server instead: a file with its
+    /// JSON, as a client of OpenAI's API (chat or responses), Anthropic's or Ollama's sends it; may
+    /// be repeated
     #[arg(long, value_name = "FILE")]
     request: Vec<PathBuf>,
     #[command(flatten)]

@@ -241,8 +241,7 @@ impl Writer for Responses {
         self.event("response.failed", response)
     }
 
-    /// Codex passes over comments, which its watchdog then doesn't see, and takes this event for one
-    /// that says nothing new.
+    /// The watchdog of Codex doesn't see comments, and it takes this event for one without news.
     fn beat(&mut self) -> String {
         let response = json!({"response": self.body});
         self.event("response.in_progress", response)
