@@ -185,7 +185,7 @@ fn assemble(
         match files.open(file, &templates, &Map::new()) {
             Some((source, node)) => {
                 let read = rules::read(&source, &node, known, &above.rules, &mut files.diagnostics);
-                rules::join(&mut rules, read, &source, &mut files.diagnostics);
+                rules::join(&mut rules, &read, &source, &mut files.diagnostics);
             }
             None => unreadable = Some(file),
         }

@@ -131,10 +131,14 @@ pub fn read(
 
 /// Adds the rules of a second file of a team.
 /// Of two rules with the same pattern, the stricter one holds.
-pub fn join(rules: &mut Vec<Rule>, second: Vec<Rule>, source: &Source, diagnostics: &mut Vec<Diagnostic>) {
-    for mut rule in second {
-        let same = |other: &&mut Rule| !other.inherited && other.pattern == rule.pattern;
-        if let Some(other) = rules.iter_mut().filter(same).find(|other| other.verdict != rule.verdict) {
+pub fn join(rules: &mut Vec<Rule>, second: &[Rule], source: &Source, diagnostics: &mut Vec<Diagnostic>) {
+    let first = rules.len();
+    for at in 0..second.len() {
+        let mut rule = second[at].clone();
+        // The last one of a file counts.
+        let is_last = second[at + 1..].iter().all(|later| later.pattern != rule.pattern);
+        let same = |other: &&Rule| is_last && !other.inherited && other.pattern == rule.pattern;
+        if let Some(other) = rules[..first].iter().rfind(same).filter(|other| other.verdict != rule.verdict) {
             let stricter = if other.verdict > rule.verdict { &other.by } else { &rule.by };
             let message = format!(
                 "{} and {} have different rules for `{}`: the stricter one holds, that of {stricter}",

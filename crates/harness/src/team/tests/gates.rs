@@ -137,7 +137,7 @@ fn a_gate_may_be_about_tools_of_clients_and_of_teams_below() {
 #[test]
 fn other_keys_stay_warnings() {
     let (team, diagnostics) =
-        team("gate: shop\ndate: 2026-01-31\ngatherings: 3\n", "games: [a]\nphase: 3\n", GATE);
+        team("gate: shop\ndate: 2026-01-31\ngatherings: 3\n", "games: [a]\nphrases: 3\n", GATE);
     assert!(diagnostics.iter().all(|told| told.contains("warning")), "{diagnostics:?}");
     npc(&team, "w").may_run().unwrap();
 }

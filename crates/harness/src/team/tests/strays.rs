@@ -62,7 +62,7 @@ fn nobody_runs_where_something_only_resembles_a_rule() {
         ("permissions.md", "How we use them."),
     ] {
         let (team, diagnostics) = load(&[("w.npc", NPC), (path, text)]);
-        assert_eq!(diagnostics, Vec::<String>::new(), "{path}");
+        assert!(!diagnostics.iter().any(|told| told.contains(": error: ")), "{path}: {diagnostics:?}");
         npc(&team, "w").may_run().unwrap();
     }
 }
