@@ -7,7 +7,7 @@ use super::*;
 /// How long one may take, compiled and all, without optimization and on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A schema with a text that it permits, with spaces as grammars write them, and one that it forbids.
+/// A schema with a text that it permits, spaced as grammars write it, and one that it forbids.
 type Kind = (&'static str, Value, String, &'static str);
 
 /// The variant of this number of an object whose `kind` tells them apart.
