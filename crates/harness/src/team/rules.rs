@@ -133,8 +133,8 @@ pub fn read(
 /// Of two rules with the same pattern, the stricter one holds.
 pub fn join(rules: &mut Vec<Rule>, second: &[Rule], source: &Source, diagnostics: &mut Vec<Diagnostic>) {
     let first = rules.len();
-    for at in 0..second.len() {
-        let mut rule = second[at].clone();
+    for (at, rule) in second.iter().enumerate() {
+        let mut rule = rule.clone();
         // The last one of a file counts.
         let is_last = second[at + 1..].iter().all(|later| later.pattern != rule.pattern);
         let same = |other: &&Rule| is_last && !other.inherited && other.pattern == rule.pattern;
