@@ -2,7 +2,7 @@
 //!
 //! The grammar is a parser's ([`rable`]).
 //! What it finds is walked: lists, functions, substitutions, and through programs that run their
-//! arguments ([`wrappers`]).
+//! arguments ([`mod@wrappers`]).
 //! What can't be told is a command whose words are not known, so that whoever asks about one has to
 //! count with it.
 //! That is an expansion in the place of a program, a shell that reads a file or its input, a text
