@@ -64,7 +64,7 @@ const FILE_TYPES: [(u64, &str); 35] = [
     (40, "Q1_0"),
 ];
 
-/// Which context a model is loaded with; `None` if that can't be told.
+/// Which context a model is loaded with; `None` if that is unknown.
 type ContextOf = Box<dyn Fn(&Gguf) -> Option<usize> + Send + Sync>;
 
 /// What files say, read again when they change.

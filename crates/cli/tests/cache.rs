@@ -89,7 +89,7 @@ fn what_a_request_begins_with_can_be_warmed() {
     };
     let (tokens, from_disk) = warm("anthropic.json", &anthropic("00001", "hi"));
     assert!(tokens > 300 && from_disk == 0, "{tokens} {from_disk}");
-    // Neither the conversation nor the header of a bill changes what is found, nor the wire format.
+    // Conversation, billing header and wire format don't change what is cached.
     for (name, body) in [("again.json", anthropic("00002", "Something else.")), ("openai.json", openai)] {
         let (tokens, from_disk) = warm(name, &body);
         assert!(from_disk + 40 > tokens, "{name}: {from_disk} of {tokens}");

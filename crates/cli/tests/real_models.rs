@@ -118,7 +118,7 @@ fn perplexity_is_the_reference_s() {
     }
 }
 
-/// The same perplexity, by what a turn tells of its prompt.
+/// The perplexity by the prompt's log-probabilities of a turn.
 #[test]
 fn probabilities_of_a_prompt_give_the_reference_s_perplexity() {
     for (name, gguf, reference) in models() {

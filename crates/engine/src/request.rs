@@ -270,7 +270,7 @@ pub struct Request {
     /// `None` = not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
-    /// Reports what the model thought of each token of the prompt, beside so many of the most
+    /// Reports the log-probability of each token of the prompt, and of so many of the most
     /// likely ones, as [`Event::PromptLogprobs`], and of the token that ends the turn too.
     /// All of the prompt is computed for it, whatever is cached.
     /// `None` = not.

@@ -40,7 +40,7 @@ pub struct Sequence {
     pub endless: bool,
     /// What is reported of the tokens' probabilities, if anything is.
     pub logprobs: Option<Logprobs>,
-    /// The same of the prompt's tokens, until it is computed.
+    /// The prompt's log-probabilities, until the prompt is computed.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// What may be emitted; `None` = anything.
     pub constraint: Option<Constraint>,
@@ -103,7 +103,7 @@ impl Sequence {
         }
     }
 
-    /// Whether nobody waits for it any more.
+    /// Whether its request has ended or its client has left.
     pub fn is_over(&self) -> bool {
         self.cancelled.load(Ordering::Relaxed) || self.until.is_over()
     }

@@ -450,7 +450,7 @@ fn reported(play: Play) -> (String, String, Vec<Event>) {
         match event {
             Event::Text { text: more } => {
                 text += more;
-                // No token is told before its text is.
+                // No token is reported before its text.
                 assert!(bytes.len() >= text.len(), "{events:?}");
             }
             Event::Logprobs { tokens } => {

@@ -230,7 +230,7 @@ function drawTable(block) {
     const shown = texts.slice(0, block.align.length);
     const cell = (text, index) => element(tag, { className: block.align[index] }, inline(text));
     const made = element("tr", {}, shown.map(cell));
-    // One cell stands for all that are missing.
+    // One cell replaces all that are missing.
     const missing = block.align.length - shown.length;
     if (missing) made.append(element(tag, { colSpan: missing }));
     return made;

@@ -92,7 +92,7 @@ fn where_no_model_is_named_the_default_one_answers() {
         let text = with(json!({"prompt": "Once", "stream": false, "options": options}));
         assert_eq!(post("/api/generate", text)["model"], MODEL);
         assert_eq!(post("/api/embed", with(json!({"input": "hi"})))["model"], MODEL);
-        // What says nothing loads it.
+        // An empty prompt loads it.
         assert_eq!(post("/api/chat", with(json!({})))["model"], MODEL);
     }
     // A name that is not known is no reason to answer with another model.
@@ -172,7 +172,7 @@ fn what_changes_at_the_beginning_of_a_prompt_is_dropped_or_told() {
     let miss = second["alara"]["miss"].as_str().unwrap_or_else(|| panic!("{second}"));
     assert!(miss.starts_with("line 1 of the system prompt differs"), "{miss}");
     assert!(miss.contains("`The date is Tuesday.`") && miss.contains("move what changes"), "{miss}");
-    // The earlier text is not told: it may be another client's.
+    // The earlier text is not shown: it may be another client's.
     assert!(!miss.contains("Monday"), "{miss}");
     // Once it is cached, there is nothing to tell.
     assert_eq!(asked("The date is Monday.", "date")["alara"], Value::Null);

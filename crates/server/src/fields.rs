@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
-/// How many things that are ignored are told: more than a header has room for.
+/// How many ignored fields are reported: more than a header has room for.
 const TOLD: usize = 100;
 
 /// What is left of an object.

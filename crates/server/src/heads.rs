@@ -1,5 +1,5 @@
 //! What changes from request to request in the head of prompts, system prompt and tools, though
-//! the rest of it stays the same: a date, an id.
+//! the rest of it is unchanged: a date, an id.
 //! Whatever comes behind such a change is not found in the prefix cache.
 
 use std::collections::{HashMap, VecDeque};
@@ -77,7 +77,7 @@ impl fmt::Display for Change {
 impl Heads {
     /// What differs in the head of `request` from that of the earlier request to `model` which is
     /// most like it.
-    /// `None`: nothing does, or there was none that is nearly the same.
+    /// `None`: nothing does, or no earlier request is similar.
     pub fn compare(&self, model: &str, request: &Request) -> Option<Change> {
         if request.prompt.is_some() || (request.system.is_empty() && request.tools.is_empty()) {
             return None;
@@ -226,7 +226,7 @@ mod tests {
         };
         let dated = |date: &str| request(&[&format!("Today is {date}."), RULES], &[]);
         check(&dated("Monday"), &dated("Tuesday"), line(1, "Today is Tuesday."));
-        // Within a line, of which the rest stays the same.
+        // Within a line whose rest is unchanged.
         let id = |id: &str| request(&[&format!("You are a clerk. The request is {id}. {RULES}")], &[]);
         check(&id("17"), &id("18"), line(1, "The request is 18."));
         // At the end it costs nothing but what comes behind it.
@@ -236,7 +236,7 @@ mod tests {
         check(&last("Monday", &tools), &last("Tuesday", &tools), line(5, "Today is Tuesday."));
         // Another prompt is no change of this one.
         check(&dated("Monday"), &request(&["You paint.", "With oil.", "On wood."], &[]), None);
-        // What is added at the end changes nothing before it.
+        // An addition at the end changes nothing before it.
         check(&request(&[RULES], &[]), &request(&[RULES, "And be kind."], &[]), None);
     }
 

@@ -163,7 +163,7 @@ mod tests {
         check(&format!("{header}\nYou are Claude."), "You are Claude.");
         check(&format!("\n{header}\r\n\n{header}\n\nYou\nare."), "You\nare.");
         check("X-Request-Id: id=5\nHello.", "Hello.");
-        // What is meant for the model stays.
+        // Text for the model stays.
         for text in [
             "You are a clerk.",
             "x-rays: you know all about them.",

@@ -18,7 +18,7 @@ use crate::openai::chat;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 
-/// Most bytes of a text that is told.
+/// Most bytes of a text that is returned.
 const TEXT: usize = 64 << 20;
 
 /// The routes.
@@ -90,7 +90,7 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
     let name = fields.text("model")?;
     let prompt = if fields.has("content") { None } else { fields.text("prompt")? };
     let field = if prompt.is_some() { "prompt" } else { "content" };
-    // What a prompt begins with is added unless its client says otherwise.
+    // The tokens that begin a prompt are added unless the client turns that off.
     let (flag, default) =
         if prompt.is_some() { ("add_special_tokens", true) } else { ("add_special", false) };
     let whole = fields.flag(flag)?.unwrap_or(default);

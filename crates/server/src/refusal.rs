@@ -150,7 +150,7 @@ impl Refusal {
         Refusal { too_long: Some(Box::new(too_long)), ..refusal }
     }
 
-    /// What a wire format says of a prompt that is too long: `numbers` where these are known, else
+    /// A wire format's message for a prompt that is too long: `numbers` where these are known, else
     /// `words` before what somebody else said of it.
     /// `None`: that isn't it.
     pub fn of_length(&self, words: &str, numbers: impl FnOnce(&TooLong) -> String) -> Option<String> {

@@ -91,7 +91,7 @@ mod tests {
     use crate::slots::{Listener, Slots};
     use crate::{anthropic, ollama, openai};
 
-    /// What a stream says while its work says nothing.
+    /// The events of a stream whose work sends nothing.
     fn silent(writer: Box<dyn Writer>) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {

@@ -12,7 +12,7 @@ use crate::slots::Listener;
 /// Has `model` continue the conversation of `request`, `choices` times.
 ///
 /// The first answer is told as it comes; the others are generated meanwhile, and told after it.
-/// `missed` says why so much of the prompt had to be computed, if that is known.
+/// `missed` returns why so much of the prompt had to be computed, if that is known.
 ///
 /// # Errors
 /// The model refuses, or fails.
@@ -30,7 +30,7 @@ pub fn complete(
     let refused = |error: ModelError| Refusal::from(&error);
     let chat = |index: usize| {
         let sampling = request.sampling.for_choice(index);
-        // The prompt is the same for all of them.
+        // All of them share the prompt.
         let prompt_logprobs = request.prompt_logprobs.filter(|_| index == 0);
         model.chat(Request { sampling, prompt_logprobs, ..request.clone() }).map_err(refused)
     };

@@ -151,7 +151,7 @@ fn npcs(models: &model::Source, team: &Team) -> anyhow::Result<Vec<Warmed>> {
     Ok(all)
 }
 
-/// Computes what stands before the conversation of a request, which `make` makes for the model.
+/// Computes the part of a request's prompt before the conversation; `make` builds the request.
 fn warm(
     models: &model::Source,
     spec: &ModelSpec,

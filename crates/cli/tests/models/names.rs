@@ -16,7 +16,7 @@ fn the_model_that_ships_is_named() {
     for name in ["alara-tiny", "alara-tiny.gguf"] {
         assert!(dir.works(&["models", "show", name]).contains("alara-tiny.gguf"), "{name}");
         assert!(!dir.works(&["debug", "tokenize", "-m", name]).contains("error"), "{name}");
-        // It is told as what it is, a demonstration.
+        // It introduces itself as a demonstration.
         assert!(dir.works(&["run", "-m", name, "hi"]).contains("I am alara"), "{name}");
     }
     write("team/team.ctx", "name: t\nmodel: alara-tiny\nforenpc: w\n");

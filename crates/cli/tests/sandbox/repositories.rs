@@ -15,7 +15,7 @@ fn runs_something(folder: &Path, arguments: &[&str]) -> bool {
     ran.exists()
 }
 
-/// Runs each of the steps where nobody says yes; what was asked.
+/// Runs each of the steps without confirming anything, and returns the questions.
 fn steps(dir: &GuardedDir, steps: &[&str]) -> Vec<String> {
     steps.iter().flat_map(|code| dir.bash(code, false).2).collect()
 }

@@ -51,7 +51,7 @@ fn each(check: impl Fn(&GuardedDir, &str)) {
     }
 }
 
-/// What git says in the work directory, for its owner.
+/// Git's output in the work directory, outside of the sandbox.
 fn owner(dir: &GuardedDir, arguments: &[&str]) -> String {
     let mut git = std::process::Command::new("git");
     let output = git.args(arguments).current_dir(dir.sandbox.work()).output().unwrap();
@@ -117,7 +117,7 @@ fn what_takes_a_yes_in_a_repository_takes_one_elsewhere() {
     assert!(undone && asked.iter().any(|what| what.ends_with("main/.git/index")), "{asked:?}");
 }
 
-/// What git borrows is read, and written by nobody.
+/// Borrowed objects can be read, but not written.
 #[test]
 fn other_folders_of_a_repository_are_not_shown_or_not_written() {
     if !layered("other_folders_of_a_repository_are_not_shown_or_not_written") {
@@ -131,7 +131,7 @@ fn other_folders_of_a_repository_are_not_shown_or_not_written() {
     }
 }
 
-/// Keys and another repository, beside a work directory.
+/// Keys and another repository next to a work directory.
 const KEYS: &str = "mkdir keys; echo secret > keys/id; git init -q other; echo > other/.git/secret";
 
 #[test]
@@ -154,7 +154,7 @@ fn a_step_that_points_git_elsewhere_sees_nothing_there() {
         "git init -q w; echo ../../../keys > w/.git/objects/info/alternates",
         "git init -q w; echo ../../keys > w/.git/commondir",
         "git init -q w; mv w/.git d; cp -r d/. keys; rm keys/HEAD; echo 'gitdir: ../keys' > w/.git",
-        // Only one of the two sides says that it is a linked work tree.
+        // Only one of the two sides names the other.
         "git -C other -c user.name=a -c user.email=a@example.org commit -q --allow-empty -m one; \
         git -C other worktree add -q ../v; mkdir w; cp v/.git w; mv keys/id other/.git/id",
     ] {
@@ -182,7 +182,7 @@ fn a_step_that_points_git_elsewhere_sees_nothing_there() {
     }
 }
 
-/// Without a layer nobody was asked about a `.git`, so it takes the word of the other side.
+/// Without a layer no one confirmed a `.git`, so the repository must name the work tree.
 #[test]
 fn without_a_guard_only_what_names_the_work_tree_is_shown() {
     if !layered("without_a_guard_only_what_names_the_work_tree_is_shown") {

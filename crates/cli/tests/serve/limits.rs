@@ -44,7 +44,7 @@ fn optional(count: usize) -> Value {
         "properties": object(count, "p", &json!({"type": "integer"}))})
 }
 
-/// What is large, as texts that tokenizers take in different ways.
+/// Large texts that tokenizers split in different ways.
 fn texts() -> [String; 5] {
     ["1", " ", "a b\n", "house ", "<|im_end|>"].map(much)
 }
@@ -230,7 +230,7 @@ impl Served {
         Duration::from_millis(10 * ticks)
     }
 
-    /// Waits until the server is idle; says when it was seen to be.
+    /// Waits until the server is idle, at most until `until`.
     fn idle(&self, until: Instant, what: &str) {
         const WINDOW: Duration = Duration::from_millis(100);
         loop {
@@ -285,7 +285,7 @@ fn no_field_outlives_its_request() {
     }
 }
 
-/// Many clients that ask for much and leave keep nobody from being answered.
+/// Clients that ask for much and leave don't hold up others.
 #[test]
 #[cfg(target_os = "linux")]
 fn nothing_goes_on_for_clients_that_left() {

@@ -127,7 +127,7 @@ fn serve_has_several_models() {
     served.answer(json!({"model": "a", "max_tokens": 1}));
 }
 
-/// More than the model was trained for means that, wherever the context is told.
+/// `--ctx` is bounded by the trained length, in every route that reports a context.
 #[test]
 fn serve_takes_no_longer_context_than_the_model_was_trained_for() {
     let dir = TestDir::npc_team(&json!([]));

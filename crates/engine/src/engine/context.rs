@@ -14,7 +14,7 @@ use crate::{Error, Result};
 const LEAST: usize = 16_384;
 /// The largest default context on a GPU, or where the memory is unknown.
 const MODEST: usize = 32_768;
-/// Contexts between what is affordable and what is not are tried in steps of so many tokens.
+/// Tokens by which contexts differ that are tried for whether memory holds them.
 const STEP: usize = 4096;
 
 impl Engine {
@@ -186,7 +186,7 @@ mod tests {
         let several = Options { parallel: 4, ..within(2 * takes(131_072)) };
         let each = of(262_144, &several);
         assert!((28_672..=32_768).contains(&each), "{each}");
-        // Where nobody knows the memory, it is as much as a long prompt takes.
+        // If the memory is unknown, the context is modest.
         assert_eq!(of(262_144, &Options::default()), MODEST);
     }
 

@@ -148,7 +148,7 @@ fn a_begun_answer_is_gone_on_with() {
     check(Request { continue_final_message: true, messages: Vec::new(), ..asked.clone() });
 }
 
-/// What is told of the prompt's tokens.
+/// The reported tokens of the prompt.
 fn of_prompt(engine: &Engine, request: &Request) -> Vec<TokenLogprobs> {
     let events = engine.generate(request).unwrap().map(Result::unwrap);
     let told: Vec<_> = events
@@ -227,7 +227,7 @@ fn probabilities_of_a_prompt_are_those_of_the_model_whatever_is_cached() {
     assert_eq!(of_prompt(&engine, &raw(&ids, 2, 1)), first);
     let plain = Request { prompt_logprobs: None, ..raw(&ids, 2, 1) };
     assert_eq!(turn(&engine, &plain).usage.cached_tokens, ids.len() - 1);
-    // Several at once, beside one that decodes.
+    // Several at once, while another one decodes.
     let running = [raw(&ids, 2, 0), sampled("the house", 3), raw(&ids, 2, 0)].map(|asked| {
         let events = engine.generate(&asked).unwrap();
         (asked.prompt_ids.is_some(), events)
@@ -250,7 +250,7 @@ fn nothing_is_generated_where_the_prompt_alone_is_asked_for() {
     let answer = turn(&engine, &raw(&ids, 0, 0));
     assert_eq!((answer.text.as_str(), answer.finish), ("", Finish::Length));
     assert_eq!((answer.usage.prompt_tokens, answer.usage.completion_tokens), (ids.len(), 0));
-    // One token more is told wherever it is, be it the end of the turn or half of a character.
+    // One more token is reported, even if it ends the turn or is half a character.
     for seed in 0..40 {
         let mut asked = raw(&ids, 1, 1);
         asked.sampling = sampled("", seed).sampling;

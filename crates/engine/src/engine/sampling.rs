@@ -64,7 +64,7 @@ impl Breakers {
         if let Some(sequences) = find(&mut known()) {
             return Ok(sequences);
         }
-        // Nobody waits for it meanwhile.
+        // No lock is held meanwhile.
         let sequences: Sequences = breaker(text, tokenizer, until)?.into();
         let mut known = known();
         if known.len() >= REMEMBERED {

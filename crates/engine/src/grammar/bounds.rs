@@ -30,7 +30,7 @@ pub(super) fn check(lark: &str) -> Result<(), String> {
     Measure::of(lark).check()
 }
 
-/// The same for a grammar that a client sends.
+/// The bound for a grammar that a client sends.
 ///
 /// # Errors
 /// As [`check`].
@@ -64,7 +64,7 @@ struct Measure {
     /// Lexemes, and how often rules mention any.
     lexemes: usize,
     mentions: usize,
-    /// Bytes of expressions, weighed by what is made of them.
+    /// Bytes of expressions, weighted by the cost of compiling them.
     expressions: usize,
     /// How deep rules mention each other.
     depth: usize,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// When what is done for a request is to end, done or not.
+/// When the work for a request must end, finished or not.
 /// The default: when it is done.
 ///
 /// It is the one place that knows a request's time limit and whether its client is still there:
@@ -38,7 +38,7 @@ impl Until {
         if self.is_over() { Err(Over) } else { Ok(()) }
     }
 
-    /// The same for a loop whose steps take less than the question: asks at every `EVERY`th step.
+    /// [`check`](Self::check) for loops with short steps: it asks at every `EVERY`th one.
     pub(crate) fn at_step(&self, step: usize) -> Result<(), Over> {
         const EVERY: usize = 256;
         if step.is_multiple_of(EVERY) { self.check() } else { Ok(()) }

@@ -40,7 +40,7 @@ pub(super) trait Algorithm: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether each token stands for no more bytes of a text than it has itself.
+    /// Whether each token covers no more bytes of a text than it has itself.
     fn keeps_bytes(&self) -> bool {
         !self.normalizes()
     }

@@ -75,7 +75,7 @@ struct Core {
     user_defined: Finder,
     roles: Roles,
     algorithm: Box<dyn Algorithm>,
-    /// Most bytes of a text that one token stands for.
+    /// Most bytes of a text that one token covers.
     longest: usize,
     /// Ids that mean nothing.
     unused: Vec<u32>,
@@ -139,7 +139,7 @@ impl Tokenizer {
         Ok(Tokenizer { core: Arc::new(core), env, until: Until::default() })
     }
 
-    /// The same, whose encoding ends with [`TokenizerError::Over`] once `until` is over.
+    /// This tokenizer, but encoding ends with [`TokenizerError::Over`] once `until` is over.
     #[must_use]
     pub fn until(&self, until: &Until) -> Tokenizer {
         Tokenizer { until: until.clone(), ..self.clone() }

@@ -28,7 +28,7 @@ impl DecodeStream {
         self
     }
 
-    /// The same for tokens that go on with others: the first one keeps the space before it.
+    /// This stream for tokens that continue others: the first one keeps the space before it.
     pub fn continuing(mut self) -> DecodeStream {
         self.fresh = false;
         self

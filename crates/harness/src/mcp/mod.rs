@@ -3,7 +3,7 @@
 //!
 //! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
 //! held against rules, traced.
-//! `offer` cleans what a server says about its tools (`schema`: about their arguments), and
+//! `offer` cleans a server's descriptions of its tools (`schema`: of their arguments), and
 //! `resources` makes one that reads them.
 //! `client` speaks with a server, over `rpc` and a program's pipes (`stdio`) or `http` (with
 //! `headers`), in the version of the protocol that `greeting` finds.

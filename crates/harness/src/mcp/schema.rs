@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 /// Longest schema.
 pub const BYTES: usize = 16 * 1024;
-/// Keywords whose subschemas hold for the same value.
+/// Keywords whose subschemas apply to the value itself.
 const IN_PLACE: [&str; 13] = [
     "$ref",
     "$dynamicRef",
@@ -41,7 +41,7 @@ const MOST_OPTIONS: usize = 8;
 /// Most references that lead to one another.
 const MOST_REFERENCES: usize = 8;
 
-/// What a tool's schema says about its arguments: the schema of an object with `properties`,
+/// The schema of a tool's arguments: that of an object with `properties`,
 /// without what only takes place.
 /// It takes no arguments but those that it declares, unless it declares none or says more about
 /// others.
@@ -118,7 +118,7 @@ fn draft_matters(root: &Map<String, Value>) -> bool {
     is_old && differs(&Value::Object(root.clone()))
 }
 
-/// Whether a keyword stands in a schema that the drafts read differently.
+/// Whether a schema has a keyword that drafts read differently.
 fn differs(schema: &Value) -> bool {
     match schema {
         Value::Array(items) => items.iter().any(differs),
@@ -147,7 +147,7 @@ fn declare(root: &mut Map<String, Value>) {
         Some(Value::Object(properties)) => properties.clone(),
         _ => Map::new(),
     };
-    // What the root closes is closed for whatever stands elsewhere.
+    // A closed root is closed for arguments declared elsewhere too.
     if !closes {
         let document = Value::Object(root.clone());
         let mut found = Declared::default();
@@ -173,14 +173,14 @@ enum Tells {
     Names,
     /// Their types: it holds only under a condition, and another may hold without it.
     Types,
-    /// All that it says of them.
+    /// Their whole schemas.
     All,
 }
 
 /// What the schemas that hold in the place of a root declare.
 #[derive(Default)]
 struct Declared {
-    /// Each argument with what is told about it.
+    /// Each argument with its schemas.
     names: Vec<(String, Vec<Value>)>,
     /// References that were followed.
     followed: HashSet<String>,
@@ -263,8 +263,8 @@ impl Declared {
     }
 }
 
-/// What a schema says of an argument, as far as that is told.
-/// That it must not be there says nothing of what it is elsewhere.
+/// The part of an argument's schema that may be declared at the root.
+/// A schema that forbids the argument is left out: another alternative may allow it.
 fn told(schema: &Value, tells: Tells) -> Option<Value> {
     let is_forbidden = *schema == Value::Bool(false) || *schema == json!({"not": {}});
     match tells {

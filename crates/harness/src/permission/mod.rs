@@ -245,7 +245,7 @@ pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
 /// What rules say of a call: of its first input.
 /// Callers of another program's tool may choose which inputs they give: where the first one is
 /// missing, all are judged and the strictest verdict counts.
-/// What is allowed for a beginning is allowed for the first input's.
+/// A rule that allows a prefix applies to the first input only.
 fn held(rules: &[&Rule], jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<Ruling> {
     let first = first(jinx, arguments);
     if first.is_some() || jinx.remote.is_none() || arguments.is_empty() {
@@ -263,7 +263,7 @@ fn first<'a>(jinx: &'a Jinx, arguments: &'a Map<String, Value>) -> Option<(&'a s
     Some((name, arguments.get(name)?))
 }
 
-/// What an answer is about beside the jinx: its first input.
+/// The argument that an answer applies to: the first input.
 /// Where another program's tool is not given that one, all arguments.
 fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
     match first(jinx, arguments) {

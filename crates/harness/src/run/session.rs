@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
         self
     }
 
-    /// Says yes beforehand wherever a rule says `ask`, and somebody would be asked.
+    /// Answers yes to every question beforehand, as `--yes` does.
     /// What a rule that denies may cover takes a person's yes nevertheless: it is asked about, if
     /// somebody [is there](Self::asking), and else refused.
     #[must_use]

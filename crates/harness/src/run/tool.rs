@@ -235,7 +235,7 @@ pub fn person(
     Ok(result)
 }
 
-/// Does what the rules say of a call; the result says why it may not be made.
+/// Applies the rules to a call; the result is the refusal, if there is one.
 /// What a person starts needs no permission.
 fn refused(
     caller: &Caller,

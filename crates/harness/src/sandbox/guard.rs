@@ -247,7 +247,7 @@ impl Sandbox {
         self.run_guarded_if(&|| true, script, finishing, reads, by, ask)
     }
 
-    /// The same, if `may` says yes to it.
+    /// Takes a change over if `may` permits it.
     /// It is asked when nothing that a layer holds back comes into the work directory any more
     /// until the program has ended: what it finds there, the program finds.
     ///
@@ -490,7 +490,7 @@ impl Layers {
         kept
     }
 
-    /// Takes over what lies in the layers of `folder`; `false` = nobody said yes to it.
+    /// Takes over the changes in the layers of `folder`; `false` = they were not confirmed.
     fn take_over(
         &self,
         sandbox: &Sandbox,

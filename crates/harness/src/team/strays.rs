@@ -1,6 +1,6 @@
 //! Files that look like rules of a team, a jinx or a skill, and that nothing reads.
 //!
-//! Whoever wrote `permissions.yml` counts on it, so nobody of the team runs before it has the right
+//! Whoever wrote `permissions.yml` counts on it, so no NPC of the team runs before it has the right
 //! name.
 
 use std::path::Path;
@@ -35,7 +35,7 @@ pub fn rules(folder: &Folder) -> Vec<Diagnostic> {
     folder.all_files().iter().filter_map(stray).collect()
 }
 
-/// Why a file binds nobody, if it looks as if it did.
+/// Why a file has no effect, if it looks like a rule.
 fn why(path: &Path) -> Option<String> {
     let part = |part: Option<&std::ffi::OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
     let (stem, ending) = (part(path.file_stem()), part(path.extension()));
@@ -81,7 +81,7 @@ pub fn jinxes(folder: &Folder, skills: Option<&str>) -> Vec<Diagnostic> {
     stray.map(|file| problem(&file.path, why.to_owned())).collect()
 }
 
-/// Whether a folder's name says that it holds jinxes or skills.
+/// Whether a folder is named like one for jinxes or skills.
 fn resembles_folder(name: &str) -> bool {
     ["jinxes", "jinx", "skills"].iter().any(|word| resembles(name, word))
 }

@@ -154,7 +154,7 @@ fn tool_use(call: &ToolCall, input: &Value) -> Value {
 fn stop_reason(end: &End) -> &'static str {
     match end.finish {
         Finish::Stop if end.stop_text().is_some() => "stop_sequence",
-        // Clients ask again for what `max_tokens` cuts off, and would get the same.
+        // Clients ask again after `max_tokens`, and would get an identical answer.
         Finish::Stop | Finish::Repetition => "end_turn",
         Finish::ToolCalls => "tool_use",
         Finish::Length => "max_tokens",

@@ -93,7 +93,7 @@ fn an_answer_is_as_likely_as_a_prompt_as_it_was_when_it_was_written() {
     for name in ["tokens", "token_logprobs", "top_logprobs"] {
         assert_eq!(list(&choice["logprobs"], name)[begun.len()..], *list(written, name), "{name}");
     }
-    // All of it is in the cache, and tells the same once more.
+    // All of it is in the cache, and gives equal numbers.
     assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 

@@ -99,7 +99,7 @@ fn about(shared: &Shared, listing: &Listing) -> Value {
         Some(facts) => {
             info.insert("general.architecture".into(), facts.architecture.clone().into());
             info.insert("general.parameter_count".into(), facts.parameters.into());
-            // Clients fill prompts up to what stands there.
+            // Clients fill prompts up to this length.
             if let Some(context) = listing.context() {
                 info.insert(format!("{}.context_length", facts.architecture), context.into());
             }

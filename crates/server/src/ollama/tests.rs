@@ -77,7 +77,7 @@ fn lines() {
         .map(|line| line["message"]["tool_calls"][0]["function"]["index"].clone())
         .collect();
     assert_eq!(indices, [0, 1, 2]);
-    // What tells that it goes on says nothing.
+    // The keep-alive event is empty.
     let beat: Value = serde_json::from_str(&writer.beat()).unwrap();
     assert_eq!((&beat["message"]["content"], &beat["done"]), (&json!(""), &json!(false)));
     let beat: Value = serde_json::from_str(&Lines::new(Route::Generate, "m", begun).beat()).unwrap();

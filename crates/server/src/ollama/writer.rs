@@ -54,7 +54,7 @@ pub struct Lines {
     route: Route,
     model: String,
     begun: Instant,
-    /// How many calls were told.
+    /// How many calls were sent.
     calls: usize,
     /// The tokens of the text that comes next.
     tokens: Vec<TokenLogprobs>,

@@ -310,7 +310,7 @@ fn shapes_by_the_names_of_all_servers() {
         json!({"guided_decoding": {"json": schema}}),
         // NVIDIA's NIM.
         json!({"nvext": {"guided_json": schema}}),
-        // The same said twice is the same.
+        // Equal values under two names are accepted.
         json!({"json_schema": schema, "guided_json": schema}),
     ] {
         assert_eq!(shape(&fields), (Some(schema.clone()), None), "{fields}");
@@ -349,7 +349,7 @@ fn shapes_by_the_names_of_all_servers() {
     ] {
         assert_eq!(shape(&fields), (any.clone(), None), "{fields}");
     }
-    // What is left empty shapes nothing.
+    // Empty fields shape nothing.
     for fields in [
         json!({"regex": "", "ebnf": "", "grammar": "", "json_schema": "", "guided_json": null}),
         json!({"structured_outputs": {}, "guided_json_object": false, "structural_tag": null}),
@@ -379,7 +379,7 @@ fn a_last_message_of_the_assistant_is_the_beginning_of_the_answer() {
     check(json!({"continue_final_message": false}), false);
     check(json!({"add_generation_prompt": true}), false);
     assert!(!read(json!({})).unwrap().request.continue_final_message);
-    // An answer that has to have a shape is a turn of its own, unless somebody says otherwise.
+    // A shaped answer is a turn of its own, unless the request continues the last message.
     let tool = json!([{"type": "function", "function": {"name": "f"}}]);
     for fields in [
         json!({"response_format": {"type": "json_object"}}),

@@ -212,13 +212,13 @@ struct Completion {
     model: String,
     /// What stands before the answer.
     echo: String,
-    /// Whether its tokens are told too.
+    /// Whether its tokens are sent too.
     notes_prompt: bool,
     include_usage: bool,
     timings: bool,
     /// Which answer is told.
     index: usize,
-    /// Characters of its text that were told.
+    /// Characters of its text that were sent.
     offset: usize,
     /// The tokens of the text that comes next.
     tokens: Vec<TokenLogprobs>,
@@ -285,7 +285,7 @@ fn legacy(text: &str, tokens: &[TokenLogprobs], offset: usize, first: bool) -> V
     let top = tokens.iter().map(|token| {
         let mut top = serde_json::Map::new();
         for token in &token.top {
-            // Of tokens that read the same, as halves of characters do, the likeliest counts.
+            // Of tokens with equal texts, such as halves of characters, the likeliest counts.
             top.entry(token.text()).or_insert_with(|| token.logprob.into());
         }
         Value::Object(top)
@@ -298,7 +298,7 @@ fn legacy(text: &str, tokens: &[TokenLogprobs], offset: usize, first: bool) -> V
     })
 }
 
-/// How many bytes of what is left of a text are a token's.
+/// How many bytes of the rest of a text belong to a token.
 /// One that was put before the text has none, nor has the end of the turn; the space before a
 /// first word may be left out; a part of the token may stand in the text that comes next.
 fn shown(rest: &[u8], token: &[u8]) -> usize {

@@ -45,7 +45,7 @@ const UNSUPPORTED: [(&str, &str); 40] = [
     ("min_tokens", ""),
     ("stop_token_ids", ""),
     ("include_stop_str_in_output", ""),
-    // Where an answer ends, and what of it is told.
+    // Where an answer ends, and which part of it is returned.
     ("stop_regex", ""),
     ("no_stop_trim", ""),
     // What shapes an answer in part, or from some point on.
@@ -100,7 +100,7 @@ pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     fields.unsupported(&UNSUPPORTED)?;
     fields.ignore(&HARMLESS);
     let mut asked = InnerRequest {
-        // A field that is left empty says nothing.
+        // An empty field is ignored.
         model: fields.text("model")?.filter(|name| !name.is_empty()),
         npc: npc(fields)?,
         stream: fields.flag("stream")?.unwrap_or(false),
@@ -327,7 +327,7 @@ pub fn choose(
     Ok(())
 }
 
-/// Refuses tools of the same name, and too many.
+/// Refuses tools with equal names, and too many.
 ///
 /// # Errors
 /// There are some.

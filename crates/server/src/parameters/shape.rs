@@ -21,7 +21,7 @@ enum Kind {
     Choice,
 }
 
-/// Fields of a request beside `response_format`.
+/// Fields of a request other than `response_format`.
 const FIELDS: [(&str, Kind); 11] = [
     // llama.cpp; SGLang has the schema as text, TGI a grammar that says of which kind it is.
     ("json_schema", Kind::Schema),
@@ -71,7 +71,7 @@ pub fn response_format(fields: &mut Fields, request: &mut Request) -> Result<(),
     shapes(fields, &FIELDS, request)
 }
 
-/// Takes up what stands in the fields of a table.
+/// Reads the fields of a table.
 fn shapes(fields: &mut Fields, table: &[(&str, Kind)], request: &mut Request) -> Result<(), Refusal> {
     for (name, kind) in table {
         shape(fields, name, *kind, request)?;
@@ -79,7 +79,7 @@ fn shapes(fields: &mut Fields, table: &[(&str, Kind)], request: &mut Request) ->
     Ok(())
 }
 
-/// Takes up what stands in one field.
+/// Reads one field.
 fn shape(fields: &mut Fields, name: &str, kind: Kind, request: &mut Request) -> Result<(), Refusal> {
     match kind {
         Kind::Schema => {
@@ -247,7 +247,7 @@ pub fn format(mut format: Fields, request: &mut Request, nested: bool) -> Result
     Ok(())
 }
 
-/// Takes up what stands in any of these fields, one of which must be there.
+/// Reads any of these fields, one of which must be there.
 fn any(fields: &mut Fields, names: [&str; 3], kind: Kind, request: &mut Request) -> Result<(), Refusal> {
     if !names.iter().any(|name| fields.has(name)) {
         return Err(fields.refuse(names[0], "is missing"));

@@ -226,7 +226,7 @@ fn the_root_of_parameters_may_join_schemas() {
             "any": {"anyOf": [{"$ref": "#/definitions/a"}, {"$ref": "#/definitions/b"}]}, "a": of_a, "b": of_b}}),
         one_of_required("oneOf"),
         one_of_required("anyOf"),
-        // Of these, none can be told from the other: what one permits, both may.
+        // These two can't be told apart, so both permit what one permits.
         json!({"oneOf": [object(json!({"a": a, "b": b}), json!([])),
             object(json!({"b": {"type": "integer", "minimum": 1, "maximum": 3}}), json!([]))]}),
     ];

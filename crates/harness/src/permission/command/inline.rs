@@ -75,7 +75,7 @@ impl Reader {
             "mysql" | "mariadb" => !is_plain_sql(words, "e", &["--execute"]),
             "m4" | "gm4" => !is_plain_files(words),
             "dc" if words.is_empty() || texts(words).any(is_input) => true,
-            // What stands behind `--` is for make.
+            // Words after `--` go to make.
             "cmake" => {
                 let dashes = words.iter().position(|word| matches!(word, Word::Text(text) if text == "--"));
                 if let Some(at) = dashes {
@@ -161,7 +161,7 @@ fn is_plain_sqlite(words: &[Word]) -> bool {
     tells || (words.iter().all(is_plain) && operands > 1)
 }
 
-/// Whether an SQL client is told what to do by one of these options, and that runs nothing.
+/// Whether one of these options gives an SQL client its statement, and that runs nothing.
 fn is_plain_sql(words: &[Word], letters: &str, options: &[&str]) -> bool {
     let runs = |text: &str| {
         let lower = text.to_lowercase().replace("||", "");
@@ -190,7 +190,7 @@ pub(super) fn is_input(word: &str) -> bool {
     name == "-" || ["data:", "php:"].iter().any(|start| name.starts_with(start)) || is_device(word)
 }
 
-/// Whether a word is a path of what is read as the input, however it is written: a terminal, or an
+/// Whether a word is a path of the standard input, however it is written: a terminal, or an
 /// open file (`/dev/fd/0`, `/proc/self/task/1/fd/0`).
 pub(super) fn is_device(word: &str) -> bool {
     let name = word.rsplit_once('=').map_or(word, |(_, value)| value);

@@ -2,7 +2,7 @@
 //! are read.
 //!
 //! Only options that are known to carry no program are passed over.
-//! Whatever else stands where a program may stand counts as one, since options differ from version
+//! Any other word in the place of a program counts as one, since options differ from version
 //! to version and can be cut short or run together.
 
 use std::sync::LazyLock;
@@ -18,7 +18,7 @@ pub enum First {
     File,
     /// The first operand is the text of one, unless an option names one.
     Text,
-    /// The same, and options may stand behind operands.
+    /// A text, and options may follow operands.
     Anywhere,
     /// A file of the folder; any operand may carry a piece of one, and options may stand behind
     /// them.
@@ -35,7 +35,7 @@ pub struct Interpreter {
     /// Where its program is.
     pub first: First,
     /// Options that take no value, or one behind `=` that is no program.
-    /// What is attached to one with a `*` is its value.
+    /// Text attached to one with a `*` is its value.
     flags: &'static str,
     /// Options with a value that is no program.
     values: &'static str,

@@ -41,7 +41,7 @@ pub struct Command {
     pub words: Vec<Word>,
     /// Whether a program runs it that the text names, or another text.
     pub inner: bool,
-    /// Whether it stands for whatever a program of another language may run, which is given as
+    /// Whether it is anything that a program of another language may run, which is given as
     /// text.
     pub inline: bool,
 }
@@ -122,7 +122,7 @@ impl Reader {
     }
 
     fn script(&mut self, script: &str) {
-        // However they are set: what a name stands for is another program then.
+        // However they are set, a name then means another program.
         if ["BASH_CMDS", "BASH_ALIASES"].iter().any(|name| script.contains(name)) {
             self.unknown();
         }
@@ -212,7 +212,7 @@ impl Reader {
                 self.all(redirects);
             }
             NodeKind::Function { name, body } => {
-                // It is taken for what its name says.
+                // It is judged by its name.
                 if name == word::COUNTS {
                     self.unknown();
                 }
@@ -309,7 +309,7 @@ impl Reader {
         word
     }
 
-    /// Names that a declaration makes of what is not known: any variable may be meant.
+    /// An unknown name in a declaration: any variable may be meant.
     fn declared(&mut self, nodes: &[Node], words: &[Word]) {
         let is_declaring = |word: &Word| matches!(word, Word::Text(text) if DECLARING.contains(&base(text)));
         let Some(at) = words.iter().position(is_declaring) else { return };

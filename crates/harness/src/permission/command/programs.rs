@@ -126,7 +126,7 @@ impl Reader {
         }
     }
 
-    /// Words any of which may begin what is run.
+    /// Words, any of which may begin the command.
     fn anywhere(&mut self, runs: Runs, words: &[Word], replaced: &[String]) {
         if words.len() > ANYWHERE {
             return self.unknown();
@@ -272,7 +272,7 @@ impl Reader {
     }
 
     /// A builtin that sets variables whose names are arguments.
-    /// Some variables say what a name stands for (`BASH_CMDS`, `BASH_ALIASES`), and a reference
+    /// Some variables change the meaning of a name (`BASH_CMDS`, `BASH_ALIASES`), and a reference
     /// (`declare -n`) may become another name of one.
     fn sets(&mut self, name: &str, words: &[Word]) {
         let refers = matches!(name, "declare" | "local" | "typeset");
@@ -400,7 +400,7 @@ fn is_assignment(text: &str) -> bool {
     })
 }
 
-/// Whether a variable that is set changes what is run.
+/// Whether setting this variable changes which program runs.
 pub fn is_special(text: &str) -> bool {
     let name = text.split(['=', '+']).next().unwrap_or_default();
     is_changing(name) || RUN_VARIABLES.contains(&name) || OPTIONS_OF.iter().any(|(listed, _)| *listed == name)

@@ -29,7 +29,7 @@ pub fn awk_runs(program: &str) -> bool {
             '#' => Some(program[at..].find('\n').map_or("", |end| &program[at + end..])),
             // For some it divides, for others an expression begins.
             '/' if twice => return true,
-            // It divides what stands before it.
+            // It is a division.
             '/' if before.is_alphanumeric() || "_)]$".contains(before) => None,
             '/' => match beyond(&program[at + 1..], '/', true) {
                 Some(end) if !program[at..program.len() - end.len()].contains('\n') => Some(end),
@@ -93,7 +93,7 @@ pub fn sed_runs(script: &str) -> bool {
     }
 }
 
-/// What stands behind the next delimiter that no backslash hides, nor, with `sets`, the brackets
+/// The rest after the next delimiter that no backslash hides, nor, with `sets`, the brackets
 /// around a set of characters.
 fn beyond(text: &str, delimiter: char, sets: bool) -> Option<&str> {
     let (mut at, mut set) = (0, false);
@@ -112,7 +112,7 @@ fn beyond(text: &str, delimiter: char, sets: bool) -> Option<&str> {
             at += rest.chars().next().map_or(0, char::len_utf8);
         } else if c == '[' && sets {
             set = true;
-            // A bracket that stands first is one of the set.
+            // A bracket in the first place belongs to the set.
             at += usize::from(rest.starts_with('^'));
             at += usize::from(text[at..].starts_with(']'));
         }

@@ -89,7 +89,7 @@ impl<'a> Decoded<'a> {
         self.several |= quotes == Quotes::None;
     }
 
-    /// A pattern, which stands for what it finds.
+    /// A pattern, which the shell replaces by the paths that it matches.
     fn matches(&mut self) {
         self.named |= !self.unknown && self.text.starts_with(|c: char| !"-~+{".contains(c));
         self.unknown = true;

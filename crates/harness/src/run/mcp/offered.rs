@@ -107,7 +107,7 @@ mod tests {
         jinx(&server, &offers[0], "t".into())
     }
 
-    /// What is wrong with a call.
+    /// Why a call does not fit its schema.
     fn wrong(jinx: &Jinx, arguments: &Value) -> Option<String> {
         let given: &Map<String, Value> = arguments.as_object().unwrap();
         let arguments = match jinx.arguments(given, &Offer::default()) {
@@ -154,7 +154,7 @@ mod tests {
             &[json!({"a": "x"}), json!({"a": "x", "b": 1})],
             &[json!({"b": 1}), json!({"a": "x", "b": "y"})],
         );
-        // References, alone and beside others, also to each other.
+        // References, alone and with other keywords, also to each other.
         check(
             json!({"$ref": "#/$defs/A", "$defs": {"A": {"$ref": "#/$defs/B"}, "B": {"type": "object", "properties": path, "required": ["a"]}}}),
             &["a"],
@@ -177,7 +177,7 @@ mod tests {
             &[json!({"kind": "a", "n": 1}), json!({"kind": "b"})],
             &[json!({"kind": "b", "n": 1}), json!({"kind": "a"}), json!({"kind": "c"})],
         );
-        // What is only required, or only there under a condition.
+        // Arguments that are only required, or only declared under a condition.
         check(
             json!({"type": "object", "properties": path, "required": ["a", "c"]}),
             &["a", "c"],
@@ -227,7 +227,7 @@ mod tests {
             &[json!({"a": "x", "b": 1})],
             &[json!({"b": "x"})],
         );
-        // None, where it says so.
+        // No arguments, if the schema says so.
         check(json!({"type": "object", "properties": {}}), &[], &[json!({})], &[json!({"any": 1})]);
         // An older draft is held against its own rules.
         check(

@@ -13,7 +13,7 @@ pub struct Covered<'a> {
     pub upper: PathBuf,
     /// The directory.
     pub lower: &'a Path,
-    /// What its paths begin with where they are told: nothing for the work directory.
+    /// The prefix of its paths in messages: none for the work directory.
     pub named: &'a Path,
     /// What its files mean to tools.
     pub reach: Reach<'a>,
@@ -38,7 +38,7 @@ impl Covered<'_> {
         put(&self.upper, self.lower, changes, &mut self.made)
     }
 
-    /// A change as a person is told of it.
+    /// A change with its path as messages show it.
     pub fn told(&self, change: &Change) -> Change {
         change.named(self.named)
     }

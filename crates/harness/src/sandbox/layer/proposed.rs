@@ -27,7 +27,7 @@ pub struct Proposed<'a> {
 struct Part<'a> {
     upper: OwnedFd,
     lower: OwnedFd,
-    /// What its paths begin with where they are told.
+    /// The prefix of its paths in messages.
     named: &'a Path,
     changes: &'a [Change],
     /// What tells whether what is below is still that.

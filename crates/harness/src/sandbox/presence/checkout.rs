@@ -4,7 +4,7 @@
 //!
 //! Programs see nothing of that but what git follows, and git was asked before the first of them
 //! ran.
-//! A step may have written a `.git` or alternates all the same, in an earlier session and where no
+//! A step may have written a `.git` or alternates nevertheless, in an earlier session and where no
 //! layer held it back: there only that is followed which names the work tree itself.
 
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub struct Checkout {
 
 impl Checkout {
     /// What belongs to the work tree.
-    /// `is_repository` says whether git takes a folder for a repository's own.
+    /// `is_repository` returns whether git accepts a folder as a repository's own.
     /// `None`: what git found does not belong to it.
     pub fn of(found: Found, is_repository: impl Fn(&Path) -> bool) -> Option<Self> {
         let mut found = found;
@@ -85,7 +85,7 @@ impl Checkout {
     }
 }
 
-/// Where a linked work tree's own folder says that the `.git` is which leads to it.
+/// The `.git` file that a linked work tree's own folder names as the one that leads to it.
 fn backlink(own: &Path) -> Option<PathBuf> {
     let text = file::read_text(&own.join("gitdir"), file::TEXT).ok()?;
     let named = own.join(text.trim_end_matches(['\n', '\r']));
@@ -177,7 +177,7 @@ mod tests {
             fs::write(own.join("gitdir"), text).unwrap();
             assert_eq!(of(&own), None, "{text}");
         }
-        // What lies in the work tree says nothing, and neither does a folder elsewhere.
+        // A folder in the work tree proves nothing, and neither does one elsewhere.
         let other = root.join("w/own");
         fs::create_dir(&other).unwrap();
         fs::write(other.join("gitdir"), "../.git").unwrap();

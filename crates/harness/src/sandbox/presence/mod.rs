@@ -44,7 +44,7 @@ fn patterns() -> impl Iterator<Item = (&'static str, &'static str)> {
     obeying().iter().flat_map(|row| row.files.iter().map(|file| (file.as_str(), row.tool.as_str())))
 }
 
-/// Paths that match a pattern of the table all the same.
+/// Exceptions: paths that match a pattern of the table but are harmless.
 const HARMLESS: [&str; 1] = ["**/.git/**/*.sample"];
 
 /// The table, ready to be looked up.

@@ -44,7 +44,7 @@ pub fn is_git_directory(tree: &dyn Tree, folder: &Path) -> Taken {
         Some(_) => {
             let named = tree.bytes(&commondir, GITFILE_BYTES).and_then(|bytes| path(&bytes));
             let there = named.and_then(|named| within(tree, folder, &named).ok());
-            // What is not there may come, and nobody would look at it as a part of this one.
+            // A missing part may be added later, when no one checks it as a part of this one.
             there.map_or(Taken::Perhaps, |folder| parts(&folder).max(Taken::Perhaps))
         }
     };
@@ -77,7 +77,7 @@ fn gitfile(tree: &dyn Tree, folder: &Path, dot: &Path) -> Taken {
     }
 }
 
-/// Whether what is at `HEAD` names a branch or a commit.
+/// Whether `HEAD` names a branch or a commit.
 fn head(tree: &dyn Tree, folder: &Path) -> Taken {
     let path = folder.join("HEAD");
     match tree.kind(&path) {

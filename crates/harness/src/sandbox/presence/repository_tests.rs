@@ -1,4 +1,4 @@
-//! What is taken for a repository, held against git itself.
+//! Compares what counts as a repository here with git itself.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt, symlink};

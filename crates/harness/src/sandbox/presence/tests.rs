@@ -47,7 +47,7 @@ impl Tree for Files {
     }
 }
 
-/// What is obeyed of what a program has put at `path`, which makes `now` of `before`.
+/// The part that tools obey of a change of `path` from `before` to `now`.
 fn between(before: &Files, now: &Files, path: &str, kind: Kind, places: &Places) -> Option<&'static str> {
     let is_changed = |path: &Path| {
         let text = |files: &Files| files.0.get(path.to_str().unwrap()).cloned();

@@ -9,14 +9,14 @@ use crate::sandbox::change::Kind;
 /// Paths are relative to it, the empty one is the directory itself; a path that leads through a
 /// link leads to nothing.
 pub trait Tree {
-    /// What is there; `None` = nothing.
+    /// The entry at a path; `None` = nothing.
     /// What can't be found out is [`Kind::Other`].
     fn kind(&self, path: &Path) -> Option<Kind>;
     /// The first `most` bytes of a plain file; `None` = it is none, or can't be read.
     fn bytes(&self, path: &Path, most: u64) -> Option<Vec<u8>>;
     /// Where a link leads.
     fn link(&self, path: &Path) -> Option<PathBuf>;
-    /// The names in a directory; none of what is no directory.
+    /// The names in a directory; none if it isn't one.
     fn names(&self, path: &Path) -> Vec<OsString>;
 }
 
@@ -37,6 +37,6 @@ pub struct States<'a> {
     pub before: &'a dyn Tree,
     /// As it would be.
     pub now: &'a dyn Tree,
-    /// Whether the program put something at this path, or changed what is there.
+    /// Whether the program created or changed this path.
     pub is_changed: &'a dyn Fn(&Path) -> bool,
 }

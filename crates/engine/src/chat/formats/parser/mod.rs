@@ -69,9 +69,9 @@ pub struct Parser {
     raw: bool,
     /// Whether the text has a shape to the end of the turn, in which no marker means anything.
     shaped: bool,
-    /// Whether a grammar says what the text is, its first white space too.
+    /// Whether a grammar shapes the text, its first white space included.
     exact: bool,
-    /// What stands between reasoning and such a text, and is no part of it.
+    /// The separator between reasoning and such a text, which is not part of it.
     gap: &'static str,
     /// Whether the turn was cut off, rather than ended by the model.
     cut: bool,
