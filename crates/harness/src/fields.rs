@@ -99,19 +99,17 @@ impl<'a, 'd> Fields<'a, 'd> {
     /// Refuses keys of `strict` that say nothing or have no meaning here, and with `alike` what may
     /// be a slip for one.
     /// Whoever wrote it meant to bind somebody, who must not run without.
-    /// The first of them, told as an error.
+    /// The first of them, reported as an error.
     pub fn refuse(&mut self, strict: &[&'static str], alike: bool) -> Option<Diagnostic> {
         let mut first = None;
         for entry in self.entries.iter().filter(|entry| entry.value.is_null()) {
             if let Some(key) = strict.iter().find(|key| **key == entry.key) {
                 let message = format!("`{key}` says nothing: whoever it was to bind does not run");
-                let error = self.source.error(entry.location, message);
-                first.get_or_insert_with(|| error.clone());
-                self.refused.push(entry.location);
-                self.diagnostics.push(error);
+                self.refuse_key(entry.location, message, &mut first);
             }
         }
-        for entry in self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str())) {
+        let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
+        for entry in unknown.collect::<Vec<_>>() {
             let key = entry.key.as_str();
             let known = self.known.iter().chain(strict).copied();
             let near = if strict.contains(&key) || !alike { Some(key) } else { nearest(key, known) };
@@ -124,12 +122,17 @@ impl<'a, 'd> Fields<'a, 'd> {
                 None => "it has no meaning here".to_owned(),
             };
             let message = format!("unknown key `{key}`, {remedy}: whoever it was to bind does not run");
-            let error = self.source.error(entry.location, message);
-            self.refused.push(entry.location);
-            first.get_or_insert_with(|| error.clone());
-            self.diagnostics.push(error);
+            self.refuse_key(entry.location, message, &mut first);
         }
         first
+    }
+
+    /// Reports a key as an error, which is `first` if there was none before.
+    fn refuse_key(&mut self, location: Location, message: String, first: &mut Option<Diagnostic>) {
+        let error = self.source.error(location, message);
+        self.refused.push(location);
+        first.get_or_insert_with(|| error.clone());
+        self.diagnostics.push(error);
     }
 
     /// Refuses unknown keys that resemble one that binds somebody, as `binding` finds it.
@@ -144,10 +147,7 @@ impl<'a, 'd> Fields<'a, 'd> {
                 false => format!("did you mean `{meant}`?"),
             };
             let message = format!("unknown key `{key}`, {remedy}: whoever it was to bind does not run");
-            let error = self.source.error(entry.location, message);
-            self.refused.push(entry.location);
-            first.get_or_insert_with(|| error.clone());
-            self.diagnostics.push(error);
+            self.refuse_key(entry.location, message, &mut first);
         }
         first
     }

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use crate::sandbox::normalized;
+
 /// Most links that a path may lead through, as on Linux.
 const LINKS: usize = 40;
 /// Most entries of a folder that are looked at for another name of a file.
@@ -56,7 +58,7 @@ pub fn reaches(looked: &Looked, work: &Path, path: &str, pattern: &str) -> bool 
 pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
     // Where the pattern's own links lead does not count: somebody may have put them there since.
     let real_work = real(work, work).unwrap_or_else(|| work.to_owned());
-    let places = [work, &real_work].map(|work| plain(&work.join(home(pattern))));
+    let places = [work, &real_work].map(|work| normalized(&work.join(home(pattern))));
     let path = forms(work, path);
     let within = |path: &PathBuf| {
         places.iter().any(|place| {
@@ -70,20 +72,7 @@ pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
 /// The second is missing if links lead round in circles.
 fn forms(work: &Path, path: &str) -> [Option<PathBuf>; 2] {
     let path = work.join(path);
-    [Some(plain(&path)), real(work, &path)]
-}
-
-/// A path without `.` and `..`, as far as its text goes.
-fn plain(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => drop(plain.pop()),
-            part => plain.push(part),
-        }
-    }
-    plain
+    [Some(normalized(&path)), real(work, &path)]
 }
 
 /// Where a path leads for a program that runs in `work`.
@@ -296,7 +285,7 @@ mod tests {
         fs::create_dir(deep.join("closed")).unwrap();
         assert!(!reaches(root.path(), "keep.txt", "secrets/"));
         fs::set_permissions(deep.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
-        // The superuser reads it all the same.
+        // The superuser can read it anyway.
         let is_closed = deep.join("closed").read_dir().is_err();
         assert_eq!(reaches(root.path(), "keep.txt", "secrets/"), is_closed);
         assert!(!reaches(root.path(), "keep.txt", "missing/") && !reaches(root.path(), "new", "secrets/"));

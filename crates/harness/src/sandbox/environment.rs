@@ -5,7 +5,7 @@
 //! So it has a `HOME` of its kind's own, and of `PATH` what no program can write to.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// `PATH` where nothing is left of the user's.
 const SYSTEM: &str = "/usr/local/bin:/usr/bin:/bin";
@@ -55,6 +55,19 @@ pub fn resolved(path: &Path) -> Option<PathBuf> {
         let real = part.canonicalize().ok()?;
         Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
     })
+}
+
+/// A path without `.` and `..`, as far as its text goes.
+pub fn normalized(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 /// Where `inner` lies below `outer`, by whatever names: a directory may be mounted at several

@@ -58,7 +58,7 @@ pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
 pub(crate) use enforced::launcher;
 pub use enforced::{Enforced, enforced};
-pub use environment::{below, homes, resolved};
+pub use environment::{below, homes, normalized, resolved};
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
 pub use presence::{Obeying, obeying};

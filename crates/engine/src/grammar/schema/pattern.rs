@@ -112,20 +112,27 @@ fn all_but(strings: &[&[char]]) -> String {
     format!("(?:{})", options.join("|"))
 }
 
+/// The parts of an alternative without the anchors around them, and whether it is anchored at its
+/// start and its end: by these, or by those around it.
+fn unanchored(node: &Expression, mut start: bool, mut end: bool) -> (&[Expression], bool, bool) {
+    let mut nodes = match node {
+        Expression::Sequence(nodes) => nodes.as_slice(),
+        node => std::slice::from_ref(node),
+    };
+    while let [Expression::Start, rest @ ..] = nodes {
+        (start, nodes) = (true, rest);
+    }
+    while let [rest @ .., Expression::End] = nodes {
+        (end, nodes) = (true, rest);
+    }
+    (nodes, start, end)
+}
+
 /// Whether a search finds a match in every string, for one of two reasons: the expression matches
 /// the empty string, at the start, at the end or anywhere; or any text, in full.
 fn finds_always(node: &Expression) -> bool {
-    fn alternative(node: &Expression, mut start: bool, mut end: bool) -> bool {
-        let mut nodes = match node {
-            Expression::Sequence(nodes) => nodes.as_slice(),
-            node => std::slice::from_ref(node),
-        };
-        while let [Expression::Start, rest @ ..] = nodes {
-            (start, nodes) = (true, rest);
-        }
-        while let [rest @ .., Expression::End] = nodes {
-            (end, nodes) = (true, rest);
-        }
+    fn alternative(node: &Expression, start: bool, end: bool) -> bool {
+        let (nodes, start, end) = unanchored(node, start, end);
         match nodes {
             [Expression::Alternatives(options)] => {
                 options.iter().any(|option| alternative(option, start, end))
@@ -159,17 +166,8 @@ fn matches_nothing(node: &Expression) -> bool {
 
 /// Resolves anchors: they may stand first and last in an alternative.
 fn whole(node: &Expression) -> Result<String, String> {
-    fn alternative(node: &Expression, mut start: bool, mut end: bool) -> Result<String, String> {
-        let mut nodes = match node {
-            Expression::Sequence(nodes) => nodes.as_slice(),
-            node => std::slice::from_ref(node),
-        };
-        while let [Expression::Start, rest @ ..] = nodes {
-            (start, nodes) = (true, rest);
-        }
-        while let [rest @ .., Expression::End] = nodes {
-            (end, nodes) = (true, rest);
-        }
+    fn alternative(node: &Expression, start: bool, end: bool) -> Result<String, String> {
+        let (nodes, start, end) = unanchored(node, start, end);
         if let [Expression::Alternatives(options)] = nodes {
             let options: Result<Vec<_>, _> =
                 options.iter().map(|option| alternative(option, start, end)).collect();

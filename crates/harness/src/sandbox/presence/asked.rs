@@ -1,4 +1,4 @@
-//! Where git looks for hooks and settings, as git itself says.
+//! Where git looks for hooks and settings, by git's own answer.
 //! Settings may name any folder for hooks and any file for more settings, and files that git runs;
 //! they may be the user's own and the machine's too.
 //!
@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::Read;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
@@ -53,7 +53,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Whether git obeys what is at a path now.
+    /// Whether git obeys the file at a path now.
     pub fn have(&self, path: &Path, kind: Kind) -> bool {
         let is_sample = path.to_str().is_some_and(super::repository::is_sample);
         self.files.contains(path)
@@ -195,7 +195,7 @@ impl Asked {
             "--git-common-dir",
             "--git-path",
             "hooks",
-            // Without a work tree it is an error, after the others were told.
+            // Without a work tree this is an error, but git printed the others before.
             "--show-toplevel",
         ];
         let found = self.git(folder, &parts)?;
@@ -237,7 +237,7 @@ impl Asked {
     }
 
     /// Adds what a setting names; gives the file of more settings that it names, if it does.
-    /// `parent` is the folder of the file that it stands in, `top` where git runs something.
+    /// `parent` is the folder of the settings file, `top` where git runs programs.
     fn named(
         &self,
         places: &mut Places,
@@ -275,14 +275,7 @@ impl Asked {
 
     /// Where a path leads in the work directory: by its text, and through links.
     fn inside(&self, path: &Path) -> BTreeSet<PathBuf> {
-        let mut plain = PathBuf::new();
-        for part in path.components() {
-            match part {
-                Component::CurDir => {}
-                Component::ParentDir => drop(plain.pop()),
-                part => plain.push(part),
-            }
-        }
+        let plain = environment::normalized(path);
         let real = environment::resolved(&plain);
         let both = [Some(plain), real].into_iter().flatten();
         both.filter_map(|path| path.strip_prefix(&self.work).ok().map(Path::to_owned)).collect()
@@ -307,11 +300,11 @@ impl Asked {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
             let read = stdout.take(ANSWER).read_to_end(&mut bytes);
-            // Nobody listens any more if it took too long.
+            // The receiver is gone if it took too long.
             let _ = sender.send(read.map(|_| bytes));
         });
         let answer = answered.recv_timeout(PATIENCE);
-        // It has ended, or is stuck at what is no file.
+        // It has ended, or waits for something other than a file.
         let _ = child.kill();
         let _ = child.wait();
         let text = String::from_utf8(answer.ok()?.ok()?).ok()?;
