@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_harness::permission::{Answer, Question};
-use alara_harness::sandbox::{Proposal, Risk, losses};
+use alara_harness::sandbox::{Change, Proposal, ProposedFile, Risk, losses};
 use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use serde_json::Value;
@@ -73,10 +73,15 @@ fn show(lines: &[String]) {
 /// Asks whether what a program did, or may do, is to be done.
 fn about_risk(risk: Risk) -> Answer {
     match risk {
-        Risk::Losses(changes) => {
-            let lost: Vec<String> =
+        Risk::Losses(changes, proposal) => {
+            let mut told: Vec<String> =
                 losses(changes).iter().map(|what| format!("  it {}", one_line(what))).collect();
-            show(&lost);
+            let (diff, more) = diff_of(&overwritten(changes, proposal));
+            told.extend(diff);
+            show(&told);
+            if more > 0 {
+                ui::note(&format!("… {more} more lines"));
+            }
             answer("do it? y: yes, s: yes, and whatever comes in this session, n: no, nothing is changed: ")
         }
         Risk::Writes(proposal) => about_writes(proposal),
@@ -90,19 +95,34 @@ fn about_risk(risk: Risk) -> Answer {
     }
 }
 
+/// The files that would be lost by what is written over them.
+fn overwritten(changes: &[Change], proposal: &dyn Proposal) -> Vec<ProposedFile> {
+    let is_lost = |file: &ProposedFile| {
+        let mut lost = changes.iter().filter(|change| change.needs_a_yes());
+        file.before.is_some() && file.after.is_some() && lost.any(|change| change.path == file.path)
+    };
+    proposal.files().into_iter().filter(is_lost).collect()
+}
+
+/// The first lines of a diff of all files, and how many more there are.
+fn diff_of(files: &[ProposedFile]) -> (Vec<String>, usize) {
+    let styled = ui::is_styled(&std::io::stderr());
+    let diff: Vec<String> = files.iter().flat_map(|file| diff::shown(&diff::unified(file), styled)).collect();
+    let shown = diff.iter().take(SHOWN).map(|line| squeezed(line).to_string()).collect();
+    (shown, diff.len().saturating_sub(SHOWN))
+}
+
 /// Shows what is about to be written, and asks about it until it is clear what is to happen.
 fn about_writes(proposal: &dyn Proposal) -> Answer {
-    let styled = ui::is_styled(&std::io::stderr());
     let mut told: Vec<String> =
         proposal.others().iter().map(|what| format!("  it {}", one_line(what))).collect();
-    let diff: Vec<String> =
-        proposal.files().iter().flat_map(|file| diff::shown(&diff::unified(file), styled)).collect();
-    told.extend(diff.iter().take(SHOWN).map(|line| squeezed(line)));
+    let (diff, more) = diff_of(&proposal.files());
+    told.extend(diff);
     show(&told);
     let edits = !proposal.texts().is_empty();
-    if diff.len() > SHOWN {
+    if more > 0 {
         let all = if edits { "; e shows all of them" } else { "" };
-        ui::note(&format!("… {} more lines{all}", diff.len() - SHOWN));
+        ui::note(&format!("… {more} more lines{all}"));
     }
     let edit = if edits { ", e: edit it first" } else { "" };
     let words = format!("do it? y: yes, s: yes, and whatever comes in this session{edit}, n: no: ");

@@ -207,7 +207,7 @@ fn a_person_is_shown_what_is_lost_and_decides() {
             let mut asked = asked.lock().unwrap();
             assert_eq!(question.arguments["command"], commands[asked.len()]);
             let words = match question.risk {
-                Some(Risk::Losses(changes)) => alara_harness::sandbox::losses(changes).join(", "),
+                Some(Risk::Losses(changes, _)) => alara_harness::sandbox::losses(changes).join(", "),
                 Some(Risk::Unknown) => "unknown".to_owned(),
                 None | Some(Risk::Writes(_) | Risk::Refused(_)) => panic!("{question:?}"),
             };

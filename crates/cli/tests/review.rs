@@ -90,6 +90,28 @@ fn ask_shows_each_write_as_a_diff_before_it_happens() {
 }
 
 #[test]
+fn the_question_about_a_loss_shows_what_is_written_over() {
+    if !sandboxed("the_question_about_a_loss_shows_what_is_written_over") {
+        return;
+    }
+    let calls = [edit("two", "2"), shell("rm docs/b.txt; echo new > new.txt; echo x > a.txt")];
+    let dir = calling(&calls);
+    let (code, shown) = at_a_terminal(&dir, &[&FIXED[..], &["do it"]].concat(), &[(ASK, "y"), (ASK, "n")]);
+    let shown = shown.replace("\r\n", "\n");
+    for expected in [
+        "  it overwrites a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -1,3 +1,3 @@\n one\n-two\n+2\n three\n",
+        "  it removes docs/b.txt\n",
+        "-three\n+x\n",
+    ] {
+        assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
+    }
+    // What is only taken away, or new, needs no diff.
+    assert!(!shown.contains("+new") && !shown.contains("-b\n"), "{shown}");
+    // The last change was refused.
+    assert_eq!((code, content(&dir, "a.txt").as_deref()), (1, Some("one\n2\nthree\n")), "{shown}");
+}
+
+#[test]
 fn ask_is_over_with_a_yes_for_the_session() {
     if !sandboxed("ask_is_over_with_a_yes_for_the_session") {
         return;
@@ -130,7 +152,7 @@ fn without_an_editor_the_question_stays() {
     let mut command = dir.alara(&[&FIXED[..], &["--ask", "do it"]].concat());
     command.env_remove("EDITOR").env_remove("VISUAL");
     let (code, shown) = crate::dirs::typed(command, &[(ASK, "e"), ("set VISUAL or EDITOR", ""), (ASK, "n")]);
-    assert_eq!(code, 0, "{shown}");
+    assert_eq!(code, 1, "{shown}");
     assert_eq!(content(&dir, "a.txt").as_deref(), Some("one\ntwo\nthree\n"));
 }
 

@@ -67,7 +67,7 @@ impl GuardedDir {
         let mut asked = Vec::new();
         let ran = self.sandbox.run_guarded(&script, false, false, By::default(), &mut |risk| {
             match risk {
-                Risk::Losses(changes) => asked.extend(losses(changes)),
+                Risk::Losses(changes, _) => asked.extend(losses(changes)),
                 Risk::Refused(changes) => asked.extend(changes.iter().map(ToString::to_string)),
                 risk => panic!("{risk:?}"),
             }
@@ -564,7 +564,7 @@ fn changes_tell_what_was_and_what_is() {
     let script = Script::new(&program, timeout);
     let mut shown: Vec<Change> = Vec::new();
     let mut ask = |risk: Risk| {
-        if let Risk::Losses(changes) = risk {
+        if let Risk::Losses(changes, _) = risk {
             shown = changes.to_vec();
         }
         Ok(false)

@@ -74,7 +74,7 @@ impl JobDir {
         let mut asked = Vec::new();
         let taken = self.sandbox.take(job, By::default(), &mut |risk| {
             match risk {
-                Risk::Losses(changes) => asked.extend(losses(changes)),
+                Risk::Losses(changes, _) => asked.extend(losses(changes)),
                 Risk::Refused(changes) => asked.extend(changes.iter().map(ToString::to_string)),
                 risk => panic!("{risk:?}"),
             }

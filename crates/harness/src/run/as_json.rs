@@ -42,7 +42,7 @@ pub fn of_notice(notice: &Notice) -> Option<Value> {
 /// The JSON object of a question: who wants to call what, and what may be lost by it.
 pub fn of_question(question: &Question) -> Value {
     let risk = match question.risk {
-        Some(Risk::Losses(changes)) => losses(changes),
+        Some(Risk::Losses(changes, _)) => losses(changes),
         Some(Risk::Writes(proposal)) => proposal.others(),
         Some(Risk::Unknown) => vec!["may do anything to files of the work directory".to_owned()],
         Some(Risk::Refused(changes)) => losses(changes),

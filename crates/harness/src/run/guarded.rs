@@ -105,7 +105,7 @@ impl Guardian {
             session.notify(&Notice::Unchanged { what: &what, nobody: answer.is_none() });
             let reason = refusal(answer);
             self.why = match risk {
-                Risk::Losses(_) | Risk::Writes(_) => format!("it {what}, and {reason}"),
+                Risk::Losses(..) | Risk::Writes(_) => format!("it {what}, and {reason}"),
                 Risk::Unknown | Risk::Refused(_) => reason.to_owned(),
             };
         }
@@ -208,7 +208,7 @@ pub fn call_line(jinx: &Jinx, scope: &Scope) -> String {
 /// What a program does, for people.
 fn what(risk: Risk) -> String {
     match risk {
-        Risk::Losses(changes) | Risk::Refused(changes) => losses(changes).join(", "),
+        Risk::Losses(changes, _) | Risk::Refused(changes) => losses(changes).join(", "),
         Risk::Writes(proposal) => {
             let files = proposal.files().into_iter().map(|file| {
                 let verb = match (&file.before, &file.after) {

@@ -52,8 +52,9 @@ pub enum Guarding {
 /// What a person is asked about.
 #[derive(Clone, Copy, Debug)]
 pub enum Risk<'a> {
-    /// A program has done this, and some of it [needs a yes](Change::needs_a_yes).
-    Losses(&'a [Change]),
+    /// A program has done this, and some of it [needs a yes](Change::needs_a_yes); the files as
+    /// they would become.
+    Losses(&'a [Change], &'a dyn Proposal),
     /// This is about to be written, and a person wants to look at it first.
     Writes(&'a dyn Proposal),
     /// A program may do anything.
@@ -529,7 +530,7 @@ impl Layers {
                 changes.iter().map(|change| covered.told(change)).collect::<Vec<_>>()
             };
             let told: Vec<Change> = covered.iter().zip(&changes).flat_map(told).collect();
-            let risk = if reviews { Risk::Writes(&proposed) } else { Risk::Losses(&told) };
+            let risk = if reviews { Risk::Writes(&proposed) } else { Risk::Losses(&told, &proposed) };
             if !ask(risk)? {
                 return Ok(false);
             }
