@@ -137,6 +137,63 @@ fn undo_leaves_what_somebody_changed_since() {
 }
 
 #[test]
+fn a_session_becomes_a_commit() {
+    if !sandboxed("a_session_becomes_a_commit") {
+        return;
+    }
+    let dir = TestDir::calling(&["echo new > a.txt; rm docs/b.txt; echo c > '*.md'; echo log > out.log"]);
+    for (name, text) in
+        [("a.txt", "old\n"), ("docs/b.txt", "b\n"), (".gitignore", "*.log\n"), ("own.md", "1\n")]
+    {
+        dir.write(&format!("work/{name}"), text);
+    }
+    let git = |arguments: &str| {
+        let fixed = ["-c", "user.name=a", "-c", "user.email=a@b"];
+        let mut git = std::process::Command::new("git");
+        git.current_dir(dir.path("work")).args(fixed).args(arguments.split(' '));
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{arguments}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    for arguments in ["init -q", "config user.name a", "config user.email a@b", "add -A", "commit -qm first"]
+    {
+        git(arguments);
+    }
+    // What the user has changed and staged is theirs.
+    dir.write("work/own.md", "2\n");
+    git("add own.md");
+    run(&dir, &["--yes"]);
+    let (code, shown, complaint) = undo(&dir, &["--commit"]);
+    assert!(code == 0 && shown.contains("3 paths in "), "{shown}{complaint}");
+    assert_eq!(
+        git("show --name-status --format=%s%n%b HEAD").lines().map(str::trim).collect::<Vec<_>>(),
+        [
+            "do it",
+            "Made by script.json in the alara session {id}.",
+            "",
+            "",
+            "A\t*.md",
+            "M\ta.txt",
+            "D\tdocs/b.txt"
+        ]
+    );
+    assert_eq!(git("status --porcelain"), "M  own.md\n");
+    assert_eq!(undo(&dir, &["--commit"]).0, 0);
+    assert_eq!(git("rev-list --count HEAD"), "2\n");
+    // What was changed since is no longer the session's alone.
+    dir.write("work/a.txt", "mine\n");
+    let (code, _, complaint) = undo(&dir, &["--commit"]);
+    assert!(code == 2 && complaint.contains("a.txt was changed since"), "{complaint}");
+}
+
+#[test]
+fn a_commit_needs_a_repository() {
+    let dir = worked(&["echo x > new"], &[]);
+    let (code, _, complaint) = undo(&dir, &["--commit"]);
+    assert!(code == 2 && complaint.contains("not a git repository"), "{complaint}");
+}
+
+#[test]
 fn undo_says_what_there_is_not() {
     let dir = TestDir::calling(&[]);
     assert_eq!(undo(&dir, &["--list"]), (0, String::new(), "no session has changed anything\n".to_owned()));

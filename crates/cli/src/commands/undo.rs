@@ -1,5 +1,7 @@
 //! `alara undo`: what sessions changed in work directories, and back.
 
+mod commit;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -35,6 +37,9 @@ pub struct Args {
     /// Overwrite what has been changed since, too, and leave what can't be had back
     #[arg(long, conflicts_with = "list")]
     force: bool,
+    /// Keep what SESSION changed: as a git commit of exactly that, with the task as its message
+    #[arg(long, conflicts_with_all = ["list", "force"])]
+    commit: bool,
 }
 
 /// Runs the command.
@@ -53,8 +58,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             show(named(&sessions, name)?);
             Ok(ExitCode::SUCCESS)
         }
-        (Some(name), false) => take_back(named(&sessions, name)?, args.force),
-        (None, false) => take_back(here(&sessions)?, args.force),
+        (name, false) => {
+            let session = match name {
+                Some(name) => named(&sessions, name)?,
+                None => here(&sessions)?,
+            };
+            if args.commit { keep(session) } else { take_back(session, args.force) }
+        }
     }
 }
 
@@ -165,6 +175,29 @@ fn take_back(session: &Recorded, force: bool) -> anyhow::Result<ExitCode> {
     }
     if done == 0 {
         ui::note(&format!("nothing of {} is left to take back", session.id));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Commits what a session changed.
+fn keep(session: &Recorded) -> anyhow::Result<ExitCode> {
+    let mut commits = 0;
+    for work in works(session) {
+        // A commit by an agent changes the folder of a repository, which is in no work tree.
+        if work.join("HEAD").is_file() && work.join("objects").is_dir() {
+            continue;
+        }
+        if let Some((commit, paths)) = commit::commit(session, work)? {
+            ui::line(&format!(
+                "{commit}  {} in {}",
+                count(paths, "path"),
+                one_line(&work.display().to_string())
+            ));
+            commits += 1;
+        }
+    }
+    if commits == 0 {
+        ui::note(&format!("nothing of {} is left to commit", session.id));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,101 @@
+//! `alara undo --commit`: what a session changed, as a commit in the user's repository.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use alara_harness::trace::{self, Record};
+use alara_harness::undo::{self, Recorded, State};
+use anyhow::{Context, bail};
+
+/// Most characters of the subject of a commit.
+const SUBJECT: usize = 72;
+/// Lets git read paths, not patterns, from standard input.
+const FROM_INPUT: [&str; 2] = ["--pathspec-from-file=-", "--pathspec-file-nul"];
+
+/// Commits what a session changed in `work`; other changes, staged or not, stay as they are.
+/// Gives the commit's name and how many paths are in it; `None`: nothing is left to commit.
+///
+/// # Errors
+/// The directory is in no work tree of git, a path was changed since, or git fails.
+pub fn commit(session: &Recorded, work: &Path) -> anyhow::Result<Option<(String, usize)>> {
+    // What git ignores is not listed.
+    let known = git(work, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], b"")?;
+    let known = names(&known);
+    let left = undo::left(session, work).with_context(|| format!("can't read {}", work.display()))?;
+    let is_file = |state: &State| matches!(state, State::File { .. } | State::Link { .. });
+    let files = left.iter().filter(|(change, _)| {
+        let is_known = known.contains(change.path.as_os_str().as_encoded_bytes());
+        is_known && (is_file(&change.before) || is_file(&change.after))
+    });
+    let mut paths = Vec::new();
+    for (change, now) in files {
+        if *now != change.after {
+            let path = change.path.display();
+            bail!("{path} was changed since\nhint: commit it with git, then try this again");
+        }
+        paths.extend_from_slice(change.path.as_os_str().as_encoded_bytes());
+        paths.push(0);
+    }
+    if paths.is_empty() {
+        return Ok(None);
+    }
+    git(work, &[&["add", "--all"][..], &FROM_INPUT].concat(), &paths)?;
+    let staged = git(work, &["diff", "--cached", "--name-only", "--relative", "--no-renames", "-z"], b"")?;
+    let staged = names(&staged).intersection(&names(&paths)).count();
+    if staged == 0 {
+        return Ok(None);
+    }
+    let message = message(session);
+    let commit = ["commit", "--quiet", "--only", "-m", &message];
+    git(work, &[&commit[..], &FROM_INPUT].concat(), &paths)?;
+    let name = git(work, &["rev-parse", "--short", "HEAD"], b"")?;
+    Ok(Some((String::from_utf8_lossy(&name).trim().to_owned(), staged)))
+}
+
+/// Names that end in NUL bytes.
+fn names(list: &[u8]) -> BTreeSet<&[u8]> {
+    list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect()
+}
+
+/// The task as the subject, and below it which session made the changes.
+fn message(session: &Recorded) -> String {
+    let traced = session.entries.iter().map(|entry| &entry.trace).find(|path| path.is_file());
+    let records = traced.and_then(|path| trace::read(path).ok()).unwrap_or_default();
+    let (mut task, mut model) = (format!("Changes of the session {}", session.id), String::new());
+    for entry in records.iter().rev() {
+        match &*entry.record {
+            Record::User { text } => {
+                let first = text.lines().map(str::trim).find(|line| !line.is_empty());
+                first.unwrap_or(&task).to_owned().clone_into(&mut task);
+            }
+            Record::Start(start) => model = format!(" by {}", start.model),
+            _ => {}
+        }
+    }
+    if task.chars().count() > SUBJECT {
+        task = format!("{}…", task.chars().take(SUBJECT - 1).collect::<String>().trim_end());
+    }
+    format!("{task}\n\nMade{model} in the alara session {}.", session.id)
+}
+
+/// Runs git in `work`, and gives what it prints.
+fn git(work: &Path, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let mut git = Command::new("git");
+    git.current_dir(work).arg("--literal-pathspecs").args(arguments);
+    git.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = git.spawn().context("can't start git")?;
+    let pipe = child.stdin.take();
+    let output = std::thread::scope(|scope| {
+        // It may print before it has read all, and end without.
+        scope.spawn(|| pipe.map(|mut pipe| pipe.write_all(input)));
+        child.wait_with_output()
+    });
+    let output = output.context("can't read what git prints")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("git {} failed: {}", arguments[0], said.trim());
+    }
+    Ok(output.stdout)
+}
