@@ -136,6 +136,8 @@ pub enum About {
     File,
     /// A turn that was cut off.
     Cut,
+    /// A text in a phase that expects a call.
+    Phase,
     /// The end of the run: the turn after it has to be the answer.
     Closing,
 }

@@ -16,6 +16,8 @@ use crate::types::{Outcome, ToolResult};
 
 /// How much of an error a hint repeats, in characters.
 const SHOWN: usize = 200;
+/// How often a model is asked again for the call that a phase expects.
+const ASKED_AGAIN: usize = 2;
 
 impl Agent<'_, '_> {
     /// Tells the model, once a run each, why its text is not taken as the answer yet; false if it
@@ -51,6 +53,21 @@ impl Agent<'_, '_> {
         };
         let text = format!("Your last answer was cut off, since {why}. Go on with one short step.");
         self.push(Record::Hint { text, about: About::Cut })?;
+        Ok(true)
+    }
+
+    /// Asks for the call that a phase expects, in place of the text that the model wrote; false if
+    /// that was done often enough.
+    /// A grammar permits no text there, but an endpoint may know none.
+    pub(super) fn hint_of_phase(&mut self, phase: &str, tools: &str) -> Result<bool, Error> {
+        let since = self.of_this_run().take_while(|record| !matches!(record, Record::ToolResult { .. }));
+        let asked = since.filter(|record| matches!(record, Record::Hint { about: About::Phase, .. }));
+        if asked.count() >= ASKED_AGAIN {
+            return Ok(false);
+        }
+        let text =
+            format!("The phase `{phase}` expects a call of one of: {tools}. Make the call, without a text.");
+        self.push(Record::Hint { text, about: About::Phase })?;
         Ok(true)
     }
 

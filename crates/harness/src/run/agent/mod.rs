@@ -333,6 +333,7 @@ impl<'a, 's> Agent<'a, 's> {
         for turn in 1..=most {
             self.session.notify(&Notice::Turn { npc: &self.npc.name, depth: self.depth, turn });
             self.fit(deadline)?;
+            let expected = self.expected_call();
             let (message, finish) = match (self.ask_or_shorten(deadline), cut_before.take()) {
                 (Ok(Ok(turn)), _) => turn,
                 (Ok(Err(stopped)), _) => return Ok(stopped),
@@ -355,8 +356,20 @@ impl<'a, 's> Agent<'a, 's> {
                 return Ok(self.closed(outcome, deadline));
             }
             if message.tool_calls.is_empty() {
+                if let Some((phase, tools)) = expected {
+                    if turn < most && self.hint_of_phase(&phase, &tools)? {
+                        continue;
+                    }
+                    let error = format!(
+                        "the phase `{phase}` expects a call of one of: {tools}; the model wrote a text"
+                    );
+                    return Ok(Outcome::Failed { error });
+                }
                 if turn < most && self.hint(&message, most - turn)? {
                     continue;
+                }
+                if repeated::circles(&message.content) {
+                    return Ok(self.closed(Outcome::Repetition { call: None }, deadline));
                 }
                 return Ok(self.answered(message.content));
             }

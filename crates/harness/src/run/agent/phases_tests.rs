@@ -126,8 +126,8 @@ fn what_changes_is_only_appended() {
 
 #[test]
 fn a_forged_call_does_not_get_through() {
-    let replies =
-        [write("forged"), plan(&["x"]), read("in"), read("in"), write("forged"), Reply::text("Well.")];
+    let replies = [write("forged"), plan(&["x"]), read("in"), read("in"), write("forged")];
+    let replies = replies.into_iter().chain(std::iter::repeat_n(Reply::text("Well."), 3));
     let (fixture, _, requests) = run(replies);
     assert!(!fixture.work().join("forged").exists());
     let messages = &requests[5].messages;
@@ -141,6 +141,25 @@ fn a_forged_call_does_not_get_through() {
         "{}",
         messages[2].content
     );
+}
+
+/// A scripted model and an endpoint are held to no grammar.
+#[test]
+fn a_text_where_a_phase_expects_a_call_is_no_answer() {
+    let texts = |count| std::iter::repeat_with(|| Reply::text("I have written it.")).take(count);
+    let (_, outcome, requests) = run([read("in")].into_iter().chain(texts(3)));
+    let error = "the phase `plan_it` expects a call of one of: plan_tasks; the model wrote a text";
+    assert_eq!((outcome, requests.len()), (Outcome::Failed { error: error.into() }, 4));
+    let last = requests[3].messages.last().unwrap();
+    assert!(
+        last.content.starts_with("The phase `plan_it` expects a call of one of: plan_tasks."),
+        "{last:?}"
+    );
+    // Whoever calls then goes on, and is asked again in the next phase, too.
+    let planned = [read("in")].into_iter().chain(texts(2)).chain([plan(&["a"])]);
+    let (fixture, outcome, _) = run(planned.chain(texts(2)).chain([write("1"), Reply::text("Done.")]));
+    assert_eq!(outcome, Outcome::Answer { text: "Done.".into() });
+    assert!(fixture.work().join("1").exists());
 }
 
 #[test]
@@ -157,6 +176,9 @@ fn phases_are_folded_from_the_records_alone() {
     let model = Scripted::new([
         read("in"),
         plan(&["a", "b"]),
+        // So many end the run.
+        Reply::text("Wait."),
+        Reply::text("Wait."),
         Reply::text("Wait."),
         write("1"),
         write("2"),
@@ -192,7 +214,13 @@ fn phases_are_folded_from_the_records_alone() {
 #[test]
 fn other_phases_know_what_has_happened() {
     let mut fixture = fixture();
-    let model = Scripted::new([read("in"), plan(&["a"]), Reply::text("Wait."), Reply::text("Done.")]);
+    let model = Scripted::new([
+        read("in"),
+        plan(&["a"]),
+        Reply::text("Wait."),
+        Reply::text("Wait."),
+        Reply::text("Done."),
+    ]);
     let source = Single(&model);
     let records = {
         let session = Session::new(&source, &fixture.sandbox);

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use alara_engine::ToolCall;
+use alara_engine::{ToolCall, ToolChoice};
 
 use super::{Agent, last_start};
 use crate::error::Error;
@@ -28,6 +28,20 @@ impl Agent<'_, '_> {
             self.records.push(self.trace.push(&self.scope, Record::Phase(standing))?);
         }
         Ok(())
+    }
+
+    /// The phase that expects a call in the next turn, and the tools that may be called.
+    pub(super) fn expected_call(&self) -> Option<(String, String)> {
+        let machine = trace::phases(self.records())?;
+        let start = last_start(&self.records)?;
+        let mut unlocked = trace::unlocked(self.records());
+        unlocked.retain(|tool| machine.permits_call(CALL, Some(&tool.name)));
+        match machine.choice(&start.tools, &unlocked, None) {
+            ToolChoice::Among { names, required: true } => {
+                Some((machine.state().phase.clone(), names.join(", ")))
+            }
+            _ => None,
+        }
     }
 
     /// What a call does.

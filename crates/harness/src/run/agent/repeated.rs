@@ -5,6 +5,23 @@ use alara_engine::ToolCall;
 use crate::trace::alike;
 use crate::types::ToolResult;
 
+/// The longest unit that counts as repeated, how often it must come in a row at the end of a text,
+/// and how many bytes that must be at least: about what ends a turn of the engine.
+/// Cost: an answer of 1 KiB of the same line is not taken as one.
+const UNIT: usize = 300;
+const TIMES: usize = 12;
+const BYTES: usize = 1024;
+
+/// Whether a text ends in the same words again and again.
+pub(super) fn circles(text: &str) -> bool {
+    let bytes = text.trim_end().as_bytes();
+    (1..=UNIT).any(|unit| {
+        let pairs = bytes.iter().rev().zip(bytes.iter().rev().skip(unit));
+        let repeated = pairs.take_while(|(one, other)| one == other).count();
+        repeated + unit >= BYTES.max(TIMES * unit)
+    })
+}
+
 /// The latest call with its result, and how often both came in a row.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
@@ -32,5 +49,21 @@ pub(super) fn note(times: usize) -> String {
     match times {
         0 | 1 => String::new(),
         _ => "the same call gave the same result as before: it changed nothing".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_goes_round_in_circles() {
+        let line = "The file is a program. ";
+        assert!(circles(&format!("I have fixed it. {}The file", line.repeat(60))));
+        assert!(!circles(&line.repeat(20)), "so short it may be meant");
+        assert!(!circles(&format!("{}And so on.", line.repeat(60))), "it has found its way out");
+        let counted: String = (0..400).map(|number| format!("line {number}\n")).collect();
+        assert!(!circles(&counted));
+        assert!(!circles(""));
     }
 }
