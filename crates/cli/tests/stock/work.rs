@@ -76,6 +76,7 @@ fn delegate_ends_at_its_limits() {
     let (results, _) = dir.calls("lead", script, &task(json!({})));
     let given_up = json!({"complete": false, "iterations": 3, "output": "Tried.", "feedback": "More."});
     assert_eq!(results[0].output, given_up);
+    assert!(!results[0].ok, "what is not complete did not succeed: {results:?}");
     let (results, _) = dir.calls("lead", no(), &task(json!({"max_iterations": -5})));
     assert_eq!(results[0].output["iterations"], 1);
 
