@@ -75,9 +75,11 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
             }
         };
         match is_yaml(&source.path) {
-            true => tasks.extend(
-                yaml::read(&source).map_err(|problem| problems.push(problem)).map(|task| (task, source)),
-            ),
+            true => {
+                let (task, mut found) = yaml::read_all(&source);
+                problems.append(&mut found);
+                tasks.extend(task.map(|task| (task, source)));
+            }
             false => jinxes.extend(jinx::read(&source, &mut problems)),
         }
     }
@@ -143,7 +145,7 @@ pub fn tasks(path: &Path) -> Result<Vec<(Task, PathBuf, Location)>, Error> {
     let mut tasks = Vec::new();
     for path in files(path, &Setting::of(path)?)?.into_iter().filter(|file| is_yaml(file)) {
         let Ok(source) = Source::from_file(&path) else { continue };
-        let Ok(task) = yaml::read::<Task>(&source) else { continue };
+        let Some(task) = yaml::read_all::<Task>(&source).0 else { continue };
         if task.dialogue.is_none() && task.check(|_| String::new()).is_ok() {
             tasks.push((task, path, key(&source.text, "verify")));
         }
@@ -164,7 +166,7 @@ fn each(
     let broken: BTreeSet<PathBuf> = problems.iter().map(|problem| problem.path.clone()).collect();
     let mut ids: BTreeMap<&str, &Source> = BTreeMap::new();
     for (task, source) in tasks {
-        if let Err(error) = task.check(|_| String::new()) {
+        for error in task.problems(|_| String::new()) {
             let (field, message) = match error {
                 Error::EmptyField { field, .. } => (field, format!("the field `{field}` is empty")),
                 Error::Value { field, value, wanted, .. } => {
@@ -248,14 +250,9 @@ fn documents(team: &Team) -> BTreeSet<String> {
 pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
     let text = source::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
     let source = Source { path: path.to_owned(), text };
-    let mut sweep: Sweep = match yaml::read(&source) {
-        Ok(sweep) => sweep,
-        Err(problem) => return Ok((None, vec![problem])),
-    };
-    let mut problems = Vec::new();
-    if let Err(problem) = sweep.check() {
-        problems.push(about(&source, &problem.name, &problem.message));
-    }
+    let (sweep, mut problems) = yaml::read_all::<Sweep>(&source);
+    let Some(mut sweep) = sweep else { return Ok((None, problems)) };
+    problems.extend(sweep.problems().iter().map(|problem| about(&source, &problem.name, &problem.message)));
     sweep.locate(path);
     let suite = match &sweep.suite {
         None => Suite::stock(),

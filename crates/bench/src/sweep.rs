@@ -4,7 +4,7 @@
 //! Each combination is one run with a file of its own.
 //! An A/B test is a sweep with two conditions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::Range;
@@ -58,6 +58,12 @@ pub(crate) struct Wrong {
     pub name: String,
     /// What is wrong, and what would not be.
     pub message: String,
+}
+
+/// The names that occur more than once.
+fn twice(names: impl Iterator<Item = String>) -> BTreeSet<String> {
+    let mut seen = BTreeSet::new();
+    names.filter(|name| !seen.insert(name.clone())).collect()
 }
 
 /// Under which rules agents work; what is left out is as the command line has it.
@@ -137,7 +143,9 @@ impl Sweep {
         let text = source::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let source = Source { path: path.to_owned(), text };
         let mut sweep: Sweep = yaml::read(&source).map_err(|wrong| Error::Yaml(wrong.plain()))?;
-        sweep.check().map_err(|wrong| Error::Sweep { path: path.to_owned(), problem: wrong.message })?;
+        if let Some(wrong) = sweep.problems().into_iter().next() {
+            return Err(Error::Sweep { path: path.to_owned(), problem: wrong.message });
+        }
         sweep.locate(path);
         Ok(sweep)
     }
@@ -150,71 +158,57 @@ impl Sweep {
     }
 
     /// What the types don't exclude.
-    pub(crate) fn check(&self) -> Result<(), Wrong> {
-        let wrong = |name: &str, message: String| Err(Wrong { name: name.to_owned(), message });
-        let twice = |names: &[&str]| {
-            let mut names = names.to_vec();
-            names.sort_unstable();
-            names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0].to_owned())
-        };
-        let models: Vec<&str> = self.models.iter().map(String::as_str).collect();
-        if let Some(name) = twice(&models) {
-            return wrong(
-                &name,
-                format!("the model `{name}` occurs twice: leave one out, --trials repeats runs"),
-            );
+    pub(crate) fn problems(&self) -> Vec<Wrong> {
+        let mut problems = Vec::new();
+        let mut wrong = |name: &str, message: String| problems.push(Wrong { name: name.to_owned(), message });
+        for name in twice(self.models.iter().cloned()) {
+            let message = format!("the model `{name}` occurs twice: leave one out, --trials repeats runs");
+            wrong(&name, message);
         }
-        let files: Vec<String> = self.models.iter().map(|name| file_name(name)).collect();
-        if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
-            return wrong(
-                "models",
-                format!("two models would write the same files, {name}.…: run them one by one"),
-            );
+        let models: BTreeSet<&String> = self.models.iter().collect();
+        for name in twice(models.into_iter().map(|name| file_name(name))) {
+            let message = format!("two models would write the same files, {name}.…: run them one by one");
+            wrong("models", message);
         }
-        let names: Vec<&str> = self.conditions.iter().map(|condition| condition.name.as_str()).collect();
-        if let Some(name) = twice(&names) {
-            return wrong(
-                &name,
-                format!("the condition `{name}` occurs twice: give one of them another name"),
-            );
+        for name in twice(self.conditions.iter().map(|condition| condition.name.clone())) {
+            wrong(&name, format!("the condition `{name}` occurs twice: give one of them another name"));
         }
-        if let Some((name, _)) = self.prices.iter().find(|(_, price)| !price.is_valid()) {
-            return wrong(name, format!("the price of `{name}` has amounts that are no numbers from 0 up"));
-        }
-        if let Some(name) = self.prices.keys().find(|name| *name != ANY && !self.models.contains(name)) {
-            return wrong(
-                name,
-                format!("`{name}` has a price and is none of `models`: write it as there, or `*` for all"),
-            );
-        }
-        let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
-        let files: Vec<String> = once.iter().map(|run| run.file(Shard::ALL)).collect();
-        if let Some(name) = twice(&files.iter().map(String::as_str).collect::<Vec<_>>()) {
-            return wrong(
-                "conditions",
-                format!("two runs would write the same file, {name}: name models or conditions otherwise"),
-            );
+        for (name, price) in &self.prices {
+            if !price.is_valid() {
+                wrong(name, format!("the price of `{name}` has amounts that are no numbers from 0 up"));
+            }
+            if name != ANY && !self.models.contains(name) {
+                let message = format!(
+                    "`{name}` has a price and is none of `models`: write it as there, or `*` for all"
+                );
+                wrong(name, message);
+            }
         }
         for condition in &self.conditions {
             let name = &condition.name;
             if name.is_empty() || *name != file_name(name) {
-                return wrong(
-                    if name.is_empty() { "conditions" } else { name },
-                    format!(
-                        "`{name}` is no name of a condition: use letters, digits, `_` and `-`, since files are named after it"
-                    ),
+                let message = format!(
+                    "`{name}` is no name of a condition: use letters, digits, `_` and `-`, since files are named after it"
                 );
+                wrong(if name.is_empty() { "conditions" } else { name }, message);
             }
             for temperature in [condition.temperature, condition.retry_temperature].into_iter().flatten() {
                 if !temperature.is_finite() || temperature < 0.0 {
-                    return wrong(
-                        name,
-                        format!("{name}: a temperature is a number from 0 up, not {temperature}"),
-                    );
+                    wrong(name, format!("{name}: a temperature is a number from 0 up, not {temperature}"));
                 }
             }
         }
-        Ok(())
+        // What occurs twice is told already.
+        if problems.is_empty() {
+            let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
+            for name in twice(once.iter().map(|run| run.file(Shard::ALL))) {
+                let message = format!(
+                    "two runs would write the same file, {name}: name models or conditions otherwise"
+                );
+                problems.push(Wrong { name: "conditions".to_owned(), message });
+            }
+        }
+        problems
     }
 
     /// The runs of this sweep, model by model, so that each model is loaded once.

@@ -240,9 +240,14 @@ impl Task {
         ["python3", "git"].into_iter().filter(needs).collect()
     }
 
-    /// Checks what the types don't say.
+    /// Checks what the types don't say, up to the first problem.
     /// `location` gives file and line of a field.
     pub(crate) fn check(&self, location: impl Fn(&'static str) -> String) -> Result<(), Error> {
+        self.problems(location).into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// What is wrong with it that the types don't exclude.
+    pub(crate) fn problems(&self, location: impl Fn(&'static str) -> String) -> Vec<Error> {
         let texts = [
             ("id", &self.id),
             ("category", &self.category),
@@ -253,13 +258,13 @@ impl Task {
         let mut empty: Vec<_> = texts.iter().map(|(field, text)| (*field, text.trim().is_empty())).collect();
         empty.extend(self.gold.iter().map(|gold| ("gold", gold.is_empty())));
         empty.extend(self.wrong.iter().map(|wrong| ("wrong", wrong.is_empty())));
-        if let Some((field, _)) = empty.into_iter().find(|(_, empty)| *empty) {
-            return Err(Error::EmptyField { location: location(field), field });
-        }
+        let empty = empty.into_iter().filter(|(_, empty)| *empty);
+        let mut problems: Vec<Error> =
+            empty.map(|(field, _)| Error::EmptyField { location: location(field), field }).collect();
         for (field, name) in &texts[..2] {
             if !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) || name.starts_with('.')
             {
-                return Err(Error::Value {
+                problems.push(Error::Value {
                     location: location(field),
                     field,
                     value: (*name).clone(),
@@ -267,12 +272,10 @@ impl Task {
                 });
             }
         }
-        match self.dialogue.as_ref().and_then(|dialogue| dialogue.problem()) {
-            Some((field, value, wanted)) => {
-                Err(Error::Value { location: location(field), field, value, wanted })
-            }
-            None => Ok(()),
+        if let Some((field, value, wanted)) = self.dialogue.as_ref().and_then(|dialogue| dialogue.problem()) {
+            problems.push(Error::Value { location: location(field), field, value, wanted });
         }
+        problems
     }
 }
 

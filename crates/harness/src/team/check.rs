@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Team, stock, syntax};
 use crate::jinx::check::blocks;
-use crate::jinx::{Action, Jinx, Llm, Step, check};
+use crate::jinx::{Action, Jinx, Llm, Step, check, read_in_part};
 use crate::skill;
 use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
@@ -51,6 +51,17 @@ impl Team {
         }
     }
 
+    /// What can be read of the team's jinxes that can't be used.
+    fn broken_jinxes(&self) -> Vec<Jinx> {
+        let errors = self.diagnostics.iter().filter(|problem| problem.severity == Severity::Error);
+        let files = errors.map(|problem| &problem.path);
+        let mut files: Vec<_> =
+            files.filter(|path| path.extension().is_some_and(|ending| ending == "jinx")).collect();
+        files.dedup();
+        let sources = files.into_iter().filter_map(|path| Source::from_file(path).ok());
+        sources.filter_map(|source| read_in_part(&source, &mut Vec::new())).collect()
+    }
+
     fn analyse(&self, found: &mut Vec<Diagnostic>) {
         let store: Vec<&str> = self.store.keys().map(String::as_str).collect();
         let is_own = |jinx: &Jinx| self.directory.as_ref().is_none_or(|own| jinx.path.starts_with(own));
@@ -58,7 +69,10 @@ impl Team {
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
         let unusable = |name: &str| unusable(name, &self.diagnostics).is_some();
         found.extend(check(&self.jinxes, &unusable, &keys, &text_of));
-        found.extend(syntax::check(self.jinxes.iter().filter(|jinx| is_own(jinx)), &text_of));
+        // Of a file that can't be used, the programs are read all the same.
+        let broken = self.broken_jinxes();
+        let own = self.jinxes.iter().filter(|jinx| is_own(jinx));
+        found.extend(syntax::check(own.chain(&broken), &text_of));
         let own = |jinx: &&Jinx| self.directory.is_some() && is_own(jinx);
         let undescribed = |jinx: &&Jinx| jinx.description.is_empty() && self.reaches(&jinx.name);
         found.extend(self.jinxes.iter().filter(own).filter(undescribed).map(undescribed_jinx));

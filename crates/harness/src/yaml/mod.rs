@@ -6,6 +6,7 @@
 //! Where a text is wanted, a number or boolean counts as it is written: `007`, `1.10`, `no`.
 //! It must not know what the files mean.
 
+mod all;
 mod words;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use serde_saphyr::{DuplicateKeyPolicy, NonFiniteFloatPolicy, Options, Spanned};
 
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
+pub use all::read_all;
 
 /// A value and where it begins.
 #[derive(Clone, Debug, PartialEq)]

@@ -58,6 +58,15 @@ const FUEL: u64 = 1_000_000;
 /// `None` = something is wrong enough that the jinx can't be used.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let mut found = Vec::new();
+    let jinx = read_in_part(source, &mut found);
+    let usable = found.iter().all(|problem| problem.severity < Severity::Error);
+    diagnostics.append(&mut found);
+    jinx.filter(|_| usable)
+}
+
+/// Reads as much of a jinx as can be read, whatever else is wrong: for checks only.
+pub fn read_in_part(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
+    let mut found = Vec::new();
     let jinx = match parse(source, &mut found) {
         Ok(node) => Reader { source, diagnostics: &mut found, skill: None }.file(&node),
         Err(problem) => {
@@ -65,10 +74,9 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> 
             None
         }
     };
-    let usable = found.iter().all(|problem| problem.severity < Severity::Error);
     found.sort_by_key(|problem| problem.location);
     diagnostics.append(&mut found);
-    jinx.filter(|_| usable)
+    jinx
 }
 
 /// The file as a tree.
