@@ -9,12 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use alara_engine::file;
 use alara_harness::permission::Question;
 use alara_harness::resume::Resumed;
-use alara_harness::run::{Responses, as_json, hooks};
+use alara_harness::run::{Responses, as_json, hooks, last_change_refused};
 use alara_harness::skill;
 use alara_harness::team::load_jinx;
 use alara_harness::trace::Record;
 use alara_harness::{
-    Agent, Caller, Jinx, ModelSource, Notice, Npc, Outcome, Sandbox, Session, Team, Verdict, tool, trace,
+    Agent, Caller, Effect, Jinx, ModelSource, Notice, Npc, Outcome, Sandbox, Session, Team, Verdict, tool,
+    trace,
 };
 use anyhow::{Context, bail};
 use serde_json::{Map, Value, json};
@@ -35,8 +36,8 @@ const SCHEMA_HINT: &str =
 /// The answer goes to stdout, progress to stderr; what there is of an answer that was cut off, too.
 /// What comes through standard input, by a pipe or from a file, is a part of the task.
 /// Before anything that lies in the work directory is removed, overwritten or moved, you are asked.
-/// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks something, 130:
-/// interrupted.
+/// Exit code 0: done, 1: not done, or the last change was refused, 2: wrong usage, or the machine
+/// lacks something, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
     /// The task, in plain words; - means standard input, and @FILE sends a text file along.
@@ -195,11 +196,15 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let jobs = session.finish();
     let entries = session.trace.since(before);
     let usage = trace::usage(entries.iter().map(|entry| &*entry.record));
-    let done = Done::of(entries.iter().map(|entry| &*entry.record));
+    let done = Done::of(entries.iter().map(|entry| &*entry.record), &team);
     let mut view = view();
     view.end_line();
     if words != Words::Silent {
         match &outcome {
+            Outcome::Answer { .. } if args.dry_run => {
+                ui::note("this was a dry run: no call that changes anything was made");
+            }
+            Outcome::Answer { .. } if done.last_refused => ui::note("not done: the last change was refused"),
             Outcome::Answer { .. } | Outcome::Failed { .. } => {}
             Outcome::Cancelled => ui::note("interrupted"),
             other => ui::note(&other.reason()),
@@ -217,7 +222,11 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             report["calls"] = json!(view.calls);
             report["failed_calls"] = json!(done.failed);
             report["refusals"] = json!(done.refusals);
+            report["last_change_refused"] = json!(done.last_refused);
             report["trace"] = json!(path);
+            if args.dry_run {
+                report["dry_run"] = json!(true);
+            }
             if !jobs.is_empty() {
                 report["ended_jobs"] = json!(jobs);
             }
@@ -227,7 +236,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         _ => view.rest(&said),
     }
     Ok(match outcome {
-        Outcome::Answer { .. } => ExitCode::SUCCESS,
+        Outcome::Answer { .. } if !done.last_refused => ExitCode::SUCCESS,
         Outcome::Cancelled => INTERRUPTED.into(),
         _ => ExitCode::FAILURE,
     })
@@ -240,11 +249,15 @@ struct Done {
     failed: usize,
     /// Those that were refused: the tool and by what.
     refusals: Vec<Value>,
+    /// Whether the last call that could have changed something was refused.
+    last_refused: bool,
 }
 
 impl Done {
-    fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Self {
-        let mut done = Done::default();
+    fn of<'a>(records: impl Iterator<Item = &'a Record> + Clone, team: &Team) -> Self {
+        let changes = |name: &str| team.jinx(name).map(|jinx| jinx.effect == Effect::Write);
+        let last_refused = last_change_refused(records.clone(), changes);
+        let mut done = Done { last_refused, ..Done::default() };
         for record in records {
             match record {
                 Record::ToolResult { result, .. } if !result.ok => done.failed += 1,

@@ -28,6 +28,6 @@ pub mod tool;
 pub use agent::Agent;
 pub use jobs::{JobAction, Jobs};
 pub use mocks::Mocks;
-pub use refusals::refusals;
+pub use refusals::{last_change_refused, refusals};
 pub use session::{Caller, Notice, Session};
 pub use steps::{Memo, Responses};

@@ -1,13 +1,39 @@
-//! What refused calls in a run, counted.
+//! What refused calls in a run.
 
 use std::collections::BTreeMap;
 
 use crate::trace::Record;
 use crate::types::Verdict;
 
+/// By what a trace records that a call was refused, if its tool is not on the NPC's list.
+pub(super) const LIST: &str = "the NPC's list";
+
 /// What a trace says that a call was refused by, if it was by a phase.
 pub(super) fn by_phase(phase: &str) -> String {
     format!("the phase `{phase}`")
+}
+
+/// Whether the last call of a run that could have changed something was refused.
+/// `changes`: whether the tool of this name changes anything; `None` = it is not known.
+pub fn last_change_refused<'r>(
+    records: impl IntoIterator<Item = &'r Record>,
+    changes: impl Fn(&str) -> Option<bool>,
+) -> bool {
+    let (mut refused, mut denied) = (false, false);
+    for record in records {
+        match record {
+            Record::Permission { jinx, verdict: Verdict::Deny, by } => {
+                // A tool that a model invented would have changed nothing.
+                denied |= changes(jinx).unwrap_or(by != LIST);
+            }
+            Record::ToolResult { call, result, .. } => match std::mem::take(&mut denied) {
+                true => refused = !result.ok,
+                false => refused &= !(result.ok && changes(&call.name).unwrap_or(true)),
+            },
+            _ => {}
+        }
+    }
+    refused
 }
 
 /// How often each rule of a gate and each phase refused a call, as `rule NAME` and `phase NAME`.
@@ -35,6 +61,40 @@ mod tests {
 
     use super::*;
     use crate::types::{Blocked, ToolResult};
+
+    #[test]
+    fn the_last_change_counts() {
+        let result = |name: &str, ok: bool| {
+            let call = ToolCall { id: "1".into(), name: name.into(), arguments: serde_json::Map::new() };
+            let result = if ok { ToolResult::succeeded("") } else { ToolResult::failed("no") };
+            Record::ToolResult { call, result, text: String::new(), seconds: 0.0 }
+        };
+        let denied = |name: &str| Record::Permission {
+            jinx: name.to_owned(),
+            verdict: Verdict::Deny,
+            by: "an answer".to_owned(),
+        };
+        let changes = |name: &str| (name != "invented").then_some(name != "read");
+        let check = |records: &[Record], expected| {
+            assert_eq!(last_change_refused(records, changes), expected, "{records:?}");
+        };
+        let (write, no) = (result("write", true), [denied("write"), result("write", false)]);
+        let [first, second] = no.clone();
+        check(&[], false);
+        check(&no, true);
+        check(&[write.clone(), first.clone(), second.clone()], true);
+        check(&[first.clone(), second.clone(), write], false);
+        // What reads, or fails, makes nothing good.
+        let (read, failed) = (result("read", true), result("write", false));
+        check(&[first.clone(), second.clone(), read.clone(), failed.clone()], true);
+        // A refused read and a failure are no refused change.
+        check(&[denied("read"), result("read", false), failed], false);
+        let invented =
+            Record::Permission { jinx: "invented".into(), verdict: Verdict::Deny, by: LIST.to_owned() };
+        check(&[invented, result("invented", false)], false);
+        // A jinx may catch what was refused in it.
+        check(&[first, result("jinx", true)], false);
+    }
 
     #[test]
     fn counts_by_rule_and_phase() {

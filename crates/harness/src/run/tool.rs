@@ -29,7 +29,7 @@ use crate::types::{KEPT_BYTES, Limits, ToolResult, Verdict};
 pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
     let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
-        audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
+        audit(caller, &call.name, Verdict::Deny, refusals::LIST)?;
         // What may have been meant comes first.
         let mut list: Vec<&str> = tools.iter().map(String::as_str).collect();
         let near = nearest(&call.name, list.iter().copied());
@@ -59,7 +59,7 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
 /// As [`execute`].
 pub fn execute_hidden(caller: &Caller, unlocked: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
     if call.name != CALL {
-        audit(caller, &call.name, Verdict::Deny, "the NPC's list")?;
+        audit(caller, &call.name, Verdict::Deny, refusals::LIST)?;
         return Ok(ToolResult::failed(hidden::by_call(&call.name)));
     }
     if let Some(flaw) = arguments::flaw(&call.arguments) {

@@ -68,6 +68,9 @@ struct Text<'a> {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<Option<i32>>,
+    /// The error of a call that did not end by itself: it comes before what the program printed.
+    #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
+    happened: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +161,8 @@ impl ToolResult {
             ("", error) => Cow::Borrowed(error),
             // A program that explains itself needs no number.
             (stderr, error) if error.is_empty() || error.starts_with("exit status") => Cow::Borrowed(stderr),
+            // What happened to it comes first: it may have undone what the program reported.
+            (stderr, error) if self.exit.is_none() => Cow::Owned(format!("{error}\n{stderr}")),
             (stderr, error) => Cow::Owned(format!("{stderr}\n{error}")),
         }
     }
@@ -169,9 +174,10 @@ impl ToolResult {
     /// ```text
     /// {"ok":true,"output":"…"}
     /// {"ok":false,"exit":1,"output":"…","error":"…","truncated_bytes":10}
+    /// {"ok":false,"exit":null,"error":"…","output":"…"}
     /// ```
-    /// `exit` is null if the tool was killed or did not run; `output` of a failure stands only if
-    /// there is any.
+    /// `exit` is null if the tool was killed, undone or did not run; then the error comes first.
+    /// A failure without output has no `output`.
     pub fn text(&self, limit: usize) -> String {
         self.text_with("", limit)
     }
@@ -191,8 +197,9 @@ impl ToolResult {
         let text = Text {
             ok: self.ok,
             exit: (!self.ok).then_some(self.exit),
+            happened: (!self.ok && self.exit.is_none()).then_some(&error),
             output: (self.ok || !output.is_empty()).then_some(&output),
-            error: (!self.ok).then_some(&error),
+            error: (!self.ok && self.exit.is_some()).then_some(&error),
             truncated_bytes: missing,
             note: &notes,
         };
@@ -200,7 +207,7 @@ impl ToolResult {
     }
 
     /// The result for models that read text better than JSON: what failed, the whole output, what
-    /// went wrong.
+    /// went wrong; the error of a call that did not end by itself comes before its output.
     ///
     /// ```text
     /// exit status 1
@@ -222,8 +229,8 @@ impl ToolResult {
         let notes =
             [&*own, note].map(|note| if note.is_empty() { String::new() } else { format!("({note})") });
         let [own, note] = notes;
-        let parts =
-            [failed, output, error, cut, own, note].map(|part| part.trim_end_matches('\n').to_owned());
+        let (first, then) = if self.exit.is_none() { (error, output) } else { (output, error) };
+        let parts = [failed, first, then, cut, own, note].map(|part| part.trim_end_matches('\n').to_owned());
         let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
         if parts.is_empty() { "(no output)".to_owned() } else { parts.join("\n") }
     }
@@ -315,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn what_happened_to_a_call_comes_before_what_it_printed() {
+        let undone = ToolResult { output: "wrote a".into(), ..ToolResult::failed("undone: no") };
+        assert_eq!(undone.text(99), r#"{"ok":false,"exit":null,"error":"undone: no","output":"wrote a"}"#);
+        assert_eq!(undone.plain_text_with("", 99), "failed\nundone: no\nwrote a");
+        let warned = ToolResult { stderr: "careful".into(), ..undone };
+        assert_eq!(warned.complaint(), "undone: no\ncareful");
+        let failed = ToolResult { exit: Some(2), output: "half".into(), ..ToolResult::failed("broken") };
+        assert_eq!(failed.plain_text_with("", 99), "exit status 2\nhalf\nbroken");
+    }
+
+    #[test]
     fn escapes_and_nuls_do_not_reach_the_model() {
         let check = |text: &str, expected: &str| assert_eq!(readable(text), expected, "{text:?}");
         check("plain\ttext\r\n", "plain\ttext\r\n");
@@ -353,7 +371,7 @@ mod tests {
         assert_eq!(
             result.text(8),
             format!(
-                r#"{{"ok":false,"exit":null,"output":"oo\n{mark}\noo","error":"ee\n{mark}\nee","truncated_bytes":192}}"#
+                r#"{{"ok":false,"exit":null,"error":"ee\n{mark}\nee","output":"oo\n{mark}\noo","truncated_bytes":192}}"#
             )
         );
     }

@@ -163,7 +163,7 @@ fn keys_are_passed_by_name_only() {
 fn a_timeout_says_so() {
     check(
         "timeout: 2\nsteps: [{engine: bash, code: 'echo begun; sleep 30'}]",
-        r#"{"ok":false,"exit":null,"output":"begun","error":"timed out after 2 s"}"#,
+        r#"{"ok":false,"exit":null,"error":"timed out after 2 s","output":"begun"}"#,
     );
     check(
         "steps: [{engine: python, timeout: 0.3, code: 'import time; time.sleep(30)'}]",
