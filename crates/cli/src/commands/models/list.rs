@@ -147,10 +147,7 @@ fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
     });
     vec![
         entry.name.clone(),
-        match entry.active {
-            Some(active) => format!("{} B, {active} a token", entry.parameters),
-            None => format!("{} B", entry.parameters),
-        },
+        entry.counted(),
         entry.quantization.clone(),
         entry.size.map_or_else(|| "unknown".to_owned(), ui::bytes),
         fit.to_owned(),
