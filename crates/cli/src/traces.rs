@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use alara_harness::trace::sqlite::Index;
+use alara_harness::trace::sqlite::{Index, RunRow};
 use anyhow::{Context, bail};
 
 use crate::{state, ui};
@@ -23,6 +23,17 @@ pub fn index() -> anyhow::Result<Index> {
         ui::note(&format!("warning: {:#}", anyhow::Error::from(left_out)));
     }
     Ok(index)
+}
+
+/// The latest runs, at most so many; none where they can't be read, and nothing is told.
+pub fn latest(limit: usize) -> Vec<RunRow> {
+    let runs = || {
+        let state = state::directory()?;
+        let traces = Some(state.join("traces")).filter(|traces| traces.is_dir())?;
+        let (index, _) = Index::of(&traces, &state.join("traces.sqlite")).ok()?;
+        index.runs(None, limit).ok()
+    };
+    runs().unwrap_or_default()
 }
 
 /// The trace file that is meant: a file, an id of the list or a part of one, or the latest.

@@ -321,6 +321,7 @@ fn traces_are_listed_shown_and_replayed() {
     check(&["trace", "list", "--search", "nothing there"], 0, "77-1");
     check(&["trace", "list", "--search", "elsewhere"], 0, "no trace says that");
     check(&["trace", "list", "--json"], 0, "\"id\":\"77-1\"");
+    check(&["trace", "list", "-n", "0"], 0, "there are more: `-n 100` lists the latest 100, `--search TEXT`");
     for (file, step, printed) in [
         ("good", "{engine: bash, code: 'true'}", "answer      0 turns, 0 calls     good\n"),
         ("bad", "{engine: bash, code: 'false'}", "failed      0 turns, 0 calls     bad\n"),
