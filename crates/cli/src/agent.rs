@@ -141,7 +141,11 @@ impl Args {
             let named = named.unwrap_or_else(|| Some(start.team.clone()));
             args.team =
                 Some(named.context("the path of the conversation's team is no text: name it with -t")?);
-            args.found = directory.is_some_and(|directory| !is_own || directory.starts_with(&start.work));
+            // What was named is still, unless a link leads elsewhere by now.
+            let leads_there =
+                |directory: &PathBuf| directory.canonicalize().is_ok_and(|real| real == *directory);
+            let is_named = |directory| is_own && start.team_named && leads_there(directory);
+            args.found = directory.is_some_and(|directory| !is_named(directory));
         }
         args.npc.get_or_insert_with(|| start.npc.clone());
         // Another model has another way.
@@ -311,8 +315,7 @@ pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> an
     let configured = config::team(workdir).filter(|_| name.is_none());
     let name = name.or(configured.as_ref().map(|(name, _)| name.as_str()));
     let found = found || configured.as_ref().is_some_and(|(_, found)| *found);
-    let mut team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?;
-    team.found |= found;
+    let team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?.found_if(found);
     consent::team(&team, yes)?;
     tell(&team.diagnostics, name.unwrap_or("npc_team"));
     Ok(team)

@@ -222,6 +222,29 @@ fn answers_are_set_and_told_otherwise() {
 }
 
 #[test]
+fn what_an_npc_was_told_holds_when_its_conversation_goes_on() {
+    let dir = talking(&json!([{"text": "one"}, {"text": "two"}]));
+    chat(&dir, &["/system You sing.", "say one"]);
+    let goes_on = |command: &[&str], input: &str| {
+        let arguments = [command, &["--continue", "--workdir", "work"]].concat();
+        let output = dir.with_input(&arguments, input);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
+        let records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let start = records.filter(|record| record["record"] == "start").next_back().unwrap();
+        let directive = start["system"][0]["text"].as_str().unwrap().to_owned();
+        (text(&output.stdout), text(&output.stderr), directive)
+    };
+    let (answers, shown, directive) = goes_on(&["chat"], "/system\nsay two\n");
+    assert_eq!((answers.as_str(), directive.as_str()), ("You sing.\none\n", "You sing."));
+    contains(&shown, &["worker keeps the system prompt of /system; /system reset takes it back\n"]);
+    assert_eq!(goes_on(&["run", "say three"], "").2, "You sing.");
+    assert_eq!(goes_on(&["chat"], "/system reset\nsay four\n").2, "You work.");
+    let (_, shown, directive) = goes_on(&["chat"], "say five\n");
+    assert!(directive == "You work." && !shown.contains("/system"), "{shown}");
+}
+
+#[test]
 fn calls_are_folded_and_the_last_is_shown_in_full() {
     if !sandboxed("calls_are_folded_and_the_last_is_shown_in_full") {
         return;

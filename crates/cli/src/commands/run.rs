@@ -24,7 +24,7 @@ use crate::agent::{self, INTERRUPTED};
 use crate::attach::attached;
 use crate::first_words::{self, Meant};
 use crate::view::{View, Words};
-use crate::{ask, earlier, input, ui};
+use crate::{ask, earlier, input, traces, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -162,7 +162,11 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         }
         view().show(notice);
     });
+    let is_own = earlier.as_deref().is_some_and(traces::is_own);
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
+    // What a chat told it by `/system`.
+    let directive = earlier.as_ref().filter(|_| is_own).and_then(|earlier| earlier.directive(&npc.name));
+    let npc = &directive.map_or_else(|| npc.clone(), |directive| npc.told(directive));
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
     let asks = |question: &Question| {
         view().end_line();
