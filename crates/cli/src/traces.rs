@@ -5,7 +5,11 @@ use std::path::{Path, PathBuf};
 use alara_harness::trace::sqlite::{Index, RunRow};
 use anyhow::{Context, bail};
 
+use crate::progress::shorten;
 use crate::{state, ui};
+
+/// Most traces that are listed where more than one may be meant.
+const MEANT: usize = 5;
 
 /// The index, after a look at the files.
 pub fn index() -> anyhow::Result<Index> {
@@ -41,12 +45,20 @@ pub fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
         return Ok(path.to_owned());
     }
-    match (index()?.find(name)?, name) {
+    let index = index()?;
+    match (index.find(name)?, name) {
         (Some(run), _) => Ok(run.path),
         (None, None) => bail!("there are no traces yet"),
-        (None, Some(name)) => {
-            bail!("no file, and no or more than one trace is called {name}\nhint: alara trace list")
-        }
+        (None, Some(name)) => match index.containing(name, MEANT)?.as_slice() {
+            [] => bail!("there is no trace and no file {name}\nhint: alara trace list"),
+            meant => {
+                let line = |run: &RunRow| format!("\n  {}  {}", run.id, shorten(&run.task));
+                let meant: String = meant.iter().map(line).collect();
+                bail!(
+                    "more than one trace has {name} in its id, the latest:{meant}\nhint: give more of the id"
+                )
+            }
+        },
     }
 }
 

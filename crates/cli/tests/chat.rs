@@ -359,7 +359,14 @@ fn traces_are_listed_shown_and_replayed() {
     }
     check(&["trace", "show", "77"], 0, "user: look\nsays: I look.\n> shell  command: ls; touch new\n  ok, ");
     check(&["trace", "show", "t.jsonl"], 0, "= worker of team with script; tools: shell, guarded\n");
-    check(&["trace", "show", "88"], 2, "no file, and no or more than one trace is called 88");
+    check(&["trace", "show", "88"], 2, "there is no trace and no file 88\nhint: alara trace list");
+    std::fs::copy(dir.path("t.jsonl"), dir.path("state/alara/traces/77-2.jsonl")).unwrap();
+    check(
+        &["trace", "show", "77"],
+        2,
+        "more than one trace has 77 in its id, the latest:\n  77-2  look\n  77-1  look\n",
+    );
+    std::fs::remove_file(dir.path("state/alara/traces/77-2.jsonl")).unwrap();
     check(&["trace", "replay"], 0, "the same: 7 records\n");
     check(&["trace", "replay", "--run"], 0, "the same: 7 records\n");
     check(

@@ -246,6 +246,15 @@ fn long_steps_show_that_something_is_done() {
 }
 
 #[test]
+fn the_list_of_models_fits_a_narrow_screen() {
+    let dir = TestDir::with(&json!([]));
+    let (code, bytes) = on_screen(dir.alara(&["models", "list"]), &[], 40, &[("TERM", "xterm")]);
+    let row = bytes.lines().find(|line| line.starts_with("qwen3-4b ")).unwrap_or_else(|| panic!("{bytes}"));
+    assert!(code == 0 && row.contains("2.3 GiB") && row.trim_end().chars().count() <= 40, "{row:?}");
+    assert!(bytes.contains("a wider terminal shows more of each model"), "{bytes}");
+}
+
+#[test]
 fn a_task_is_asked_for() {
     let dir = limited(&json!([{"text": "Hello."}]), "{}");
     let arguments = ["run", "-t", "team", "-m", "script:script.json", "--workdir", "work"];

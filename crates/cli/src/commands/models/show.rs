@@ -13,7 +13,7 @@ use crate::model_file::{self, Place};
 use crate::screen::one_line;
 use crate::tuned::Tuned;
 use crate::ui::{self, bytes};
-use crate::{config, device};
+use crate::{compute, config, device};
 
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
 #[derive(clap::Args)]
@@ -25,7 +25,7 @@ pub struct Args {
     model: Option<String>,
     /// Context length of the memory estimate, in tokens.
     /// Default: what a run would take
-    #[arg(long, alias = "ctx", value_name = "N")]
+    #[arg(long, alias = "ctx", value_name = "N", value_parser = compute::context)]
     context: Option<usize>,
     /// Number format of the KV cache in the memory estimate: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
