@@ -125,7 +125,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     if agent.tune && !tune::first(&agent.model)? {
         return Ok(INTERRUPTED.into());
     }
-    let team = agent.team()?;
+    let (team, called) = agent.team_untold()?;
     let (task, npc) = match earlier {
         Some(_) => (task, agent.npc.clone()),
         None => match meant(args, &team, task)? {
@@ -133,8 +133,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             Meant::Command(name) => return start(&name),
         },
     };
-    let npc = team.npc(npc.as_deref())?;
-    npc.may_run()?;
+    let npc = agent::Args::worker(&team, &called, npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = agent.sandbox(&team, args.dry_run)?;
     let models = agent.models();
