@@ -163,7 +163,7 @@ impl Args {
         find_as(self.team.as_deref(), self.found, self.workdir(), self.yes)
     }
 
-    /// The team, and what it is called; what is odd in its files is for [`worker`] to tell.
+    /// The team, and the name that it goes by; [`worker`] reports the problems in its files.
     ///
     /// [`worker`]: Self::worker
     pub fn team_untold(&self) -> anyhow::Result<(Team, String)> {
@@ -171,10 +171,10 @@ impl Args {
     }
 
     /// The member `npc` of the team that is called `called`, who may run.
-    /// What is odd in the team's files is told, but for what is the error.
+    /// Reports the problems in the team's files, without the one that is the error.
     ///
     /// # Errors
-    /// There is no such member, or what is to bind it can't be read.
+    /// There is no such member, or the rules that bind it can't be read.
     pub fn worker<'t>(team: &'t Team, called: &str, npc: Option<&str>) -> anyhow::Result<&'t Npc> {
         let worker = team.npc(npc).and_then(|npc| npc.may_run().map(|()| npc));
         let refused = match &worker {
@@ -340,7 +340,7 @@ pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> an
     Ok(team)
 }
 
-/// The same without a word on its files, and what it is called.
+/// Loads that team without a report on its files; gives the name that it goes by, too.
 fn load(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<(Team, String)> {
     let configured = config::team(workdir).filter(|_| name.is_none());
     let name = name.or(configured.as_ref().map(|(name, _)| name.as_str()));

@@ -29,7 +29,7 @@ pub fn index() -> anyhow::Result<Index> {
     Ok(index)
 }
 
-/// The latest runs, at most so many; none where they can't be read, and nothing is told.
+/// The latest runs, at most so many; none where they can't be read, without a message.
 pub fn latest(limit: usize) -> Vec<RunRow> {
     let runs = || {
         let state = state::directory()?;

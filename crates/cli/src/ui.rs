@@ -117,7 +117,7 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
 
 /// Prints aligned columns to stdout as [`table`] does, as far as they fit the terminal.
 /// `order` has the columns behind the first, the most telling one first.
-/// Where hardly any fits beside the first, the others come below it.
+/// Where hardly any fits next to the first, the others go below it.
 /// Whether all were printed.
 pub fn table_that_fits(header: &[&str], rows: &[Vec<String>], order: &[usize]) -> bool {
     let columns = columns().filter(|_| std::io::stdout().is_terminal());

@@ -175,8 +175,7 @@ impl<'a> Data<'a> {
                 data.models.push((header.model.clone(), facts));
                 data.models.len() - 1
             });
-            // The same tasks a second time, or under other rules: runs that their names don't tell
-            // apart.
+            // Whether the name means other runs already: with these tasks, or with other rules.
             let other = |condition: usize| {
                 let again =
                     |end: &Finished| taken.contains(&(model, condition, header.trial, end.task.as_str()));

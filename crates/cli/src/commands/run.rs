@@ -163,9 +163,9 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let is_own = earlier.as_deref().is_some_and(traces::is_own);
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
-    // What a chat told it by `/system`.
+    // A chat may have replaced its directive, by `/system`.
     let directive = earlier.as_ref().filter(|_| is_own).and_then(|earlier| earlier.directive(&npc.name));
-    let npc = &directive.map_or_else(|| npc.clone(), |directive| npc.told(directive));
+    let npc = &directive.map_or_else(|| npc.clone(), |directive| npc.with_directive(directive));
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
     let asks = |question: &Question| {
         view().end_line();

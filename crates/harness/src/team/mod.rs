@@ -123,7 +123,7 @@ pub struct Npc {
     pub name: String,
     /// Its system prompt.
     pub directive: String,
-    /// Whether a person replaced what its file says of it.
+    /// Whether a person replaced the directive of its file.
     #[serde(skip)]
     pub directed: bool,
     /// The model that it wants; the team's where the file says nothing.
@@ -170,9 +170,9 @@ pub struct Npc {
 }
 
 impl Npc {
-    /// The same NPC with a directive of a person in place of its file's.
+    /// This NPC with a directive of a person in place of its file's.
     #[must_use]
-    pub fn told(&self, directive: &str) -> Npc {
+    pub fn with_directive(&self, directive: &str) -> Npc {
         Npc { directive: directive.to_owned(), directed: true, ..self.clone() }
     }
 
@@ -341,7 +341,7 @@ impl Team {
         npcs.chain(self.teams.iter().map(|team| (team.name.as_str(), team.description.as_str()))).collect()
     }
 
-    /// The same team, found rather than named if `found`, with all teams below it.
+    /// This team and all below it, marked as found rather than named, if `found`.
     #[must_use]
     pub fn found_if(mut self, found: bool) -> Team {
         self.found |= found;

@@ -96,7 +96,7 @@ impl Settings {
         let mut npc = npc.clone();
         npc.limits.turn_tokens = self.max_tokens.unwrap_or(npc.limits.turn_tokens);
         match self.directives.get(&npc.name) {
-            Some(directive) => npc.told(directive),
+            Some(directive) => npc.with_directive(directive),
             None => npc,
         }
     }

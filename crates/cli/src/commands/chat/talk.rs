@@ -96,7 +96,7 @@ impl<'s> Talk<'s> {
     }
 
     /// Takes up conversations from earlier; at a terminal, shows what was said last.
-    /// What the user told NPCs by `/system` holds again, if the trace is one of the user's own.
+    /// A `/system` of the user holds again, if the trace is one of the user's own.
     pub fn take_up(&mut self, earlier: Resumed, terminal: bool, is_own: bool) {
         let news = earlier.news();
         for (scope, conversation) in earlier.conversations {
