@@ -148,7 +148,7 @@ fn fitted(
         }
     }
     kept.sort_unstable();
-    if kept.len() < 3.min(header.len()) {
+    if kept.len() < header.len().min(3) {
         let below = |row: &Vec<String>| {
             let known = order.iter().filter(|at| !row[**at].is_empty());
             let about: Vec<String> = known.map(|at| format!("{} {}", header[*at], row[*at])).collect();
