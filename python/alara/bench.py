@@ -71,6 +71,7 @@ def read(*paths: Union[str, os.PathLike[str]]) -> Results:
     """The results in run files (``.jsonl``), and in those of folders, at any depth.
 
     All must be of one suite: scores of different suites don't compare.
+    Models and conditions are called as in ``alara report``.
     """
     pandas = _pandas()
     if not paths:

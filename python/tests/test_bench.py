@@ -50,7 +50,7 @@ def test_attempts_are_rows(results):
     counts = frame.groupby(["condition", "task"]).size().to_dict()
     assert counts[("one", "hard-1")] == 1 and counts[("two", "hard-1")] == 2
     easy = frame[(frame.category == "easy") & (frame.attempt == 1)]
-    assert easy.solved.all() and set(easy.model) == {"alara-tiny.gguf"}
+    assert easy.solved.all() and set(easy.model) == {"alara-tiny"}
     assert (frame.tokens_out > 0).all() and not frame[frame.task == "hard-1"].solved.any()
     assert all(Path(file).is_file() for file in frame.file)
     assert any("hard-1" in line and "failed" in line for line in lines)

@@ -13,7 +13,7 @@ use alara_harness::sandbox::enforced;
 use alara_harness::state::Kept;
 use alara_harness::team::Search;
 use alara_harness::trace::{Entry, Record, Start};
-use alara_harness::{Diagnostic, Error, Policy, Sandbox, Session, Severity, Team, Trace};
+use alara_harness::{Diagnostic, Error, Npc, Policy, Sandbox, Session, Severity, Team, Trace};
 use anyhow::{Context, bail};
 
 use crate::progress::count;
@@ -141,7 +141,11 @@ impl Args {
             let named = named.unwrap_or_else(|| Some(start.team.clone()));
             args.team =
                 Some(named.context("the path of the conversation's team is no text: name it with -t")?);
-            args.found = directory.is_some_and(|directory| !is_own || directory.starts_with(&start.work));
+            // What was named is still, unless a link leads elsewhere by now.
+            let leads_there =
+                |directory: &PathBuf| directory.canonicalize().is_ok_and(|real| real == *directory);
+            let is_named = |directory| is_own && start.team_named && leads_there(directory);
+            args.found = directory.is_some_and(|directory| !is_named(directory));
         }
         args.npc.get_or_insert_with(|| start.npc.clone());
         // Another model has another way.
@@ -157,6 +161,29 @@ impl Args {
     /// The team; what is odd in its files is told.
     pub fn team(&self) -> anyhow::Result<Team> {
         find_as(self.team.as_deref(), self.found, self.workdir(), self.yes)
+    }
+
+    /// The team, and the name that it goes by; [`worker`] reports the problems in its files.
+    ///
+    /// [`worker`]: Self::worker
+    pub fn team_untold(&self) -> anyhow::Result<(Team, String)> {
+        load(self.team.as_deref(), self.found, self.workdir(), self.yes)
+    }
+
+    /// The member `npc` of the team that is called `called`, who may run.
+    /// Reports the problems in the team's files, without the one that is the error.
+    ///
+    /// # Errors
+    /// There is no such member, or the rules that bind it can't be read.
+    pub fn worker<'t>(team: &'t Team, called: &str, npc: Option<&str>) -> anyhow::Result<&'t Npc> {
+        let worker = team.npc(npc).and_then(|npc| npc.may_run().map(|()| npc));
+        let refused = match &worker {
+            Err(Error::Invalid(refused)) => Some(refused.plain()),
+            _ => None,
+        };
+        let others = team.diagnostics.iter().filter(|one| refused.as_ref() != Some(&one.plain()));
+        tell(&others.cloned().collect::<Vec<_>>(), called);
+        Ok(worker?)
     }
 
     /// From now on it is another team, which the user named.
@@ -308,14 +335,20 @@ pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Tea
 
 /// The same; one that was `found` needs a yes in any case.
 pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
+    let (team, called) = load(name, found, workdir, yes)?;
+    tell(&team.diagnostics, &called);
+    Ok(team)
+}
+
+/// Loads that team without a report on its files; gives the name that it goes by, too.
+fn load(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<(Team, String)> {
     let configured = config::team(workdir).filter(|_| name.is_none());
     let name = name.or(configured.as_ref().map(|(name, _)| name.as_str()));
     let found = found || configured.as_ref().is_some_and(|(_, found)| *found);
-    let mut team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?;
-    team.found |= found;
+    let team = Search { workdir: workdir.to_owned(), ..state::search() }.team(name)?.found_if(found);
     consent::team(&team, yes)?;
-    tell(&team.diagnostics, name.unwrap_or("npc_team"));
-    Ok(team)
+    let called = name.unwrap_or("npc_team").to_owned();
+    Ok((team, called))
 }
 
 /// The built-in team, whatever lies here, without the user's own jinxes.

@@ -11,6 +11,14 @@ pub fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
+/// Checks a number of tokens that a context is to have.
+pub fn context(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(tokens) if tokens > 0 => Ok(tokens),
+        _ => Err("a number of tokens from 1 up is wanted".to_owned()),
+    }
+}
+
 /// The threads asked for, else as the engine sees fit.
 pub fn threads_or_default(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(default_threads)

@@ -32,7 +32,7 @@ pub struct Args {
     pub model: Option<String>,
     /// Most tokens of a conversation, up to what the model was trained for [default: that, if it
     /// fits in half of the free memory; for an endpoint: what it allows]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = compute::context)]
     pub ctx: Option<usize>,
     #[command(flatten)]
     device: device::Args,

@@ -10,7 +10,7 @@ use alara_harness::model::shipped;
 use anyhow::{Context, bail};
 
 use crate::catalog::name::{HubName, is_gguf};
-use crate::catalog::{self, local, ollama};
+use crate::catalog::{self, Entry, local, ollama};
 use crate::ui;
 
 /// Where the bytes of a model are.
@@ -142,6 +142,18 @@ fn instead(path: &Path, name: &str, is_file: bool) -> String {
             alike.join(", ")
         ),
     }
+}
+
+/// The model of the catalog that `name` means, if its file is not on this machine.
+///
+/// # Errors
+/// The catalog can't be read.
+pub fn absent(name: &str) -> anyhow::Result<Option<&'static Entry>> {
+    let other = name.trim().is_empty() || is_shipped_name(name) || Address::is_meant_by(name);
+    if other || Path::new(name).symlink_metadata().is_ok() || local::resolve(name)?.is_some() {
+        return Ok(None);
+    }
+    Ok(catalog::find(name)?.or(catalog::meant(name)?))
 }
 
 /// The GGUF files in a folder, in order.

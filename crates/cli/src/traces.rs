@@ -2,10 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use alara_harness::trace::sqlite::Index;
+use alara_harness::trace::sqlite::{Index, RunRow};
 use anyhow::{Context, bail};
 
+use crate::progress::shorten;
 use crate::{state, ui};
+
+/// Most traces that are listed where more than one may be meant.
+const MEANT: usize = 5;
 
 /// The index, after a look at the files.
 pub fn index() -> anyhow::Result<Index> {
@@ -25,17 +29,36 @@ pub fn index() -> anyhow::Result<Index> {
     Ok(index)
 }
 
+/// The latest runs, at most so many; none where they can't be read, without a message.
+pub fn latest(limit: usize) -> Vec<RunRow> {
+    let runs = || {
+        let state = state::directory()?;
+        let traces = Some(state.join("traces")).filter(|traces| traces.is_dir())?;
+        let (index, _) = Index::of(&traces, &state.join("traces.sqlite")).ok()?;
+        index.runs(None, limit).ok()
+    };
+    runs().unwrap_or_default()
+}
+
 /// The trace file that is meant: a file, an id of the list or a part of one, or the latest.
 pub fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
         return Ok(path.to_owned());
     }
-    match (index()?.find(name)?, name) {
+    let index = index()?;
+    match (index.find(name)?, name) {
         (Some(run), _) => Ok(run.path),
         (None, None) => bail!("there are no traces yet"),
-        (None, Some(name)) => {
-            bail!("no file, and no or more than one trace is called {name}\nhint: alara trace list")
-        }
+        (None, Some(name)) => match index.containing(name, MEANT)?.as_slice() {
+            [] => bail!("there is no trace and no file {name}\nhint: alara trace list"),
+            meant => {
+                let line = |run: &RunRow| format!("\n  {}  {}", run.id, shorten(&run.task));
+                let meant: String = meant.iter().map(line).collect();
+                bail!(
+                    "more than one trace has {name} in its id, the latest:{meant}\nhint: give more of the id"
+                )
+            }
+        },
     }
 }
 

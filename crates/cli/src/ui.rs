@@ -115,6 +115,52 @@ pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     aligned(header, rows).iter().for_each(|text| line(text));
 }
 
+/// Prints aligned columns to stdout as [`table`] does, as far as they fit the terminal.
+/// `order` has the columns behind the first, the most telling one first.
+/// Where hardly any fits next to the first, the others go below it.
+/// Whether all were printed.
+pub fn table_that_fits(header: &[&str], rows: &[Vec<String>], order: &[usize]) -> bool {
+    let columns = columns().filter(|_| std::io::stdout().is_terminal());
+    let (lines, is_all) = fitted(header, rows, order, columns);
+    lines.iter().for_each(|text| line(text));
+    is_all
+}
+
+/// The lines of a table as far as it fits, and whether that is all of it.
+fn fitted(
+    header: &[&str],
+    rows: &[Vec<String>],
+    order: &[usize],
+    columns: Option<usize>,
+) -> (Vec<String>, bool) {
+    let Some(columns) = columns else { return (aligned(header, rows.to_vec()), true) };
+    let width = |at: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(at)).map(String::as_str).chain([header[at]]);
+        cells.map(|cell| screen::one_line(cell).chars().count()).max().unwrap_or(0)
+    };
+    let mut left = columns.saturating_sub(width(0));
+    let mut kept = vec![0];
+    for &at in order {
+        let needed = width(at) + 2;
+        if needed <= left {
+            left -= needed;
+            kept.push(at);
+        }
+    }
+    kept.sort_unstable();
+    if kept.len() < header.len().min(3) {
+        let below = |row: &Vec<String>| {
+            let known = order.iter().filter(|at| !row[**at].is_empty());
+            let about: Vec<String> = known.map(|at| format!("{} {}", header[*at], row[*at])).collect();
+            entry_lines(&screen::one_line(&row[0]), &screen::one_line(&about.join(", ")), Some(columns))
+        };
+        return (rows.iter().flat_map(below).collect(), true);
+    }
+    let header_kept: Vec<&str> = kept.iter().map(|at| header[*at]).collect();
+    let rows_kept = rows.iter().map(|row| kept.iter().filter_map(|at| row.get(*at).cloned()).collect());
+    (aligned(&header_kept, rows_kept), kept.len() == header.len())
+}
+
 /// Columns in which names stand beside what they are.
 const NAMES: usize = 32;
 
@@ -452,6 +498,37 @@ mod tests {
             lines,
             [long.to_owned(), " ".repeat(33) + "Replace a text that occurs", " ".repeat(33) + "once"]
         );
+    }
+
+    #[test]
+    fn tables_fit_their_terminal() {
+        let rows = [["qwen3-4b", "4.02 B", "2.3 GiB", "yes"], ["qwen3.5-35b", "36 B", "20.8 GiB", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned).to_vec());
+        let check = |columns: Option<usize>, expected: &[&str], is_all: bool| {
+            let found = fitted(&["catalog", "parameters", "size", "fits"], &rows, &[2, 3, 1], columns);
+            let expected: Vec<String> = expected.iter().map(ToString::to_string).collect();
+            assert_eq!(found, (expected, is_all), "{columns:?}");
+        };
+        let whole = [
+            "catalog      parameters      size  fits",
+            "qwen3-4b         4.02 B   2.3 GiB   yes",
+            "qwen3.5-35b        36 B  20.8 GiB",
+        ];
+        check(None, &whole, true);
+        check(Some(39), &whole, true);
+        let part = ["catalog          size  fits", "qwen3-4b      2.3 GiB   yes", "qwen3.5-35b  20.8 GiB"];
+        check(Some(38), &part, false);
+        check(Some(27), &part, false);
+        let below = [
+            "qwen3-4b",
+            "    size 2.3 GiB, fits",
+            "    yes, parameters 4.02",
+            "    B",
+            "qwen3.5-35b",
+            "    size 20.8 GiB,",
+            "    parameters 36 B",
+        ];
+        check(Some(26), &below, true);
     }
 
     #[test]

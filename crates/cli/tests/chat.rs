@@ -222,6 +222,29 @@ fn answers_are_set_and_told_otherwise() {
 }
 
 #[test]
+fn what_an_npc_was_told_holds_when_its_conversation_goes_on() {
+    let dir = talking(&json!([{"text": "one"}, {"text": "two"}]));
+    chat(&dir, &["/system You sing.", "say one"]);
+    let goes_on = |command: &[&str], input: &str| {
+        let arguments = [command, &["--continue", "--workdir", "work"]].concat();
+        let output = dir.with_input(&arguments, input);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let records = text(&dir.with_input(&["trace", "show", "--json"], "").stdout);
+        let records = records.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let start = records.filter(|record| record["record"] == "start").next_back().unwrap();
+        let directive = start["system"][0]["text"].as_str().unwrap().to_owned();
+        (text(&output.stdout), text(&output.stderr), directive)
+    };
+    let (answers, shown, directive) = goes_on(&["chat"], "/system\nsay two\n");
+    assert_eq!((answers.as_str(), directive.as_str()), ("You sing.\none\n", "You sing."));
+    contains(&shown, &["worker keeps the system prompt of /system; /system reset takes it back\n"]);
+    assert_eq!(goes_on(&["run", "say three"], "").2, "You sing.");
+    assert_eq!(goes_on(&["chat"], "/system reset\nsay four\n").2, "You work.");
+    let (_, shown, directive) = goes_on(&["chat"], "say five\n");
+    assert!(directive == "You work." && !shown.contains("/system"), "{shown}");
+}
+
+#[test]
 fn calls_are_folded_and_the_last_is_shown_in_full() {
     if !sandboxed("calls_are_folded_and_the_last_is_shown_in_full") {
         return;
@@ -321,6 +344,7 @@ fn traces_are_listed_shown_and_replayed() {
     check(&["trace", "list", "--search", "nothing there"], 0, "77-1");
     check(&["trace", "list", "--search", "elsewhere"], 0, "no trace says that");
     check(&["trace", "list", "--json"], 0, "\"id\":\"77-1\"");
+    check(&["trace", "list", "-n", "0"], 0, "there are more: `-n 100` lists the latest 100, `--search TEXT`");
     for (file, step, printed) in [
         ("good", "{engine: bash, code: 'true'}", "answer      0 turns, 0 calls     good\n"),
         ("bad", "{engine: bash, code: 'false'}", "failed      0 turns, 0 calls     bad\n"),
@@ -335,7 +359,14 @@ fn traces_are_listed_shown_and_replayed() {
     }
     check(&["trace", "show", "77"], 0, "user: look\nsays: I look.\n> shell  command: ls; touch new\n  ok, ");
     check(&["trace", "show", "t.jsonl"], 0, "= worker of team with script; tools: shell, guarded\n");
-    check(&["trace", "show", "88"], 2, "no file, and no or more than one trace is called 88");
+    check(&["trace", "show", "88"], 2, "there is no trace and no file 88\nhint: alara trace list");
+    std::fs::copy(dir.path("t.jsonl"), dir.path("state/alara/traces/77-2.jsonl")).unwrap();
+    check(
+        &["trace", "show", "77"],
+        2,
+        "more than one trace has 77 in its id, the latest:\n  77-2  look\n  77-1  look\n",
+    );
+    std::fs::remove_file(dir.path("state/alara/traces/77-2.jsonl")).unwrap();
     check(&["trace", "replay"], 0, "the same: 7 records\n");
     check(&["trace", "replay", "--run"], 0, "the same: 7 records\n");
     check(

@@ -83,6 +83,17 @@ fn wrong_models_are_answered_with_help() {
 }
 
 #[test]
+fn a_context_without_tokens_is_refused_by_its_option() {
+    for arguments in [&["run", "--ctx", "0", "x"][..], &["models", "show", "--context", "0"]] {
+        let output = alara(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        let option = arguments.iter().find(|word| word.starts_with("--")).unwrap();
+        let told = format!("invalid value '0' for '{option} <N>': a number of tokens from 1 up is wanted");
+        assert!(output.status.code() == Some(2) && error.contains(&told), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
 fn a_missing_chat_template_is_replaced_visibly_or_refused() {
     let work = tempfile::tempdir().unwrap();
     let template = work.path().join("chat.jinja");

@@ -428,7 +428,7 @@ fn the_catalog() {
             table.lines().any(|line| line.starts_with("this machine: ") && line.contains("thread")),
             "{table}"
         );
-        assert_eq!(table.lines().filter(|line| line.contains(" take this ")).count(), 1, "{table}");
+        assert_eq!(table.lines().filter(|line| line.contains(" best ")).count(), 1, "{table}");
         let larger = catalog.iter().filter(|entry| entry["size"].as_u64() > Some(memory));
         assert!(larger.clone().all(|entry| entry["fits"] == false), "{memory}");
     }

@@ -247,7 +247,7 @@ fn what_can_not_go_on_is_said_so() {
         assert!(status == 2 && complaint.contains(why), "{arguments:?}: {complaint}");
     };
     refused(&["chat", "--continue"], "no conversation was held in ");
-    refused(&["run", "--resume", "nothing"], "more than one trace is called nothing");
+    refused(&["run", "--resume", "nothing"], "there is no trace and no file nothing\nhint: alara trace list");
     refused(&["run", "--resume", "a", "--continue"], "cannot be used with");
     refused(&["run", "--continue", "--trace", "t", "x"], "cannot be used with");
     // It would take back what was cut off.

@@ -154,6 +154,25 @@ fn two_streams_in_one_file_have_the_answer_once() {
 }
 
 #[test]
+fn what_is_wrong_in_a_team_is_told_once() {
+    let dir = limited(&json!([{"text": "Hello."}]), "{}");
+    let npc = "name: worker\nprimary_directive: You work.\ngatee: a.gate\nodd: 1\n";
+    dir.write("team/worker.npc", npc);
+    let (code, _, told) = run(&dir, "script:script.json", &[]);
+    assert_eq!((code, told.matches("unknown key `gatee`").count()), (2, 1), "{told}");
+    let error =
+        "worker.npc:3:1: unknown key `gatee`, did you mean `gate`?: whoever it was to bind does not run\n";
+    assert!(
+        told.starts_with("1 warning; `alara check team` tells them\nerror: ") && told.ends_with(error),
+        "{told}"
+    );
+    // Of what stops nobody who works, all is told.
+    dir.write("team/worker.npc", "name: worker\nprimary_directive: You work.\nlimits: {turns: 0}\n");
+    let (code, _, told) = run(&dir, "script:script.json", &[]);
+    assert_eq!((code, told.matches("`turns` must be a whole number above 0").count()), (0, 1), "{told}");
+}
+
+#[test]
 fn a_pipe_gets_no_escapes() {
     if !sandboxed("a_pipe_gets_no_escapes") {
         return;
@@ -243,6 +262,15 @@ fn long_steps_show_that_something_is_done() {
     assert!(bytes.contains("1s > shell  command: sleep 2"), "{bytes:?}");
     let screen = Screen::of(&bytes, 80).text();
     assert!(screen.starts_with("> shell  command: sleep 2  ok, T s\nDone.\n2 turns"), "{screen}");
+}
+
+#[test]
+fn the_list_of_models_fits_a_narrow_screen() {
+    let dir = TestDir::with(&json!([]));
+    let (code, bytes) = on_screen(dir.alara(&["models", "list"]), &[], 40, &[("TERM", "xterm")]);
+    let row = bytes.lines().find(|line| line.starts_with("qwen3-4b ")).unwrap_or_else(|| panic!("{bytes}"));
+    assert!(code == 0 && row.contains("2.3 GiB") && row.trim_end().chars().count() <= 40, "{row:?}");
+    assert!(bytes.contains("a wider terminal shows more of each model"), "{bytes}");
 }
 
 #[test]

@@ -84,6 +84,38 @@ fn a_name_that_means_another_team_too_is_no_naming() {
 }
 
 #[test]
+fn a_team_that_was_named_still_is_when_its_conversation_goes_on() {
+    let dir = TestDir::with(&json!([{"text": "Hello."}]));
+    let goes_on = || {
+        let arguments = ["run", "--continue", "--workdir", "work", "and now?"];
+        let output = dir.alara(&arguments).output().unwrap();
+        (code(&output), text(&output.stderr))
+    };
+    let works = || {
+        let (code, shown) = goes_on();
+        assert!(code == 0 && !shown.contains("was found here"), "{shown}");
+    };
+    let refused = || {
+        let (code, shown) = goes_on();
+        assert!(code == 2 && shown.contains("was found here, not named"), "{shown}");
+    };
+    dir.write("work/team/one.npc", NPC);
+    for name in ["work/../work/team", "./work/team"] {
+        assert_eq!(run(&dir, &["-t", name]).0, 0);
+        works();
+        works();
+    }
+    // What lies there by now was not named.
+    std::fs::rename(dir.path("work/team"), dir.path("work/other")).unwrap();
+    std::os::unix::fs::symlink("other", dir.path("work/team")).unwrap();
+    refused();
+    // One that was found is found again, wherever it lies.
+    dir.write("npc_team/one.npc", NPC);
+    assert_eq!(run(&dir, &["--yes"]).0, 0);
+    refused();
+}
+
+#[test]
 fn the_teams_of_agents_do_not_work_unseen() {
     if !sandboxed("the_teams_of_agents_do_not_work_unseen") {
         return;

@@ -13,6 +13,8 @@ pub struct Fields<'a, 'd> {
     source: &'a Source,
     entries: &'a [Entry],
     known: Vec<&'static str>,
+    /// Other names of keys, each with the name that is meant to be written.
+    other_names: Vec<(&'static str, &'static str)>,
     /// Where keys stand that were refused.
     refused: Vec<Location>,
     diagnostics: &'d mut Vec<Diagnostic>,
@@ -32,7 +34,8 @@ impl<'a, 'd> Fields<'a, 'd> {
                 return None;
             }
         };
-        Some(Fields { source, entries, known: Vec::new(), refused: Vec::new(), diagnostics })
+        let (known, other_names, refused) = (Vec::new(), Vec::new(), Vec::new());
+        Some(Fields { source, entries, known, other_names, refused, diagnostics })
     }
 
     /// The file.
@@ -68,6 +71,9 @@ impl<'a, 'd> Fields<'a, 'd> {
     /// The entry of the first of these names of one key; none if it says nothing.
     pub fn entry(&mut self, names: &[&'static str]) -> Option<&'a Entry> {
         self.know(names);
+        if let Some((first, others)) = names.split_first() {
+            self.other_names.extend(others.iter().map(|other| (*other, *first)));
+        }
         let mut found = names.iter().filter_map(|name| self.entries.iter().find(|entry| entry.key == *name));
         found.find(|entry| !entry.value.is_null())
     }
@@ -116,7 +122,7 @@ impl<'a, 'd> Fields<'a, 'd> {
             // `date` is a word of its own.
             let slip = |near: &&str| strict.contains(near) && same_start(key, near);
             let Some(near) = near.filter(slip) else { continue };
-            let meant = nearest(key, self.known.iter().copied()).filter(|near| same_start(key, near));
+            let meant = self.nearest(key).filter(|near| same_start(key, near));
             let remedy = match meant.or(Some(near).filter(|near| *near != key)) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "it has no meaning here".to_owned(),
@@ -173,7 +179,16 @@ impl<'a, 'd> Fields<'a, 'd> {
         let told = |entry: &&Entry| self.refused.contains(&entry.location);
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
         let unknown = unknown.filter(|entry| !told(entry));
-        unknown.map(|entry| (entry, nearest(&entry.key, self.known.iter().copied()))).collect()
+        unknown.map(|entry| (entry, self.nearest(&entry.key))).collect()
+    }
+
+    /// The known key that is most like `key`.
+    /// Of a key with several names it is the first one, if that is like it, too.
+    fn nearest(&self, key: &str) -> Option<&'static str> {
+        let near = nearest(key, self.known.iter().copied())?;
+        let mut names = self.other_names.iter().filter(|(other, _)| *other == near);
+        let first = names.find_map(|(_, first)| nearest(key, [*first].into_iter()));
+        Some(first.unwrap_or(near))
     }
 
     /// Tells of keys that others have for what is called otherwise here: `[theirs, ours]`.

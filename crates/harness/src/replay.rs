@@ -322,7 +322,7 @@ fn comparable(entry: &Entry) -> Value {
     let mut value = trace::normalised(entry);
     match (&*entry.record, value.as_object_mut()) {
         (Record::Start(_), Some(start)) => {
-            ["version", "directory", "sandbox", "asked"]
+            ["version", "directory", "team_named", "sandbox", "asked"]
                 .iter()
                 .for_each(|key| drop(start.shift_remove(*key)));
         }

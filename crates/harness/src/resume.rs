@@ -51,13 +51,23 @@ impl Resumed {
         Some(format!("While this conversation was interrupted, there were changes to {changed}."))
     }
 
-    /// Takes out the conversation with an NPC, by its scope; one that is new if there was none.
-    pub fn take(&mut self, npc: &str) -> (String, Conversation) {
+    /// The scope of the conversation with an NPC, if there is one.
+    fn scope(&self, npc: &str) -> Option<&String> {
         let is_with =
             |conversation: &Conversation| conversation.start().is_some_and(|start| start.npc == npc);
         let last = self.conversations.get(&self.last).filter(|last| is_with(last)).map(|_| &self.last);
         let found = || self.conversations.iter().find(|(_, one)| is_with(one)).map(|(scope, _)| scope);
-        match last.or_else(found).cloned() {
+        last.or_else(found)
+    }
+
+    /// The directive that a person gave an NPC in place of its file's, in the conversation with it.
+    pub fn directive(&self, npc: &str) -> Option<&str> {
+        self.conversations.get(self.scope(npc)?)?.directive()
+    }
+
+    /// Takes out the conversation with an NPC, by its scope; one that is new if there was none.
+    pub fn take(&mut self, npc: &str) -> (String, Conversation) {
+        match self.scope(npc).cloned() {
             Some(scope) => self.conversations.remove_entry(&scope).unwrap_or_default(),
             None => (format!("@{npc}"), Conversation::default()),
         }
@@ -78,6 +88,11 @@ impl Conversation {
             Record::Start(start) => Some(&**start),
             _ => None,
         })
+    }
+
+    /// The directive that a person gave the NPC in place of its file's.
+    pub fn directive(&self) -> Option<&str> {
+        self.start()?.directive.as_deref()
     }
 
     /// The calls of the last turn that have no result, and whether each was begun.

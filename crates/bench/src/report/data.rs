@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::settings;
 use crate::Error;
 use crate::record::{Attempt, DEFAULT_CONDITION, Finished, Header, Named, Verdict};
 use crate::run_file::RunRecords;
@@ -107,6 +108,8 @@ pub struct Data<'a> {
     pub models: Vec<(Named, Facts)>,
     /// The conditions, in the order in which they come.
     pub conditions: Vec<String>,
+    /// The model of each run.
+    pub run_models: Vec<usize>,
     /// The condition of each run.
     pub run_conditions: Vec<usize>,
     /// All cases.
@@ -145,12 +148,14 @@ impl<'a> Data<'a> {
             sources,
             models: Vec::new(),
             conditions: Vec::new(),
+            run_models: Vec::new(),
             run_conditions: Vec::new(),
             cases: Vec::new(),
         };
         let mut taken = BTreeSet::new();
-        let mut rules = BTreeMap::new();
-        for (index, source) in sources.iter().enumerate() {
+        let mut rules: BTreeMap<(usize, usize), &Header> = BTreeMap::new();
+        let names = settings::condition_names(sources);
+        for (index, (source, called)) in sources.iter().zip(names).enumerate() {
             let header = &source.run.header;
             let first = &sources[0].run.header.suite;
             if header.suite.hash != first.hash {
@@ -170,27 +175,27 @@ impl<'a> Data<'a> {
                 data.models.push((header.model.clone(), facts));
                 data.models.len() - 1
             });
-            // The same tasks a second time, or under other rules: runs that nobody told apart by a
-            // name.
+            // Whether the name means other runs already: with these tasks, or with other rules.
             let other = |condition: usize| {
                 let again =
                     |end: &Finished| taken.contains(&(model, condition, header.trial, end.task.as_str()));
                 source.run.finished.iter().any(again)
-                    || rules.get(&(model, condition)).is_some_and(|known| *known != configuration(header))
+                    || rules.get(&(model, condition)).is_some_and(|known| !settings::are_alike(known, header))
             };
             let stem = source.file.file_stem().unwrap_or_default().to_string_lossy();
-            let longer = match header.condition.as_str() {
+            let longer = match called.as_str() {
                 DEFAULT_CONDITION => stem.into_owned(),
                 name => format!("{name} {stem}"),
             };
-            let mut name = header.condition.clone();
+            let mut name = called;
             let mut number = 1;
             while data.conditions.iter().position(|known| *known == name).is_some_and(other) {
                 name = if number == 1 { longer.clone() } else { format!("{longer} {number}") };
                 number += 1;
             }
             let condition = position(&mut data.conditions, &name);
-            rules.entry((model, condition)).or_insert_with(|| configuration(header));
+            rules.entry((model, condition)).or_insert(header);
+            data.run_models.push(model);
             data.run_conditions.push(condition);
             for end in &source.run.finished {
                 if !taken.insert((model, condition, header.trial, end.task.as_str())) {
@@ -213,39 +218,38 @@ impl<'a> Data<'a> {
         runs.find(is).map(|(source, _)| &source.run.header)
     }
 
-    /// What tables call a model: its name, with the beginning of its hash where two have the same.
+    /// What tables call a model: its short name, or more of it where two have the same.
     pub fn label(&self, model: usize) -> String {
-        let (named, facts) = &self.models[model];
-        let name = if facts.title.is_empty() { &named.name } else { &facts.title };
-        let same = |(other, other_facts): &&(Named, Facts)| {
-            let other = if other_facts.title.is_empty() { &other.name } else { &other_facts.title };
-            other == name
-        };
-        match self.models.iter().filter(same).count() {
-            1 => name.clone(),
-            _ => format!("{name} {}", named.hash.get(..8).unwrap_or("?")),
-        }
+        label(&self.models, model)
     }
 }
 
-/// The rules of a run: runs of one condition have the same.
-/// On how many threads it ran is its machine's affair.
-fn configuration(header: &Header) -> serde_json::Value {
-    let mut engine = header.engine.clone();
-    engine.as_object_mut().map(|engine| engine.remove("threads"));
-    serde_json::json!({
-        "policy": header.policy,
-        "temperature": header.sampling.temperature,
-        "retry_temperature": header.retry_temperature,
-        "thinking": header.thinking,
-        "calls": header.calls,
-        "timeout": header.timeout,
-        "team": header.team,
-        "npc": header.npc,
-        "gate": header.gate,
-        "retrieval": header.retrieval,
-        "engine": engine,
-    })
+/// What a model is called among all of them: by its title or its short name.
+/// Where two models have the same, it is the whole name, else with the beginning of the hash.
+pub fn label(models: &[(Named, Facts)], model: usize) -> String {
+    let short = |(named, facts): &(Named, Facts)| match facts.title.as_str() {
+        "" => short_name(&named.name).to_owned(),
+        title => title.to_owned(),
+    };
+    let (named, name) = (&models[model].0, short(&models[model]));
+    let others = || models.iter().enumerate().filter(move |(at, _)| *at != model).map(|(_, other)| other);
+    if others().all(|other| short(other) != name) {
+        return name;
+    }
+    match (others().any(|(other, _)| other.name == named.name), named.hash.get(..8)) {
+        (true, Some(hash)) => format!("{name} {hash}"),
+        _ => named.name.clone(),
+    }
+}
+
+/// The name of a model without what all or most have in common: the folder and the ending of a
+/// file, the address of an endpoint.
+fn short_name(name: &str) -> &str {
+    if let Some((_, model)) = name.rsplit_once('#').filter(|(_, model)| !model.is_empty()) {
+        return model;
+    }
+    let file = name.rsplit(['/', '\\']).next().filter(|file| !file.is_empty()).unwrap_or(name);
+    file.strip_suffix(".gguf").filter(|stem| !stem.is_empty()).unwrap_or(file)
 }
 
 fn position(names: &mut Vec<String>, name: &str) -> usize {

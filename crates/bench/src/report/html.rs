@@ -9,8 +9,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::data::RunSource;
-use super::{Cell, Report, Section, Selection, Table, svg, traces};
+use super::data::{RunSource, label};
+use super::{Cell, OfSuite, Report, Section, Selection, Table, svg, traces};
 use crate::Error;
 use crate::record::{Attempt, Finished};
 
@@ -31,6 +31,40 @@ pub fn write(report: &Report, sources: &[RunSource], folder: &Path) -> Result<Ve
     std::fs::create_dir_all(folder).map_err(error)?;
     let (pages, problems) = traces::write(sources, &folder.join("traces")).map_err(error)?;
     std::fs::write(folder.join("index.html"), page(report, sources, &pages)).map_err(error)?;
+    Ok(problems)
+}
+
+/// Writes the reports on several suites to `folder`: each to a folder of its own, and a page that
+/// leads to them.
+/// A single one is written as [`write`] does.
+/// Returns which pages of traces could not be made, and why.
+///
+/// # Errors
+/// The folder can't be written.
+pub fn write_all(suites: &[OfSuite], folder: &Path) -> Result<Vec<String>, Error> {
+    if let [OfSuite { report, sources }] = suites {
+        return write(report, sources, folder);
+    }
+    let (mut problems, mut list) = (Vec::new(), String::new());
+    for (number, OfSuite { report, sources }) in (1..).zip(suites) {
+        let name = format!("suite-{number}");
+        problems.extend(write(report, sources, &folder.join(&name))?);
+        let runs = if sources.len() == 1 { "run" } else { "runs" };
+        list += &format!(
+            "<li><a href=\"{name}/index.html\">{}</a>: {} {runs}, suite hash <code>{}</code></li>",
+            escape(&report.suite.name),
+            sources.len(),
+            escape(&report.suite.hash)
+        );
+    }
+    let page = format!(
+        "{}<body>\n<header><h1>Reports</h1><p>One for each suite, since scores of different suites don't compare.</p></header>\n\
+         <main id=\"main\"><ul>{list}</ul></main>\n</body></html>\n",
+        head("Reports", "")
+    );
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(folder.join("index.html"), page))
+        .map_err(|source| Error::Page { path: folder.to_owned(), source })?;
     Ok(problems)
 }
 
@@ -174,10 +208,8 @@ pub(super) fn list(
     let models: Vec<Value> = report
         .models
         .iter()
-        .map(|(named, facts)| {
-            let title = if facts.title.is_empty() { &named.name } else { &facts.title };
-            json!([title, facts.family])
-        })
+        .enumerate()
+        .map(|(at, (_, facts))| json!([label(&report.models, at), facts.family]))
         .collect();
     let bytes = |rows: &[Row]| rows.iter().map(|row| row.json.len() + 1).sum::<usize>();
     let mut shown = 0;

@@ -14,6 +14,7 @@ mod markdown;
 pub(crate) mod math;
 mod refusals;
 mod sections;
+mod settings;
 mod svg;
 mod traces;
 
@@ -23,7 +24,7 @@ use serde::Serialize;
 
 pub use data::{Facts, RunSource};
 pub use frame::{AttemptRow, Frame, SummaryRow, frame};
-pub use html::write as write_html;
+pub use html::{write as write_html, write_all as write_pages};
 pub use markdown::markdown;
 
 use crate::record::Named;
@@ -46,6 +47,15 @@ pub struct Report {
     /// The condition of each run, by its place.
     #[serde(skip)]
     run_conditions: Vec<usize>,
+}
+
+/// The runs of one suite, and what they show.
+#[derive(Clone, Debug)]
+pub struct OfSuite {
+    /// What the runs show.
+    pub report: Report,
+    /// The runs.
+    pub sources: Vec<RunSource>,
 }
 
 /// A part of a report.
@@ -309,6 +319,40 @@ pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<
     let Data { models, conditions, run_conditions, .. } = data;
     Ok(Report { suite, models, conditions, published: study.source, sections, run_conditions })
 }
+
+/// A report for each suite, in the order in which the suites come: scores of different ones don't
+/// compare.
+/// Gold solutions and junk are no model's work, so they are left out where a suite has other runs.
+///
+/// # Errors
+/// What ships is wrong; the tests exclude that.
+pub fn reports(sources: Vec<RunSource>, facts: impl Fn(&Named) -> Facts) -> Result<Vec<OfSuite>, Error> {
+    let mut suites: Vec<Vec<RunSource>> = Vec::new();
+    for source in sources {
+        let hash = &source.run.header.suite.hash;
+        match suites.iter().position(|runs| runs[0].run.header.suite.hash == *hash) {
+            Some(at) => suites[at].push(source),
+            None => suites.push(vec![source]),
+        }
+    }
+    let mut reports = Vec::new();
+    for mut sources in suites {
+        if !sources.iter().all(is_scripted) {
+            sources.retain(|source| !is_scripted(source));
+        }
+        reports.push(OfSuite { report: report(&sources, &facts)?, sources });
+    }
+    Ok(reports)
+}
+
+/// Whether no model worked, but gold solutions or junk were played.
+fn is_scripted(source: &RunSource) -> bool {
+    let Named { name, hash } = &source.run.header.model;
+    hash.is_empty() && SCRIPTED.contains(&name.as_str())
+}
+
+/// What the model of a run is called where none worked: the gold solutions, or nonsense, played.
+pub const SCRIPTED: [&str; 2] = ["gold", "junk"];
 
 #[cfg(test)]
 mod dialogues_tests;

@@ -491,16 +491,16 @@ fn runs(data: &Data) -> Section {
         "machine",
     ];
     let mut table = Table::new("", &columns);
-    for source in data.sources {
+    for (at, source) in data.sources.iter().enumerate() {
         let header = &source.run.header;
         let machine = &header.machine;
         let processor = if machine.cpu.is_empty() { &machine.arch } else { &machine.cpu };
         let tasks = format!("{}/{}", source.run.finished.len(), header.tasks.len());
         let text = [
             source.file.display().to_string(),
-            header.model.name.clone(),
+            data.label(data.run_models[at]),
             header.model.hash.get(..12).unwrap_or("–").to_owned(),
-            header.condition.clone(),
+            data.conditions[data.run_conditions[at]].clone(),
             header.policy.to_string(),
             header.trial.to_string(),
             header.sampling.seed.to_string(),

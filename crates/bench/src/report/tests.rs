@@ -136,7 +136,10 @@ fn nothing_is_counted_twice_and_other_rules_are_told_apart() {
     other.run.finished[0].task = "a-2".into();
     let sources = [named("a/run.jsonl", 360), named("b/run.jsonl", 360), named("c/run.jsonl", 360), other];
     let report = report(&sources, facts).unwrap();
-    assert_eq!(report.conditions, ["default", "run", "run 2", "limit"]);
+    assert_eq!(
+        report.conditions,
+        ["timeout 360 s", "timeout 360 s run", "timeout 360 s run 2", "timeout 1 s"]
+    );
     let rows = &report.sections[0].tables[0].rows;
     assert!(rows.len() == 4 && rows.iter().all(|row| row[3].text == "1"), "{rows:?}");
 }
@@ -188,6 +191,69 @@ fn other_suites_and_empty_folders_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let error = find(&[folder.path().to_owned()]).unwrap_err();
     assert!(error.to_string().contains("there is no run in"), "{error}");
+}
+
+#[test]
+fn suites_get_a_report_each_and_scripts_are_no_models() {
+    let of = |suite: &str, model: &str, hash: &str| {
+        let mut source = run(model, "default", 1, &[("a-1", 1)]);
+        source.run.header.suite = Named { name: suite.into(), hash: format!("{suite}-hash") };
+        source.run.header.model.hash = hash.into();
+        source
+    };
+    let sources = vec![
+        of("one", "small", "1"),
+        of("two", "gold", ""),
+        of("one", "gold", ""),
+        of("one", "big", "2"),
+        of("two", "junk", ""),
+    ];
+    let suites = reports(sources, facts).unwrap();
+    let told: Vec<(&str, Vec<&str>)> = suites
+        .iter()
+        .map(|OfSuite { report, .. }| {
+            let models = report.models.iter().map(|(named, _)| named.name.as_str());
+            (report.suite.name.as_str(), models.collect())
+        })
+        .collect();
+    assert_eq!(told, [("one", vec!["small", "big"]), ("two", vec!["gold", "junk"])]);
+    let folder = tempfile::tempdir().unwrap();
+    assert!(write_pages(&suites, folder.path()).unwrap().is_empty());
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let index = read("index.html");
+    assert!(index.contains("<a href=\"suite-2/index.html\">two</a>: 2 runs"), "{index}");
+    assert!(read("suite-1/index.html").contains("Report on the suite one"));
+    // A single one lies in the folder itself.
+    let only = reports(vec![of("one", "small", "1")], facts).unwrap();
+    write_pages(&only, folder.path()).unwrap();
+    assert!(read("index.html").contains("Report on the suite one"));
+}
+
+#[test]
+fn models_have_short_names_as_far_as_these_tell_them_apart() {
+    let models = |names: &[(&str, &str, &str)]| -> Vec<String> {
+        let model = |(name, hash, title): &(&str, &str, &str)| {
+            let named = Named { name: (*name).into(), hash: (*hash).into() };
+            (named, Facts { title: (*title).into(), ..Facts::default() })
+        };
+        let models: Vec<(Named, Facts)> = names.iter().map(model).collect();
+        (0..models.len()).map(|at| data::label(&models, at)).collect()
+    };
+    assert_eq!(
+        models(&[
+            ("a/b/Model-Q4_0.gguf", "1", ""),
+            ("http://127.0.0.1:11434/v1#qwen3:4b", "", ""),
+            ("x.gguf", "2", "A title"),
+        ]),
+        ["Model-Q4_0", "qwen3:4b", "A title"]
+    );
+    assert_eq!(models(&[("x-Q4.gguf", "1", "X"), ("x-Q8.gguf", "2", "X")]), ["x-Q4.gguf", "x-Q8.gguf"]);
+    assert_eq!(
+        models(&[("x.gguf", "1234567890", ""), ("x.gguf", "2234567890", "")]),
+        ["x 12345678", "x 22345678"]
+    );
+    let (here, there) = ("http://here/v1#m", "http://there/v1#m");
+    assert_eq!(models(&[(here, "", ""), (there, "", "")]), [here, there]);
 }
 
 /// A folder with a run of a task whose trace says `text`.

@@ -70,6 +70,9 @@ pub struct Entry {
     pub active: Option<f64>,
     /// Whether the model was trained to call tools, in a format of its own.
     pub tools: bool,
+    /// What its publisher calls the license of the weights; left out where that is not certain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub license: Option<String>,
     /// A published score in general knowledge, where one is known.
     pub score: Option<Score>,
     /// What its publisher recommends for sampling.
@@ -103,6 +106,14 @@ impl Entry {
             repository: self.repository.clone(),
             revision: self.revision.clone(),
             wanted: name::Wanted::File(self.file.clone()),
+        }
+    }
+
+    /// How many parameters it has, for people.
+    pub fn counted(&self) -> String {
+        match self.active {
+            Some(active) => format!("{} B, {active} a token", self.parameters),
+            None => format!("{} B", self.parameters),
         }
     }
 
@@ -273,7 +284,7 @@ mod tests {
     #[test]
     fn the_catalog_is_whole() {
         let entries = all().unwrap();
-        assert_eq!(entries.len(), 46);
+        assert_eq!(entries.len(), 59);
         for entry in &entries {
             let name = &entry.name;
             assert!(FILES.get_file(format!("{name}.yaml")).is_some(), "{name} is in a file of another name");

@@ -16,7 +16,7 @@ use alara_harness::Session;
 use super::tune;
 use crate::agent::{self, INTERRUPTED};
 use crate::view::{View, Words};
-use crate::{earlier, interrupt, ui};
+use crate::{earlier, interrupt, traces, ui};
 use input::{Input, Lines};
 use talk::{Next, Talk};
 
@@ -47,13 +47,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let view = || view.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lines = Lines::new()?;
     let session = Session::new(&models, &sandbox).observed(|notice| view().show(notice));
+    let is_own = earlier.as_deref().is_some_and(traces::is_own);
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
     let session = agent.equip(session, trace, |_| view().end_line())?.reading(agent.context_files()?);
     let mut talk = Talk::new(session, &models, agent, team, npc);
     talk.welcome(lines.is_terminal())?;
     if let Some(earlier) = earlier {
-        talk.take_up(earlier, lines.is_terminal());
+        talk.take_up(earlier, lines.is_terminal(), is_own);
     }
     talk.begin()?;
 

@@ -1,24 +1,37 @@
 //! `alara completions`: what a shell needs to complete arguments, and the answers when it asks.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use alara_bench::Suite;
+use alara_bench::sweep::Sweep;
+use alara_harness::team::Search;
 use anyhow::Context;
 use clap::{Command, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use clap_complete::env::{Bash, Elvish, EnvCompleter, Fish, Powershell, Zsh};
 
-use crate::{catalog, ui};
+use crate::progress::shorten;
+use crate::screen::one_line;
+use crate::{catalog, config, state, traces, ui};
 
 /// The variable by which a shell's script asks for completions.
 const ASKED: &str = "ALARA_COMPLETE";
 
-/// Arguments that take names of models.
-const MODELS: [&str; 3] = ["model", "user_model", "names"];
+/// What the values of arguments are called that take traces.
+const TRACES: &str = "ID|FILE";
 
-/// Print a script that lets a shell complete commands, options and names of models
+/// Most traces that are offered, the latest first.
+const LISTED: usize = 50;
+
+/// What fits a value that is begun.
+type Fitting = fn(&OsStr) -> Vec<CompletionCandidate>;
+
+/// Print a script that lets a shell complete commands, options and names
 ///
+/// Names are those of models, NPCs, tasks and traces.
 /// Load it where the shell starts: `source <(alara completions bash)` in ~/.bashrc or ~/.zshrc,
 /// `alara completions fish | source` in ~/.config/fish/config.fish.
 /// The script asks `alara` for what fits, so it stays right when alara is updated.
@@ -57,24 +70,119 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// Answers a shell that asks what fits, and ends the program then.
 pub fn answer_shell(command: fn() -> Command) {
-    CompleteEnv::with_factory(|| with_models(command())).var(ASKED).complete();
+    CompleteEnv::with_factory(|| with_names(command())).var(ASKED).complete();
 }
 
-/// `command`, whose arguments that take a model complete the catalog's names, and paths.
-fn with_models(command: Command) -> Command {
-    let models = |arg: clap::Arg| match MODELS.iter().any(|id| arg.get_id() == id) {
-        true => arg.add(ArgValueCompleter::new(models)),
-        false => arg,
+/// `command`, whose arguments complete names of what there is: models, NPCs, tasks and traces.
+fn with_names(command: Command) -> Command {
+    let with_name = |arg: clap::Arg| match fitting(&arg) {
+        Some(fitting) => arg.add(ArgValueCompleter::new(fitting)),
+        None => arg,
     };
-    command.mut_args(models).mut_subcommands(with_models)
+    command.mut_args(with_name).mut_subcommands(with_names)
 }
+
+/// How an argument's values are completed, if they are names of something.
+fn fitting(arg: &clap::Arg) -> Option<Fitting> {
+    let takes = |value: &str| {
+        arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == value))
+    };
+    match (arg.get_id().as_str(), arg.get_long()) {
+        ("model" | "user_model" | "names", _) => Some(models),
+        ("npc", Some(_)) => Some(npcs),
+        // The task of `run` is in plain words.
+        ("task", Some(_)) => Some(tasks),
+        _ if takes(TRACES) => Some(runs),
+        _ => None,
+    }
+}
+
+/// Those of `known` that begin as `current` does, each with what it is.
+/// A shell shows them as they are, so no name that could play with a terminal is offered.
+fn begun<'a>(
+    current: &OsStr,
+    known: impl IntoIterator<Item = (&'a str, String)>,
+) -> Vec<CompletionCandidate> {
+    let begun = current.to_string_lossy();
+    let fits = |(name, _): &(&str, String)| name.starts_with(&*begun) && one_line(name) == *name;
+    let candidate = |(name, about): (&'a str, String)| {
+        let about = Some(one_line(&about)).filter(|about| !about.is_empty());
+        CompletionCandidate::new(name).help(about.map(Into::into))
+    };
+    known.into_iter().filter(fits).map(candidate).collect()
+}
+
+// Who completes does not read errors: where something can't be read, nothing is offered.
 
 fn models(current: &OsStr) -> Vec<CompletionCandidate> {
-    let begun = current.to_string_lossy();
-    // Who completes does not read errors.
     let entries = catalog::entries().unwrap_or_default();
-    let known = entries.iter().filter(|entry| entry.name.starts_with(&*begun));
-    let known =
-        known.map(|entry| CompletionCandidate::new(&entry.name).help(Some(entry.title.clone().into())));
-    known.chain(PathCompleter::any().complete(current)).collect()
+    let known = entries.iter().map(|entry| (entry.name.as_str(), entry.title.clone()));
+    begun(current, known).into_iter().chain(PathCompleter::any().complete(current)).collect()
+}
+
+/// The NPCs of the team that the line names, else of the one that a run would take.
+/// The team's files are read, and nothing of it runs.
+fn npcs(current: &OsStr) -> Vec<CompletionCandidate> {
+    let _ = config::load();
+    let words = words();
+    let workdir = PathBuf::from(value(&words, &["--workdir"]).unwrap_or("."));
+    let named = value(&words, &["-t", "--team"]).map(str::to_owned);
+    let named = named.or_else(|| config::team(&workdir).map(|(name, _)| name));
+    let team = Search { workdir, ..state::search() }.team(named.as_deref());
+    let npcs = team.iter().flat_map(|team| &team.npcs);
+    begun(current, npcs.map(|npc| (npc.name.as_str(), String::new())))
+}
+
+/// The tasks of the suite that the line names right behind the command, else of the one that ships.
+fn tasks(current: &OsStr) -> Vec<CompletionCandidate> {
+    let words = words();
+    let behind = words.iter().skip_while(|word| *word != "tasks").nth(1);
+    let mut named = behind.map(PathBuf::from).filter(|path| path.exists());
+    if let Some(path) = named.take_if(|path| path.extension().is_some_and(|ending| ending == "bench")) {
+        named = Sweep::load(&path).ok().and_then(|sweep| sweep.suite);
+    }
+    let suite = named.as_deref().map_or_else(Suite::stock, Suite::load);
+    let tasks = suite.iter().flat_map(|suite| &suite.tasks);
+    begun(current, tasks.map(|task| (task.id.as_str(), shorten(task.summary()))))
+}
+
+/// The latest traces, and files.
+fn runs(current: &OsStr) -> Vec<CompletionCandidate> {
+    let latest = traces::latest(LISTED);
+    let known = latest.iter().map(|run| (run.id.as_str(), shorten(&run.task)));
+    begun(current, known).into_iter().chain(PathCompleter::any().complete(current)).collect()
+}
+
+/// The words of the line that is completed, which the shell's script gives after `--`.
+fn words() -> Vec<String> {
+    let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
+    words.map(|word| word.to_string_lossy().into_owned()).collect()
+}
+
+/// The value of the option with these names in a line.
+fn value<'a>(words: &'a [String], names: &[&str]) -> Option<&'a str> {
+    let at = |(at, word): (usize, &'a String)| {
+        if names.contains(&word.as_str()) {
+            return words.get(at + 1).map(String::as_str);
+        }
+        names.iter().find_map(|name| word.strip_prefix(name)?.strip_prefix('='))
+    };
+    words.iter().enumerate().find_map(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_a_line() {
+        let check = |line: &str, expected: Option<&str>| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(value(&words, &["-t", "--team"]), expected, "{line}");
+        };
+        check("alara run -t one -n ", Some("one"));
+        check("alara run --team=two -n ", Some("two"));
+        check("alara run --teams=two -n ", None);
+        check("alara run -t", None);
+    }
 }

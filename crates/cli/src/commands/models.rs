@@ -1,6 +1,7 @@
 //! `alara models`: model files.
 
 mod contents;
+mod known;
 mod list;
 mod pull;
 mod recommendation;

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use alara_bench::record::Named;
-use alara_bench::report::{self, Facts, Report, RunSource};
+use alara_bench::report::{self, Facts, OfSuite, RunSource};
 use alara_bench::sqlite;
+use serde_json::json;
 
 use crate::catalog::{self, Entry};
 use crate::ui;
@@ -14,6 +15,7 @@ use crate::ui;
 ///
 /// Markdown goes to stdout.
 /// Runs of several machines or shards are put together; conditions are compared by a paired test.
+/// Runs of several suites get a section each.
 /// Published numbers stand beside ours, told apart.
 #[derive(clap::Args)]
 pub struct Args {
@@ -33,17 +35,18 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let (sources, report) = read(&args.runs)?;
+    let suites = read(&args.runs)?;
     if args.json {
-        ui::line(&serde_json::to_string_pretty(&report)?);
+        ui::line(&serde_json::to_string_pretty(&value(&suites)?)?);
     } else if args.html.is_none() && args.sqlite.is_none() {
-        ui::text(&report::markdown(&report));
+        let sections: Vec<String> = suites.iter().map(|suite| report::markdown(&suite.report)).collect();
+        ui::text(&sections.join("\n"));
     }
     if let Some(file) = &args.sqlite {
-        database(file, &sources)?;
+        database(file, &suites)?;
     }
     if let Some(folder) = &args.html {
-        for problem in report::write_html(&report, &sources, folder)? {
+        for problem in report::write_pages(&suites, folder)? {
             ui::note(&format!("warning: {problem}"));
         }
         ui::note(&format!("wrote {}", folder.join("index.html").display()));
@@ -53,12 +56,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 
 /// What people see at the end of a sweep: scores and comparisons.
 pub fn summary(folder: &Path, json: bool) -> anyhow::Result<()> {
-    let (sources, report) = read(&[folder.to_owned()])?;
-    database(&folder.join("runs.sqlite"), &sources)?;
+    let suites = read(&[folder.to_owned()])?;
+    database(&folder.join("runs.sqlite"), &suites)?;
     if json {
-        ui::line(&serde_json::to_string(&report)?);
+        ui::line(&value(&suites)?.to_string());
     } else {
-        for section in report.sections.iter().filter(|section| ["score", "ab"].contains(&section.id)) {
+        let sections = suites.iter().flat_map(|suite| &suite.report.sections);
+        for section in sections.filter(|section| ["score", "ab"].contains(&section.id)) {
             ui::line(section.title);
             for table in &section.tables {
                 let header: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
@@ -72,15 +76,26 @@ pub fn summary(folder: &Path, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn read(paths: &[PathBuf]) -> anyhow::Result<(Vec<RunSource>, Report)> {
+fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<OfSuite>> {
     let sources = report::find(paths)?;
     let entries = catalog::entries()?;
-    let report = report::report(&sources, |model| facts(entries, model))?;
-    Ok((sources, report))
+    Ok(report::reports(sources, |model| facts(entries, model))?)
 }
 
-fn database(file: &Path, sources: &[RunSource]) -> anyhow::Result<()> {
-    Ok(sqlite::write(file, sources.iter().map(|source| (source.file.as_path(), &source.run)))?)
+/// The report as JSON; those on several suites as a list in `reports`.
+fn value(suites: &[OfSuite]) -> serde_json::Result<serde_json::Value> {
+    match suites {
+        [suite] => serde_json::to_value(&suite.report),
+        suites => {
+            let reports = suites.iter().map(|suite| serde_json::to_value(&suite.report));
+            Ok(json!({"reports": reports.collect::<Result<Vec<_>, _>>()?}))
+        }
+    }
+}
+
+fn database(file: &Path, suites: &[OfSuite]) -> anyhow::Result<()> {
+    let sources = suites.iter().flat_map(|suite| &suite.sources);
+    Ok(sqlite::write(file, sources.map(|source: &RunSource| (source.file.as_path(), &source.run)))?)
 }
 
 /// What the catalog knows of a model.

@@ -25,7 +25,7 @@ use crate::agent::{self, INTERRUPTED};
 use crate::attach::attached;
 use crate::first_words::{self, Meant};
 use crate::view::{View, Words};
-use crate::{ask, earlier, input, ui};
+use crate::{ask, earlier, input, traces, ui};
 
 /// What a schema looks like.
 const SCHEMA_HINT: &str =
@@ -126,7 +126,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     if agent.tune && !tune::first(&agent.model)? {
         return Ok(INTERRUPTED.into());
     }
-    let team = agent.team()?;
+    let (team, called) = agent.team_untold()?;
     let (task, npc) = match earlier {
         Some(_) => (task, agent.npc.clone()),
         None => match meant(args, &team, task)? {
@@ -134,8 +134,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
             Meant::Command(name) => return start(&name),
         },
     };
-    let npc = team.npc(npc.as_deref())?;
-    npc.may_run()?;
+    let npc = agent::Args::worker(&team, &called, npc.as_deref())?;
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = agent.sandbox(&team, args.dry_run)?;
     let models = agent.models();
@@ -163,7 +162,11 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
         }
         view().show(notice);
     });
+    let is_own = earlier.as_deref().is_some_and(traces::is_own);
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
+    // A chat may have replaced its directive, by `/system`.
+    let directive = earlier.as_ref().filter(|_| is_own).and_then(|earlier| earlier.directive(&npc.name));
+    let npc = &directive.map_or_else(|| npc.clone(), |directive| npc.with_directive(directive));
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
     let asks = |question: &Question| {
         view().end_line();

@@ -47,7 +47,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn list(args: &List) -> anyhow::Result<ExitCode> {
-    let runs = traces::index()?.runs(args.search.as_deref(), args.limit)?;
+    let mut runs = traces::index()?.runs(args.search.as_deref(), args.limit.saturating_add(1))?;
+    let is_all = runs.len() <= args.limit;
+    runs.truncate(args.limit);
     for run in &runs {
         match args.json {
             true => {
@@ -61,7 +63,13 @@ fn list(args: &List) -> anyhow::Result<ExitCode> {
     if !args.json && runs.iter().any(is_resumable) {
         ui::note("alara chat --resume ID goes on with a conversation, alara run --resume ID with a task");
     }
-    if runs.is_empty() && args.limit > 0 && !args.json {
+    if !is_all && !args.json {
+        let wider = args.limit.saturating_mul(5).max(100);
+        ui::note(&format!(
+            "there are more: `-n {wider}` lists the latest {wider}, `--search TEXT` finds some"
+        ));
+    }
+    if runs.is_empty() && is_all && !args.json {
         ui::note(if args.search.is_some() { "no trace says that" } else { "there are no traces yet" });
     }
     Ok(ExitCode::SUCCESS)

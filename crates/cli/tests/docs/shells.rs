@@ -42,6 +42,8 @@ fn shell(dir: &TestDir, shell: &str, arguments: &[&str]) -> Output {
         .args(arguments)
         .current_dir(dir.root.path())
         .env("HOME", dir.path("home"))
+        .env("XDG_STATE_HOME", dir.path("state"))
+        .env_remove("XDG_CONFIG_HOME")
         .env("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()))
         .output()
         .unwrap()
@@ -60,6 +62,35 @@ fn bash_completes_commands_options_and_models() {
     assert!(models.contains(&"qwen.gguf".to_owned()), "files are models, too: {models:?}");
     assert!(!models.iter().any(|model| model.starts_with("gemma")), "{models:?}");
     assert_eq!(offered(&dir, &["alara", "models", "pull", "gpt-oss"]), ["gpt-oss-20b"]);
+}
+
+#[test]
+fn bash_completes_npcs_tasks_and_traces() {
+    let dir = dir();
+    assert_eq!(offered(&dir, &["alara", "run", "-n", "work"]), ["worker"]);
+    dir.write("team/team.ctx", "name: t\nforenpc: lead\n");
+    dir.write("team/lead.npc", "name: lead\nprimary_directive: Work.\n");
+    dir.write("team/other.npc", "name: left\nprimary_directive: Work.\n");
+    let npcs = offered(&dir, &["alara", "chat", "-t", "team/", "-n", "le"]);
+    assert_eq!(npcs, ["lead", "left"]);
+    // Of a team that is not there, none are offered, without an error.
+    assert_eq!(offered(&dir, &["alara", "chat", "-t", "absent/", "-n", "le"]), [""]);
+
+    let tasks = offered(&dir, &["alara", "bench", "tasks", "--task", "file-ops-0"]);
+    assert!(tasks.contains(&"file-ops-01".to_owned()), "{tasks:?}");
+    dir.write(
+        "suite/a-1.yaml",
+        "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: x\nverify: 'true'\ngold: 'true'\n",
+    );
+    assert_eq!(offered(&dir, &["alara", "bench", "tasks", "suite", "--task", "a"]), ["a-1"]);
+    dir.write("s.bench", "suite: suite\n");
+    assert_eq!(offered(&dir, &["alara", "bench", "tasks", "s.bench", "--task", "a"]), ["a-1"]);
+
+    assert!(!dir.path("state/alara").exists(), "asking made something");
+    let line = r#"{"time": "2026-01-01T00:00:00Z", "record": "user", "text": "hi"}"#;
+    dir.write("state/alara/traces/4711-1.jsonl", &format!("{line}\n"));
+    assert_eq!(offered(&dir, &["alara", "trace", "show", "4711"]), ["4711-1"]);
+    assert_eq!(offered(&dir, &["alara", "run", "--resume", "4711"]), ["4711-1"]);
 }
 
 #[test]

@@ -57,6 +57,30 @@ fn what_is_meant_by_a_name_that_is_none() {
     assert!(dir.hub.log().iter().any(|request| request.path.contains("Qwen3-4B-Q4_K_M.gguf")));
 }
 
+#[test]
+fn a_model_that_is_not_here_is_shown_as_the_catalog_knows_it() {
+    let dir = TestDir::new();
+    for name in ["qwen2.5-coder-1.5b", "qwen2.5-coder:1.5b", "Qwen2.5-Coder-1.5B-Instruct"] {
+        let shown = dir.works(&["models", "show", name]);
+        for part in [
+            "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf of Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF, not on this machine\n",
+            "size            1.0 GiB\n",
+            "quantization    Q4_K_M\n",
+            "others: alara models pull hf:Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF:QUANT\n",
+            "context         32768 tokens\n",
+            "license         Apache-2.0\n",
+            "get it          alara models pull qwen2.5-coder-1.5b\n",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+    }
+    let shown: Value = serde_json::from_str(&dir.works(&["models", "show", "qwen3-8b", "--json"])).unwrap();
+    assert_eq!((&shown["path"], &shown["license"]), (&Value::Null, &json!("Apache-2.0")), "{shown}");
+    // What the file alone tells takes the file, and nothing is downloaded for it.
+    dir.fails(&["models", "show", "qwen3-8b", "--tensors"], "hint: alara models pull qwen3-8b");
+    assert!(dir.hub.log().is_empty());
+}
+
 /// Without a network it is said how a model gets here all the same.
 #[test]
 fn a_model_gets_here_without_a_network() {

@@ -95,7 +95,7 @@ impl Guardian {
         let what = what(risk);
         let edited = if let Risk::Writes(proposal) = risk { proposal.edited() } else { Vec::new() };
         let edited = edited.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
-        let mut by = format!("the guard of the work directory, by {by}: it {what}");
+        let mut by = format!("the guard of the work directory, {by}: it {what}");
         if !edited.is_empty() && verdict == Verdict::Allow {
             by += &format!("; edited: {edited}");
             self.note = format!("the user edited this before it was written, so read it again: {edited}");
@@ -128,16 +128,16 @@ impl Guardian {
     }
 }
 
-/// What an answer comes to, and by what; one for the session permits what comes, too.
+/// What an answer comes to, and why; one for the session permits what comes, too.
 pub fn decided(answer: Option<Answer>, sandbox: &Sandbox) -> (Verdict, &'static str) {
     match answer {
-        Some(Answer::Yes) => (Verdict::Allow, "an answer"),
+        Some(Answer::Yes) => (Verdict::Allow, "by an answer"),
         Some(Answer::Session | Answer::Always) => {
             sandbox.permit();
-            (Verdict::Allow, "an answer for the session")
+            (Verdict::Allow, "by an answer for the session")
         }
-        Some(Answer::No | Answer::Never) => (Verdict::Deny, "an answer"),
-        None => (Verdict::Deny, "that nobody is there to be asked"),
+        Some(Answer::No | Answer::Never) => (Verdict::Deny, "by an answer"),
+        None => (Verdict::Deny, "since there was no one to ask"),
     }
 }
 

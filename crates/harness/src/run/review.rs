@@ -83,7 +83,7 @@ pub fn plan(
     let (verdict, by) = decided(answer, session.sandbox);
     let edited = plan.edited.into_inner().unwrap_or_else(PoisonError::into_inner);
     let changed = if edited.is_some() { ", with other arguments" } else { "" };
-    let by = format!("the review of its plan, by {by}{changed}");
+    let by = format!("the review of its plan, {by}{changed}");
     caller.trace.push(caller.scope, Record::Permission { jinx: jinx.name.clone(), verdict, by })?;
     if verdict == Verdict::Deny {
         session.notify(&Notice::Unchanged { what: "may change something", nobody: answer.is_none() });

@@ -303,8 +303,9 @@ fn withheld(
             },
         )?,
     };
-    let nobody =
-        || (Verdict::Deny, "the rule that a person is asked for such, and nobody is there".to_owned());
+    let nobody = || {
+        (Verdict::Deny, "the rule that a person is asked for such, and there was no one to ask".to_owned())
+    };
     let (verdict, by) = answered.unwrap_or_else(nobody);
     audit(caller, &jinx.name, verdict, &format!("{by} about {names}"))?;
     let error =

@@ -123,6 +123,9 @@ pub struct Npc {
     pub name: String,
     /// Its system prompt.
     pub directive: String,
+    /// Whether a person replaced the directive of its file.
+    #[serde(skip)]
+    pub directed: bool,
     /// The model that it wants; the team's where the file says nothing.
     #[serde(skip_serializing_if = "ModelSpec::is_empty")]
     pub model: ModelSpec,
@@ -167,6 +170,12 @@ pub struct Npc {
 }
 
 impl Npc {
+    /// This NPC with a directive of a person in place of its file's.
+    #[must_use]
+    pub fn with_directive(&self, directive: &str) -> Npc {
+        Npc { directive: directive.to_owned(), directed: true, ..self.clone() }
+    }
+
     /// Whether all that binds it is known.
     ///
     /// # Errors
@@ -330,6 +339,15 @@ impl Team {
         let npcs =
             npcs.map(|npc| (npc.name.as_str(), npc.directive.trim().lines().next().unwrap_or_default()));
         npcs.chain(self.teams.iter().map(|team| (team.name.as_str(), team.description.as_str()))).collect()
+    }
+
+    /// This team and all below it, marked as found rather than named, if `found`.
+    #[must_use]
+    pub fn found_if(mut self, found: bool) -> Team {
+        self.found |= found;
+        let found = self.found;
+        self.teams = self.teams.into_iter().map(|team| team.found_if(found)).collect();
+        self
     }
 
     /// The member that work can be given to by this name, with its team.

@@ -53,7 +53,7 @@ impl Search {
         let Some(name) = name else {
             let here = self.work.join(HERE);
             return match is_team_at(&here) {
-                true => Ok(Team { found: true, ..load(&here)? }),
+                true => Ok(load(&here)?.found_if(true)),
                 false => stock(DEFAULT),
             };
         };
@@ -66,7 +66,7 @@ impl Search {
         if let Some(path) = here.first() {
             // One of them was meant, and who put this one here is not known.
             let found = is_built_in || elsewhere.is_some() || here.len() > 1;
-            return Ok(Team { found, ..load(path)? });
+            return Ok(load(path)?.found_if(found));
         }
         if let Some(path) = elsewhere {
             return load(&path);

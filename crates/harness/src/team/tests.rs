@@ -150,6 +150,19 @@ fn odd_keys_are_reported_with_their_place() {
     );
 }
 
+/// An older name is read, and not proposed.
+#[test]
+fn of_the_names_of_a_key_the_first_is_proposed() {
+    says(
+        &[("w.npc", "name: w\nprimary_directive: x\njinx: [shell]\njinxss: []\ndirectiv: x\n")],
+        &[
+            "w.npc:3:1: warning: unknown key `jinx`, did you mean `jinxes`?",
+            "w.npc:4:1: warning: unknown key `jinxss`, did you mean `jinxes`?",
+            "w.npc:5:1: warning: unknown key `directiv`, did you mean `directive`?",
+        ],
+    );
+}
+
 /// Compatibility: "Template-before-YAML .npc".
 #[test]
 fn template_before_yaml_npc() {

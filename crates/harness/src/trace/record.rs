@@ -152,6 +152,9 @@ pub struct Start {
     /// The team's directory; `None` = it is built in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
+    /// Whether the user named the team, rather than that it was found.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub team_named: bool,
     /// The NPC's name.
     pub npc: String,
     /// The model's name.
@@ -173,6 +176,9 @@ pub struct Start {
     pub limits: Limits,
     /// The static system prompt.
     pub system: Vec<Segment>,
+    /// The directive that a person gave the NPC in place of its file's; `None` = the file's holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directive: Option<String>,
     /// The files of the work directory that are a part of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context_files: Vec<ContextFile>,

@@ -225,6 +225,20 @@ impl Index {
         found().map_err(error(&self.path))
     }
 
+    /// The latest runs whose ids contain `id`, newest first, at most `limit`.
+    ///
+    /// # Errors
+    /// The database can't be read.
+    pub fn containing(&self, id: &str, limit: usize) -> Result<Vec<RunRow>, Error> {
+        let select = "SELECT * FROM runs WHERE instr(id, ?1) > 0 ORDER BY started DESC, id DESC LIMIT ?2";
+        let found = || {
+            let mut statement = self.database.prepare(select)?;
+            let runs = statement.query_map(params![id, number(limit)], run)?;
+            runs.collect::<Result<_, _>>()
+        };
+        found().map_err(error(&self.path))
+    }
+
     /// The run whose id is `id` or the only one whose id contains it; the latest if it is `None`.
     ///
     /// # Errors

@@ -68,6 +68,11 @@ fn an_index_follows_the_files() {
     assert_eq!(ids(&index, Some("the \"files\""), 9), "1-1");
     assert_eq!(index.find(Some("-1")).unwrap(), None, "two have it");
     assert_eq!(index.find(Some("2-")).unwrap().unwrap().id, "2-1");
+    let containing = |id: &str, limit| {
+        let runs = index.containing(id, limit).unwrap();
+        runs.into_iter().map(|run| run.id).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!([containing("-1", 9), containing("-1", 1), containing("9", 9)], ["2-1 1-1", "2-1", ""]);
 
     // What is gone is forgotten, in the search too.
     std::fs::remove_file(traces.join("2-1.jsonl")).unwrap();

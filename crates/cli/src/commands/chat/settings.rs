@@ -95,10 +95,10 @@ impl Settings {
     pub fn applied(&self, npc: &Npc) -> Npc {
         let mut npc = npc.clone();
         npc.limits.turn_tokens = self.max_tokens.unwrap_or(npc.limits.turn_tokens);
-        if let Some(directive) = self.directives.get(&npc.name) {
-            npc.directive.clone_from(directive);
+        match self.directives.get(&npc.name) {
+            Some(directive) => npc.with_directive(directive),
+            None => npc,
         }
-        npc
     }
 
     /// Tells an NPC something else than its file says, or that again.

@@ -96,9 +96,12 @@ impl<'s> Talk<'s> {
     }
 
     /// Takes up conversations from earlier; at a terminal, shows what was said last.
-    pub fn take_up(&mut self, earlier: Resumed, terminal: bool) {
+    /// A `/system` of the user holds again, if the trace is one of the user's own.
+    pub fn take_up(&mut self, earlier: Resumed, terminal: bool, is_own: bool) {
         let news = earlier.news();
-        for (scope, Earlier { records }) in earlier.conversations {
+        for (scope, conversation) in earlier.conversations {
+            let directive = conversation.directive().filter(|_| is_own).map(str::to_owned);
+            let Earlier { records } = conversation;
             let first = records.iter().find_map(|record| match &**record {
                 Record::Start(start) => Some(start.npc.clone()),
                 _ => None,
@@ -106,6 +109,10 @@ impl<'s> Talk<'s> {
             let npc = scope.strip_prefix('@').map(str::to_owned).or(first).unwrap_or_default();
             if scope.is_empty() {
                 self.first.clone_from(&npc);
+            }
+            if directive.is_some() {
+                ui::note(&format!("{npc} keeps the system prompt of /system; /system {RESET} takes it back"));
+                self.settings.direct(&npc, directive);
             }
             let news = news.iter().cloned().collect();
             self.conversations.insert(npc, Conversation { records, news });

@@ -60,16 +60,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ui::line(&serde_json::to_string_pretty(&all)?);
         return Ok(ExitCode::SUCCESS);
     }
+    let mut is_whole = true;
     if !known.is_empty() {
         let header =
             ["catalog", "parameters", "quantization", "size", "fits", "context", "tools", "score", "here"];
         let fit = |entry: &Entry| match machine.fits(entry) {
-            _ if choice == Some(entry.name.as_str()) => "take this",
+            _ if choice == Some(entry.name.as_str()) => "best",
             Some(true) => "yes",
             Some(false) => "no",
             None => "",
         };
-        ui::table(&header, known.iter().map(|entry| row(entry, fit(entry), &models)));
+        let rows: Vec<Vec<String>> = known.iter().map(|entry| row(entry, fit(entry), &models)).collect();
+        // Size, what fits, what is here and calls tools, then the rest.
+        is_whole = ui::table_that_fits(&header, &rows, &[3, 4, 8, 6, 1, 5, 2, 7]);
         ui::line("");
     }
     let other = models.iter().filter(|model| model.catalog.is_none());
@@ -101,7 +104,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "tools",
         "here",
     ];
-    ui::table(&header, shipped.into_iter().chain(other));
+    let rows: Vec<Vec<String>> = shipped.into_iter().chain(other).collect();
+    is_whole &= ui::table_that_fits(&header, &rows, &[4, 5, 7, 1, 2, 6, 3, 8]);
     ui::line("");
     ui::line(&format!("hub's cache: {}", hub.display()));
     ui::line(&match ollama {
@@ -113,6 +117,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some(entry) = chosen {
             ui::line(&format!("to begin with, take {}: {}", entry.name, machine.why(entry)));
         }
+    }
+    if !is_whole {
+        ui::note("a wider terminal shows more of each model, and so does --json");
     }
     if !args.local {
         ui::line(
@@ -147,10 +154,7 @@ fn row(entry: &Entry, fit: &str, models: &[Local]) -> Vec<String> {
     });
     vec![
         entry.name.clone(),
-        match entry.active {
-            Some(active) => format!("{} B, {active} a token", entry.parameters),
-            None => format!("{} B", entry.parameters),
-        },
+        entry.counted(),
         entry.quantization.clone(),
         entry.size.map_or_else(|| "unknown".to_owned(), ui::bytes),
         fit.to_owned(),

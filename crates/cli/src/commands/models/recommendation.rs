@@ -4,7 +4,7 @@ use alara_engine::{Gguf, SamplingOverrides};
 use serde::Serialize;
 use serde_json::{Map, Value as Json, json};
 
-use crate::catalog::of_file;
+use crate::catalog::{Entry, of_file};
 use crate::model_file::{Place, place};
 
 /// How tokens are sampled where nobody says otherwise, and who says so.
@@ -37,19 +37,22 @@ impl Recommendation {
             Place::Shipped => None,
             Place::File(path) => of_file(&path),
         };
-        let Some(known) = entry.and_then(|entry| entry.sampling.as_ref()) else {
-            return Ok(Recommendation::default());
-        };
+        Ok(entry.map(Recommendation::known).unwrap_or_default())
+    }
+
+    /// That of the catalog.
+    pub fn known(entry: &Entry) -> Recommendation {
+        let Some(known) = &entry.sampling else { return Recommendation::default() };
         let all = known.overrides(None);
         let modes = [("on", true), ("off", false)].into_iter();
         let modes = modes.map(|(mode, thinking)| (mode, known.overrides(Some(thinking))));
         let other = modes.filter(|(_, own)| *own != all);
-        Ok(Recommendation {
+        Recommendation {
             by: Some("catalog"),
             source: known.source.clone(),
             values: values(&all),
             by_thinking: other.map(|(mode, own)| (mode.to_owned(), Json::Object(values(&own)))).collect(),
-        })
+        }
     }
 
     /// In a line.

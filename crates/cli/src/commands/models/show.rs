@@ -7,23 +7,25 @@ use anyhow::bail;
 
 use super::contents::{Contents, MemoryUse};
 use super::count;
+use super::known;
 use super::recommendation::Recommendation;
-use crate::device;
-use crate::model_file::Place;
+use crate::model_file::{self, Place};
 use crate::screen::one_line;
 use crate::tuned::Tuned;
 use crate::ui::{self, bytes};
+use crate::{compute, config, device};
 
 /// Show what a model file contains, whether alara can run it, and the memory that it will need
 #[derive(clap::Args)]
 pub struct Args {
     /// Model file, any part of a split one, or a name of `alara models list`; without it the model
-    /// that ships
+    /// that ships.
+    /// Of a model of the catalog that is not here it shows what the catalog knows
     #[arg(value_name = "MODEL")]
     model: Option<String>,
     /// Context length of the memory estimate, in tokens.
     /// Default: what a run would take
-    #[arg(long, alias = "ctx", value_name = "N")]
+    #[arg(long, alias = "ctx", value_name = "N", value_parser = compute::context)]
     context: Option<usize>,
     /// Number format of the KV cache in the memory estimate: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
@@ -39,6 +41,14 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // The catalog knows no tensors, and no memory at a context.
+    let name = args.model.as_deref().or_else(config::model);
+    if let Some(name) = name.filter(|_| !args.tensors && args.context.is_none())
+        && let Some(entry) = model_file::absent(name)?
+    {
+        known::show(entry, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let gguf = crate::model::open(args.model.as_deref())?;
     let offload = args.device.offload();
     let contents = match Contents::of(&gguf, args.context, args.kv, args.tensors, &offload) {

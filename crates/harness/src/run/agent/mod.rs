@@ -15,6 +15,7 @@ mod shown;
 mod turn;
 mod written;
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -182,7 +183,8 @@ impl<'a, 's> Agent<'a, 's> {
         let start = Start {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             team: team.name.clone(),
-            directory: team.directory.as_deref().and_then(|directory| std::path::absolute(directory).ok()),
+            directory: team.directory.as_deref().and_then(real),
+            team_named: team.directory.is_some() && !team.found,
             npc: npc.name.clone(),
             model: model.name().to_owned(),
             asked: used.model.filter(|asked| npc.model.model.as_ref() != Some(asked)),
@@ -192,6 +194,7 @@ impl<'a, 's> Agent<'a, 's> {
             sandbox: session.sandbox.enforced().to_string(),
             limits: setup.limits(),
             system: given.system,
+            directive: npc.directed.then(|| npc.directive.clone()),
             context_files: if with_files { files.files.clone() } else { Vec::new() },
             dry_run: session.dry_run,
             examples: setup.examples(&tools),
@@ -490,6 +493,11 @@ impl<'a, 's> Agent<'a, 's> {
     fn refuse(&mut self, calls: &[ToolCall], reason: &str) -> Result<(), Error> {
         calls.iter().try_for_each(|call| self.answer(call, ToolResult::failed(reason), "", Duration::ZERO))
     }
+}
+
+/// Where a directory is, links followed.
+fn real(directory: &Path) -> Option<PathBuf> {
+    directory.canonicalize().or_else(|_| std::path::absolute(directory)).ok()
 }
 
 /// What holds for a conversation now.
