@@ -1,5 +1,6 @@
 """What the server of the tests answers, by the user's last word: pieces of streams, and pauses."""
 
+import itertools
 import json
 
 DONE = "data: [DONE]\n\n"
@@ -132,6 +133,39 @@ def agent_at_end():
     yield from end(alara={"npc": "worker", "calls": calls, "trace": "17-1"})
 
 
+# The questions that wait for an answer, by their ids, and the answers that came.
+WAITING, GIVEN = set(), {}
+COUNT = itertools.count(1)
+EXACT = "(an answer for this chat holds for exactly this first argument)"
+
+
+def asked(command):
+    """An NPC that asks about a command before it runs."""
+    name = f"ask-{next(COUNT)}"
+    call = {"id": name, "name": "shell", "arguments": {"command": command}}
+    choices = [("yes", "Yes, once"), ("session", "Yes, in this chat"), ("no", "No")]
+    question = {"id": name, "npc": "worker", "name": "shell", "title": "worker wants to call shell:",
+                "arguments": call["arguments"], "lines": [EXACT], "diff": "", "asks": "allow?",
+                "answers": [{"answer": answer, "label": label} for answer, label in choices], "holds": command}
+    WAITING.add(name)
+    yield chunk(alara={"call": call})
+    yield chunk(alara={"question": question})
+    for _ in range(500):
+        if name in GIVEN:
+            break
+        yield 0.02
+    WAITING.discard(name)
+    ok = GIVEN.get(name) in ("yes", "session")
+    result = {"output": "gone"} if ok else {"output": "", "complaint": "`shell` is not permitted by an answer"}
+    yield chunk(alara={"result": {"id": name, "ok": ok, "seconds": 0.5, **result}})
+
+
+def asks(command):
+    yield from asked(command)
+    yield chunk({"content": "Done."})
+    yield from end()
+
+
 def reasoning():
     yield chunk({"reasoning_content": "First I think <b>hard</b>."})
     yield 0.3
@@ -168,6 +202,8 @@ def streams(word, tries):
         "markdown": lambda: [*text(MARKDOWN), *end()],
         "hostile": lambda: [*text(HOSTILE), *end()],
         "wide": lambda: [*text(WIDE, 400), *end()],
+        "asks": lambda: asks("rm a"), "asks-other": lambda: asks("rm b"),
+        "hides": lambda: asks(f"ls{' ' * 4000};rm\u200b a\n{chr(10) * 9}\n\u202eb"),
         "agent": agent, "agent-at-end": agent_at_end,
         "reasoning": reasoning, "slow": slow, "broken": broken, "lost": lost,
         "length": lambda: [chunk({"content": "much"}), *end("length")],

@@ -30,15 +30,16 @@ def word(body):
 
 
 class Mock(ThreadingHTTPServer):
-    """`requests` are the bodies that came, `left` how many clients left within an answer."""
+    """`requests` are the bodies that came, `answered` what questions were answered, `left` how many clients left
+    within an answer; `lead` is the NPC that the page begins with."""
 
     daemon_threads = True
 
     def __init__(self, port=0, to=None):
         super().__init__(("127.0.0.1", port), Handler)
-        self.to, self.token = to, None
+        self.to, self.token, self.lead = to, None, None
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
-        self.requests, self.left = [], 0
+        self.requests, self.answered, self.left = [], [], 0
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, request, client_address):
@@ -75,6 +76,9 @@ class Handler(BaseHTTPRequestHandler):
     def models(self):
         if self.allowed():
             data = [{"id": name, "object": "model"} for name in MODELS]
+            for model in data:
+                if model["id"] == self.server.lead:
+                    model["alara"] = {"lead": True}
             self.send(200, "application/json", json.dumps({"data": data}).encode())
 
     def allowed(self):
@@ -91,6 +95,8 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.allowed():
             return None
+        if self.path == "/v1/alara/answers":
+            return self.answer(body)
         self.server.requests.append(body)
         words = [word(request) for request in self.server.requests]
         stream = answers.streams(words[-1], words.count(words[-1]))
@@ -108,6 +114,14 @@ class Handler(BaseHTTPRequestHandler):
             self.server.left += 1
             self.close_connection = True
         return None
+
+    def answer(self, body):
+        """Takes the answer to a question."""
+        if body["id"] not in answers.WAITING:
+            return self.refuse(404, {"message": "no question with this `id` waits"}, {})
+        self.server.answered.append(body["answer"])
+        answers.GIVEN[body["id"]] = body["answer"]
+        return self.send(200, "application/json", json.dumps(body).encode())
 
     def begin(self):
         self.send_response(200)

@@ -18,7 +18,7 @@ import time
 import traceback
 
 import browser
-import test_answers, test_kept, test_looks, test_markdown, test_served  # noqa: E401, F401 (they register themselves)
+import test_answers, test_asked, test_attached, test_kept, test_looks, test_markdown, test_served  # noqa: E401, F401 (they register themselves)
 from harness import SERVED, TESTS, same, say
 from mock import Mock
 
@@ -47,6 +47,7 @@ def check(opened, server, name, function):
     """Runs a test on a page of its own; what went wrong, if anything did."""
     page = opened.page()
     server.requests.clear()
+    server.answered.clear()
     began = time.monotonic()
     try:
         page.open(server.url)

@@ -22,7 +22,7 @@ def text_streams(page, mock):
     same(page.js("document.querySelector('#send').ariaLabel"), "Send")
     same({key: mock.requests[0][key] for key in mock.requests[0] if key != "messages"},
          {"model": "alara-tiny.gguf", "stream": True, "stream_options": {"include_usage": True},
-          "timings_per_token": True, "alara": {"events": True}})
+          "timings_per_token": True, "alara": {"events": True, "ask": True}})
 
 
 @test
@@ -185,6 +185,30 @@ def models(page, mock):
     same(page.js("document.querySelector('#model').value"), "writer")
     page.click("#chats .open")
     same(page.js("document.querySelector('#model').value"), "worker")
+
+
+@test
+def lead(page, mock):
+    chosen = "document.querySelector('#model').value"
+    same(page.js(chosen), "alara-tiny.gguf")
+    mock.lead = "worker"
+    try:
+        page.reload()
+        page.wait(f"{chosen} === 'worker'")
+        say(page, "one")
+        same(mock.requests[-1]["model"], "worker")
+        # Whoever has chosen another one finds that.
+        page.js("""(() => {
+          const model = document.querySelector('#model');
+          model.value = 'writer';
+          model.dispatchEvent(new Event('change'));
+        })()""")
+        page.click("#new")
+        same(page.js(chosen), "writer")
+        page.reload()
+        page.wait(f"{chosen} === 'writer'")
+    finally:
+        mock.lead = None
 
 
 @test

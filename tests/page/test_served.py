@@ -16,7 +16,7 @@ class Served:
     """A server that runs elsewhere; what it was asked is not seen."""
 
     def __init__(self, url):
-        self.url, self.requests = url, []
+        self.url, self.requests, self.answered = url, [], []
 
 
 def choose(page, name):
@@ -31,6 +31,8 @@ def told(page):
 @served
 def calls_of_an_npc_come_live(page, server):
     same(page.js("[...document.querySelectorAll('#model option')].map((o) => o.value).join()"), "script,corca,sage")
+    # The lead of the team that was named.
+    same(page.js("document.querySelector('#model').value"), "corca")
     page.size(400, 700)
     choose(page, "corca")
     say(page, "count", idle=False)
@@ -98,6 +100,7 @@ def token_and_costs(page, server):
     page.js("localStorage.setItem('alara.settings', JSON.stringify({max_tokens: '24'}))")
     page.reload()
     page.wait("document.querySelector('#model option') && document.activeElement.id === 'prompt'")
+    choose(page, "alara-tiny.gguf")
     cached = []
     for text in ("Say hello.", "Say it again."):
         say(page, text)
@@ -105,3 +108,21 @@ def token_and_costs(page, server):
         found = re.search(r" · \d+ prompt tokens \((\d+) cached, \d+ %\) · \d+ generated at [\d.]+ tokens/s · ", status)
         cached.append(int(found[1]) if found else status)
     same(cached[1] > 10, True)
+
+
+@served
+def questions_are_answered(page, server):
+    choose(page, "corca")
+    for answer, verdict in [("No", "failed"), ("Yes, in this chat", "ok")]:
+        say(page, "note", idle=False)
+        page.wait("!document.querySelector('#question').hidden")
+        same(page.js("document.querySelector('#question strong').textContent"), "corca wants to call shell:")
+        same(page.js("document.querySelector('#question pre').textContent.split('\\n')[0]"),
+             "  command: echo seven")
+        page.js("[...document.querySelectorAll('#question button')]"
+                f".find((e) => e.textContent === {answer!r}).click()")
+        page.wait("!document.querySelector('.running')")
+        same(page.js(CALL).split("\n")[1].split(",")[0].strip(), verdict)
+    # What was answered for the chat is not asked again.
+    say(page, "note")
+    same(page.js(CALL).split("\n")[1].split(",")[0].strip(), "ok")

@@ -61,13 +61,25 @@ export function said(answer) {
 export function outgoing(messages, system) {
   const sent = system.trim() ? [{ role: "system", content: system }] : [];
   for (const message of messages) {
-    const content = message.role === "user" ? message.content : said(message);
+    const content = message.role === "user" ? whole(message) : said(message);
     const last = sent.at(-1);
     if (!content.trim()) continue;
     if (last?.role === message.role) last.content += `\n\n${content}`;
     else sent.push({ role: message.role, content });
   }
   return sent;
+}
+
+/** A message of the user with its files behind it, each in a fence that does not occur in it. */
+function whole({ content, files = [] }) {
+  const blocks = files.map(({ name, text }) => {
+    const runs = text.match(/`+/g) ?? [];
+    const fence = "`".repeat(runs.reduce((most, run) => Math.max(most, run.length + 1), 3));
+    let end = text.length;
+    while ("\n\r".includes(text[end - 1] ?? "x")) end -= 1;
+    return `File ${name}:\n${fence}\n${text.slice(0, end)}\n${fence}`;
+  });
+  return [content, ...blocks].filter(Boolean).join("\n\n");
 }
 
 /** Why the answer is not whole, if it isn't. */

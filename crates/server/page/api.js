@@ -19,16 +19,22 @@ export function setToken(given) {
   remember(TOKEN, given);
 }
 
-/** The names of the models and NPCs. */
+/** The names of the models and NPCs; `lead` is the one to begin with, if there is one. */
 export async function models() {
   const { data } = await (await ask("v1/models")).json();
-  return data.map((model) => model.id);
+  const lead = data.find((model) => model.alara?.lead)?.id;
+  return { names: data.map((model) => model.id), lead };
+}
+
+/** Answers the question of an NPC that has this id: "yes", "session" or "no". */
+export async function reply(id, answer) {
+  await ask("v1/alara/answers", { method: "POST", body: JSON.stringify({ id, answer }) });
 }
 
 /** The chunks of a streamed answer. */
 export async function* chat(body, signal) {
-  const more = { stream_options: { include_usage: true }, timings_per_token: true, alara: { events: true } };
-  const asked = { ...body, stream: true, ...more };
+  const more = { stream_options: { include_usage: true }, timings_per_token: true };
+  const asked = { ...body, stream: true, ...more, alara: { events: true, ask: true } };
   const request = { method: "POST", body: JSON.stringify(asked), signal };
   const response = await ask("v1/chat/completions", request);
   for await (const data of events(response.body)) {

@@ -2,7 +2,9 @@
 
 import * as api from "./api.js";
 import { absorb, costs, outgoing, said } from "./answer.js";
+import { Attachments } from "./attach.js";
 import { button, byId, element, iconButton, printable } from "./dom.js";
+import { hideQuestion, inFull, showQuestion } from "./question.js";
 import { Side } from "./side.js";
 import { Store, keepSettings, remember, remembered, settings } from "./store.js";
 import { AnswerView, fit, isSend, userView } from "./view.js";
@@ -16,8 +18,13 @@ const chosen = settings();
 let chat = blank();
 /** What is being answered: {chat, answer, view, controller, began, done}; in one chat at a time. */
 let running = null;
-/** What is being edited: the index of a message, and what else was in the field. */
+/** What is being edited: the index of a message, and what else was in the field and attached. */
 let editing = null;
+/** The NPC to begin with, if the server names one. */
+let lead;
+/** By chat, what was answered for all of it: what is the same is not asked again. */
+const agreed = new WeakMap();
+const attachments = new Attachments((text) => notice(text));
 
 const side = new Side(store, {
   current: () => chat.id,
@@ -95,17 +102,18 @@ function lastAnswer() {
 
 async function submit() {
   const text = prompt.value.trim();
-  if (!text || (running && !editing)) return;
+  const { files } = attachments;
+  if (!(text || files.length) || (running && !editing)) return;
   if (!model.value) await loadModels();
   if (!model.value) return;
   if (editing) cutAt(editing.index);
-  else write("");
+  else write("", []);
   leaveEdit();
   if (!chat.messages.length) {
-    chat.title = text.split("\n")[0].slice(0, 60);
+    chat.title = (text || files[0].name).split("\n")[0].slice(0, 60);
     list.replaceChildren();
   }
-  chat.messages.push({ role: "user", content: text });
+  chat.messages.push({ role: "user", content: text, ...(files.length ? { files } : {}) });
   show(chat.messages.length - 1);
   await answer();
 }
@@ -145,6 +153,7 @@ async function work(run, body) {
   updateState();
   const denied = await receive(run, body);
   clearInterval(clock);
+  hideQuestion();
   running = null;
   run.view?.update(false);
   updateState();
@@ -159,6 +168,7 @@ async function receive(run, body) {
   try {
     for await (const chunk of api.chat(body, run.controller.signal)) {
       absorb(answer, chunk);
+      if (chunk.alara?.question) question(run, chunk.alara.question);
       schedule();
     }
   } catch (error) {
@@ -172,6 +182,27 @@ async function receive(run, body) {
     answer.seconds = (performance.now() - run.began) / 1000;
   }
   return null;
+}
+
+/** Asks what the NPC asks, unless it was answered for the whole chat before. */
+function question(run, asked) {
+  const known = agreed.get(run.chat) ?? new Set();
+  const give = async (answer) => {
+    hideQuestion();
+    try {
+      await api.reply(asked.id, answer);
+      if (answer === "session" && asked.holds) agreed.set(run.chat, known.add(asked.holds));
+    } catch (error) {
+      notice(`The answer did not arrive: ${error.message}`);
+      // It is over where nobody waits for it any more.
+      if (running === run && error.status !== 404) showQuestion(asked, give);
+    }
+  };
+  if (known.has(asked.holds)) give("session");
+  else {
+    showQuestion(asked, give);
+    announce(`${inFull(asked.title)} ${asked.asks}`);
+  }
 }
 
 /** Ends what is being answered; what has come stays. */
@@ -193,8 +224,8 @@ async function regenerate(index) {
 /** Puts the user's message at `index` into the field; when it is sent, all behind it is dropped. */
 function edit(index) {
   leaveEdit();
-  editing = { index, draft: prompt.value };
-  write(chat.messages[index].content);
+  editing = { index, draft: prompt.value, files: attachments.files };
+  write(chat.messages[index].content, chat.messages[index].files ?? []);
   list.children[index].classList.add("editing");
   notice("When the changed message is sent, what follows it is dropped.", "Cancel", leaveEdit);
   prompt.focus();
@@ -204,14 +235,15 @@ function edit(index) {
 function leaveEdit() {
   if (!editing) return false;
   list.children[editing.index]?.classList.remove("editing");
-  write(editing.draft);
+  write(editing.draft, editing.files);
   editing = null;
   notice("");
   return true;
 }
 
-function write(text) {
+function write(text, files) {
   prompt.value = text;
+  attachments.files = files;
   fit(prompt);
 }
 
@@ -275,8 +307,9 @@ function notice(text, label, action) {
 
 async function loadModels() {
   try {
-    const names = await api.models();
-    model.replaceChildren(...names.map((value) => element("option", { value }, printable(value))));
+    const offered = await api.models();
+    lead = offered.lead;
+    model.replaceChildren(...offered.names.map((value) => element("option", { value }, printable(value))));
     choose();
   } catch (error) {
     if (error.status === 401 && (await askToken(error.message))) return loadModels();
@@ -284,10 +317,10 @@ async function loadModels() {
   }
 }
 
-/** Chooses the model that answered last, or else the one that was chosen last. */
+/** Chooses the model that answered last, else the one that was chosen last, else the lead. */
 function choose() {
   const names = Array.from(model.options, (option) => option.value);
-  const name = [lastAnswer()?.model, chosen.model].find((name) => names.includes(name));
+  const name = [lastAnswer()?.model, chosen.model, lead].find((name) => names.includes(name));
   if (name) model.value = name;
 }
 

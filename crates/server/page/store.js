@@ -1,6 +1,7 @@
 // What is kept in this browser. Each chat has a key of its own: two tabs don't undo each other.
 //
-// A chat: {id, title, updated, messages}. A message: {role: "user", content}, or as answer.js has it.
+// A chat: {id, title, updated, messages}. A message: {role: "user", content, files?: [{name, text}]},
+// or as answer.js has it.
 
 const PREFIX = "alara.chat.";
 const SETTINGS = "alara.settings";
@@ -114,7 +115,10 @@ function isChat(value) {
 }
 
 function isMessage(value) {
-  if (value?.role === "user") return has(value, "content");
+  if (value?.role === "user") {
+    const { files = [] } = value;
+    return has(value, "content") && files?.every?.((file) => has(file, "name text"));
+  }
   const all = { error: "", seconds: 0, rate: 0, usage: { prompt: 0, generated: 0, cached: 0 }, ...value };
   return (
     has(all, "model error", "seconds rate") &&

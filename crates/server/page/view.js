@@ -5,6 +5,7 @@
 //     | wrote hello.txt
 
 import { cut, said } from "./answer.js";
+import { label } from "./attach.js";
 import { button, copy, element, iconButton, printable } from "./dom.js";
 import { Markdown } from "./markdown.js";
 
@@ -12,7 +13,12 @@ import { Markdown } from "./markdown.js";
 const [LINES, CHARACTERS] = [6, 120];
 
 export function userView(message, edit) {
-  const body = element("div", { className: "body" }, printable(message.content));
+  const words = element("div", { className: "body" }, printable(message.content));
+  const files = (message.files ?? []).map((file) => {
+    const text = element("pre", {}, printable(file.text));
+    return element("details", { className: "file" }, element("summary", {}, label(file)), text);
+  });
+  const body = element("div", {}, words, files);
   return article("user", "You", body, iconButton("Edit and retry", "edit", edit));
 }
 

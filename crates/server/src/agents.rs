@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use alara_engine::{Finish, Message, Request, Role};
+use alara_harness::permission::Question;
 use alara_harness::run::hooks;
 use alara_harness::trace::Record;
 use alara_harness::{
@@ -14,6 +15,7 @@ use crate::Workplace;
 use crate::answer::{End, Piece};
 use crate::inner::InnerRequest;
 use crate::live::Live;
+use crate::questions::Questions;
 use crate::refusal::Refusal;
 use crate::slots::Listener;
 
@@ -62,6 +64,7 @@ impl Conversation {
 }
 
 /// Has the NPC `name` of `team` answer the conversation, as an agent.
+/// What it would ask a person, a client that wants that is asked by `questions`.
 ///
 /// # Errors
 /// The agent can't begin, fails, or ends without an answer.
@@ -71,6 +74,7 @@ pub fn work(
     name: &str,
     conversation: Conversation,
     asked: &InnerRequest,
+    questions: &Questions,
     listener: &Listener,
 ) -> Result<(), Refusal> {
     let request = &asked.request;
@@ -83,12 +87,20 @@ pub fn work(
     let models = Salted { models: workplace.models(), salt: &request.salt };
     let session = Session::new(&models, &sandbox).observed(|notice: &Notice| live.notice(notice));
     let session = workplace.equip(session).map_err(|error| Refusal::from(&error))?;
-    let session = session.sampled(asked.draws.clone());
+    let mut session = session.sampled(asked.draws.clone());
+    let asks = asked.ask && asked.stream;
+    if asks {
+        session = session.asking(|question: &Question| questions.ask(question, workplace, listener));
+        // A question may come before the first turn: about a hook's call or the start of a server.
+        listener.send(Ok(Piece::Begun));
+    }
     hooks::start(&session, team, &npc).map_err(|error| Refusal::from(&error))?;
     let agent = Agent::new(&session, team, &npc, request.schema.clone());
     let agent = agent.and_then(|agent| agent.after(conversation.before));
     let mut agent = agent.map_err(|error| Refusal::from(&error))?;
-    listener.send(Ok(Piece::Begun));
+    if !asks {
+        listener.send(Ok(Piece::Begun));
+    }
     let outcome = agent.run(&conversation.task);
     let ended = outcome.as_ref().map_or("failed", Outcome::tag);
     hooks::end(&session, team, &npc, ended).map_err(|error| Refusal::from(&error))?;

@@ -28,7 +28,7 @@ pub enum Piece {
     /// The answer is complete, and another one to the same request follows.
     Next(Box<End>),
     /// What an NPC does while it works with its own tools, if that is asked for: a `call` that
-    /// begins, or its `result`.
+    /// begins, or its `result`; or a `question` that it has.
     /// Other APIs have no field for it.
     Alara(Value),
     /// The answer is complete.

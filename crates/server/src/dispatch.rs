@@ -23,6 +23,7 @@ use crate::heads::{Heads, WORTH};
 use crate::inner::InnerRequest;
 use crate::keep::{Keep, KeepAlive};
 use crate::metrics::Metrics;
+use crate::questions::Questions;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 use crate::served::{Listing, Served, called};
@@ -48,6 +49,10 @@ pub struct Shared {
     /// One download at a time.
     pub pulls: Arc<Semaphore>,
     pub team: Mutex<Arc<Team>>,
+    /// Whether a person named that team when the server started.
+    pub named_team: bool,
+    /// What runs of NPCs wait to be answered.
+    pub questions: Questions,
     /// What the latest prompts began with.
     pub heads: Heads,
     /// Conversations that a later request goes on with.
@@ -109,6 +114,11 @@ impl Shared {
                 None => npcs().filter(|npc| npc.name == name).collect(),
             },
         }
+    }
+
+    /// Whether `name` is the NPC that the page begins with: the lead of a team that was named.
+    pub fn leads(&self, team: &Team, name: &str) -> bool {
+        self.named_team && team.npc(None).is_ok_and(|npc| npc.name == name)
     }
 
     /// What clients call the model that is had with `spec`.
@@ -426,7 +436,8 @@ async fn begin(
                 let own = team.npc(Some(&npc)).map_err(|error| Refusal::from(&error))?;
                 let own = worker.workplace.models().used(&own.model);
                 let _using = worker.keep.using(&own, asked.keep_alive);
-                agents::work(&*worker.workplace, &team, &npc, conversation, &asked, listener)
+                let (workplace, questions) = (&*worker.workplace, &worker.questions);
+                agents::work(workplace, &team, &npc, conversation, &asked, questions, listener)
             });
             (name, work)
         }

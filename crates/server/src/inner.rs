@@ -34,6 +34,8 @@ pub struct InnerRequest {
     pub timings: bool,
     /// Whether a stream tells the calls that an NPC makes itself, and what it says beside them.
     pub events: bool,
+    /// Whether a stream asks its client what an NPC's run would ask a person.
+    pub ask: bool,
     /// What of the request is not honoured, for the header `Warning` and the log.
     pub ignored: Vec<String>,
 }

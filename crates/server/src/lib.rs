@@ -29,6 +29,7 @@ mod ollama;
 mod openai;
 mod page;
 mod parameters;
+mod questions;
 mod refusal;
 mod response;
 mod routes;
@@ -48,6 +49,7 @@ use std::time::Duration;
 
 use alara_engine::Request;
 use alara_harness::model::ModelSpec;
+use alara_harness::sandbox::ProposedFile;
 use alara_harness::{ModelError, ModelSource, Sandbox, Session, Team};
 use tokio::sync::{Semaphore, watch};
 
@@ -61,6 +63,7 @@ use dispatch::Shared;
 use heads::Heads;
 use keep::Keep;
 use metrics::Metrics;
+use questions::Questions;
 use slots::Slots;
 use store::Store;
 
@@ -104,6 +107,12 @@ pub trait Workplace: Send + Sync + 'static {
     /// Whether a person has said yes beforehand to whatever rules say to ask about.
     fn agreed(&self) -> bool {
         false
+    }
+
+    /// What becomes of a file, as a unified diff, for a person who is asked about it.
+    /// `None`: none can be made here, and the person reads the call's arguments.
+    fn diff(&self, _file: &ProposedFile) -> Option<String> {
+        None
     }
 
     /// The models that clients may name beside the default one, as they are now.
@@ -167,6 +176,10 @@ pub struct Options {
     /// token.
     /// Default: none; with a token, pages of this machine and of desktop apps.
     pub origins: Vec<String>,
+    /// Whether a person named the team: then the page begins with its lead, not with the default
+    /// model.
+    /// Default false.
+    pub named_team: bool,
     /// Other names of the default model.
     /// Default: none.
     pub aliases: Vec<String>,
@@ -211,6 +224,7 @@ impl Default for Options {
             socket: None,
             token: None,
             origins: Vec::new(),
+            named_team: false,
             aliases: Vec::new(),
             any_model: false,
             keep_alive: None,
@@ -341,6 +355,7 @@ impl Server {
         let mut default = named.unwrap_or_else(|| Served { name, aliases: Vec::new(), spec: spec.clone() });
         default.aliases.extend(options.aliases.iter().cloned());
         let metrics = Arc::new(Metrics::default());
+        let stop = Stop(Arc::new(watch::Sender::new(Stage::Serving)));
         let shared = Shared {
             workplace,
             access,
@@ -352,13 +367,14 @@ impl Server {
             allow_pull: options.allow_pull,
             pulls: Arc::new(Semaphore::new(1)),
             team: Mutex::new(Arc::new(team)),
+            named_team: options.named_team,
+            questions: Questions::new(stop.0.subscribe()),
             heads: Heads::default(),
             store: Arc::new(Store::new(options.responses.clone())),
             began: answer::now(),
             request_time: options.request_time,
             head_time: options.head_time,
         };
-        let stop = Stop(Arc::new(watch::Sender::new(Stage::Serving)));
         let (socket, connections) = (options.socket.clone(), options.connections);
         Ok(Server { address, socket, listener, connections, shared: Arc::new(shared), stop })
     }
@@ -441,5 +457,7 @@ mod client_tests;
 mod format_tests;
 #[cfg(test)]
 mod models_tests;
+#[cfg(test)]
+mod questions_tests;
 #[cfg(test)]
 mod tests;

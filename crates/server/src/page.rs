@@ -1,18 +1,23 @@
-//! The page at `/`: files that stand in the binary.
+//! The page at `/`: files that stand in the binary, and the answers that it gives to questions of
+//! NPCs.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Request;
+use axum::extract::{Request, State};
 use axum::http::HeaderValue;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY};
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing::{get, post};
 use include_dir::{Dir, include_dir};
+use serde_json::json;
 
+use crate::body;
 use crate::dispatch::Shared;
+use crate::questions::read_answer;
 use crate::refusal::Refusal;
+use crate::response::{Ignored, json_of};
 
 /// The page's files.
 static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/page");
@@ -31,16 +36,16 @@ const KINDS: [(&str, &str); 7] = [
     ("webmanifest", "application/manifest+json"),
 ];
 
-/// The routes of the page: `/`, and each of its files by its name.
+/// The routes of the page: `/`, each of its files by its name, and where questions are answered.
 pub fn routes() -> Router<Arc<Shared>> {
-    let mut router = Router::new().route("/", get(file));
+    let mut router = Router::new().route("/", get(file)).route("/v1/alara/answers", post(answer));
     for file in served() {
         router = router.route(&format!("/{}", file.path().display()), get(self::file));
     }
     router
 }
 
-/// Whether a path is one of the page.
+/// Whether a path is one of the page's files, which need no token.
 pub fn is_page(path: &str) -> bool {
     path == "/"
         || served().any(|file| file.path().to_str().is_some_and(|name| path.strip_prefix('/') == Some(name)))
@@ -72,5 +77,22 @@ async fn file(request: Request) -> Result<Response, Refusal> {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    Ok(response)
+}
+
+/// Answers a question that a stream has asked, by the id that came with it.
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
+    let mut fields = body::fields(&shared, request).await?;
+    let (id, word) = (fields.needed("id")?, fields.needed("answer")?);
+    let Some(answer) = read_answer(&word) else {
+        return Err(fields.refuse("answer", "must be `yes`, `session` or `no`"));
+    };
+    let ignored = fields.ignored();
+    if !shared.questions.answer(&id, answer) {
+        let message = "no question with this `id` waits: it was answered, or its stream has ended";
+        return Err(Refusal::unknown("id", message).coded("not_found"));
+    }
+    let mut response = json_of(&json!({"id": id, "answer": word}));
+    response.extensions_mut().insert(Ignored(ignored));
     Ok(response)
 }

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use alara_harness::context_files::ContextFiles;
+use alara_harness::sandbox::ProposedFile;
 use alara_harness::{Error, ModelError, ModelSource, ModelSpec, Sandbox, Session, Team};
 use alara_server::{Facts, KeepAlive, Options, Pull, Served, Server, Workplace, keep_alive};
 use anyhow::{bail, ensure};
@@ -20,7 +21,7 @@ use serde_json::json;
 use crate::agent::Watched;
 use crate::facts::FileFacts;
 use crate::screen::one_line;
-use crate::{agent, ask, consent, interrupt, memory, model, state, ui};
+use crate::{agent, ask, consent, diff, interrupt, memory, model, state, ui};
 use models::ServedModels;
 
 /// Requests that are worked on at a time unless somebody says otherwise.
@@ -31,7 +32,7 @@ const PARALLEL: usize = 4;
 /// Programs that know OpenAI's API (chat, completions, responses), Anthropic's or Ollama's can use
 /// them; GET /openapi.json tells all routes.
 /// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules;
-/// what a rule says to ask about is denied.
+/// what a rule says to ask about, the page asks; for other clients it is denied.
 /// Of several models, the first is loaded at once, others when they are asked for; those that were
 /// asked for longest ago make room.
 /// Only this machine reaches the server, and no web page of others.
@@ -207,6 +208,10 @@ impl Workplace for LocalWorkplace {
         self.yes
     }
 
+    fn diff(&self, file: &ProposedFile) -> Option<String> {
+        Some(diff::unified(file))
+    }
+
     fn served(&self) -> Vec<Served> {
         self.models.served()
     }
@@ -280,6 +285,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         socket: args.socket.clone(),
         token: args.token.clone(),
         origins: args.origin.clone(),
+        named_team: args.team.is_some(),
         aliases: mine,
         any_model: args.any_model,
         keep_alive: args.keep_alive.map(|Stay(stay)| stay),
@@ -291,6 +297,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         ..Options::default()
     };
     let npcs: Vec<String> = team.npcs.iter().map(|npc| npc.name.clone()).collect();
+    let lead = team.npc(None)?.name.clone();
     let server = match Server::new(Arc::new(workplace), team, spec, &options) {
         Err(error @ alara_server::Error::Exposed { .. }) => {
             bail!("{error}\nhint: ALARA_TOKEN=$(openssl rand -hex 16) alara serve …, or leave out --host")
@@ -311,7 +318,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note("stopping: running requests are finished; interrupt again to cancel them");
         }
     })?;
-    announce(args, &server, &npcs);
+    announce(args, &server, &npcs, &lead);
     // Whoever sends a request must not wait until somebody looks at this terminal.
     ask::nobody();
     server.run()?;
@@ -319,10 +326,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells where the server is, and how to try it.
-fn announce(args: &Args, server: &Server, npcs: &[String]) {
+/// Tells where the server is, and how to try it with the team's lead.
+fn announce(args: &Args, server: &Server, npcs: &[String], lead: &str) {
     let (model, models) = (server.model(), server.models());
-    let last = npcs.last().map_or(model, String::as_str);
     let tell = |place: &str, curl: &str| {
         let names = match npcs {
             [] => models.join(", "),
@@ -340,7 +346,7 @@ fn announce(args: &Args, server: &Server, npcs: &[String]) {
     }
     let url = format!("http://{}/v1", server.address());
     let key = if args.token.is_some() { " -H \"Authorization: Bearer $ALARA_TOKEN\"" } else { "" };
-    let body = json!({"model": last, "messages": [{"role": "user", "content": "Say hello."}]});
+    let body = json!({"model": lead, "messages": [{"role": "user", "content": "Say hello."}]});
     tell(&url, &format!("curl {url}/chat/completions{key} -d '{body}'"));
     if !args.host.is_loopback() {
         ui::note(

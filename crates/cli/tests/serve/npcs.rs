@@ -1,8 +1,10 @@
 //! NPCs as models: their work, their conversations, their rules.
 
+use std::io::{BufRead, BufReader, Write};
+
 use serde_json::{Value, json};
 
-use super::{message, tool};
+use super::{agent, message, tool};
 use crate::dirs::TestDir;
 
 #[test]
@@ -172,6 +174,39 @@ fn serve_asks_nobody() {
     };
     check(&[], false);
     check(&["--yes"], true);
+}
+
+#[test]
+fn serve_asks_a_client_that_takes_questions_before_a_file_is_lost() {
+    let call = json!({"calls": [{"name": "shell", "arguments": {"command": "echo new > kept"}}]});
+    for (answer, content) in [("yes", "new\n"), ("no", "old\n")] {
+        let dir = TestDir::npc_team(&json!([call, {"text": "Done."}]));
+        dir.write("work/kept", "old\n");
+        let served = dir.serve(&[]);
+        let messages = json!([{"role": "user", "content": "hi"}]);
+        let alara = json!({"events": true, "ask": true});
+        let body =
+            json!({"model": "corca", "stream": true, "alara": alara, "messages": messages}).to_string();
+        let mut client = served.connect();
+        let length = body.len();
+        let head = format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        );
+        client.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut lines = BufReader::new(client).lines().map(Result::unwrap);
+        let question = lines.find_map(|line| {
+            let event: Value = serde_json::from_str(line.strip_prefix("data: ")?).ok()?;
+            event["alara"].get("question").cloned()
+        });
+        let question = question.unwrap();
+        assert_eq!(question["title"], "corca calls shell:", "{question}");
+        let reply = json!({"id": question["id"], "answer": answer}).to_string();
+        let response = agent().post(format!("{}/alara/answers", served.url)).send(&reply).unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        let rest: String = lines.collect();
+        assert!(rest.contains("Done."), "{rest}");
+        assert_eq!(std::fs::read_to_string(served.dir.path("work/kept")).unwrap(), content);
+    }
 }
 
 #[test]

@@ -44,6 +44,11 @@ fn the_page_shows_what_the_server_tells() {
     if !passes(&served, &names) {
         return;
     }
+    let script: Vec<Value> =
+        (0..3).flat_map(|_| [shell("note", "", "echo seven"), says("note", "Done.")]).collect();
+    let dir = TestDir::npc_team(&script.into());
+    dir.write("team/house.ctx", "name: house\nforenpc: corca\npermissions:\n  shell: ask\n");
+    passes(&dir.serve(&[]), &["questions_are_answered"]);
     let model = crate::root().join("models/alara-tiny.gguf");
     let arguments = ["-m", model.to_str().unwrap(), "--token", "hunter2"];
     let served = TestDir::npc_team(&json!([])).serve(&arguments);

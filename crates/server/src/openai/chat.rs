@@ -45,6 +45,10 @@ pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     parameters::check(&fields, request)?;
     if let Some(mut alara) = fields.object("alara")? {
         asked.events = alara.flag("events")?.unwrap_or(false);
+        asked.ask = alara.flag("ask")?.unwrap_or(false);
+        if asked.ask && !asked.stream {
+            return Err(alara.refuse("ask", "needs `stream`: a question is an event of it"));
+        }
         alara.end();
     }
     asked.ignored = fields.ignored();

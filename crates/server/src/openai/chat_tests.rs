@@ -31,6 +31,15 @@ fn events_come_where_they_are_asked_for() {
 }
 
 #[test]
+fn questions_take_a_stream() {
+    assert!(!read(json!({"stream": true, "alara": {"events": true}})).unwrap().ask);
+    assert!(read(json!({"stream": true, "alara": {"ask": true}})).unwrap().ask);
+    assert!(!read(json!({"alara": {"ask": false}})).unwrap().ask);
+    let refused = read(json!({"alara": {"ask": true}})).unwrap_err().message;
+    assert!(refused.starts_with("`alara.ask` needs `stream`"), "{refused}");
+}
+
+#[test]
 fn what_is_honoured() {
     let plain = || read(json!({})).unwrap().request;
     let check = |fields: Value, expected: Request| {

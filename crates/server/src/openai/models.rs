@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use alara_harness::Team;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use serde_json::{Value, json};
@@ -19,7 +20,7 @@ use crate::time::rfc3339;
 pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let team = team(&shared).await?;
     let list: Vec<Value> = blocking(move || {
-        Ok(shared.listings(&team, None).iter().map(|listing| model(&shared, &team.name, listing)).collect())
+        Ok(shared.listings(&team, None).iter().map(|listing| model(&shared, &team, listing)).collect())
     })
     .await?;
     let end = |model: Option<&Value>| model.map(|model| model["id"].clone());
@@ -33,16 +34,16 @@ pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal
 pub async fn one(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
     let team = team(&shared).await?;
     let found = blocking(move || match shared.listings(&team, Some(&id)).first() {
-        Some(listing) => Ok(model(&shared, &team.name, listing)),
+        Some(listing) => Ok(model(&shared, &team, listing)),
         None => Err(shared.unknown("model", &id, &team)),
     });
     Ok(json_of(&found.await?))
 }
 
-fn model(shared: &Shared, team: &str, listing: &Listing) -> Value {
+fn model(shared: &Shared, team: &Team, listing: &Listing) -> Value {
     let Listing { name, parent, facts, loaded } = listing;
     let context = listing.context();
-    let owner = if parent.is_some() { team } else { "alara" };
+    let owner = if parent.is_some() { team.name.as_str() } else { "alara" };
     let status = if loaded.is_some() { "loaded" } else { "unloaded" };
     let mut model = json!({
         "id": name, "object": "model", "created": shared.began, "owned_by": owner,
@@ -52,6 +53,9 @@ fn model(shared: &Shared, team: &str, listing: &Listing) -> Value {
     });
     if let Some(parent) = parent {
         model["parent"] = parent.as_str().into();
+        if shared.leads(team, name) {
+            model["alara"] = json!({"lead": true});
+        }
     }
     if let Some(facts) = facts {
         model["meta"] = json!({
