@@ -62,23 +62,27 @@ pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work
             None => Fit::Yes,
             Some(prefix) => whole(subject, rule.verdict, &plain(prefix), text, work, &looked),
         });
-        let parts = (subject == Subject::Command && rules.iter().any(|rule| prefix(rule).is_some()))
-            .then(|| command::read(text))
-            .into_iter()
-            .flatten()
-            .filter_map(|part| {
-                decide(&rules, |rule| match prefix(rule) {
-                    None => Fit::No,
-                    // What is allowed is the whole text, and not what it runs in turn.
-                    Some(_) if rule.verdict == Verdict::Allow && part.inner => Fit::No,
-                    Some(_) if rule.verdict != Verdict::Deny && part.inline => Fit::No,
-                    Some(prefix) if rule.verdict == Verdict::Allow => {
-                        whole(subject, Verdict::Allow, &plain(prefix), text, work, &looked)
-                    }
-                    Some(prefix) => names(&plain(prefix), &part, work, &looked),
-                })
-            });
-        of_all.into_iter().chain(parts).reduce(Ruling::stricter)
+        let script = (subject == Subject::Command && rules.iter().any(|rule| prefix(rule).is_some()))
+            .then(|| command::read(text));
+        let (commands, mentioned) =
+            script.map_or_else(Default::default, |script| (script.commands, script.mentioned));
+        let parts = commands.into_iter().filter_map(|part| {
+            decide(&rules, |rule| match prefix(rule) {
+                None => Fit::No,
+                // What is allowed is the whole text, and not what it runs in turn.
+                Some(_) if rule.verdict == Verdict::Allow && part.inner => Fit::No,
+                Some(_) if rule.verdict != Verdict::Deny && part.inline => Fit::No,
+                Some(prefix) if rule.verdict == Verdict::Allow => {
+                    whole(subject, Verdict::Allow, &plain(prefix), text, work, &looked)
+                }
+                Some(prefix) => names(&plain(prefix), &part, work, &looked),
+            })
+        });
+        let hidden = decide(&rules, |rule| match prefix(rule) {
+            Some(prefix) if rule.verdict == Verdict::Deny && is_mentioned(prefix, &mentioned) => Fit::Perhaps,
+            _ => Fit::No,
+        });
+        of_all.into_iter().chain(parts).chain(hidden).reduce(Ruling::stricter)
     };
     texts.iter().filter_map(of_text).reduce(Ruling::stricter)
 }
@@ -173,6 +177,13 @@ fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Pa
         }
     };
     if fits { Fit::Yes } else { Fit::No }
+}
+
+/// Whether all words of a prefix are among names that a program of the text may run.
+fn is_mentioned(prefix: &str, mentioned: &BTreeSet<String>) -> bool {
+    let mut words = prefix.split_whitespace().filter(|word| !is_option(word));
+    let is_name = |word: &str| mentioned.contains(&command::base(word).to_lowercase());
+    words.next().is_some_and(|head| !head.ends_with('/') && is_name(head)) && words.all(is_name)
 }
 
 fn first_word(text: &str) -> &str {

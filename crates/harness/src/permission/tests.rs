@@ -525,3 +525,53 @@ fn every_path_of_several_counts() {
     check(&["out/a", "out/b"], Some(Verdict::Allow));
     check(&["out/a", "x/../secrets/b"], Some(Verdict::Deny));
 }
+
+/// What a program makes of its arguments is not known of all programs.
+#[test]
+fn a_denied_program_that_a_text_mentions_may_run() {
+    let team = Team {
+        rules: vec![rule("shell", Verdict::Allow), rule("shell:frob", Verdict::Deny)],
+        ..Team::default()
+    };
+    let doubtful = |command: &str| {
+        let ruling = Permissions::default().verdict(&team, &shell(), &arguments(command), nowhere()).unwrap();
+        ruling.verdict == Verdict::Deny || ruling.doubtful
+    };
+    for command in [
+        "git clone -u 'frob x;:' . z",
+        "git clone -c core.sshCommand='frob x;:' x:y z",
+        "git fetch --upl='frob x;:' .",
+        "git archive --remote=. --exec 'frob x' HEAD",
+        "git merge-index frob -a",
+        "a=(-exec frob x \\;); find . \"${a[@]}\"",
+        "set -- -exec frob x \\;; find . \"$@\"",
+        "find $(echo . -exec fr''ob x ';')",
+        "git \"$(echo -c)\" \"$(echo 'alias.x=!frob')\" x f",
+        "git {-c,alias.x=!frob} x f",
+        "printf -- '-exec\\nfrob\\nx\\n;' | xargs find .",
+        "history -s 'frob x'; fc -s",
+        "compgen -W '$(frob x)'",
+        "y='a[$(frob x)0]'; b[y]=1",
+        "TAR_OPTIONS=\"--checkpoint-action=exec='frob x'\" tar cf /dev/null f",
+        "strace -o '|frob x' true",
+        "run-parts --regex '^frob$' /usr/bin --arg=x",
+        "echo '-wrapper frob,x' > l; gcc @l",
+        "troff -U <<< '.sy frob x'",
+        "pip --python /usr/bin/frob list",
+        "ln -s /usr/bin/frob foo; ./foo x",
+    ] {
+        assert!(doubtful(command), "{command}");
+    }
+    for command in [
+        "echo frob > notes.txt",
+        "grep -rn frob src | head",
+        "ls frob && cat frob/a",
+        "git commit -qm 'Let frob be'",
+        "git status && git diff frob.txt",
+        "make frobnicate",
+        "python3 frob/tool.py",
+        "cargo build",
+    ] {
+        assert!(!doubtful(command), "{command}");
+    }
+}

@@ -13,13 +13,17 @@
 
 mod inline;
 mod interpreters;
+mod mentioned;
 mod programs;
 mod texts;
 mod word;
 mod wrappers;
 
+use std::collections::BTreeSet;
+
 use rable::{Node, NodeKind};
 
+use mentioned::Mentioned;
 use word::Decoded;
 pub use word::Word;
 pub use wrappers::GIT_VALUES;
@@ -46,15 +50,26 @@ pub struct Command {
     pub inline: bool,
 }
 
-/// All commands that a script may run, whatever its conditions.
-pub fn read(script: &str) -> Vec<Command> {
+/// What a script may run.
+#[derive(Debug)]
+pub struct Script {
+    /// Its commands, whatever its conditions.
+    pub commands: Vec<Command>,
+    /// Names in its texts that a program may run, in small letters.
+    pub mentioned: BTreeSet<String>,
+}
+
+/// What a script may run.
+pub fn read(script: &str) -> Script {
     let mut reader = Reader::default();
     reader.script(script);
     // bash runs what stands in a subscript that it computes with, wherever it has it from.
     if reader.computes && reader.subscripts {
         reader.unknown();
     }
-    reader.commands
+    let Reader { commands, mentioned, .. } = reader;
+    let mentioned = mentioned.that_may_run(&commands);
+    Script { commands, mentioned }
 }
 
 /// The programs that are known to run a command which their arguments name; some with a
@@ -83,6 +98,7 @@ struct Reader {
     computes: bool,
     /// Whether a text has a subscript in which a command stands.
     subscripts: bool,
+    mentioned: Mentioned,
 }
 
 impl Reader {
@@ -163,7 +179,15 @@ impl Reader {
     fn node_here(&mut self, node: &Node) {
         match &node.kind {
             NodeKind::Command { assignments, words, redirects } => {
-                assignments.iter().for_each(|node| drop(self.word(node)));
+                for node in assignments {
+                    let word = self.word(node);
+                    if let NodeKind::Word { value, .. } = &node.kind {
+                        self.mentioned.note_assigned(value);
+                    }
+                    if let Word::Text(text) = word {
+                        self.mentioned.note_assigned(&text);
+                    }
+                }
                 let nodes = words;
                 let words: Vec<Word> = nodes.iter().map(|node| self.word(node)).collect();
                 self.declared(nodes, &words);
@@ -287,6 +311,7 @@ impl Reader {
         if unclear || runs || content.contains("@P}") {
             self.unknown();
         }
+        self.mentioned.note(content);
     }
 
     /// A word, with the commands in it.
@@ -305,6 +330,10 @@ impl Reader {
         decoded.scripts.iter().for_each(|script| self.script(script));
         decoded.words.iter().for_each(|text| self.expanded(text));
         let word = decoded.word();
+        self.mentioned.note(value);
+        if let Word::Text(text) = &word {
+            self.mentioned.note(text);
+        }
         self.value(value, &word);
         word
     }

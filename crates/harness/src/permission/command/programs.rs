@@ -260,8 +260,10 @@ impl Reader {
                     let end = rest.iter().position(ends).unwrap_or(rest.len());
                     self.runs(Runs::Appended, &rest[..end], &["{".to_owned()]);
                 }
+                // It may be the option, the command and its end.
+                Word::Any => self.unknown(),
                 // It may be such an option, whose command has an end.
-                Word::One | Word::Any | Word::Files
+                Word::One | Word::Files
                     if words[at + 1..].iter().any(|word| ends(word) || !is_text(word)) =>
                 {
                     self.unknown();
@@ -335,6 +337,10 @@ impl Reader {
             matches!(word, Word::Text(text) if starts.iter().any(|start| text.starts_with(start)))
         };
         if words.iter().any(|word| is_alias(word) || is_running(word)) {
+            self.unknown();
+        }
+        // It may be an option.
+        if words.first().is_some_and(|word| !is_text(word)) {
             self.unknown();
         }
         let mut at = 0;
