@@ -3,7 +3,7 @@
 /// Settings by which git runs nothing and writes nowhere else: names of sections, or of sections
 /// and keys; `*` is any name between.
 /// What is not here counts as harmful: git gets new settings.
-const HARMLESS: [&str; 40] = [
+const HARMLESS: [&str; 41] = [
     "advice",
     "apply.whitespace",
     "branch.*.description",
@@ -38,7 +38,8 @@ const HARMLESS: [&str; 40] = [
     "init.defaultbranch",
     "log",
     "merge.conflictstyle",
-    "pull",
+    "pull.ff",
+    "pull.rebase",
     "push.default",
     "remote.*.fetch",
     "remote.*.url",

@@ -236,6 +236,64 @@ fn hooks_and_settings_are_guarded_where_git_looks() {
 }
 
 /// What a person has said yes to holds from then on.
+/// Who writes to the target of the user's link writes what the tool obeys.
+#[test]
+fn where_links_of_the_user_lead_is_guarded() {
+    if !layered("where_links_of_the_user_lead_is_guarded") {
+        return;
+    }
+    let check = |made: &str, code: &str, expected: &[&str]| {
+        let dir = GuardedDir::made(&format!("git init -q .; mkdir -p cfg scripts; {made}"), "");
+        assert_eq!(steps(&dir, &[code]), expected, "{made}: {code}");
+    };
+    let hook = "ln -s ../../scripts/check .git/hooks/pre-commit";
+    check(
+        &format!("echo true > scripts/check; {hook}"),
+        "echo id >> scripts/check",
+        &["changes scripts/check, which git obeys"],
+    );
+    check(hook, "echo id > scripts/check", &["creates scripts/check, which git obeys"]);
+    check(hook, "echo id > scripts/other", &[]);
+    check(
+        "git config core.hooksPath cfg; ln -s $PWD/scripts/check cfg/pre-commit",
+        "echo id > scripts/check",
+        &["creates scripts/check, which git obeys"],
+    );
+    for (link, target, tool) in [
+        (".envrc", "cfg/envrc", "direnv"),
+        (".pre-commit-config.yaml", "cfg/p.yaml", "pre-commit"),
+        (".npmrc", "cfg/npmrc", "npm"),
+    ] {
+        let made = format!("ln -s {target} {link}");
+        check(&made, &format!("echo x > {target}"), &[&format!("creates {target}, which {tool} obeys")]);
+    }
+    check(
+        "mkdir cfg/vscode; ln -s cfg/vscode .vscode",
+        "echo '{}' > cfg/vscode/tasks.json",
+        &["creates cfg/vscode/tasks.json, which an editor obeys"],
+    );
+    check(
+        "mkdir .vscode; ln -s ../cfg/t.json .vscode/tasks.json",
+        "echo '{}' > cfg/t.json",
+        &["creates cfg/t.json, which an editor obeys"],
+    );
+}
+
+/// What a stopped rebase goes on with, and settings whose values git runs.
+#[test]
+fn strategies_are_programs() {
+    if !layered("strategies_are_programs") {
+        return;
+    }
+    let check = |code: &str, expected: &str| {
+        let dir = GuardedDir::made("git init -q .; mkdir .git/rebase-merge .git/sequencer", "");
+        assert_eq!(steps(&dir, &[code]), [format!("{expected}, which git obeys")], "{code}");
+    };
+    check("printf x/y > .git/rebase-merge/strategy", "creates .git/rebase-merge/strategy");
+    check("printf '[options]\\n\\tstrategy = x/y\\n' > .git/sequencer/opts", "creates .git/sequencer/opts");
+    check("git config pull.twohead x/y", "changes .git/config");
+}
+
 #[test]
 fn git_is_asked_once_more_after_its_settings_have_changed() {
     if !layered("git_is_asked_once_more_after_its_settings_have_changed") {

@@ -8,7 +8,7 @@
 //! Where the repository itself lies is asked once.
 //! To read settings runs nothing.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -50,6 +50,10 @@ pub struct Places {
     pub files: BTreeSet<PathBuf>,
     /// Folders of hooks.
     pub folders: BTreeSet<PathBuf>,
+    /// Relative paths of the user's own settings, which hold in every repository.
+    pub anywhere: BTreeSet<PathBuf>,
+    /// Where links lead that tools obey, each with its tool.
+    pub linked: BTreeMap<PathBuf, &'static str>,
 }
 
 impl Places {
@@ -58,13 +62,20 @@ impl Places {
         let is_sample = path.to_str().is_some_and(super::repository::is_sample);
         self.files.contains(path)
             || (!is_sample && self.folders.iter().any(|folder| path.starts_with(folder)))
+            || self.anywhere.iter().any(|place| path.ancestors().any(|path| path.ends_with(place)))
             // A link on the way leads to others of the name.
             || (kind == Kind::Link && self.files.iter().chain(&self.folders).any(|place| place.starts_with(path)))
+    }
+
+    /// The tool that obeys a path because one of its own names is a link to it.
+    pub fn linked(&self, path: &Path) -> Option<&'static str> {
+        self.linked.iter().find(|(place, _)| path.starts_with(place)).map(|(_, tool)| *tool)
     }
 
     fn add(&mut self, other: &Places) {
         self.files.extend(other.files.iter().cloned());
         self.folders.extend(other.folders.iter().cloned());
+        self.anywhere.extend(other.anywhere.iter().cloned());
     }
 }
 
@@ -112,7 +123,7 @@ impl Asked {
     /// What git obeys by the settings of the repositories around the work directory.
     pub fn around(&self) -> Places {
         let tops = self.work.ancestors().filter(|folder| folder.join(".git").symlink_metadata().is_ok());
-        let mut places = Places::default();
+        let mut places = Places { linked: super::linked(&self.work), ..Places::default() };
         // The work directory may be a part of a repository's own folder.
         for folder in tops.chain([self.work.as_path()]).collect::<BTreeSet<_>>() {
             places.add(&self.places(folder));
@@ -162,8 +173,13 @@ impl Asked {
         let answer = self.ask(folder).unwrap_or_else(|| {
             let inner = folder.strip_prefix(&self.work);
             let read = |path: &Path| file::read_text(&self.work.join(path), file::TEXT).ok();
-            let places = inner.map_or_else(|_| Places::default(), |inner| self.read(inner, &read));
-            let from = [".git", ".git/config"].map(|name| folder.join(name));
+            let mut places = inner.map_or_else(|_| Places::default(), |inner| self.read(inner, &read));
+            let mut from = BTreeSet::from([".git", ".git/config"].map(|name| folder.join(name)));
+            // The user's own settings hold where no repository is yet.
+            if let Some(settings) = self.settings(folder, folder, None) {
+                places.add(&settings.places);
+                from.extend(settings.from);
+            }
             Answer { places, found: None, from: stamps(from) }
         });
         let places = answer.places.clone();
@@ -207,14 +223,32 @@ impl Asked {
             return None;
         }
         let start = top.as_deref().unwrap_or(&own);
-        let settings = self.git(folder, &["config", "--list", "--show-origin", "--includes", "-z"])?;
-        let mut places = Places::default();
+        let Settings { mut places, mut from, named } = self.settings(folder, start, Some((&own, &common)))?;
         // By the branch some settings hold and others don't.
         let parts = [(&own, "HEAD"), (&own, "commondir"), (&own, "config.worktree"), (&common, "config")];
-        let parts = parts.map(|(folder, name)| folder.join(name));
-        let mut from: BTreeSet<PathBuf> = parts.into_iter().chain([folder.join(".git")]).collect();
+        from.extend(parts.map(|(folder, name)| folder.join(name)));
+        from.insert(folder.join(".git"));
+        places.folders.extend(self.inside(&hooks));
+        for hook in hooks.read_dir().into_iter().flatten().flatten() {
+            let is_link = hook.file_type().is_ok_and(|kind| kind.is_symlink());
+            let leads = super::leads(&hook.path()).filter(|_| is_link);
+            places.files.extend(leads.iter().flat_map(|leads| self.inside(leads)));
+        }
+        let real = |path: &Path| path.canonicalize().ok();
+        let found = real(start).zip(real(&own).zip(real(&common)));
+        let found = found.map(|(top, (own, common))| Found { top, own, common, named });
+        Some(Answer { places, found, from: stamps(from) })
+    }
+
+    /// What git's settings name in `folder`, where git runs programs in `start`.
+    /// `own` is where the repository lies and what its work trees have in common, if there is one.
+    fn settings(&self, folder: &Path, start: &Path, own: Option<(&Path, &Path)>) -> Option<Settings> {
+        let settings = self.git(folder, &["config", "--list", "--show-origin", "--includes", "-z"])?;
+        let mut places = Places::default();
+        let mut from = BTreeSet::new();
         // The contents of these are checked elsewhere, but not the targets if they are links.
-        let judged = [common.join("config"), own.join("config.worktree")];
+        let judged = own.map(|(own, common)| [common.join("config"), own.join("config.worktree")]);
+        let judged: Vec<PathBuf> = judged.into_iter().flatten().collect();
         let is_judged = |path: &PathBuf| judged.contains(&self.work.join(path));
         let real = |path: &Path| path.canonicalize().ok();
         let mut named = false;
@@ -225,15 +259,15 @@ impl Asked {
             let parent = origin.parent().unwrap_or(&origin).to_owned();
             let is_own = || judged.iter().any(|own| real(own).is_some() && real(own) == real(&origin));
             named |= name.eq_ignore_ascii_case("core.worktree") && is_own();
+            if !is_own() {
+                places.anywhere.extend(relative(&name.to_lowercase(), value));
+            }
             let target = self.named(&mut places, &name.to_lowercase(), value, &parent, start);
             from.extend(target);
             places.files.extend(self.inside(&origin).into_iter().filter(|path| !is_judged(path)));
             from.insert(origin);
         }
-        places.folders.extend(self.inside(&hooks));
-        let found = real(start).zip(real(&own).zip(real(&common)));
-        let found = found.map(|(top, (own, common))| Found { top, own, common, named });
-        Some(Answer { places, found, from: stamps(from) })
+        Some(Settings { places, from, named })
     }
 
     /// Adds what a setting names; gives the file of more settings that it names, if it does.
@@ -255,20 +289,10 @@ impl Asked {
         if name.ends_with("templatedir") {
             places.folders.extend(self.inside(&from_home(value, top)));
         }
-        // An alias is run by its name, as a script is.
-        let runs_nothing = READ.contains(&name)
-            || name.starts_with("alias.")
-            || git::is_harmless(&format!("{name}={value}"));
-        if !runs_nothing {
-            let ends = |c: char| c.is_whitespace() || "\"'`;|&()<>!=$".contains(c);
-            let words = value.split(ends).filter(|word| !word.is_empty()).enumerate();
-            // A program without any of these is looked for elsewhere; what follows may be a file.
-            for (_, word) in words.filter(|(index, word)| *index > 0 || word.contains(['/', '.'])) {
-                let path = from_home(word, top);
-                if !path.is_dir() {
-                    places.files.extend(self.inside(&path));
-                }
-            }
+        if runs_something(name, value) {
+            let is_file = |path: &PathBuf| !path.is_dir();
+            let named = files_of(value, top).into_iter().filter(is_file);
+            places.files.extend(named.flat_map(|path| self.inside(&path)));
         }
         None
     }
@@ -310,6 +334,66 @@ impl Asked {
         let text = String::from_utf8(answer.ok()?.ok()?).ok()?;
         (!text.is_empty()).then_some(text)
     }
+}
+
+/// What the settings of a folder say.
+struct Settings {
+    places: Places,
+    /// The files that they are from.
+    from: BTreeSet<PathBuf>,
+    /// Whether the repository's own settings name its work tree.
+    named: bool,
+}
+
+/// Whether git may run what a setting says.
+/// An alias is run by its name, as a script is.
+fn runs_something(name: &str, value: &str) -> bool {
+    !READ.contains(&name) && !name.starts_with("alias.") && !git::is_harmless(&format!("{name}={value}"))
+}
+
+/// The words of a command in a setting.
+fn words(value: &str) -> Vec<&str> {
+    let ends = |c: char| c.is_whitespace() || "\"'`;|&()<>!=${}".contains(c);
+    value.split(ends).filter(|word| !word.is_empty()).collect()
+}
+
+/// Relative paths in a setting that holds in every repository: of hooks and of programs.
+fn relative(name: &str, value: &str) -> Vec<PathBuf> {
+    let is_relative = |path: &&str| path.contains('/') && !path.starts_with(['/', '~']);
+    let normal = |path: &str| environment::normalized(Path::new(path));
+    match name {
+        "core.hookspath" if !value.starts_with(['/', '~']) => vec![normal(value)],
+        name if runs_something(name, value) => {
+            words(value).into_iter().filter(is_relative).map(normal).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The files that a command in a setting may run or read; it runs in the folder `top`.
+fn files_of(value: &str, top: &Path) -> Vec<PathBuf> {
+    let words = words(value);
+    // A program without any of these is looked for elsewhere; what follows may be a file.
+    let files = words.iter().enumerate().filter(|(index, word)| *index > 0 || word.contains(['/', '.']));
+    let mut found: Vec<PathBuf> = files.map(|(_, word)| from_home(word, top)).collect();
+    // What stands before a slash may be an expansion, or a folder that the command enters.
+    found.extend(words.iter().filter_map(|word| word.split_once('/')).map(|(_, rest)| top.join(rest)));
+    let folders: Vec<PathBuf> = found.iter().filter(|path| path.is_dir()).cloned().collect();
+    let relative = words.iter().filter(|word| !word.starts_with(['/', '~', '-']));
+    found.extend(relative.flat_map(|word| folders.iter().map(move |folder| folder.join(word))));
+    // Modules and programs that are looked for there by their names.
+    for pair in words.windows(2) {
+        match pair[0] {
+            "-m" | "import" | "from" => {
+                let module = pair[1].replace('.', "/");
+                let names = ["{}.py", "{}/__init__.py", "{}/__main__.py"];
+                found.extend(names.map(|name| top.join(name.replace("{}", &module))));
+            }
+            "npx" | "pnpx" | "bunx" | "exec" => found.push(top.join("node_modules/.bin").join(pair[1])),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// The own folders of what belongs to a repository: other work trees, submodules and theirs.
@@ -362,4 +446,47 @@ fn stamp(path: &Path) -> Stamp {
 
 fn stamps(paths: impl IntoIterator<Item = PathBuf>) -> Vec<(PathBuf, Stamp)> {
     paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_paths_hold_in_every_repository() {
+        let check = |name: &str, value: &str, expected: &[&str]| {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(relative(name, value), expected, "{name}={value}");
+        };
+        check("core.hookspath", "dev/hooks", &["dev/hooks"]);
+        check("core.hookspath", "./hooks/", &["hooks"]);
+        check("core.hookspath", "/opt/hooks", &[]);
+        check("core.hookspath", "~/hooks", &[]);
+        check("core.fsmonitor", "tools/fsm --all", &["tools/fsm"]);
+        check("core.fsmonitor", "true", &[]);
+        check("core.autocrlf", "a/b", &[]);
+        let places = Places { anywhere: [PathBuf::from("dev/hooks")].into(), ..Places::default() };
+        let has = |path: &str| places.have(Path::new(path), Kind::File);
+        assert!(has("dev/hooks/pre-commit") && has("n/dev/hooks/pre-commit"));
+        assert!(!has("dev/hooked/pre-commit") && !has("hooks/pre-commit"));
+    }
+
+    #[test]
+    fn files_of_commands_in_settings() {
+        let top = Path::new("/top");
+        let check = |value: &str, expected: &str| {
+            assert!(files_of(value, top).contains(&PathBuf::from(expected)), "{value}: {expected}");
+        };
+        check("tools/c.sh", "/top/tools/c.sh");
+        check("sh tools/c.sh", "/top/tools/c.sh");
+        check("$PWD/tools/c.sh", "/top/tools/c.sh");
+        check("\"$(git rev-parse --show-toplevel)\"/tools/c.sh %f", "/top/tools/c.sh");
+        check("\"/usr/bin/python3\" -m nbstripout", "/top/nbstripout.py");
+        check("python3 -m a.b", "/top/a/b/__main__.py");
+        check("python3 -c 'import yaml; yaml.x()'", "/top/yaml.py");
+        check("npx fmt", "/top/node_modules/.bin/fmt");
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("tools")).unwrap();
+        assert!(files_of("cd tools && ./c.sh", folder.path()).contains(&folder.path().join("tools/./c.sh")));
+    }
 }

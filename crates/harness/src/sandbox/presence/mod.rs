@@ -9,6 +9,7 @@ mod checkout;
 mod repository;
 mod tree;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -20,6 +21,7 @@ pub use checkout::Checkout;
 pub use tree::{States, Tree};
 
 use super::change::Kind;
+use super::environment;
 
 /// A tool of the user, and the files that it obeys because they lie there.
 #[derive(Clone, Debug, Deserialize)]
@@ -44,6 +46,8 @@ fn patterns() -> impl Iterator<Item = (&'static str, &'static str)> {
     obeying().iter().flat_map(|row| row.files.iter().map(|file| (file.as_str(), row.tool.as_str())))
 }
 
+/// Most files of the table among which links are looked for.
+const LINKS: usize = 2000;
 /// Exceptions: paths that match a pattern of the table but are harmless.
 const HARMLESS: [&str; 1] = ["**/.git/**/*.sample"];
 
@@ -97,6 +101,9 @@ pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Opti
     }
     let name = path.file_name()?.to_string_lossy().to_lowercase();
     let by_git = || (repository::obeys(path, kind, states) || places.have(path, kind)).then_some("git");
+    if let Some(tool) = places.linked(path) {
+        return Some(tool);
+    }
     // A file instead of the directory names another one.
     if name == ".git" {
         return Some("git");
@@ -146,8 +153,42 @@ fn in_new_environment(path: &Path, states: &States) -> bool {
 
 /// What of the table is there in a work directory, and what git obeys by its settings, so that it
 /// can be kept from being written.
-/// Only what lies at its top, with the folders whose every file is obeyed.
 pub fn existing(work: &Path) -> Vec<PathBuf> {
+    let Places { files, folders, linked, .. } = Asked::about(work).around();
+    let all = listed(work).into_iter().chain(files).chain(folders).chain(linked.into_keys());
+    let real = all.filter_map(|path| work.join(path).canonicalize().ok());
+    real.filter(|path| path.starts_with(work) && path != work).collect()
+}
+
+/// Where links of a work directory lead that tools obey, each with its tool: who writes there
+/// writes what they obey.
+fn linked(work: &Path) -> BTreeMap<PathBuf, &'static str> {
+    let (mut found, mut left, mut steps) = (BTreeMap::new(), listed(work), 0);
+    while let Some(path) = left.pop().filter(|_| steps < LINKS) {
+        steps += 1;
+        let rows = TABLE.files.matches(&path).into_iter().chain(TABLE.files.matches(path.join("any")));
+        let place = work.join(&path);
+        let leads = leads(&place).filter(|leads| *leads != place);
+        let inside = leads.and_then(|leads| leads.strip_prefix(work).ok().map(Path::to_owned));
+        if let (Some(inside), Some(row)) = (inside, rows.into_iter().next()) {
+            found.insert(inside, TABLE.tools[row]);
+        } else if place.is_dir() {
+            let entries = place.read_dir().into_iter().flatten().flatten();
+            left.extend(entries.map(|entry| path.join(entry.file_name())));
+        }
+    }
+    found
+}
+
+/// Where a path leads, through links; also through the last one if nothing is there.
+fn leads(path: &Path) -> Option<PathBuf> {
+    let named = || Some(environment::normalized(&path.parent()?.join(path.read_link().ok()?)));
+    path.canonicalize().ok().or_else(named)
+}
+
+/// The paths of the table that are there in a work directory.
+/// Only what lies at its top, with the folders whose every file is obeyed.
+fn listed(work: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = left.pop() {
         for entry in work.join(&folder).read_dir().into_iter().flatten().flatten() {
@@ -162,10 +203,7 @@ pub fn existing(work: &Path) -> Vec<PathBuf> {
             }
         }
     }
-    let Places { files, folders } = Asked::about(work).around();
-    let all = found.into_iter().chain(files).chain(folders);
-    let real = all.filter_map(|path| work.join(path).canonicalize().ok());
-    real.filter(|path| path.starts_with(work) && path != work).collect()
+    found
 }
 
 #[cfg(test)]
