@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use alara_harness::permission::{Answer, Question};
-use alara_harness::sandbox::{Change, Proposal, ProposedFile, Risk, losses};
+use alara_harness::sandbox::{Proposal, ProposedFile, Risk, losses, overwritten};
 use anyhow::{Context, bail};
 use rustyline::DefaultEditor;
 use serde_json::Value;
@@ -93,15 +93,6 @@ fn about_risk(risk: Risk) -> Answer {
             answer("run it? y: yes, s: yes, and whatever comes in this session, n: no: ")
         }
     }
-}
-
-/// The files that would be lost by what is written over them.
-fn overwritten(changes: &[Change], proposal: &dyn Proposal) -> Vec<ProposedFile> {
-    let is_lost = |file: &ProposedFile| {
-        let mut lost = changes.iter().filter(|change| change.needs_a_yes());
-        file.before.is_some() && file.after.is_some() && lost.any(|change| change.path == file.path)
-    };
-    proposal.files().into_iter().filter(is_lost).collect()
 }
 
 /// The first lines of a diff of all files, and how many more there are.

@@ -217,7 +217,7 @@ fn suites_and_sweeps_are_checked_too() {
     let folder = team(&[
         ("suite/a.yaml", TASK),
         ("wrong/a.yaml", &format!("{TASK}points: 3\n")),
-        ("wrong/b.yaml", &TASK.replace("Do it.", "''")),
+        ("wrong/b.yaml", &TASK.replace("Do it.", "''").replace("a-1", "b-1")),
         ("good.bench", "suite: suite\ncategories: [a]\n"),
         (
             "bad.bench",

@@ -4,6 +4,14 @@ import { remember, remembered } from "./store.js";
 
 const TOKEN = "alara.token";
 let token = remembered(TOKEN);
+// The key in the page's address, with which NPCs may ask the person here.
+const KEY = "alara.key";
+let key = remembered(KEY);
+if (location.hash.length > 1) {
+  key = location.hash.slice(1);
+  remember(KEY, key);
+  history.replaceState(null, "", location.pathname);
+}
 
 /** What the server said instead of an answer, with its `status` and `retryAfter`, if there are. */
 class ServerError extends Error {
@@ -34,7 +42,8 @@ export async function reply(id, answer) {
 /** The chunks of a streamed answer. */
 export async function* chat(body, signal) {
   const more = { stream_options: { include_usage: true }, timings_per_token: true };
-  const asked = { ...body, stream: true, ...more, alara: { events: true, ask: true } };
+  const alara = { events: true, ask: Boolean(token || key), key };
+  const asked = { ...body, stream: true, ...more, alara };
   const request = { method: "POST", body: JSON.stringify(asked), signal };
   const response = await ask("v1/chat/completions", request);
   for await (const data of events(response.body)) {

@@ -90,6 +90,7 @@ pub fn work(
     let mut session = session.sampled(asked.draws.clone());
     let asks = asked.ask && asked.stream;
     if asks {
+        questions.admit(&asked.key)?;
         session = session.asking(|question: &Question| questions.ask(question, workplace, listener));
         // A question may come before the first turn: about a hook's call or the start of a server.
         listener.send(Ok(Piece::Begun));

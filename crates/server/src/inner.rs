@@ -36,6 +36,8 @@ pub struct InnerRequest {
     pub events: bool,
     /// Whether a stream asks its client what an NPC's run would ask a person.
     pub ask: bool,
+    /// The key with which a client may be asked, where no token is needed.
+    pub key: String,
     /// What of the request is not honoured, for the header `Warning` and the log.
     pub ignored: Vec<String>,
 }

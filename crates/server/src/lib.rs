@@ -355,6 +355,7 @@ impl Server {
         let mut default = named.unwrap_or_else(|| Served { name, aliases: Vec::new(), spec: spec.clone() });
         default.aliases.extend(options.aliases.iter().cloned());
         let metrics = Arc::new(Metrics::default());
+        let knows = token.is_some() || reach == Reach::Socket;
         let stop = Stop(Arc::new(watch::Sender::new(Stage::Serving)));
         let shared = Shared {
             workplace,
@@ -368,7 +369,7 @@ impl Server {
             pulls: Arc::new(Semaphore::new(1)),
             team: Mutex::new(Arc::new(team)),
             named_team: options.named_team,
-            questions: Questions::new(stop.0.subscribe()),
+            questions: Questions::new(stop.0.subscribe(), knows),
             heads: Heads::default(),
             store: Arc::new(Store::new(options.responses.clone())),
             began: answer::now(),
@@ -382,6 +383,12 @@ impl Server {
     /// Where it listens, unless at a socket.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What the page must know to ask the person what an NPC's run would ask; `None`: where there is
+    /// a token or a socket, nothing more.
+    pub fn page_key(&self) -> Option<&str> {
+        self.shared.questions.key()
     }
 
     /// The socket that it listens at.

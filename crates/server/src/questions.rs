@@ -9,13 +9,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use alara_harness::permission::{Answer, Question};
-use alara_harness::sandbox::{Change, Proposal, ProposedFile, Risk, losses, phrases};
+use alara_harness::sandbox::{Change, Proposal, ProposedFile, Risk, losses, overwritten, phrases};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
+use crate::access::{digest, same};
 use crate::answer::Piece;
-use crate::inner::id;
+use crate::inner::{self, id};
+use crate::refusal::Refusal;
 use crate::slots::Listener;
 use crate::{Stage, Workplace};
 
@@ -29,12 +31,32 @@ pub struct Questions {
     /// By their ids, where the answer goes.
     waiting: Mutex<HashMap<String, SyncSender<Answer>>>,
     stage: watch::Receiver<Stage>,
+    /// What a client must send to be asked; `None` = any that may use the server is asked.
+    key: Option<String>,
 }
 
 impl Questions {
     /// None yet; `stage` tells how far the server is.
-    pub fn new(stage: watch::Receiver<Stage>) -> Self {
-        Questions { waiting: Mutex::default(), stage }
+    /// Where it knows its clients, any of them may be asked.
+    pub fn new(stage: watch::Receiver<Stage>, knows: bool) -> Self {
+        Questions { waiting: Mutex::default(), stage, key: (!knows).then(|| inner::id("")) }
+    }
+
+    /// What a client must send to be asked, if that is not every one.
+    pub fn key(&self) -> Option<&str> {
+        self.key.as_deref()
+    }
+
+    /// Whether a client with this key may be asked.
+    ///
+    /// # Errors
+    /// It may not, and what is missing.
+    pub fn admit(&self, key: &str) -> Result<(), Refusal> {
+        if self.key.as_deref().is_none_or(|expected| same(digest(key), digest(expected))) {
+            return Ok(());
+        }
+        let why = "`alara.ask` needs a token, a socket, or `alara.key` from the page's address";
+        Err(Refusal::new(403, "permission_error", why))
     }
 
     /// Asks in the stream of `listener`, and waits for the answer.
@@ -96,6 +118,7 @@ fn event(id: &str, question: &Question, workplace: &dyn Workplace) -> Value {
     let wants = if question.risk.is_some() { "calls" } else { "wants to call" };
     let files = match question.risk {
         Some(Risk::Writes(proposal)) => proposal.files(),
+        Some(Risk::Losses(changes, proposal)) => overwritten(changes, proposal),
         _ => Vec::new(),
     };
     let diff: String = files.iter().filter_map(|file| workplace.diff(file)).collect();
@@ -128,7 +151,7 @@ fn words(question: &Question) -> Words {
             asks: "allow?",
             answers: ["Yes, once", "Yes, in this chat", "No"],
         },
-        Some(Risk::Losses(changes) | Risk::Refused(changes)) => Words {
+        Some(Risk::Losses(changes, _) | Risk::Refused(changes)) => Words {
             lines: it(&losses(changes)),
             asks: "do it?",
             answers: ["Yes", "Yes, and whatever comes in this chat", "No, nothing is changed"],
@@ -192,7 +215,9 @@ fn holds(question: &Question) -> Option<String> {
             let digest: [u8; 32] = Sha256::digest(about.as_bytes()).into();
             Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
         }
-        Some(Risk::Losses(changes)) if !changes.iter().any(Change::reaches_others) => Some("losses".into()),
+        Some(Risk::Losses(changes, _)) if !changes.iter().any(Change::reaches_others) => {
+            Some("losses".into())
+        }
         Some(Risk::Unknown) => Some("anything".into()),
         Some(_) => None,
     }
@@ -316,7 +341,7 @@ mod tests {
         ];
         check(&question(None, "/KEY", &["KEY"]), "corca wants to call put:", &lines, "allow?", "No");
         let losses = [change(None)];
-        let losses = question(Some(Risk::Losses(&losses)), "", &[]);
+        let losses = question(Some(Risk::Losses(&losses, &Written)), "", &[]);
         check(&losses, "corca calls put:", &["it overwrites a"], "do it?", "No, nothing is changed");
         let event = check(
             &question(Some(Risk::Writes(&Written)), "", &[]),
@@ -349,8 +374,8 @@ mod tests {
         assert_ne!(held(None, &one, "put a"), held(None, &one, "put b"));
         assert_ne!(held(None, &one, "put a"), held(None, &other, "put a"));
         let (lost, obeyed) = ([change(None)], [change(None), change(Some("git"))]);
-        assert_eq!(held(Some(Risk::Losses(&lost)), &one, "").as_deref(), Some("losses"));
-        assert_eq!(held(Some(Risk::Losses(&obeyed)), &one, ""), None);
+        assert_eq!(held(Some(Risk::Losses(&lost, &Written)), &one, "").as_deref(), Some("losses"));
+        assert_eq!(held(Some(Risk::Losses(&obeyed, &Written)), &one, ""), None);
         assert_eq!(held(Some(Risk::Writes(&Written)), &one, ""), None);
     }
 

@@ -326,6 +326,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The address of the page, with the key by which it may ask the person.
+fn page(server: &Server) -> String {
+    let key = server.page_key().map(|key| format!("#{key}")).unwrap_or_default();
+    format!("http://{}/{key}", server.address())
+}
+
 /// Tells where the server is, and how to try it with the team's lead.
 fn announce(args: &Args, server: &Server, npcs: &[String], lead: &str) {
     let (model, models) = (server.model(), server.models());
@@ -344,16 +350,17 @@ fn announce(args: &Args, server: &Server, npcs: &[String], lead: &str) {
         }
         return;
     }
-    let url = format!("http://{}/v1", server.address());
+    let (url, page) = (format!("http://{}/v1", server.address()), page(server));
     let key = if args.token.is_some() { " -H \"Authorization: Bearer $ALARA_TOKEN\"" } else { "" };
     let body = json!({"model": lead, "messages": [{"role": "user", "content": "Say hello."}]});
-    tell(&url, &format!("curl {url}/chat/completions{key} -d '{body}'"));
+    tell(&url, &format!("curl {url}/chat/completions{key} -d '{body}'\npage: {page}"));
     if !args.host.is_loopback() {
         ui::note(
             "warning: what is sent is not encrypted; for other than trusted networks put a TLS proxy before it",
         );
     }
     if args.json {
-        ui::line(&json!({"url": url, "model": model, "models": models, "npcs": npcs}).to_string());
+        let about = json!({"url": url, "page": page, "model": model, "models": models, "npcs": npcs});
+        ui::line(&about.to_string());
     }
 }

@@ -29,7 +29,7 @@ fn run(dir: &TestDir, arguments: &[&str], set: impl Fn(&mut Command)) -> String 
     let mut command = dir.alara(&[&fixed[..], arguments, &["do it"]].concat());
     set(&mut command);
     let output = command.output().unwrap();
-    assert_eq!(code(&output), 0, "{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(code(&output) < 2, "{}{}", text(&output.stdout), text(&output.stderr));
     results(dir)
 }
 
@@ -373,7 +373,7 @@ fn other_names_of_what_is_kept_are_kept() {
         let fixed =
             ["run", "-m", "script:../script.json", "--trace", "trace.jsonl", "-t", "./npc_team", "do it"];
         let output = dir.alara(&[&fixed[..], yes].concat()).current_dir(dir.path("work")).output().unwrap();
-        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+        assert!(code(&output) < 2, "{}", text(&output.stderr));
         assert_eq!(std::fs::read_to_string(dir.path("work/npc_team/one.npc")).unwrap(), npc);
         let trace = std::fs::read_to_string(dir.path("work/trace.jsonl")).unwrap();
         let last: Value = serde_json::from_str(trace.lines().last().unwrap()).unwrap();
@@ -473,7 +473,7 @@ fn what_a_rule_may_deny_is_asked_at_the_terminal_also_with_a_yes_beforehand() {
         let fixed =
             ["run", "-m", "script:script.json", "-t", "./guarded", "--workdir", "work", "--yes", "do it"];
         let (code, shown) = typed(dir.alara(&fixed), &[("never: ", answer)]);
-        assert_eq!((code, shown.matches("allow? ").count()), (0, 1), "{shown}");
+        assert!(code < 2 && shown.matches("allow? ").count() == 1, "{shown}");
         assert!(shown.contains("$(printf rm) x"), "{shown}");
         assert_eq!((dir.path("work/x").exists(), dir.path("work/y").exists()), (!removed, true), "{shown}");
     };

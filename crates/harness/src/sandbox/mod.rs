@@ -62,7 +62,7 @@ pub use environment::{below, homes, normalized, resolved};
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
 pub use presence::{Obeying, obeying};
-pub use proposal::{Proposal, ProposedFile};
+pub use proposal::{Proposal, ProposedFile, overwritten};
 pub use service::{Pipes, Service};
 
 use crate::error::Error;

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::change::Change;
+
 /// A file as it would become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProposedFile {
@@ -29,4 +31,13 @@ pub trait Proposal: fmt::Debug + Sync {
     fn edit(&self, path: &Path, text: &str) -> Result<(), String>;
     /// The paths of those that were edited.
     fn edited(&self) -> Vec<PathBuf>;
+}
+
+/// The files that would be lost by what is written over them.
+pub fn overwritten(changes: &[Change], proposal: &dyn Proposal) -> Vec<ProposedFile> {
+    let is_lost = |file: &ProposedFile| {
+        let mut lost = changes.iter().filter(|change| change.needs_a_yes());
+        file.before.is_some() && file.after.is_some() && lost.any(|change| change.path == file.path)
+    };
+    proposal.files().into_iter().filter(is_lost).collect()
 }

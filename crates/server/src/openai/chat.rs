@@ -46,6 +46,7 @@ pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     if let Some(mut alara) = fields.object("alara")? {
         asked.events = alara.flag("events")?.unwrap_or(false);
         asked.ask = alara.flag("ask")?.unwrap_or(false);
+        asked.key = alara.text("key")?.unwrap_or_default();
         if asked.ask && !asked.stream {
             return Err(alara.refuse("ask", "needs `stream`: a question is an event of it"));
         }
