@@ -1,5 +1,4 @@
-//! Says where architecture files and templates lie that are embedded, and builds anew when one
-//! changes.
+//! Says where the architecture files lie that are embedded, and builds anew when one changes.
 //! And tells the program what it was built from: files of the prefix cache hold numbers that
 //! another build may compute otherwise.
 
@@ -7,13 +6,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 /// In a package there are only the first two: there the version stands for all.
-const SOURCES: [&str; 4] = ["src", "Cargo.toml", "../kernels/src", "../../Cargo.lock"];
+const SOURCES: [&str; 5] = ["src", "Cargo.toml", "../kernels/src", "../text/src", "../../Cargo.lock"];
 
 fn main() {
     // In the crate of a package; in the tree there is a link, on Windows perhaps no folder.
-    let models = if Path::new("models/templates").is_dir() { "models" } else { "../../models" };
+    let models = if Path::new("models/architectures").is_dir() { "models" } else { "../../models" };
     println!("cargo::rustc-env=ALARA_MODELS={models}");
-    for data in ["architectures", "templates"] {
+    for data in ["architectures", "every-architecture.yaml"] {
         println!("cargo::rerun-if-changed={models}/{data}");
     }
     let mut hash = DefaultHasher::new();

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use alara_engine::Gguf;
 use alara_engine::inspect::{
-    Architecture, Array, ChatTemplate, Strings, TensorType, Tokenizer, Value, chat_template,
+    self, Architecture, Array, ChatTemplate, Strings, TensorType, Value, chat_template,
 };
 use alara_harness::model::shipped;
 use alara_server::{Facts, fills_in};
@@ -169,7 +169,7 @@ fn facts(gguf: &Gguf, context: &ContextOf, stamp: Stamp, digest: String) -> Fact
 
 /// The chat template that a model without one of its own is used with, if its family is known.
 fn built_in_template(gguf: &Gguf) -> Option<String> {
-    let tokenizer = Tokenizer::from_gguf(gguf).ok()?;
+    let tokenizer = inspect::tokenizer(gguf).ok()?;
     Some(chat_template(gguf, &tokenizer, None).ok()?.template.source().to_owned())
 }
 

@@ -1,7 +1,7 @@
 //! What models read: of a trace afterwards, and of a run as it goes.
 
 use alara_engine::Gguf;
-use alara_engine::inspect::Tokenizer;
+use alara_engine::inspect;
 use serde_json::{Value, json};
 
 use crate::dirs::{TestDir, code, text};
@@ -32,7 +32,7 @@ fn object(dir: &TestDir, arguments: &[&str]) -> Value {
 /// How many tokens the model that ships has for a text.
 fn tokens(text: &str) -> usize {
     let file = crate::root().join("models/alara-tiny.gguf");
-    let tokenizer = Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap();
+    let tokenizer = inspect::tokenizer(&Gguf::open(&file).unwrap()).unwrap();
     tokenizer.encode(text, true).unwrap().len()
 }
 

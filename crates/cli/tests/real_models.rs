@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use alara_engine::inspect::Tokenizer;
+use alara_engine::inspect::{self, Tokenizer};
 use alara_engine::{
     Engine, Event, Gguf, KvType, Message, Options, Probe, ProbeSettings, Request, Sampling, Tool, ToolChoice,
     fits, written,
@@ -98,7 +98,7 @@ fn published_files_load_as_they_are() {
 #[test]
 fn perplexity_is_the_reference_s() {
     for (name, gguf, reference) in models() {
-        let all = tokens(&gguf, &Tokenizer::from_gguf(&gguf).unwrap(), TEXT);
+        let all = tokens(&gguf, &inspect::tokenizer(&gguf).unwrap(), TEXT);
         let all = &all[..reference.tokens];
         let mut probe = probe(&gguf, all.len());
         let (width, mut surprise, mut at) = (probe.vocabulary(), 0.0, 0);
@@ -122,7 +122,7 @@ fn perplexity_is_the_reference_s() {
 #[test]
 fn probabilities_of_a_prompt_give_the_reference_s_perplexity() {
     for (name, gguf, reference) in models() {
-        let all = tokens(&gguf, &Tokenizer::from_gguf(&gguf).unwrap(), TEXT);
+        let all = tokens(&gguf, &inspect::tokenizer(&gguf).unwrap(), TEXT);
         let options = Options { context: Some(reference.tokens + 64), kv: KvType::F32, ..Options::default() };
         let engine = Engine::load(&gguf, &options).unwrap();
         let request = Request {
@@ -147,7 +147,7 @@ fn probabilities_of_a_prompt_give_the_reference_s_perplexity() {
 #[test]
 fn greedy_text_is_what_it_was() {
     for (name, gguf, reference) in models() {
-        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let tokenizer = inspect::tokenizer(&gguf).unwrap();
         let prompt = tokens(&gguf, &tokenizer, &reference.prompt);
         let mut probe = probe(&gguf, prompt.len() + 64);
         let (mut logits, mut message) = (probe.feed(&prompt, 1).unwrap(), Vec::new());

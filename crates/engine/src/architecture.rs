@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use alara_text::gguf::Gguf;
+use alara_text::nearest;
+use alara_text::tokenizer::{Tokenizer, TokenizerError, TokenizerFacts};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::gguf::Gguf;
-use crate::nearest::nearest;
-use crate::tokenizer::{Tokenizer, TokenizerError, TokenizerFacts};
 use crate::{Error, Result, role};
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/architectures");
@@ -486,14 +486,12 @@ impl CheckpointFacts {
     }
 }
 
-impl Tokenizer {
-    /// The tokenizer of `gguf`, as [`Tokenizer::with_facts`] with those of its architecture.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
-        Self::with_facts(gguf, &tokenizer_facts(gguf))
-    }
+/// The tokenizer of `gguf`, with the facts of its architecture.
+///
+/// # Errors
+/// As [`Tokenizer::with_facts`].
+pub fn tokenizer(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
+    Tokenizer::with_facts(gguf, &tokenizer_facts(gguf))
 }
 
 /// What the architecture file of `gguf` says about its tokenizer.
@@ -540,7 +538,7 @@ fn overlay(base: &mut Value, over: Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gguf::Writer;
+    use alara_text::gguf::Writer;
 
     fn text(file: &include_dir::File<'_>) -> String {
         file.contents_utf8().unwrap().to_owned()

@@ -6,11 +6,12 @@
 
 use std::time::Duration;
 
+use alara_text::gguf::Gguf;
+
 use crate::architecture::Architecture;
 use crate::backend::{Backend, HostNumbers, KvType, Section, Step, TopK, try_map};
 use crate::cache::{BlockId, CacheConfig, SlotId};
 use crate::facts::{Facts, Sizes};
-use crate::gguf::Gguf;
 use crate::layers::{
     CacheSlice, Experts, Ffn, LayerCache, Norm, PerLayer, PerLayerInput, PerLayerTable, Rope, Rotation,
     TokenMixer, Weights, normed, rope_width, windowed_rope_width,

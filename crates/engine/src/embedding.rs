@@ -1,9 +1,10 @@
 //! From the states of a text's tokens to its embedding.
 
+use alara_text::gguf::Gguf;
+
 use crate::Result;
 use crate::architecture::Architecture;
 use crate::facts::Facts;
-use crate::gguf::Gguf;
 
 /// How the states of all tokens become one vector.
 /// Numbers of `pooling_type` as llama.cpp's `llama.h` has them.

@@ -7,11 +7,12 @@
 //!
 //! Letters as in `decoder.rs`.
 
+use alara_text::gguf::Gguf;
+
 use crate::architecture::{Architecture, NormKind};
 use crate::backend::{AttentionShape, Backend, KvType, Queries, Section, Span, Step};
 use crate::cache::{BLOCK_TOKENS, Layout, SlotId};
 use crate::facts::{Facts, Sizes};
-use crate::gguf::Gguf;
 use crate::layers::{Ffn, Linear, Norm, Rope, Rotation, Weights, rope_width};
 use crate::schedule::STEP_TOKENS;
 use crate::{Error, Result};

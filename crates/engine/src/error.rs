@@ -3,7 +3,7 @@
 mod checkpoint;
 mod device;
 
-use crate::gguf::GgufError;
+use alara_text::gguf::GgufError;
 pub use checkpoint::CheckpointError;
 pub use device::DeviceProblem;
 
@@ -22,7 +22,7 @@ pub enum Error {
     Checkpoint(#[from] CheckpointError),
     /// The tokenizer can't be built, or can't encode.
     #[error(transparent)]
-    Tokenizer(#[from] crate::tokenizer::TokenizerError),
+    Tokenizer(#[from] alara_text::tokenizer::TokenizerError),
     /// A required metadata key is missing.
     #[error("{file}: the metadata key `{key}` is missing")]
     MissingKey {
@@ -186,7 +186,7 @@ pub enum Error {
     },
     /// The time for the request is over, or its client has left.
     #[error(transparent)]
-    Over(#[from] crate::request::Over),
+    Over(#[from] alara_text::request::Over),
     /// The KV cache has no room for the sequence beside those that are running.
     #[error(
         "the KV cache holds {capacity} tokens, not enough for this request; use a smaller context or fewer jobs"
@@ -213,10 +213,10 @@ pub enum Error {
     },
     /// The chat template is missing or fails.
     #[error(transparent)]
-    Template(#[from] crate::chat::TemplateError),
+    Template(#[from] alara_text::chat::TemplateError),
     /// The grammar refuses a schema, or fails in the middle of a turn.
     #[error(transparent)]
-    Grammar(#[from] crate::grammar::GrammarError),
+    Grammar(#[from] alara_text::grammar::GrammarError),
     /// The file brings no chat template, and none that is built in serves its model for sure.
     #[error(
         "{file}: the file has no chat template (metadata key `tokenizer.chat_template`), and its model is none of those \
@@ -235,7 +235,7 @@ pub enum Error {
         /// The model file.
         file: String,
         /// What is wrong, and where.
-        reason: crate::chat::TemplateError,
+        reason: alara_text::chat::TemplateError,
     },
     /// A table that is built in is wrong.
     #[error("models/templates/families.yaml: {message}")]
@@ -271,8 +271,8 @@ pub enum Error {
 impl Error {
     /// Whether the time for the request is over, or its client has left.
     pub fn is_over(&self) -> bool {
-        use crate::grammar::GrammarError;
-        use crate::tokenizer::TokenizerError;
+        use alara_text::grammar::GrammarError;
+        use alara_text::tokenizer::TokenizerError;
         matches!(
             self,
             Error::Over(_)

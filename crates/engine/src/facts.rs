@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
+use alara_text::gguf::{Array, Gguf, TensorInfo, Value};
+
 use crate::architecture::{Architecture, EmbeddingScale, Harmless, LogitScale, NormKind, QueryScale};
-use crate::gguf::{Array, Gguf, TensorInfo, Value};
 use crate::{Error, Result, role};
 
 /// A model file seen through its architecture file.
@@ -118,7 +119,7 @@ impl<'a> Facts<'a> {
         let metadata = self.gguf.metadata();
         let key = self.key(name);
         let value = match metadata.get(&key) {
-            Some(crate::gguf::Value::Array(_)) => {
+            Some(alara_text::gguf::Value::Array(_)) => {
                 let mut values = metadata.u64s(&key)?.unwrap_or_default();
                 values.retain(|&value| value != 0);
                 values.dedup();

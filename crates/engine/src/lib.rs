@@ -13,7 +13,6 @@ mod absent;
 mod architecture;
 mod backend;
 mod cache;
-mod chat;
 mod checkpoint;
 mod decoder;
 mod device;
@@ -22,44 +21,36 @@ mod encoder;
 mod engine;
 mod error;
 mod facts;
-pub mod file;
-mod gguf;
-mod grammar;
 pub mod inspect;
-pub mod jinja;
 mod layers;
 mod logits;
 mod memory;
-mod nearest;
 mod offload;
 mod placement;
 mod pool;
 mod probe;
-mod prompt_lookup;
-mod repetition;
-mod request;
 mod role;
-mod sampler;
-mod sampling_overrides;
 mod schedule;
 mod sequence;
-mod stop;
-mod tokenizer;
 
+pub use alara_text::file;
+pub use alara_text::gguf::{Gguf, GgufError};
+pub use alara_text::jinja;
 pub use engine::{EmbedInput, Embeddings, Engine, Events, Options, PromptToken, Prompts};
 pub use error::{CheckpointError, DeviceProblem, Error, Result};
-pub use gguf::{Gguf, GgufError};
 // Any file of a model, or the folder of a checkpoint.
 pub use checkpoint::{WEIGHTS, open};
 
 // What a request says, and what comes of it.
-pub use chat::{Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written};
-pub use grammar::{GrammarError, SchemaError, fits, loosened, mismatch, violation};
-pub use request::{
+pub use alara_text::chat::{
+    Format, Parsed, Parser, Reasoning, TemplateError, Turn, Written, generic_messages, written,
+};
+pub use alara_text::grammar::{GrammarError, SchemaError, fits, loosened, mismatch, violation};
+pub use alara_text::request::{
     Biased, DraftUsage, Event, Finish, GrammarUsage, Logprob, Message, Miss, Over, ReasoningEffort,
     Recovered, Request, Role, Sampling, Segment, TokenLogprobs, Tool, ToolCall, ToolChoice, Until, Usage,
 };
-pub use sampling_overrides::SamplingOverrides;
+pub use alara_text::sampling_overrides::SamplingOverrides;
 
 // Where and how a model computes, and the bare decoder.
 pub use backend::{Isa, KvType, Profile, Spent, default_threads, limits};
@@ -68,7 +59,7 @@ pub use device::Device;
 pub use offload::{DeviceSummary, Offload};
 pub use probe::{Probe, ProbeSettings, ProbeTurns};
 
-pub use nearest::{nearest, resembles};
+pub use alara_text::{nearest, resembles};
 
 /// The guide's example is compiled with the crate's own.
 #[cfg(doctest)]

@@ -6,6 +6,9 @@
 
 use std::fmt;
 
+use alara_text::gguf::{Gguf, TensorInfo, TensorType};
+use alara_text::prompt_lookup;
+
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::backend::native::Native;
@@ -13,8 +16,6 @@ use crate::cache::{BLOCK_TOKENS, CacheConfig};
 use crate::decoder::Decoder;
 use crate::encoder::Encoder;
 use crate::facts::{Facts, Sizes, block_of};
-use crate::gguf::{Gguf, TensorInfo, TensorType};
-use crate::prompt_lookup;
 use crate::schedule::STEP_TOKENS;
 use crate::{Error, Result};
 

@@ -1,11 +1,12 @@
 //! Where a model goes: its device is found, and how much of it fits there is decided.
 
+use alara_text::gguf::Gguf;
+
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::cache::CacheConfig;
 use crate::device::{Device, Gpu, Handle};
 use crate::error::DeviceProblem;
-use crate::gguf::Gguf;
 use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
 use crate::placement::{Placement, Refusal};
 use crate::{Error, Result};

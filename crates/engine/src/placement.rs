@@ -4,11 +4,12 @@
 //! once a step.
 //! The table of embeddings stays on the host, which looks a row up as fast as anybody.
 
+use alara_text::gguf::Gguf;
+
 use crate::Result;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
 use crate::cache::CacheConfig;
-use crate::gguf::Gguf;
 use crate::memory::{MemoryBreakdown, MemoryEstimate, shown};
 
 /// What stays free on a GPU: for the workspaces of its libraries, and for what allocation loses in

@@ -1,7 +1,8 @@
 //! Whether a GGUF file is a language model at all, or one of the files that lie beside models and
 //! look like one.
 
-use crate::gguf::Gguf;
+use alara_text::gguf::Gguf;
+
 use crate::{Error, Result};
 
 /// `Ok` for a file that could be a language model.
@@ -45,14 +46,14 @@ const LORA: (&str, &str) = (
 );
 
 /// Part of the layers of a decoder, whatever its family.
-fn in_a_block(tensor: &crate::gguf::TensorInfo) -> bool {
+fn in_a_block(tensor: &alara_text::gguf::TensorInfo) -> bool {
     tensor.name.starts_with("blk.")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gguf::{TensorType, Writer};
+    use alara_text::gguf::{TensorType, Writer};
 
     fn check(writer: &Writer, expected: &str) {
         let gguf = Gguf::from_vec("test.gguf", writer.bytes().unwrap()).unwrap();

@@ -9,17 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+use alara_text::chat::formats::{Parsed, Parser};
+use alara_text::grammar::Constraint;
+use alara_text::prompt_lookup::{AnswerHistories, MAX_DRAFT_TOKENS, PromptLookup};
+use alara_text::repetition::{CallDecision, CallLog, CycleDetector};
+use alara_text::request::{Event, Finish, Miss, ToolCall, Until, Usage};
+use alara_text::sampler::Sampler;
+use alara_text::stop::StopTexts;
+use alara_text::tokenizer::{DecodeStream, Tokenizer};
+
 use crate::cache::MissReason;
-use crate::chat::formats::{Parsed, Parser};
-use crate::grammar::Constraint;
 use crate::logits::Logits;
 use crate::pool::{FoundPrefix, SequenceData};
-use crate::prompt_lookup::{AnswerHistories, MAX_DRAFT_TOKENS, PromptLookup};
-use crate::repetition::{CallDecision, CallLog, CycleDetector};
-use crate::request::{Event, Finish, Miss, ToolCall, Until, Usage};
-use crate::sampler::Sampler;
-use crate::stop::StopTexts;
-use crate::tokenizer::{DecodeStream, Tokenizer};
 use crate::{Error, Result};
 pub(crate) use listener::Listener;
 pub(crate) use logprobs::{Logprobs, PromptLogprobs};

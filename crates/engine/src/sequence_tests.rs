@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
 
+use alara_text::chat::formats::{Format, Reasoning, Turn};
+use alara_text::gguf::Gguf;
+use alara_text::grammar::Grammar;
+use alara_text::request::{Sampling, Tool, ToolChoice, Until};
 use serde_json::json;
 
 use super::*;
 use crate::backend::TopK;
 use crate::cache::Prefix;
-use crate::chat::formats::{Format, Reasoning, Turn};
-use crate::gguf::Gguf;
-use crate::grammar::Grammar;
-use crate::request::{Sampling, Tool, ToolChoice, Until};
 
 struct Stage {
     tokenizer: Arc<Tokenizer>,
@@ -31,7 +31,7 @@ impl Stage {
     fn new() -> Self {
         let file =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch/qwen3-exact/model.gguf");
-        let tokenizer = Arc::new(Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap());
+        let tokenizer = Arc::new(crate::architecture::tokenizer(&Gguf::open(&file).unwrap()).unwrap());
         let vocabulary = tokenizer.clone();
         Stage { grammar: Grammar::new(move || vocabulary.env()), tokenizer }
     }

@@ -36,8 +36,6 @@ mod short_conv;
 #[cfg(test)]
 mod testing;
 mod thread_pool;
-#[cfg(feature = "candle")]
-mod view;
 mod wide;
 
 pub use activations::Activations;
@@ -61,5 +59,3 @@ pub use sample::{TERMS, argmax, softmax_terms};
 pub use scan::{ScanShape, scan};
 pub use short_conv::short_conv;
 pub use thread_pool::ThreadPool;
-#[cfg(feature = "candle")]
-pub use view::{ViewError, view};

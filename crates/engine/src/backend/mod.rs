@@ -32,10 +32,11 @@ pub use routing::{Groups, RoutedExperts, Routing};
 pub use step::{KvType, Section, Span, StateShape, Step};
 pub use threads::default_threads;
 
+use alara_text::gguf::{TensorData, TensorType};
+
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
-use crate::gguf::{TensorData, TensorType};
 
 /// The kernels' name of a tensor type; `None` where there are no kernels.
 fn format(kind: TensorType) -> Option<alara_kernels::Format> {

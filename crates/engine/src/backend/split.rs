@@ -13,6 +13,8 @@ use std::time::Duration;
 
 pub use side::Side;
 
+use alara_text::gguf::{TensorData, TensorType};
+
 use super::{
     AttentionShape, Backend, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Heads, HostNumbers, KvType,
     Queries, Routing, ScanInput, ScanShape, ScanWeights, Section, StackShape, StateShape, Step, TopK,
@@ -21,7 +23,6 @@ use super::{
 use crate::Result;
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
-use crate::gguf::{TensorData, TensorType};
 
 /// Computes with `D` from block number `first` on, with `H` before.
 #[derive(Debug)]

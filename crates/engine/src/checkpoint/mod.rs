@@ -12,13 +12,13 @@ mod wordpiece;
 
 use std::path::Path;
 
+use alara_text::gguf::{Bytes, Gguf, Value};
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
 use crate::Result;
 use crate::architecture::{CheckpointFacts, Harmless};
 use crate::error::CheckpointError;
-use crate::gguf::{Bytes, Gguf, Value};
 
 /// The file of a checkpoint that has its tensors.
 pub const WEIGHTS: &str = "model.safetensors";

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use alara_text::gguf::{Assembled, TensorType};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
 use crate::error::CheckpointError;
-use crate::gguf::{Assembled, TensorType};
 
 /// Most bytes of the table, as the format has it.
 const LARGEST: u64 = 100_000_000;

@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use alara_text::gguf::TensorType;
 use serde_json::json;
 
 use super::*;
 use crate::engine::{EmbedInput, Engine, Options};
-use crate::gguf::TensorType;
 
 fn fixture() -> Gguf {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/embedding/bert.gguf");

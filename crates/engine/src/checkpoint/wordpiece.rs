@@ -3,9 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use alara_text::gguf::{Strings, Value};
 use serde_json::Value as Json;
-
-use crate::gguf::{Strings, Value};
 
 /// `tokenizer.ggml.token_type`: an ordinary token, a control token.
 const NORMAL: u32 = 1;

@@ -5,15 +5,17 @@
 //!
 //! `ALARA_CALLS=10000` sets how many turns are generated; by default a thousand.
 
+#[path = "../../../../tests/markers.rs"]
+mod markers;
+
 use std::path::Path;
 
+use alara_text::gguf::{Array, Writer};
+use alara_text::gguf::{TensorType, Value as Meta};
+use alara_text::request::{Event, Finish, Message, Sampling, Tool, ToolCall, ToolChoice};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::gguf::{Array, Writer};
-use crate::gguf::{TensorType, Value as Meta};
-use crate::grammar::tests::OTHERS as MARKERS;
-use crate::request::{Event, Finish, Message, Sampling, Tool, ToolCall, ToolChoice};
 
 const TEMPLATE: &str = "{% for t in tools %}{{ t.function.name }} {% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
      {{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
@@ -27,7 +29,7 @@ fn model() -> Gguf {
     let mut texts: Vec<String> = texts.iter().map(str::to_owned).collect();
     let mut types = metadata.u64s("tokenizer.ggml.token_type").unwrap().unwrap();
     let old = texts.len();
-    for marker in MARKERS {
+    for marker in markers::OTHERS {
         if !texts.iter().any(|text| text == marker) {
             texts.push(marker.to_owned());
             types.push(3);
@@ -274,7 +276,7 @@ fn a_choice_among_tools_costs_no_prefix_hit() {
 fn request(format: &Format, round: usize, seed: u64) -> Request {
     let mut tools = tools(round % 50);
     if format.in_fences() {
-        tools = crate::grammar::tests::code_tools();
+        tools = alara_text::tools::code_tools();
     } else if format.described() {
         // Their description is the prompt.
         tools.truncate(3);

@@ -1,12 +1,13 @@
 //! How long a context a model is loaded with.
 
+use alara_text::gguf::Gguf;
+use alara_text::request::{Request, Role};
+
 use super::{Engine, Options};
 use crate::architecture::Architecture;
 use crate::cache::CacheConfig;
 use crate::facts::{Facts, Sizes};
-use crate::gguf::Gguf;
 use crate::memory::{self, MemoryBreakdown};
-use crate::request::{Request, Role};
 use crate::{Error, Result};
 
 /// The smallest default context, unless the model was trained for less: enough for an agent's
@@ -147,8 +148,8 @@ mod tests {
 
     use super::*;
     use crate::backend::KvType;
-    use crate::gguf::Writer;
     use crate::memory::MemoryEstimate;
+    use alara_text::gguf::Writer;
 
     /// A tiny model that was trained for so many tokens.
     fn trained_for(tokens: u32) -> Gguf {

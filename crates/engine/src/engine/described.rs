@@ -2,9 +2,10 @@
 
 use std::sync::OnceLock;
 
+use alara_text::chat::ChatTemplate;
+use alara_text::chat::formats::Format;
+
 use super::Engine;
-use crate::chat::ChatTemplate;
-use crate::chat::formats::Format;
 use crate::{Error, Result};
 
 /// A format and the template that describes it, which is made when it is first asked for.

@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use alara_text::gguf::Writer;
+use alara_text::request::{Message, Segment, Usage};
+
 use super::tests::{TEMPLATE, collect};
 use super::*;
 use crate::cache::disk::{Log, Options as DiskOptions};
-use crate::gguf::Writer;
-use crate::request::{Message, Segment, Usage};
 
 /// Writes a fixture with a chat template to `path`.
 fn write(case: &str, path: &Path) {

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
+use alara_text::gguf::Writer;
+use alara_text::request::{Biased, DraftUsage, Event, Message, Sampling, Segment, Tool, ToolChoice, Usage};
 use serde_json::json;
 
 use super::tests::{TEMPLATE, collect};
 use super::*;
-use crate::gguf::Writer;
-use crate::request::{Biased, DraftUsage, Event, Message, Sampling, Segment, Tool, ToolChoice, Usage};
 
 /// Fixtures of every mechanism; the tokenizers are all alike.
 const CASES: [&str; 11] = [

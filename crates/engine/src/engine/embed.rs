@@ -5,13 +5,14 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use alara_text::request::{Over, Until};
+
 use super::Engine;
 use super::serve::Job;
 use crate::backend::Backend;
 use crate::embedding::{Pooler, Pooling};
 use crate::encoder::Encoder;
 use crate::pool::Pool;
-use crate::request::{Over, Until};
 use crate::{Error, Result};
 
 /// How often it is looked whether a request is over, while its texts are computed.

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use alara_text::gguf::{TensorType, Writer};
 use half::f16;
 use serde::Deserialize;
 
 use super::tests::{collect, request, sampled};
 use super::*;
-use crate::gguf::{TensorType, Writer};
 
 /// `[CLS]` and `[SEP]` of the tiny encoders.
 const AROUND: [u32; 2] = [2, 3];

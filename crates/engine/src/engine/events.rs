@@ -6,7 +6,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::request::Event;
+use alara_text::request::Event;
+
 use crate::{Error, Result};
 
 /// The events of one turn, as they happen.

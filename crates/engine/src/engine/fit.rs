@@ -1,9 +1,10 @@
 //! Whether a request fits together, and fits the model.
 
-use crate::chat::formats::Format;
-use crate::grammar::Constraint;
-use crate::request::Request;
-use crate::tokenizer::Tokenizer;
+use alara_text::chat::formats::Format;
+use alara_text::grammar::Constraint;
+use alara_text::request::Request;
+use alara_text::tokenizer::Tokenizer;
+
 use crate::{Error, Result};
 
 /// Refuses a request that contradicts itself.

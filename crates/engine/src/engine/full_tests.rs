@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use alara_text::gguf::Writer;
+use alara_text::request::{Message, Sampling};
+
 use super::tests::{TEMPLATE, collect};
 use super::*;
-
-use crate::gguf::Writer;
-use crate::request::{Message, Sampling};
 
 fn model(case: &str) -> Gguf {
     let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch").join(case);

@@ -5,6 +5,9 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use alara_text::gguf::Gguf;
+use alara_text::tokenizer::Tokenizer;
+
 use super::serve::{Job, start};
 use super::{Options, embed};
 use crate::architecture::Architecture;
@@ -14,10 +17,8 @@ use crate::decoder::Decoder;
 use crate::device::Device;
 use crate::encoder::Encoder;
 use crate::facts::Facts;
-use crate::gguf::Gguf;
 use crate::offload::{Model, ResolvedDevice};
 use crate::pool::Pool;
-use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
 /// What it takes to start the thread that owns a model.

@@ -4,10 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use alara_text::gguf::{GgufError, Writer};
+use alara_text::request::{Event, Message, Sampling};
+
 use super::tests::{TEMPLATE, collect};
 use super::*;
-use crate::gguf::{GgufError, Writer};
-use crate::request::{Event, Message, Sampling};
 
 /// A copy of a small model.
 fn copy(folder: &Path) -> PathBuf {

@@ -20,6 +20,17 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use alara_text::chat::ChatTemplate;
+use alara_text::chat::formats::{Format, Parser, Turn};
+use alara_text::gguf::Gguf;
+use alara_text::grammar::{Grammar, to_lark};
+use alara_text::prompt_lookup::PromptLookup;
+use alara_text::repetition::{CallLog, CycleDetector};
+use alara_text::request::{Request, Sampling};
+use alara_text::sampling_overrides::SamplingOverrides;
+use alara_text::stop::StopTexts;
+use alara_text::tokenizer::Tokenizer;
+
 use crate::architecture::Architecture;
 #[cfg(feature = "candle")]
 use crate::backend::candle::Candle;
@@ -28,22 +39,12 @@ use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::backend::{Isa, KvType, default_threads};
 use crate::cache::disk;
-use crate::chat::ChatTemplate;
-use crate::chat::formats::{Format, Parser, Turn};
 use crate::device::Device;
 use crate::embedding::Pooling;
-use crate::gguf::Gguf;
-use crate::grammar::{Grammar, to_lark};
 use crate::memory::{self, MemoryEstimate};
 use crate::offload::{Model, Offload, ResolvedDevice};
 use crate::pool::SequenceData;
-use crate::prompt_lookup::PromptLookup;
-use crate::repetition::{CallLog, CycleDetector};
-use crate::request::{Request, Sampling};
-use crate::sampling_overrides::SamplingOverrides;
 use crate::sequence::{Listener, Logprobs, PromptLogprobs, ReasoningBudget, Recovery, Sequence};
-use crate::stop::StopTexts;
-use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 use context::{cache_config, trained_context};
 use described::{Described, described};
@@ -238,7 +239,7 @@ impl Engine {
         if let Some(available) = options.memory {
             resolved.host(&model.breakdown()?, options.host_bytes).check(gguf.name(), context, available)?;
         }
-        let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
+        let tokenizer = Arc::new(crate::architecture::tokenizer(gguf)?);
         let vocabulary = tokenizer.clone();
         let grammar = Grammar::new(move || vocabulary.env());
         // An encoder has no conversations, and its file no template.

@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
+use alara_text::request::{Biased, Event, Finish, Message, TokenLogprobs};
+
 use super::tests::{engine, request, sampled, turn, verdict};
 use super::*;
-use crate::request::{Biased, Event, Finish, Message, TokenLogprobs};
 
 fn logprobs(engine: &Engine, request: &Request) -> Vec<TokenLogprobs> {
     let events = engine.generate(request).unwrap().map(Result::unwrap);

@@ -1,16 +1,16 @@
 //! Prompts token by token, for people who want to see what a model reads; without its weights, too.
 
+use alara_text::chat::formats::Format;
+use alara_text::gguf::Gguf;
+use alara_text::request::Request;
+use alara_text::tokenizer::TokenKind;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::segments::Renderer;
 use super::{Engine, Options};
-use crate::chat::formats::Format;
-use crate::gguf::Gguf;
 use crate::offload::Offload;
-use crate::request::Request;
-use crate::tokenizer::TokenKind;
 use crate::{Error, Result};
 
 /// A token of a prompt.
@@ -101,7 +101,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::request::{Message, Segment};
+    use alara_text::request::{Message, Segment};
 
     #[test]
     fn without_weights_a_prompt_is_the_same() {

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::request::{Biased, Sampling, Until};
-use crate::sampler::{self, Sampler};
-use crate::tokenizer::Tokenizer;
+use alara_text::request::{Biased, Sampling, Until};
+use alara_text::sampler::{self, Sampler};
+use alara_text::tokenizer::Tokenizer;
+
 use crate::{Error, Result};
 
 /// Most bytes of a breaker that count, and tokens of one, as with llama.cpp

@@ -1,12 +1,13 @@
 use std::path::Path;
 use std::time::Instant;
 
+use alara_text::gguf::Gguf;
+
 use super::*;
-use crate::gguf::Gguf;
 
 fn tokenizer() -> Tokenizer {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/alara-tiny.gguf");
-    Tokenizer::from_gguf(&Gguf::open(&file).unwrap()).unwrap()
+    crate::architecture::tokenizer(&Gguf::open(&file).unwrap()).unwrap()
 }
 
 fn dry(texts: Vec<String>) -> Sampling {

@@ -10,12 +10,12 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use alara_text::chat::{ChatTemplate, Format, Prompt, Turn};
+use alara_text::request::{Message, ReasoningEffort, Request, Role, Segment, Tool, Until};
+use alara_text::tokenizer::Tokenizer;
 use jiff::civil::DateTime;
 
 use crate::cache::Prefix;
-use crate::chat::{ChatTemplate, Format, Prompt, Turn};
-use crate::request::{Message, ReasoningEffort, Request, Role, Segment, Tool, Until};
-use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
 /// Tails that no tokenizer joins with what stands before them in the same way.

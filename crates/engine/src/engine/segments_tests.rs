@@ -1,10 +1,10 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use alara_text::gguf::Gguf;
 use serde_json::json;
 
 use super::*;
-use crate::gguf::Gguf;
 
 static ALWAYS: Until = Until { cancelled: None, deadline: None };
 const NOON: DateTime = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
@@ -58,7 +58,7 @@ fn tokenizers() -> Vec<(&'static str, Tokenizer)> {
         .map(|case| {
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");
             let gguf = Gguf::open(&root.join(case).join("model.gguf")).unwrap();
-            (case, Tokenizer::from_gguf(&gguf).unwrap())
+            (case, crate::architecture::tokenizer(&gguf).unwrap())
         })
         .collect()
 }

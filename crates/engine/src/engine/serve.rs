@@ -8,10 +8,11 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use alara_text::prompt_lookup::AnswerHistories;
+
 use super::embed::{EmbedJob, embed_next};
 use crate::backend::Backend;
 use crate::pool::{Pool, SequenceData, WriteProgress};
-use crate::prompt_lookup::AnswerHistories;
 use crate::schedule::STEP_TOKENS;
 use crate::sequence::Sequence;
 use crate::{Error, Result};

@@ -5,9 +5,10 @@
 //! As in Hugging Face's `get_chat_template`, `tool_use` serves requests that have tools, and the
 //! default one all others.
 
-use crate::chat::{ChatTemplate, Family, TemplateError, Traits};
-use crate::gguf::Gguf;
-use crate::tokenizer::Tokenizer;
+use alara_text::chat::{ChatTemplate, Family, TemplateError, Traits};
+use alara_text::gguf::Gguf;
+use alara_text::tokenizer::Tokenizer;
+
 use crate::{Error, Result};
 
 /// The metadata key of a file's template; others have a name behind it.

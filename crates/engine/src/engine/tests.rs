@@ -4,13 +4,13 @@ use std::path::Path;
 use std::task::Poll;
 use std::time::Duration;
 
+use alara_text::gguf::Writer;
+use alara_text::request::{
+    Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, ToolChoice, Until, Usage,
+};
 use serde_json::json;
 
 use super::*;
-use crate::gguf::Writer;
-use crate::request::{
-    Event, Finish, Message, Miss, Sampling, Segment, Tool, ToolCall, ToolChoice, Until, Usage,
-};
 
 pub(super) const TEMPLATE: &str = "{% if tools %}<|im_start|>system\n{{ messages[0].content }}{% for t in tools %}{{ t | tojson }}\n\
      {% endfor %}<tool_call>{{ '{\"name\": …}' }}</tool_call><|im_end|>\n{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}\n\
@@ -338,7 +338,7 @@ fn a_turn_with_a_schema_is_valid_json() {
         assert_eq!(turn.finish, Finish::Stop, "seed {seed}: {}", turn.text);
         let value: serde_json::Value = serde_json::from_str(&turn.text).unwrap();
         assert!(validator.is_valid(&value), "seed {seed}: {}", turn.text);
-        assert_eq!(crate::chat::dumps(&value).unwrap(), turn.text, "as templates print it");
+        assert_eq!(alara_text::chat::dumps(&value).unwrap(), turn.text, "as templates print it");
     }
 }
 
@@ -502,7 +502,7 @@ fn file(case: &str, architecture: &str, template: Option<&str>) -> Gguf {
 fn a_file_s_own_template_wins_and_its_family_s_serves_without() {
     let check = |architecture: &str, own: Option<&str>, given: Option<&str>, prompt: &str, note: &str| {
         let gguf = file("qwen3-exact", architecture, own);
-        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let tokenizer = crate::architecture::tokenizer(&gguf).unwrap();
         let chosen = chat_template(&gguf, &tokenizer, given).unwrap();
         let now = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
         let rendered = chosen.template.render(&request("hi", 1), &[], now).unwrap();
@@ -548,7 +548,7 @@ fn named_templates_serve_as_in_hugging_face() {
             writer = writer.meta(&format!("tokenizer.chat_template{key}"), (*source).to_owned());
         }
         let gguf = Gguf::from_vec("tiny", writer.bytes().unwrap()).unwrap();
-        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let tokenizer = crate::architecture::tokenizer(&gguf).unwrap();
         let chosen = chat_template(&gguf, &tokenizer, None).unwrap();
         let template = chosen.template.with_calls(Format::from_name("hermes").unwrap());
         let now = jiff::civil::datetime(2026, 7, 1, 12, 0, 0, 0);
@@ -577,7 +577,7 @@ fn named_templates_serve_as_in_hugging_face() {
 fn a_model_of_no_family_gets_no_template_by_guess() {
     let check = |own: Option<&str>, expected: &str| {
         let gguf = file("llama-exact", "llama", own);
-        let tokenizer = Tokenizer::from_gguf(&gguf).unwrap();
+        let tokenizer = crate::architecture::tokenizer(&gguf).unwrap();
         let error = chat_template(&gguf, &tokenizer, None).unwrap_err();
         assert!(error.to_string().starts_with(expected), "{error}");
     };

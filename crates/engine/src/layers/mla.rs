@@ -133,8 +133,8 @@ mod tests {
     use crate::backend::{KvType, Span};
     use crate::cache::{Layout, SlotId};
     use crate::facts::Facts;
-    use crate::gguf::Gguf;
     use crate::layers::Rope;
+    use alara_text::gguf::Gguf;
 
     /// `[rows, out]` of `x: [rows, width]` and the numbers of a matrix `[out, width]`.
     fn product(x: &[f32], w: &[f32], width: usize) -> Vec<f32> {

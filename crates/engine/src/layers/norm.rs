@@ -1,10 +1,11 @@
 //! RMS norm and layer norm.
 
+use alara_text::gguf::{TensorData, TensorType};
+
 use super::Weights;
 use crate::Result;
 use crate::architecture::NormKind;
 use crate::backend::Backend;
-use crate::gguf::{TensorData, TensorType};
 
 /// A norm over groups of as many numbers as it has weights.
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use alara_text::gguf::{TensorData, TensorInfo};
+
 use crate::backend::{Backend, StackShape};
 use crate::facts::Facts;
-use crate::gguf::{TensorData, TensorInfo};
 use crate::{Error, Result};
 
 /// Finds tensors, checks their shapes and hands them to a backend.

@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use alara_text::gguf::{TensorType, Writer};
+
 use super::*;
-use crate::gguf::{TensorType, Writer};
 
 fn model(case: &str) -> Gguf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/arch");

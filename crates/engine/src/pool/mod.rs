@@ -7,13 +7,14 @@ mod step;
 
 use std::time::Duration;
 
+use alara_text::prompt_lookup::Acceptance;
+
 use crate::backend::{Backend, Span, Step};
 use crate::cache::disk::Disk;
 use crate::cache::host::HostMemory;
 use crate::cache::{Cache, CacheConfig, Hit, OutOfMemory, Prefix, Prefixes, SlotId, Table};
 use crate::decoder::{Decoder, Observer};
 use crate::logits::StepLogits;
-use crate::prompt_lookup::Acceptance;
 use crate::schedule::{STEP_TOKENS, StepTimes};
 use crate::{Error, Result};
 pub use disk::WriteProgress;

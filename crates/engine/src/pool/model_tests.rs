@@ -8,6 +8,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use alara_text::gguf::{Gguf, Writer};
+use alara_text::prompt_lookup::{Acceptance, Draft, Features, OtherText};
+
 use super::*;
 use crate::architecture::Architecture;
 use crate::backend::KvType;
@@ -15,8 +18,6 @@ use crate::backend::native::Native;
 use crate::backend::split::Split;
 use crate::cache::disk::{Disk, Fingerprint, Log, Options};
 use crate::facts::{Facts, Sizes};
-use crate::gguf::{Gguf, Writer};
-use crate::prompt_lookup::{Acceptance, Draft, Features, OtherText};
 
 /// Rows of a step: small, so that prompts take several.
 pub(super) const BUDGET: usize = 48;

@@ -4,12 +4,13 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use alara_text::prompt_lookup::{Draft, MAX_DRAFT_TOKENS};
+use alara_text::request::DraftUsage;
+
 use super::disk::Restored;
 use super::{Pool, StepInput};
 use crate::backend::Backend;
 use crate::cache::{Hit, MissReason, OutOfMemory, Prefix, SNAPSHOT_EVERY, SNAPSHOT_MIN_GAIN, SlotId, Table};
-use crate::prompt_lookup::{Draft, MAX_DRAFT_TOKENS};
-use crate::request::DraftUsage;
 use crate::{Result, schedule};
 
 /// Most bytes of logits that a step keeps of tokens of prompts; there is one row at least.

@@ -5,13 +5,14 @@
 
 use std::path::Path;
 
+use alara_text::gguf::Gguf;
+
 use super::step::StepOutput;
 use super::*;
 use crate::architecture::Architecture;
 use crate::backend::native::Native;
 use crate::backend::{Isa, KvType};
 use crate::facts::{Facts, Sizes};
-use crate::gguf::Gguf;
 
 fn open(case: &str) -> Gguf {
     let path = format!("{}/../../tests/fixtures/arch/{case}/model.gguf", env!("CARGO_MANIFEST_DIR"));

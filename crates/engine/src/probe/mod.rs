@@ -1,8 +1,9 @@
 //! The bare decoder, for holding it against a reference and for timing: tokens in, logits out, no
 //! text.
 
-mod tools;
 mod turns;
+
+use alara_text::gguf::Gguf;
 
 use crate::Result;
 use crate::architecture::Architecture;
@@ -15,10 +16,9 @@ use crate::backend::{Backend, Isa, KvType, Profile, default_threads};
 use crate::cache::{CacheConfig, Table};
 use crate::decoder::Decoder;
 use crate::facts::{Facts, Sizes};
-use crate::gguf::Gguf;
 use crate::offload::{DeviceSummary, Model, Offload, ResolvedDevice};
 use crate::pool::{Pool, StepInput};
-pub use tools::tools;
+pub use alara_text::tools::tools;
 pub use turns::ProbeTurns;
 
 /// How to compute.

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use alara_text::gguf::{Array, Gguf, Value, Writer};
 use serde::Deserialize;
 
 use super::{Probe, ProbeSettings};
@@ -17,7 +18,6 @@ use crate::cache::{CacheConfig, Table};
 use crate::decoder::Decoder;
 use crate::device::Device;
 use crate::facts::{Facts, Sizes};
-use crate::gguf::{Array, Gguf, Value, Writer};
 use crate::offload::Offload;
 use crate::pool::Pool;
 use crate::pool::tests::together;

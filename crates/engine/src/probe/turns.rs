@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use alara_text::chat::formats::{Format, Reasoning, Turn};
+use alara_text::gguf::Gguf;
+use alara_text::grammar::{Constraint, Grammar};
+use alara_text::request::{GrammarUsage, Sampling, ToolChoice, Until};
+use alara_text::sampler::Sampler;
+use alara_text::tokenizer::Tokenizer;
+
 use super::tools;
-use crate::chat::formats::{Format, Reasoning, Turn};
-use crate::gguf::Gguf;
-use crate::grammar::{Constraint, Grammar};
-use crate::request::{GrammarUsage, Sampling, ToolChoice, Until};
-use crate::sampler::Sampler;
-use crate::tokenizer::Tokenizer;
 use crate::{Error, Result};
 
 /// Turn after turn of calls, sampled at temperature 1 from whatever logits come.
@@ -30,7 +31,7 @@ impl ProbeTurns {
     /// # Errors
     /// If the vocabulary is broken or can't carry a grammar.
     pub fn new(gguf: &Gguf, count: usize) -> Result<Self> {
-        let tokenizer = Arc::new(Tokenizer::from_gguf(gguf)?);
+        let tokenizer = Arc::new(crate::architecture::tokenizer(gguf)?);
         let vocabulary = tokenizer.clone();
         let grammar = Grammar::new(move || vocabulary.env());
         let turn = Turn {

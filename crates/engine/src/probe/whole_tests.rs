@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
+use alara_text::gguf::{Array, Gguf, TensorType, Value, Writer};
+
 use super::{Probe, ProbeSettings};
 use crate::backend::KvType;
 use crate::device::Device;
-use crate::gguf::{Array, Gguf, TensorType, Value, Writer};
 use crate::offload::Offload;
 
 const TOKENS: [u32; 12] = [3, 90, 7, 7, 251, 18, 40, 41, 199, 5, 66, 120];

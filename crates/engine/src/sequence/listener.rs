@@ -12,10 +12,11 @@
 
 use std::sync::mpsc;
 
+use alara_text::request::{Event, Usage};
+
 use super::Sequence;
 use super::recovery::{Ending, Recovery};
 use crate::Result;
-use crate::request::{Event, Usage};
 
 /// Where the events of a turn go.
 pub(crate) struct Listener {

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::request::{Logprob, TokenLogprobs};
-use crate::tokenizer::Tokenizer;
+use alara_text::request::{Logprob, TokenLogprobs};
+use alara_text::tokenizer::Tokenizer;
 
 /// Notes the probabilities of a turn's tokens.
 #[derive(Debug, Default)]

@@ -4,9 +4,9 @@
 //! A call that can't be repaired is asked for once more, under a grammar that admits
 //! nothing but calls.
 
-use crate::chat::{Written, dumps, may_open, written};
-use crate::grammar::fits;
-use crate::request::{Event, Finish, Recovered, Tool, ToolCall, Usage};
+use alara_text::chat::{Written, dumps, may_open, written};
+use alara_text::grammar::fits;
+use alara_text::request::{Event, Finish, Recovered, Tool, ToolCall, Usage};
 
 /// How soon after the beginning of a call a tool's name must come, in bytes.
 /// Text without one that goes on for longer is no call.

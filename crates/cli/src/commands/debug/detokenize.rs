@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_engine::inspect::Tokenizer;
+use alara_engine::inspect::{self, Tokenizer};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ struct Answer {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let tokenizer = Tokenizer::from_gguf(&crate::model::open(args.model.as_deref())?)?;
+    let tokenizer = inspect::tokenizer(&crate::model::open(args.model.as_deref())?)?;
     if args.jsonl {
         return super::jsonl::each(|record: Record| {
             Ok(Answer { text: text(&tokenizer, &record.ids, args.special)? })

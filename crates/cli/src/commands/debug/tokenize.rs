@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use alara_engine::inspect::{Tokenizer, TokenizerError};
+use alara_engine::inspect::{self, Tokenizer, TokenizerError};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +37,7 @@ struct Answer {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let tokenizer = Tokenizer::from_gguf(&crate::model::open(args.model.as_deref())?)?;
+    let tokenizer = inspect::tokenizer(&crate::model::open(args.model.as_deref())?)?;
     if args.jsonl {
         return super::jsonl::each(|record: Record| {
             let special = record.parse_special.unwrap_or(args.special);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use alara_engine::inspect::{
-    Architecture, Array, ChatTemplate, Facts, MemoryBreakdown, MemoryEstimate, Placement, Sizes, TensorType,
-    Tokenizer, Value, chat_template, computes,
+    self, Architecture, Array, ChatTemplate, Facts, MemoryBreakdown, MemoryEstimate, Placement, Sizes,
+    TensorType, Tokenizer, Value, chat_template, computes,
 };
 use alara_engine::{Engine, Gguf, KvType, Offload, Options};
 use serde::Serialize;
@@ -174,7 +174,7 @@ impl Contents {
             memory(gguf, context, kv, offload).map_err(|problem| problems.push(problem.to_string())).ok();
 
         let types = types(gguf);
-        let tokenizer = Tokenizer::from_gguf(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
+        let tokenizer = inspect::tokenizer(gguf).map_err(|problem| problems.push(problem.to_string())).ok();
         let template = text("tokenizer.chat_template").filter(|template| !template.trim().is_empty());
         // An encoder needs none.
         let is_encoder = Architecture::of(gguf).is_ok_and(|architecture| architecture.encoder);

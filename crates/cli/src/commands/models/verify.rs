@@ -5,7 +5,7 @@ mod checks;
 
 use std::process::ExitCode;
 
-use alara_engine::inspect::Tokenizer;
+use alara_engine::inspect;
 use alara_engine::{Gguf, Offload};
 use serde::Serialize;
 
@@ -116,7 +116,7 @@ fn verify(
     add("checksum", checks::checksum(gguf, name));
     checks::fits(gguf, offload)?;
     let loads = add("tensors", checks::tensors(gguf));
-    let tokenizer = Tokenizer::from_gguf(gguf);
+    let tokenizer = inspect::tokenizer(gguf);
     match &tokenizer {
         Ok(tokenizer) => add("tokenizer", checks::round_trips(tokenizer)),
         Err(error) => add("tokenizer", Err(Reason::Failed(error.to_string()))),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use alara_cuda::tensors::{self, Attention, DeltaSequence, Matrices, Preparation, QuantizedRows};
 use alara_cuda::{AttentionSpan, Gpu, Router};
+use alara_text::gguf::TensorType;
 use candle_core::quantized::QMatMul;
 use candle_core::{CudaDevice, Device, Result, Tensor};
 
@@ -15,7 +16,6 @@ use crate::backend::{
     AttentionShape, DeltaInput, DeltaShape, DeltaWeights, ExpertStacks, Heads, Queries, Routing, StackShape,
     Step, TopK, format,
 };
-use crate::gguf::TensorType;
 
 /// How the latest step is shared out, for each shape of its attention layers; made by the first
 /// layer of a shape.

@@ -9,8 +9,10 @@ mod experts;
 mod kv;
 mod recurrent;
 mod state;
+mod view;
 mod weights;
 
+use alara_text::gguf::{TensorData, TensorType};
 use candle_core::{Device, Tensor};
 use candle_nn::{ops, rotary_emb};
 
@@ -20,7 +22,6 @@ use super::{
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
-use crate::gguf::{TensorData, TensorType};
 use crate::{Result, device};
 
 pub use kv::TensorKv;

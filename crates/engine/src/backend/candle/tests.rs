@@ -2,11 +2,12 @@
 
 mod delta;
 
+use alara_text::gguf::{Gguf, Writer};
+
 use super::*;
 use crate::architecture::{Router, Score};
 use crate::backend::{Heads, Span};
 use crate::cache::SlotId;
-use crate::gguf::{Gguf, Writer};
 
 /// Numbers between -1 and 1 that look random.
 fn numbers(seed: usize, len: usize) -> Vec<f32> {

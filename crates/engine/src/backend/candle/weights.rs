@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use alara_kernels::{Format, dequantize, view};
+use alara_kernels::{Format, dequantize};
+use alara_text::gguf::{TensorData, TensorType};
 use candle_core::quantized::{GgmlDType, QMatMul, QStorage, QTensor, QuantizedType};
 use candle_core::{CpuStorage, CustomOp1, Device, Layout as Strides, Module, Result, Shape, Tensor};
 
+use super::view::view;
 use crate::backend::{StackShape, format, numbers};
-use crate::gguf::{TensorData, TensorType};
 
 /// A weight matrix `[out, width]`.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ use std::time::Duration;
 use alara_kernels::{
     self as kernels, Activations, AttentionSpan, Cpu, DeltaForm, Format, Isa, Product, ThreadPool,
 };
+use alara_text::gguf::{TensorData, TensorType};
 
 use smallvec::SmallVec;
 
@@ -26,7 +27,6 @@ use super::{
 };
 use crate::architecture::{Activation, Pairing};
 use crate::cache::{BlockId, Layout, SlotId};
-use crate::gguf::{TensorData, TensorType};
 use crate::{Error, Result};
 
 use array::Arena;

@@ -1,9 +1,9 @@
 //! Weights as bytes of the file, used where they lie.
 
 use alara_kernels::{Format, WeightMatrix};
+use alara_text::gguf::{TensorData, TensorType};
 
 use crate::backend::{StackShape, format};
-use crate::gguf::{TensorData, TensorType};
 
 /// A weight matrix `[out, width]`.
 #[derive(Clone, Debug)]

@@ -51,6 +51,22 @@ const END: u32 = 262;
 const THINK: u32 = 263;
 const TEXT_END: u32 = 265;
 
+impl Tokenizer {
+    /// The tokenizer of a file, with the facts of its architecture.
+    pub(crate) fn from_gguf(gguf: &Gguf) -> Result<Tokenizer, TokenizerError> {
+        #[derive(Default, serde::Deserialize)]
+        struct Facts {
+            #[serde(default)]
+            tokenizer: TokenizerFacts,
+        }
+        let name = gguf.metadata().str("general.architecture").ok().flatten().unwrap_or_default();
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/architectures");
+        let file = std::fs::read_to_string(format!("{folder}/{name}.yaml"));
+        let facts: Facts = file.map(|text| serde_saphyr::from_str(&text).unwrap()).unwrap_or_default();
+        Tokenizer::with_facts(gguf, &facts.tokenizer)
+    }
+}
+
 fn load(writer: &Writer) -> Result<Tokenizer, TokenizerError> {
     Tokenizer::from_gguf(&Gguf::from_vec("tiny.gguf", writer.bytes().unwrap()).unwrap())
 }

@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::request::{Request, Tool, ToolChoice};
 pub(crate) use literal::value as literal;
-pub(crate) use loose::may_open;
+pub use loose::may_open;
 pub use options::ParseOptions;
 pub use parser::{Parsed, Parser};
 pub(crate) use render::braces;
@@ -216,7 +216,7 @@ impl Format {
     }
 
     /// What closes a string in the arguments of a call.
-    pub(crate) fn end_of_string(&self) -> &'static str {
+    pub fn end_of_string(&self) -> &'static str {
         let mut marks = self.call.iter().filter_map(|piece| match piece {
             Piece::Arguments(Encoding::Tagged(tagged)) => Some(tagged.close),
             Piece::Arguments(Encoding::Fence) => Some(fences::CLOSE),

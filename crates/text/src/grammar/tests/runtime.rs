@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::probe;
+use crate::tools;
 
 impl Vocabulary {
     /// That of a tokenizer, with the markers that it has.
@@ -72,7 +72,7 @@ fn a_question_about_one_token_is_answered_as_the_mask_would() {
 fn so_it_is_with_real_vocabularies() {
     for (name, tokenizer) in tokenizers() {
         let (vocabulary, token) = Vocabulary::of_tokenizer(&tokenizer);
-        let turn = Turn { tools: probe::tools(40), ..turn(ToolChoice::Auto) };
+        let turn = Turn { tools: tools::tools(40), ..turn(ToolChoice::Auto) };
         let start = vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
         let (mut looks, mut differ) = (0, Vec::new());
         walk(start, 5, 60, &mut |constraint| {
@@ -187,7 +187,7 @@ fn a_kept_grammar_says_what_a_new_one_does() {
 /// Times of one turn with `count` tools, in the order of its tokens: what a token costs that the
 /// model chose well.
 fn times(tokenizer: &Tokenizer, vocabulary: &Vocabulary, count: usize) -> Vec<Duration> {
-    let turn = Turn { tools: probe::tools(count), ..turn(ToolChoice::Auto) };
+    let turn = Turn { tools: tools::tools(count), ..turn(ToolChoice::Auto) };
     let token = |text: &str| tokenizer.id(text);
     drop(vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap());
     let mut constraint = vocabulary.grammar.constraint(&turn, &token, &Until::default()).unwrap().unwrap();
@@ -234,7 +234,7 @@ fn hundreds_of_tools_cost_a_token_no_more_than_three() {
 
 /// Mean time that the grammar takes for a token of free text with these options.
 fn time_of_text(vocabulary: &Vocabulary, tokenizer: &Tokenizer, options: &Sampling) -> Duration {
-    let turn = Turn { tools: probe::tools(263), ..turn(ToolChoice::Auto) };
+    let turn = Turn { tools: tools::tools(263), ..turn(ToolChoice::Auto) };
     let start = || {
         vocabulary.grammar.constraint(&turn, &|text| tokenizer.id(text), &Until::default()).unwrap().unwrap()
     };
@@ -276,7 +276,7 @@ fn the_first_mask_of_a_kept_grammar_comes_soon() {
     let Some(tokenizer) = shared_vocabulary("qwen2") else { return };
     let vocabulary = Vocabulary::of(Kind::Text, tokenizer.env());
     for (count, choice) in [(3, ToolChoice::Auto), (263, ToolChoice::Auto), (263, ToolChoice::Required)] {
-        let turn = Turn { tools: probe::tools(count), ..turn(choice.clone()) };
+        let turn = Turn { tools: tools::tools(count), ..turn(choice.clone()) };
         let token = |text: &str| tokenizer.id(text);
         let once = || {
             let started = Instant::now();

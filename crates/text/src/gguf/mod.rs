@@ -34,7 +34,7 @@ pub use tensor_type::TensorType;
 pub use value::{Array, Strings, Value};
 pub use write::Writer;
 
-pub(crate) use map::Bytes;
+pub use map::Bytes;
 use parse::ParsedFile;
 
 /// An opened model file, or all the files of a split one, or of a checkpoint that is seen as one.
@@ -75,13 +75,13 @@ pub struct TensorInfo {
 }
 
 /// A tensor of a file of another format.
-pub(crate) struct Assembled {
-    pub(crate) name: String,
+pub struct Assembled {
+    pub name: String,
     /// In GGUF's order.
-    pub(crate) shape: Vec<u64>,
-    pub(crate) kind: TensorType,
+    pub shape: Vec<u64>,
+    pub kind: TensorType,
     /// Which bytes of the file; they lie in it, and are what shape and type need.
-    pub(crate) range: Range<u64>,
+    pub range: Range<u64>,
 }
 
 impl TensorInfo {
@@ -137,7 +137,7 @@ impl Gguf {
     ///
     /// # Errors
     /// Two tensors have one name.
-    pub(crate) fn assembled(
+    pub fn assembled(
         metadata: Vec<(String, Value)>,
         tensors: Vec<Assembled>,
         files: Vec<(String, Bytes)>,

@@ -27,7 +27,7 @@ use super::Format;
 use crate::jinja;
 use crate::request::{ReasoningEffort, Request};
 use environment::Raised;
-pub(crate) use family::{Family, Traits};
+pub use family::{Family, Traits};
 pub use generic::generic_messages;
 use messages::{Dialect, tool_value};
 use placeholders::{Guarded, Placeholders};

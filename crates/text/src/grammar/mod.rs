@@ -27,9 +27,9 @@ use serde_json::Value;
 use toktrie::TokEnv;
 
 use cache::{Compiled, GrammarCache};
-pub(crate) use constraint::Constraint;
+pub use constraint::Constraint;
 use cost::Judge;
-pub(crate) use gbnf::to_lark;
+pub use gbnf::to_lark;
 pub use schema::{SchemaError, fits, loosened, mismatch, violation};
 
 use crate::chat::Turn;

@@ -91,7 +91,7 @@ pub(super) fn find(answer: &str, tools: &[Tool], fits: Fits) -> Option<Loose> {
 }
 
 /// Whether a text, which begins a line, may become a row of calls with what follows it.
-pub(crate) fn may_open(text: &str, tools: &[Tool]) -> bool {
+pub fn may_open(text: &str, tools: &[Tool]) -> bool {
     let rest = text.trim_start_matches(MARKS[2]).trim_start();
     let Some(body) = rest.strip_prefix(FENCE) else {
         return opens(rest, tools) || FENCE.starts_with(rest) && !rest.is_empty();

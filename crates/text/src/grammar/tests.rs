@@ -1,5 +1,7 @@
 mod agreement;
 mod faults;
+#[path = "../../../../tests/markers.rs"]
+mod markers;
 mod runtime;
 mod sampling;
 
@@ -17,52 +19,9 @@ use crate::gguf::Gguf;
 use crate::request::{GrammarUsage, Sampling, ToolCall, Until};
 use crate::sampler::Sampler;
 use crate::tokenizer::Tokenizer;
+use crate::tools::code_tools;
 
 const MARKERS: [&str; 4] = ["<tool_call>", "</tool_call>", "<think>", "</think>"];
-
-/// Markers that the other formats write, as far as vocabularies have tokens for them.
-pub(crate) const OTHERS: [&str; 40] = [
-    "<|start|>",
-    "<|end|>",
-    "<|message|>",
-    "<|channel|>",
-    "<|constrain|>",
-    "<|call|>",
-    "<|return|>",
-    "[TOOL_CALLS]",
-    "[ARGS]",
-    "[CALL_ID]",
-    "[THINK]",
-    "[/THINK]",
-    "<|tool_call_start|>",
-    "<|tool_call_end|>",
-    "<|tool_calls_section_begin|>",
-    "<|tool_calls_section_end|>",
-    "<|tool_call_begin|>",
-    "<|tool_call_argument_begin|>",
-    "<|tool_call_end|>",
-    "<｜tool▁calls▁begin｜>",
-    "<｜tool▁calls▁end｜>",
-    "<｜tool▁call▁begin｜>",
-    "<｜tool▁call▁end｜>",
-    "<｜tool▁sep｜>",
-    "<|tool_call>",
-    "<tool_call|>",
-    "<|\"|>",
-    "<|channel>",
-    "<channel|>",
-    "<|open|>",
-    "<|close|>",
-    "<|sep|>",
-    "<arg_key>",
-    "</arg_key>",
-    "<arg_value>",
-    "</arg_value>",
-    "<|tool_call|>",
-    "<|python_tag|>",
-    "<seed:tool_call>",
-    "</seed:tool_call>",
-];
 
 /// How a vocabulary holds the markers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,7 +58,7 @@ impl Vocabulary {
             "argu", "<|",
         ];
         words.extend(longer.map(Vec::from));
-        let mut markers: Vec<&str> = MARKERS.iter().chain(&OTHERS).copied().collect();
+        let mut markers: Vec<&str> = MARKERS.iter().chain(&markers::OTHERS).copied().collect();
         markers.sort_unstable();
         markers.dedup();
         for marker in markers {
@@ -268,21 +227,6 @@ fn tools() -> Vec<Tool> {
             "tags": {"type": "array", "items": {"anyOf": [{"type": "boolean"}, {"$ref": "#/$defs/when"}]}, "maxItems": 3},
         }, "$defs": {"when": {"type": "object", "required": ["start"], "properties": {"start": {"type": "integer"}}}}}),
         ),
-    ]
-}
-
-/// Tools that run code, for a format in which nothing else can be called.
-pub(crate) fn code_tools() -> Vec<Tool> {
-    let tool = |name: &str, argument: &str, more: Value| {
-        let mut properties = json!({argument: {"type": "string", "maxLength": 40}});
-        properties.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let parameters = json!({"type": "object", "properties": properties, "required": [argument]});
-        Tool { name: name.into(), description: String::new(), parameters, strict: false }
-    };
-    vec![
-        tool("shell", "command", json!({})),
-        tool("python", "code", json!({"seconds": {"type": "integer"}})),
-        tool("finish", "answer", json!({})),
     ]
 }
 

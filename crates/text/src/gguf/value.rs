@@ -127,7 +127,7 @@ impl Value {
     }
 
     /// As a whole number of any sign, where it is one.
-    pub(crate) fn integer(&self) -> Option<i128> {
+    pub fn integer(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(v) => v.into(),
             Value::I8(v) => v.into(),

@@ -43,6 +43,22 @@ pub fn tools(count: usize) -> Vec<Tool> {
         .collect()
 }
 
+/// Tools that run code, for a format in which nothing else can be called.
+pub fn code_tools() -> Vec<Tool> {
+    let tool = |name: &str, argument: &str, seconds: Option<Value>| {
+        let mut properties = Map::new();
+        properties.insert(argument.to_owned(), json!({"type": "string", "maxLength": 40}));
+        properties.extend(seconds.map(|kind| ("seconds".to_owned(), kind)));
+        let parameters = json!({"type": "object", "properties": properties, "required": [argument]});
+        Tool { name: name.into(), description: String::new(), parameters, strict: false }
+    };
+    vec![
+        tool("shell", "command", None),
+        tool("python", "code", Some(json!({"type": "integer"}))),
+        tool("finish", "answer", None),
+    ]
+}
+
 fn parameters(index: usize, noun: &str) -> Value {
     let kinds = [
         (

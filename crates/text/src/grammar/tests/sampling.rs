@@ -270,7 +270,7 @@ fn few_logits_draw_what_all_draw() {
             };
             let constraint = || Constraint::new(start.clone(), true, Duration::ZERO);
             let few =
-                constraint().sample_from_top::<crate::Error>(&mut by_few, &candidates, &mut top_k).unwrap();
+                constraint().sample_from_top::<GrammarError>(&mut by_few, &candidates, &mut top_k).unwrap();
             decided += usize::from(few.is_some());
             let drawn = few.or_else(|| constraint().sample(&mut by_few, &mut logits.clone(), &[]).unwrap());
             assert_eq!(drawn, constraint().sample(&mut by_all, &mut logits.clone(), &[]).unwrap());

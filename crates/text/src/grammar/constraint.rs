@@ -277,9 +277,9 @@ impl Constraint {
         })
     }
 
-    /// Fails, as llguidance may.
-    #[cfg(test)]
-    pub(crate) fn break_down(&mut self) {
+    /// Fails from now on, as llguidance may: for tests.
+    #[doc(hidden)]
+    pub fn break_down(&mut self) {
         let _ = self.guarded(|parser| parser.parser.test_trigger_lexer_error().map_err(text));
     }
 

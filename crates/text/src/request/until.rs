@@ -39,7 +39,7 @@ impl Until {
     }
 
     /// [`check`](Self::check) for loops with short steps: it asks at every `EVERY`th one.
-    pub(crate) fn at_step(&self, step: usize) -> Result<(), Over> {
+    pub fn at_step(&self, step: usize) -> Result<(), Over> {
         const EVERY: usize = 256;
         if step.is_multiple_of(EVERY) { self.check() } else { Ok(()) }
     }

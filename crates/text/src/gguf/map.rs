@@ -13,7 +13,7 @@ use memmap2::Mmap;
 /// Shared, read-only bytes.
 /// Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) enum Bytes {
+pub enum Bytes {
     Mapped(Arc<Mapped>),
     Static(&'static [u8]),
     Owned(Arc<Vec<u8>>),
@@ -32,7 +32,7 @@ pub(crate) struct Mapped {
 
 impl Bytes {
     /// Maps a whole file for reading.
-    pub(crate) fn map(path: &Path) -> io::Result<Bytes> {
+    pub fn map(path: &Path) -> io::Result<Bytes> {
         let file = crate::file::open(path)?;
         let metadata = file.metadata()?;
         // An empty file can't be mapped everywhere.

@@ -32,7 +32,7 @@ impl Default for Style {
 }
 
 /// `value` on one line with the separators `", "` and `": "`.
-pub(crate) fn dumps(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn dumps(value: &impl Serialize) -> serde_json::Result<String> {
     dumps_styled(value, &Style::default())
 }
 

@@ -3,15 +3,15 @@
 //! Owns chat templates and tool-call formats.
 //! Knows nothing of models, tensors or caches, and of tokens only the texts of the special ones.
 
-pub(crate) mod formats;
+pub mod formats;
 pub(crate) mod json;
 pub(crate) mod template;
 
-pub(crate) use formats::may_open;
+pub use formats::may_open;
 pub use formats::{Format, ParseOptions, Parsed, Parser, Reasoning, Thinking, Turn, Written, written};
-pub(crate) use json::dumps;
+pub use json::dumps;
 pub use template::{ChatTemplate, Prompt, TemplateError, generic_messages};
-pub(crate) use template::{Family, Traits};
+pub use template::{Family, Traits};
 
 #[cfg(test)]
 mod history_tests;

@@ -38,9 +38,9 @@ use std::sync::{Arc, OnceLock};
 use toktrie::TokEnv;
 
 pub use error::TokenizerError;
-pub(crate) use facts::TokenizerFacts;
-pub(crate) use stream::DecodeStream;
-pub(crate) use vocabulary::TokenKind;
+pub use facts::TokenizerFacts;
+pub use stream::DecodeStream;
+pub use vocabulary::TokenKind;
 
 use crate::gguf::{Gguf, Strings};
 use crate::request::Until;
