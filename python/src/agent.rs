@@ -1,4 +1,6 @@
 //! Teams, and a task that one of them works on.
+//!
+//! Callbacks run in the caller's thread, one at a time.
 
 use std::path::PathBuf;
 use std::sync::Arc;

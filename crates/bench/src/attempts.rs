@@ -1,5 +1,8 @@
 //! One task from its setup to its end: attempts, each followed by the verification, and what lies
 //! between them.
+//!
+//! An error of the environment never counts as a failed task: a missing program tells nothing about
+//! the model.
 
 use std::collections::BTreeMap;
 use std::path::Path;

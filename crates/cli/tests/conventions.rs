@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Words of a dialect that was ours alone, each with the term that the field has (ARCHITECTURE.md
-/// has the glossary).
+/// Words of a dialect that was ours alone, each with the term that the field has
+/// (docs/glossary.md has them all).
 const PRIVATE_WORDS: &[(&str, &str)] = &[
     ("Crew", "ThreadPool"),
     ("Fours", "row quads"),

@@ -6,6 +6,8 @@
 //! A GPU is one (`Gpu`, feature `cuda`).
 //! The other is [`twin`]: the same kernel source, compiled as C++, thread by thread on the CPU.
 //! By it tests hold indices, arithmetic and launches without a GPU.
+//!
+//! No launch asks for more than 48 KiB of shared memory: older GPUs have no more.
 
 mod attend;
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! The facts of a model have three homes: sizes in the metadata, optional parts in which tensors
 //! exist, and the rest in an architecture file.
 //! That is a few lines of YAML under `models/architectures`, embedded at build time.
+//!
+//! No code asks for an architecture's name, so a family of known parts takes a file and no code.
 
 use std::collections::BTreeMap;
 

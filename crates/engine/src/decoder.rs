@@ -3,6 +3,11 @@
 //! Dimension letters, here and everywhere: T tokens in the step, S sequences, L layers, V
 //! vocabulary.
 //! D width, H query heads, K key and value heads, E head width, F feed-forward width.
+//!
+//! Sequences share a step, and every row has its own position: one sequence alone takes the same
+//! path.
+//! Each step checks afterwards that the mapped file has not changed, and fails if it has: no token
+//! comes from lost weights.
 
 use std::time::Duration;
 

@@ -1,4 +1,6 @@
 //! A model's facts by their canonical names, wherever the file keeps them.
+//!
+//! A file that holds a tensor or key which the engine would leave out is refused.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;

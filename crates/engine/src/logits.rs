@@ -1,4 +1,7 @@
 //! The logits of a step, of which no more is read than sampling needs.
+//!
+//! A token sampled from the top logits is the one that all logits would give.
+//! Where that is not certain, all are read.
 
 use crate::Result;
 use crate::backend::{Backend, HostNumbers, TopK};

@@ -3,6 +3,9 @@
 //!
 //! The environment tells where the user's folders are: `XDG_STATE_HOME`, `XDG_CONFIG_HOME`,
 //! `XDG_CACHE_HOME`.
+//!
+//! Steps never write to these folders, nor to the files that a team is read from.
+//! The folders are made before the first step, since only what exists can be protected.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};

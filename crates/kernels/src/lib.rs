@@ -8,6 +8,8 @@
 //! Sums of integers are exact.
 //! Sums of floats run in lanes of fused multiply-adds in one fixed order, closed by one fixed tree.
 //! There are eight lanes in products with weights, sixteen elsewhere.
+//!
+//! Every kernel has a scalar twin, and property tests require the same bits of both.
 
 mod activations;
 mod aligned;

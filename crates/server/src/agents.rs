@@ -1,4 +1,6 @@
 //! An NPC as a model: it works as an agent, with its own tools, and its answer is the answer.
+//!
+//! Each request has a conversation, a store and a trace of its own.
 
 use std::sync::Arc;
 

@@ -1,4 +1,6 @@
 //! What an answer is made of, whatever the wire format: the one inner stream of pieces.
+//!
+//! A client never gets half of a call, nor a call that an NPC ran itself.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

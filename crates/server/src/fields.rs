@@ -1,6 +1,8 @@
 //! The fields of a JSON object, taken one by one, each with its place for messages.
 //!
 //! Whatever nobody takes is ignored, and told.
+//!
+//! A field that changes the answer has to be taken: it is honoured, or refused by its name.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -2,6 +2,8 @@
 //!
 //! A question goes into the stream with an id that only its reader knows.
 //! The run waits for an answer to that id, for as long as its request may take.
+//!
+//! No answer within that time is a no.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, sync_channel};

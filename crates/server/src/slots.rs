@@ -1,5 +1,7 @@
 //! Work that blocks, beside the connections: who may work now, and how the pieces of an answer come
 //! from there.
+//!
+//! A client that disconnects cancels its work.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,4 +1,6 @@
 //! From a name to whole, checked files in the cache.
+//!
+//! A download appears in the cache only when it is whole and its checksum matches.
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,6 @@
 //! The prefix cache: what is cached of prompts and answers, and what a new prompt finds of it.
+//!
+//! A match compares tokens, never hashes; requests with different salts share nothing.
 
 use super::tree::{NodeId, Tree, Walk};
 use super::{BlockId, Cache, OutOfMemory, SlotId, Snapshot, Table};

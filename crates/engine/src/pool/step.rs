@@ -1,5 +1,7 @@
 //! Continuous batching: the sequences that share a pool's steps, what each finds of its prompt in
 //! the cache, and which waits for which.
+//!
+//! No sequence continues from recurrent state that a failed step left behind.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -1,4 +1,6 @@
 //! Documents, and the files that they are read from.
+//!
+//! They are read outside the sandbox, so they must be in the team's folder or the work directory.
 
 use std::collections::BTreeMap;
 use std::fmt;

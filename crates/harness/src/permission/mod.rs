@@ -11,6 +11,8 @@
 //! This module must not know how a call is run.
 //! Rules are the door, the sandbox is the wall.
 //! A rule is about what a call names (`command`, `path`), and not about what a program does then.
+//!
+//! Where a person can't be asked, or a rule can't be read, the answer is no.
 
 mod command;
 mod held;

@@ -3,6 +3,8 @@
 //! They are steps of the team, so no NPC needs to list them.
 //! Rules and the guard of the work directory hold for them as for any step.
 //! A hook never makes another one run, nor does anything that it calls.
+//!
+//! A hook that can't be run refuses the call.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

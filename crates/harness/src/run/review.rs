@@ -3,6 +3,9 @@
 //!
 //! Where programs write to a layer, the person sees what they wrote (`steps/guarded.rs`).
 //! Elsewhere, and for tools of servers, only the call itself tells: this module shows its plan.
+//!
+//! With `--ask` nothing is written that a person has not seen or edited.
+//! A dry run changes nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,8 @@
 //! The one place where tools execute: the permission check stands here, and nothing runs that did
 //! not pass it.
+//!
+//! An NPC's list of jinxes is its permission set, in the decoder's grammar and here.
+//! A model inside a jinx never gets more.
 
 use std::time::Instant;
 

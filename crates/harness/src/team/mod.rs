@@ -2,6 +2,9 @@
 //!
 //! This module owns the reading of `.ctx`, `.npc` and `.jinx` files and what can be wrong in them.
 //! It must not know how anything runs, except that Python tells what Python programs lack.
+//!
+//! A team sees only the name and description of a sub-team.
+//! Its files can't permit what is the user's to permit.
 
 mod assemble;
 mod check;

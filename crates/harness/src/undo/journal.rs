@@ -1,4 +1,6 @@
 //! Writes down what programs change.
+//!
+//! A change is written down before it is made, so that a call without a result can be taken back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};

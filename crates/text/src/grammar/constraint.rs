@@ -2,6 +2,9 @@
 //!
 //! Any failure of llguidance is final: every later call fails too, so that nothing can be sampled
 //! unconstrained.
+//!
+//! Sampling keeps the sampler's distribution over the permitted tokens, whether or not a mask was
+//! computed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;

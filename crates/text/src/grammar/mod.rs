@@ -3,6 +3,8 @@
 //! Owns masks, forced tokens and the state of the grammar.
 //! Knows nothing of models; of formats only the grammar text that they hand over.
 //! An error ends the turn: a constraint never lets pass what it can't judge.
+//!
+//! A turn with a schema ends in JSON that is valid for it, or with calls, a limit or an error.
 
 mod arguments;
 mod blocks;

@@ -11,6 +11,8 @@
 //! Owns files and names; `pool/disk.rs` knows where the numbers come from and go.
 //!
 //! Only text without a salt is cached: what separates tenants must not be undone by a file.
+//!
+//! The CPU never reads a file that a GPU helped to compute.
 
 mod file;
 mod folder;

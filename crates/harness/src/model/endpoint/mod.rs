@@ -3,6 +3,9 @@
 //! Speaks `POST /chat/completions` with server-sent events
 //! (<https://platform.openai.com/docs/api-reference/chat>).
 //! Reads no environment: keys and addresses are passed in.
+//!
+//! A key goes only to the host that the user or a team's file named for it, and never unencrypted
+//! to another machine.
 
 mod address;
 mod answer;

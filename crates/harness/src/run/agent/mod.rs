@@ -3,6 +3,9 @@
 //!
 //! The loop keeps no state of its own: each request is folded from the trace.
 //! It must not know how a tool runs.
+//!
+//! In a prompt the static parts come first, and those that a team shares before those of one NPC.
+//! Anything that changes before them would make the prefix cache miss.
 
 mod answer;
 mod closing;

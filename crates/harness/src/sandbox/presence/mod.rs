@@ -3,6 +3,8 @@
 //! `git status`, opens an editor or enters the directory.
 //!
 //! What a user runs by its name is not here: a makefile, a test, a script.
+//!
+//! A program of an agent writes such a file only after a person has agreed.
 
 mod asked;
 mod checkout;
