@@ -22,6 +22,8 @@ pub struct Facts<'a> {
     read: RefCell<[BTreeSet<String>; 2]>,
 }
 
+/// How many blocks a file without tensors, as one with a vocabulary alone, may claim to have.
+const MOST_BLOCKS: usize = 1024;
 /// Most names of keys or tensors that a message lists.
 const NAMES_SHOWN: usize = 4;
 
@@ -353,6 +355,10 @@ impl Sizes {
             }
         };
         let blocks = facts.size("block_count")?;
+        // Each block has tensors of its own.
+        if blocks > facts.gguf.tensors().count().max(MOST_BLOCKS) {
+            return Err(facts.invalid("block_count", &format!("there are no tensors for {blocks} blocks")));
+        }
         let predicting = facts.maybe("nextn_predict_layers")?.unwrap_or(0);
         let has_predictor = facts.tensor(&format!("blk.{}.nextn.eh_proj.weight", blocks - 1)).is_some();
         let layers = if has_predictor { blocks.saturating_sub(predicting.max(1)) } else { blocks };

@@ -93,6 +93,21 @@ pub fn read(
     }
     let (mut copies, mut kept) = (Vec::new(), Vec::new());
     for (location, pattern, verdict) in rules {
+        let pattern = match beginning(&pattern) {
+            Ok(()) => pattern,
+            Err(jinx) => {
+                let message = format!(
+                    "the rule `{pattern}` fits nothing: after `:` comes the beginning of the argument, and `*` is \
+                     no pattern there; `{jinx}` alone is about all calls"
+                );
+                diagnostics.push(source.error(location, message));
+                // What was to be held is held, and nothing is permitted.
+                if verdict == Verdict::Allow {
+                    continue;
+                }
+                jinx.to_owned()
+            }
+        };
         let by = format!("{}:{}", file(&source.path), location.line);
         // A rule for an old name is also one for the new name.
         let of_new = renamed(&pattern);
@@ -189,6 +204,14 @@ fn normal(pattern: &str) -> String {
     match pattern.split_once(':') {
         Some((name, prefix)) => format!("{}:{}", plain(name), plain(prefix)),
         None => plain(pattern),
+    }
+}
+
+/// Whether a pattern has a beginning of an argument that may fit; the error is its jinx.
+fn beginning(pattern: &str) -> Result<(), &str> {
+    match pattern.split_once(':') {
+        Some((jinx, prefix)) if prefix.is_empty() || prefix.ends_with('*') => Err(jinx),
+        _ => Ok(()),
     }
 }
 

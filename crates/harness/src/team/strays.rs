@@ -25,14 +25,20 @@ pub fn binding(word: &str) -> Option<&'static str> {
         return None;
     }
     // As `permission_rules`.
-    let is_long = word.to_lowercase().contains("permission");
+    let word = word.trim();
+    let is_long = word.to_lowercase().contains("permission") || ["perm", "perms"].contains(&word);
     BINDING.into_iter().find(|key| resembles(word, key) || (is_long && *key == "permissions"))
 }
 
 /// What lies in a team's folder that looks like a rule, as errors.
 pub fn rules(folder: &Folder) -> Vec<Diagnostic> {
     let stray = |file: &File| Some(problem(&file.path, why(&file.path)?));
-    folder.all_files().iter().filter_map(stray).collect()
+    let is_rules = |folder: &&Folder| binding(&folder.name()) == Some("permissions");
+    let (folders, _) = folder.contents(&mut Vec::new());
+    let below: Vec<File> = folders.iter().filter(is_rules).flat_map(Folder::files_below).collect();
+    let why_not = format!("nothing reads this file, so nobody of the team runs: rules are read from `{RULES}`");
+    let lost = below.iter().map(|file| problem(&file.path, why_not.clone()));
+    folder.all_files().iter().filter_map(stray).chain(lost).collect()
 }
 
 /// Why a file has no effect, if it looks like a rule.
@@ -54,7 +60,7 @@ fn why(path: &Path) -> Option<String> {
     let name = stem.trim_start_matches('.');
     let name = name.split('.').next().unwrap_or(name);
     // A `.ctx` of any name may be the team's own.
-    if !ENDINGS.contains(&ending.to_lowercase().as_str()) || (ending == "ctx" && !stem.starts_with('.')) {
+    if !ENDINGS.contains(&ending.trim().to_lowercase().as_str()) || (ending == "ctx" && !stem.starts_with('.')) {
         return None;
     }
     Some(match binding(name)? {

@@ -16,6 +16,9 @@ const COMPARISONS: usize = 40_000_000;
 /// counts for, which is some hundred ranges.
 const EXPRESSIONS: usize = 1 << 18;
 const CLASS: usize = 100;
+/// Parts of a grammar that may be left out or repeated: what follows each of many may come at any
+/// of them, so that the work grows by the square.
+const QUANTIFIERS: usize = 2000;
 /// How deep rules may mention each other.
 const DEPTH: usize = 400;
 
@@ -44,6 +47,12 @@ pub(super) fn check_given(lark: &str) -> Result<(), String> {
              {EXPRESSIONS}"
         ));
     }
+    if measure.quantifiers > QUANTIFIERS {
+        return Err(format!(
+            "{} of its parts may be left out or repeated (`?`, `*`, `+`); the most is {QUANTIFIERS}",
+            measure.quantifiers
+        ));
+    }
     measure.check()
 }
 
@@ -66,6 +75,8 @@ struct Measure {
     mentions: usize,
     /// Bytes of expressions, weighted by the cost of compiling them.
     expressions: usize,
+    /// Parts that may be left out or repeated.
+    quantifiers: usize,
     /// How deep rules mention each other.
     depth: usize,
 }
@@ -79,6 +90,7 @@ enum Piece<'t> {
     Name(&'t str),
     Colon,
     Line,
+    Quantifier,
     Other,
 }
 
@@ -90,7 +102,9 @@ impl Measure {
         let (mut first, mut defined) = (None, "");
         let (mut at_begin, mut embedded) = (true, false);
         for piece in pieces(lark).chain([Piece::Line]) {
-            let begins = std::mem::replace(&mut at_begin, matches!(piece, Piece::Line));
+            let begins = at_begin;
+            // `?` may stand before a name that is defined.
+            at_begin = matches!(piece, Piece::Line) || (begins && matches!(piece, Piece::Quantifier));
             let mut mention = |lexeme: &'t str| {
                 measure.mentions += 1;
                 lexemes.insert(lexeme);
@@ -118,8 +132,12 @@ impl Measure {
                 _ => {}
             }
             match piece {
-                Piece::Expression(text) => measure.expressions += weight(text),
+                Piece::Expression(text) => {
+                    measure.expressions += weight(text);
+                    measure.quantifiers += quantifiers(text);
+                }
                 Piece::Text(text) if embedded => measure.expressions += weight(text),
+                Piece::Quantifier if !begins => measure.quantifiers += 1,
                 _ => {}
             }
         }
@@ -148,6 +166,17 @@ fn weight(expression: &str) -> usize {
     let pairs = expression.as_bytes().windows(2);
     let classes = pairs.filter(|pair| pair[0] == b'\\' && b"wWpPdDsSbB".contains(&pair[1]));
     expression.len() + CLASS * classes.count()
+}
+
+/// How many parts of an expression may be left out or repeated.
+fn quantifiers(expression: &str) -> usize {
+    let (mut count, mut before) = (0, '(');
+    for letter in expression.chars() {
+        // What follows `(` is a flag, and what follows a quantifier says how greedy that is.
+        count += usize::from("?*+".contains(letter) && !"(?*+\\".contains(before));
+        before = if before == '\\' { ' ' } else { letter };
+    }
+    count
 }
 
 fn is_terminal(name: &str) -> bool {
@@ -211,8 +240,9 @@ fn pieces(lark: &str) -> impl Iterator<Item = Piece<'_>> {
                     let length = name(rest);
                     (length, Some(Piece::Name(&rest[..length])))
                 }
-                // They may stand before a name that is defined.
-                '?' | '!' => (1, None),
+                // At the begin of a line it stands before a name that is defined.
+                '?' | '*' | '+' => (1, Some(Piece::Quantifier)),
+                '!' => (1, None),
                 c if c.is_whitespace() => (c.len_utf8(), None),
                 c => (c.len_utf8(), Some(Piece::Other)),
             };
@@ -248,7 +278,8 @@ mod tests {
     #[test]
     fn what_a_grammar_has() {
         let check = |lark: &str, lexemes: usize, mentions: usize, expressions: usize, depth: usize| {
-            assert_eq!(Measure::of(lark), Measure { lexemes, mentions, expressions, depth }, "{lark}");
+            let measure = Measure { quantifiers: 0, ..Measure::of(lark) };
+            assert_eq!(measure, Measure { lexemes, mentions, expressions, quantifiers: 0, depth }, "{lark}");
         };
         check("start: \"a\" | \"b\" | \"a\"", 2, 3, 0, 1);
         check("start: A b\nA: \"x\" | /y\\/z/ | \"w\"\nb: A+ \"x\"", 2, 3, 6, 2);
@@ -260,6 +291,15 @@ mod tests {
         check("start: b\nb[suffix=\"x\"]: /y/\n?c: start", 2, 2, 3, 2);
         check("start: a\na: b | c\nb: c\nc: start\n  | \"x\"", 1, 1, 0, 4);
         check("start: \"a\" \"unfinished", 2, 2, 0, 1);
+    }
+
+    #[test]
+    fn parts_that_may_be_left_out() {
+        let check = |lark: &str, expected| assert_eq!(Measure::of(lark).quantifiers, expected, "{lark}");
+        check("start: /a?b*c+/", 3);
+        check("start: /(?i:a)??\\?\\*/", 1);
+        check("start: \"a\"? b* (c | \"?\")+", 3);
+        check("?start: \"a\"\n?b: \"c\"", 0);
     }
 
     #[test]
@@ -276,5 +316,7 @@ mod tests {
         refused(&format!("start: /{}/", "\\w".repeat(3_000)), "306002 bytes");
         refused(&format!("start: %regex {{\"substring_chars\": \"{}\"}}", "ab".repeat(200_000)), "400");
         refused(&"x".repeat(GIVEN + 1), "1 MiB");
+        refused(&format!("start: /{}{}/", "a?".repeat(20_000), "a".repeat(20_000)), "20000 of its parts");
+        refused(&format!("start: {}", "\"a\"? ".repeat(3_000)), "3000 of its parts");
     }
 }

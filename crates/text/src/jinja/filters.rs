@@ -51,7 +51,7 @@ pub(super) fn add_to(environment: &mut Environment<'static>) {
         ("filesizeformat", Value::from_function(contrib::filesizeformat)),
         ("striptags", Value::from_function(contrib::striptags)),
         ("pluralize", Value::from_function(contrib::pluralize)),
-        ("tojson", Value::from_function(own::tojson)),
+        ("tojson", Value::from_function(tojson)),
     ];
     for (name, filter) in counted {
         // A text that is not one is printed, and so may be what it is made of.
@@ -170,6 +170,15 @@ fn join(state: &mut State, list: &Value, args: Rest<ValueOrKwargs>) -> Result<St
     let named = Kwargs::from_iter([("attribute", attribute)]);
     let list = state.apply_filter("map", &[list.clone(), named.into()])?;
     joined(state, &list, &between)
+}
+
+/// Jinja2's `tojson`, with a bound for the width of its indentation.
+fn tojson(value: &Value, indent: Option<Value>, args: Kwargs) -> Result<Value, Error> {
+    let width = indent.clone().or_else(|| args.peek("indent").ok());
+    if width.and_then(|width| width.as_usize()).is_some_and(|width| width > WIDEST) {
+        return Err(failed(format!("tojson: the indent is a number up to {WIDEST}")));
+    }
+    own::tojson(value, indent, args)
 }
 
 /// Jinja2's `indent`, which unlike minijinja's keeps the line end at the end, and takes a text for

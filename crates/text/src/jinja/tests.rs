@@ -51,6 +51,8 @@ fn hostile_templates_end_with_an_error() {
         &format!("{}{{{{ x }}}}{}", "{% with x = [[[[x]]]] %}".repeat(60), "{% endwith %}".repeat(60)),
         deep,
     );
+    check("{{ [1]|tojson(indent=1000000000) }}", "the indent is a number");
+    check("{{ [1]|tojson(1000000000) }}", "the indent is a number");
     // Values that share what is in them are large where they are printed.
     let shared =
         "{% set n = namespace(x=['x']) %}{% for i in range(60) %}{% set n.x = [n.x, n.x] %}{% endfor %}";

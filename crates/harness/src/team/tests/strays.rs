@@ -5,7 +5,7 @@ use super::*;
 const RULES: &str = "write_file: deny\n";
 
 /// Files and keys that resemble what protects.
-const NEAR: [(&str, &str); 35] = [
+const NEAR: [(&str, &str); 41] = [
     ("permissions.yml", RULES),
     ("permission.yaml", RULES),
     ("Permissions.yaml", RULES),
@@ -19,6 +19,12 @@ const NEAR: [(&str, &str); 35] = [
     (".permissions.yaml", RULES),
     (".permissions", RULES),
     ("permissions.yaml.yaml", RULES),
+    ("permissions.yaml ", RULES),
+    ("perms.yaml", RULES),
+    ("permissions/rules.yaml", RULES),
+    ("permissions.yaml", "'shell:': deny\n"),
+    ("permissions.yaml", "'shell:*': deny\n"),
+    ("permissions.yaml", "shell: {'cat*': deny}\n"),
     ("gate.yaml", "rules: {}"),
     ("gates.yml", "rules: {}"),
     ("shop.gates", "rules: {}"),
