@@ -446,7 +446,7 @@ fn an_interrupted_program_takes_nothing_away() {
         std::thread::sleep(Duration::from_millis(500));
         cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    let mut ask = |_: Risk| -> Result<bool, alara_harness::Error> { panic!("nobody is asked") };
+    let mut ask = |_: Risk| -> Result<bool, Error> { panic!("nobody is asked") };
     let ran = dir.sandbox.run_guarded::<Error>(&script, false, false, By::default(), &mut ask).unwrap();
     assert!(matches!(ran, Guarded::Undone(output) if output.cancelled));
     assert_eq!(content(&dir.work()), before);
