@@ -57,7 +57,7 @@ pub fn prepare(
     };
     let sandbox = match Sandbox::new(&dir.work, policy.clone()) {
         // A task that does not name `/tmp` gets by without a private one.
-        Err(alara_harness::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
+        Err(alara_harness::sandbox::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
             Sandbox::new(&dir.work, Policy { private_tmp: None, ..policy })?
         }
         other => other?,

@@ -19,7 +19,7 @@ impl TaskDirs {
     /// # Errors
     /// `base` can't be written to.
     pub fn claim(base: &Path) -> Result<Self, Error> {
-        Ok(TaskDirs(Scratch::claim(base).map_err(Error::Harness)?))
+        Ok(TaskDirs(Scratch::claim(base).map_err(alara_harness::Error::from).map_err(Error::Harness)?))
     }
 
     /// Fresh folders for one run of the task `id`.

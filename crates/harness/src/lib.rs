@@ -64,7 +64,6 @@ pub mod error;
 pub mod expression;
 mod fields;
 pub mod gate;
-mod git;
 pub mod hidden;
 pub mod jinx;
 pub mod knowledge;
@@ -79,8 +78,6 @@ mod policy_tests;
 pub mod replay;
 pub mod resume;
 pub mod run;
-pub mod sandbox;
-pub mod scratch;
 pub mod skill;
 pub mod source;
 pub mod state;
@@ -90,9 +87,10 @@ pub mod team;
 mod testing;
 pub mod trace;
 pub mod types;
-pub mod undo;
 pub mod yaml;
 
+pub use alara_sandbox as sandbox;
+pub use alara_sandbox::{scratch, undo};
 pub use error::Error;
 pub use jinx::Jinx;
 pub use model::{

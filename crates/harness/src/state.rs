@@ -13,7 +13,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use crate::error::Error;
-use crate::sandbox::{below, enforced, homes, launcher, resolved};
+use crate::sandbox::{self, below, enforced, homes, launcher, resolved};
 use crate::team::{READ, Search, Team};
 use crate::trace::Trace;
 use crate::undo::Journal;
@@ -157,13 +157,14 @@ impl Kept {
     /// A folder of alara's.
     fn add_own(&mut self, folder: PathBuf, work: &Path) -> Result<(), Error> {
         if let Some(within) = place(&folder, work) {
-            private(&folder).map_err(|source| Error::Directory {
+            private(&folder).map_err(|source| sandbox::Error::Directory {
                 what: "folder of the user's answers and settings",
                 path: folder.clone(),
                 source,
             })?;
             if launcher().is_some() && !enforced().mounts {
-                return Err(Error::Unprotected { path: folder, why: "it has no mount namespaces for users" });
+                let why = "it has no mount namespaces for users";
+                return Err(sandbox::Error::Unprotected { path: folder, why }.into());
             }
             self.protected.push(work.join(within));
         }

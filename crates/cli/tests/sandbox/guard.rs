@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use alara_harness::sandbox::{Change, Enforced, Guarded, Guarding, Policy, Risk, Sandbox, Script, losses};
+use alara_harness::sandbox::{Change, Enforced, Error, Guarded, Guarding, Policy, Risk, Sandbox, Script, losses};
 use alara_harness::undo::By;
 
 use super::needs;
@@ -65,7 +65,7 @@ impl GuardedDir {
         let timeout = Duration::from_secs(60);
         let script = Script::new(&program, timeout);
         let mut asked = Vec::new();
-        let ran = self.sandbox.run_guarded(&script, false, false, By::default(), &mut |risk| {
+        let ran = self.sandbox.run_guarded::<Error>(&script, false, false, By::default(), &mut |risk| {
             match risk {
                 Risk::Losses(changes, _) => asked.extend(losses(changes)),
                 Risk::Refused(changes) => asked.extend(changes.iter().map(ToString::to_string)),
@@ -413,7 +413,7 @@ fn what_is_unknown_is_asked_about_before_it_runs() {
     let mut run = |program: &[&str], reads, yes| {
         let timeout = Duration::from_secs(60);
         let script = Script::new(program, timeout);
-        let ran = sandbox.run_guarded(&script, false, reads, By::default(), &mut |risk| {
+        let ran = sandbox.run_guarded::<Error>(&script, false, reads, By::default(), &mut |risk| {
             assert!(matches!(risk, Risk::Unknown));
             asked += 1;
             Ok(yes)
@@ -446,8 +446,8 @@ fn an_interrupted_program_takes_nothing_away() {
         std::thread::sleep(Duration::from_millis(500));
         cancel.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    let mut ask = |_: Risk| -> Result<bool, alara_harness::Error> { panic!("nobody is asked") };
-    let ran = dir.sandbox.run_guarded(&script, false, false, By::default(), &mut ask).unwrap();
+    let mut ask = |_: Risk| -> Result<bool, Error> { panic!("nobody is asked") };
+    let ran = dir.sandbox.run_guarded::<Error>(&script, false, false, By::default(), &mut ask).unwrap();
     assert!(matches!(ran, Guarded::Undone(output) if output.cancelled));
     assert_eq!(content(&dir.work()), before);
 }
@@ -569,7 +569,7 @@ fn changes_tell_what_was_and_what_is() {
         }
         Ok(false)
     };
-    dir.sandbox.run_guarded(&script, false, false, By::default(), &mut ask).unwrap();
+    dir.sandbox.run_guarded::<Error>(&script, false, false, By::default(), &mut ask).unwrap();
     let words: Vec<String> = shown.iter().map(ToString::to_string).collect();
     assert_eq!(words, ["removes hi", "creates new", "changes test.py"]);
 }

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use alara_harness::sandbox::{Ended, Job, Policy, Risk, Sandbox, Script, losses};
+use alara_harness::sandbox::{Ended, Error, Job, Policy, Risk, Sandbox, Script, losses};
 use alara_harness::undo::By;
 
 use super::{all, needs, text};
@@ -42,7 +42,7 @@ impl JobDir {
     fn start(&self, code: &str) -> Job {
         let program = ["bash", "-c", code];
         self.sandbox
-            .start(&script(&program), true, false, By::default(), &mut |_| panic!("asked"))
+            .start::<Error>(&script(&program), true, false, By::default(), &mut |_| panic!("asked"))
             .unwrap()
             .unwrap()
     }
@@ -52,7 +52,7 @@ impl JobDir {
         self.take(job, false).unwrap();
         job.refresh();
         let mut no = |_: Risk| Ok(true);
-        let ran = self.sandbox.run_guarded(&script(program), false, false, By::default(), &mut no).unwrap();
+        let ran = self.sandbox.run_guarded::<Error>(&script(program), false, false, By::default(), &mut no).unwrap();
         job.refresh();
         match ran {
             alara_harness::sandbox::Guarded::Ran(output) => text(&output.stdout),
@@ -72,7 +72,7 @@ impl JobDir {
     /// the end of it.
     fn take(&self, job: &Job, yes: bool) -> Result<(), Vec<String>> {
         let mut asked = Vec::new();
-        let taken = self.sandbox.take(job, By::default(), &mut |risk| {
+        let taken = self.sandbox.take::<Error>(job, By::default(), &mut |risk| {
             match risk {
                 Risk::Losses(changes, _) => asked.extend(losses(changes)),
                 Risk::Refused(changes) => asked.extend(changes.iter().map(ToString::to_string)),
@@ -259,7 +259,7 @@ fn limits_hold_for_jobs() {
     let policy = Policy { processes: 16, ..Policy::default() };
     let sandbox = Sandbox::new(&dir.work(), policy).unwrap();
     let job =
-        sandbox.start(&script(&program), false, false, By::default(), &mut |_| Ok(true)).unwrap().unwrap();
+        sandbox.start::<Error>(&script(&program), false, false, By::default(), &mut |_| Ok(true)).unwrap().unwrap();
     assert_eq!(ended(&job).how, "killed: more than 16 processes");
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::printable;
 use super::rpc::{Link, MOST, Wire};
 use crate::error::Error;
-use crate::sandbox::{Sandbox, Script, Service};
+use crate::sandbox::{self, Sandbox, Script, Service};
 
 /// Most bytes that are kept of the end of standard error.
 const LAST_WORDS: usize = 2048;
@@ -44,7 +44,7 @@ pub fn start(
     let (service, mut pipes) = sandbox.serve(&script)?;
     let (sender, lines) = sync_channel::<Vec<u8>>(UNREAD);
     let link = Link::new(Wire::Lines(Mutex::new(Some(sender))), secrets);
-    let failed = |source| Error::Spawn { program: words.join(" "), source };
+    let failed = |source| sandbox::Error::Spawn { program: words.join(" "), source };
     let thread = || std::thread::Builder::new().name("mcp".into());
     let write = move || {
         // That it does not read shows by the end of its output, or by a request that gets no

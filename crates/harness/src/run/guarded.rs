@@ -161,7 +161,7 @@ fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> 
     let Some(mut guardian) = Guardian::of(jinx, scope, caller) else {
         // A person's own call: no rule is about it.
         let output = if caller.finishing { sandbox.finish(script) } else { sandbox.run(script) };
-        return output.map(|output| Ran { output: Some(output), ..Ran::default() });
+        return Ok(Ran { output: Some(output?), ..Ran::default() });
     };
     let own = guardian.clone();
     let mut ask = |risk: Risk| guardian.answer(risk, session, caller.trace);

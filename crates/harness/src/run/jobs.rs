@@ -142,7 +142,7 @@ impl Jobs {
         job.job.ended(FIRST_LOOK);
         let (output, dropped_bytes) = job.job.read();
         if let Some(error) = job.job.failure(&output) {
-            return Err(error);
+            return Err(error.into());
         }
         let result = job.result(&output, dropped_bytes);
         let Some(ended) = job.job.ended(Duration::ZERO) else {
@@ -216,7 +216,7 @@ impl Jobs {
     pub(in crate::run) fn settle(&self, session: &Session) {
         let jobs = self.started().jobs.clone();
         for job in jobs {
-            let mut later = |_: Risk| Ok(false);
+            let mut later = |_: Risk| Ok::<bool, Error>(false);
             if let Some(guardian) = &job.guardian
                 && let Err(error) = session.sandbox.take(&job.job, guardian.by(session), &mut later)
             {

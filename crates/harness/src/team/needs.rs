@@ -16,7 +16,7 @@ use crate::jinx::check::of_piece;
 use crate::jinx::python::{MODULES, NPC, Need};
 use crate::jinx::template::{Piece, pieces};
 use crate::jinx::{Action, Jinx, Missing, Step};
-use crate::sandbox::{Isolation, Policy, Sandbox, Script, launcher};
+use crate::sandbox::{self, Isolation, Policy, Sandbox, Script, launcher};
 use crate::types::Location;
 
 const LOOK: &str = include_str!("needs.py");
@@ -137,7 +137,7 @@ fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Need
             let answer: Vec<Needs> = serde_json::from_slice(&output.stdout).ok()?;
             (answer.len() == programs.len()).then_some(answer)
         }
-        Err(Error::Spawn { .. }) => Some(without_python(programs)),
+        Err(sandbox::Error::Spawn { .. }) => Some(without_python(programs)),
         Err(_) => None,
     }
 }

@@ -1,7 +1,7 @@
 //! The values that every other module names: they are data, and know of no module.
 
 mod blocked;
-pub(crate) mod cut;
+pub(crate) use alara_sandbox::cut;
 mod diagnostic;
 mod limits;
 mod outcome;

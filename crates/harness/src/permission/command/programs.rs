@@ -5,7 +5,7 @@ use super::wrappers::{
     SETTING, SHELLS, Wrapper, is_changing,
 };
 use super::{Command, Reader, Word, base};
-use crate::git;
+use crate::sandbox::git;
 
 /// Most words any of which may begin a command.
 const ANYWHERE: usize = 64;

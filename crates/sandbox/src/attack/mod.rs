@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Guarded, Isolation, Output, Policy, Sandbox, Script, homes};
-use crate::error::Error;
+use crate::Error;
 use crate::scratch::Scratch;
 use crate::undo::By;
 

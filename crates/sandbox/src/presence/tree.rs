@@ -1,9 +1,11 @@
 //! Two states of a work directory: as it was before a program, and as it would be after it.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::sandbox::change::Kind;
+use crate::change::Kind;
 
 /// One state of the work directory.
 /// Paths are relative to it, the empty one is the directory itself; a path that leads through a
@@ -22,12 +24,27 @@ pub trait Tree {
 
 /// Most bytes of a file whose text is looked at.
 const TEXT: u64 = 64 << 10;
+/// Most bytes of a file of settings that is read whole.
+const LONG: u64 = 16 << 20;
 
 /// The text of a small file; `None` = it is longer, or no text, or no plain file.
 pub fn text(tree: &dyn Tree, path: &Path) -> Option<String> {
     let bytes = tree.bytes(path, TEXT + 1)?;
     let is_small = u64::try_from(bytes.len()).is_ok_and(|length| length <= TEXT);
     is_small.then(|| String::from_utf8(bytes).ok()).flatten()
+}
+
+/// The text of a file outside of the work directory.
+pub fn text_of(path: &Path) -> Option<String> {
+    let mut options = File::options();
+    options.read(true);
+    // To open a pipe is to wait for a writer.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, nix::fcntl::OFlag::O_NONBLOCK.bits());
+    let file = options.open(path).ok()?;
+    let is_small = file.metadata().is_ok_and(|found| found.is_file() && found.len() <= LONG);
+    let mut text = String::new();
+    (is_small && file.take(LONG).read_to_string(&mut text).is_ok()).then_some(text)
 }
 
 /// The work directory before and after a program.

@@ -11,7 +11,7 @@ use nix::libc;
 use socket2::{Domain, Socket, Type};
 
 use super::launcher;
-use crate::error::Error;
+use crate::Error;
 
 /// The namespaces, which are there as long as somebody has them open: no process needs to stay.
 #[derive(Debug)]

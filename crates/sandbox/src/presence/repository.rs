@@ -9,7 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::tree::{States, Tree, text};
 use crate::git;
-use crate::sandbox::change::Kind;
+use crate::change::Kind;
 
 /// With what git reads of a `HEAD`.
 const HEAD_BYTES: u64 = 255;

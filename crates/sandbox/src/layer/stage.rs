@@ -14,7 +14,7 @@ use super::{
     DIRECTORY, RESERVED, Stamp, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stamp,
     stat, top,
 };
-use crate::sandbox::change::{Kind, is_deep};
+use crate::change::{Kind, is_deep};
 
 /// What of an upper layer was taken over, and what of it tells whether it is still that.
 /// So what others have made of it since is not undone by an old copy.

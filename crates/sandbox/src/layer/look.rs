@@ -14,8 +14,8 @@ use super::{
     DIRECTORY, FILE, Made, below, directory, git, is_opaque, is_whiteout, kind, names, open, open_upper,
     parent, stat, top,
 };
-use crate::sandbox::change::{Change, Kind, is_deep};
-use crate::sandbox::presence::{self, Asked, States};
+use crate::change::{Change, Kind, is_deep};
+use crate::presence::{self, Asked, States};
 
 /// What a program may have reached beyond its own files.
 #[derive(Clone, Copy)]

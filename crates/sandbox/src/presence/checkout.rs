@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use alara_engine::file;
+use super::tree::text_of;
 
 /// How many steps git follows from objects to those that they are completed by.
 const DEPTH: usize = 5;
@@ -87,7 +87,7 @@ impl Checkout {
 
 /// The `.git` file that a linked work tree's own folder names as the one that leads to it.
 fn backlink(own: &Path) -> Option<PathBuf> {
-    let text = file::read_text(&own.join("gitdir"), file::TEXT).ok()?;
+    let text = text_of(&own.join("gitdir"))?;
     let named = own.join(text.trim_end_matches(['\n', '\r']));
     // The link itself may be one, its folder is real.
     let folder = named.parent()?.canonicalize().ok()?;
@@ -104,7 +104,7 @@ fn borrowed(objects: &Path, is_repository: impl Fn(&Path) -> bool) -> Vec<PathBu
         if depth > DEPTH {
             continue;
         }
-        let text = file::read_text(&objects.join("info/alternates"), file::TEXT).unwrap_or_default();
+        let text = text_of(&objects.join("info/alternates")).unwrap_or_default();
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let Ok(folder) = objects.join(line).canonicalize() else { continue };
             let is_objects = folder.ends_with("objects") && folder.parent().is_some_and(&is_repository);

@@ -16,14 +16,13 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use alara_engine::file;
 
 use super::checkout::{Checkout, Found};
 use super::repository::{Taken, is_top};
-use super::tree::{Tree, text};
+use super::tree::{Tree, text, text_of};
 use crate::git;
-use crate::sandbox::change::Kind;
-use crate::sandbox::environment;
+use crate::change::Kind;
+use crate::environment;
 
 /// How long git may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -172,7 +171,7 @@ impl Asked {
         }
         let answer = self.ask(folder).unwrap_or_else(|| {
             let inner = folder.strip_prefix(&self.work);
-            let read = |path: &Path| file::read_text(&self.work.join(path), file::TEXT).ok();
+            let read = |path: &Path| text_of(&self.work.join(path));
             let mut places = inner.map_or_else(|_| Places::default(), |inner| self.read(inner, &read));
             let mut from = BTreeSet::from([".git", ".git/config"].map(|name| folder.join(name)));
             // The user's own settings hold where no repository is yet.

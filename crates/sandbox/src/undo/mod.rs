@@ -21,11 +21,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
-
-use crate::types::sha256;
+use sha2::{Digest, Sha256};
 
 pub use back::{Refused, left, net, take_back};
-pub(crate) use half::{is_half, new_half};
+pub use half::{is_half, new_half};
 pub use journal::{Before, Journal};
 
 /// A longer file's content is not kept.
@@ -206,6 +205,11 @@ impl Recorded {
     }
 }
 
+/// The SHA-256 of bytes, in hexadecimal digits.
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// The lines of a journal, each of a beginning only if it has no end.
 fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     let text = fs::read_to_string(folder.join(JOURNAL))?;
@@ -220,13 +224,13 @@ fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
 /// Says, as long as it is open, that a program of a session still runs, though the session itself
 /// may be dead.
 /// `None`: nothing is written down of what it changes.
-pub(crate) fn hold(beat: &Path) -> Option<File> {
+pub fn hold(beat: &Path) -> Option<File> {
     let file = File::options().append(true).open(beat).ok()?;
     file.lock_shared().ok().map(|()| file)
 }
 
 /// Says that a session was alive until now.
-pub(crate) fn touch(beat: &File) {
+pub fn touch(beat: &File) {
     // Where that can't be, nothing is taken back.
     let _ = beat.set_modified(SystemTime::now());
 }
@@ -235,7 +239,7 @@ pub(crate) fn touch(beat: &File) {
 ///
 /// # Errors
 /// It is not after some seconds.
-pub(crate) fn wait(root: &Path, trace: &Path) -> io::Result<()> {
+pub fn wait(root: &Path, trace: &Path) -> io::Result<()> {
     let begun = Instant::now();
     for folder in fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()) {
         let is_its = |entry: &Entry| entry.begun && entry.trace == trace;
@@ -268,7 +272,7 @@ fn is_younger(work: &Path, path: &Path, until: SystemTime) -> bool {
 }
 
 /// When a file was changed last: its content, its name or its permissions.
-pub(crate) fn changed_at(found: &Metadata) -> Option<SystemTime> {
+pub fn changed_at(found: &Metadata) -> Option<SystemTime> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;

@@ -12,7 +12,7 @@ use super::look::{Content, compare};
 use super::{
     DIRECTORY, FILE, Made, directory, is_opaque, is_whiteout, kind, names, open, open_upper, stat, top,
 };
-use crate::sandbox::change::{Change, Kind};
+use crate::change::{Change, Kind};
 use crate::undo::new_half;
 
 /// Makes `lower` what it is under the layer in `upper`.

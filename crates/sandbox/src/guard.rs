@@ -22,7 +22,7 @@ use super::change::is_deep;
 use super::layer::{self, Covered, Made, Proposed};
 use super::presence::{Asked, Checkout};
 use super::{Job, Output, Over, Proposal, Sandbox, Script};
-use crate::error::Error;
+use crate::Error;
 #[cfg(target_os = "linux")]
 use crate::scratch::Scratch;
 use crate::undo::By;
@@ -237,14 +237,14 @@ impl Sandbox {
     /// # Errors
     /// As [`run`](Self::run), and if what a program did can't be taken over.
     /// Those of `ask`.
-    pub fn run_guarded(
+    pub fn run_guarded<E: From<Error>>(
         &self,
         script: &Script,
         finishing: bool,
         reads: bool,
         by: By,
-        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
-    ) -> Result<Guarded, Error> {
+        ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
+    ) -> Result<Guarded, E> {
         self.run_guarded_if(&|| true, script, finishing, reads, by, ask)
     }
 
@@ -254,15 +254,15 @@ impl Sandbox {
     ///
     /// # Errors
     /// As [`run_guarded`](Self::run_guarded).
-    pub fn run_guarded_if(
+    pub fn run_guarded_if<E: From<Error>>(
         &self,
         may: &dyn Fn() -> bool,
         script: &Script,
         finishing: bool,
         reads: bool,
         by: By,
-        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
-    ) -> Result<Guarded, Error> {
+        ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
+    ) -> Result<Guarded, E> {
         // Where what it does can't be looked at, it can't change what tools of the user obey.
         let over = if self.guard.is_some() { Over::Fixed } else { Over::Nothing };
         let plainly = || {
@@ -287,7 +287,7 @@ impl Sandbox {
                 let before = journal.map(|journal| (journal, journal.look(&self.work, by)));
                 let ran = plainly();
                 before.into_iter().for_each(|(journal, before)| journal.looked(before));
-                ran
+                Ok(ran?)
             }
         }
     }
@@ -304,14 +304,14 @@ impl Sandbox {
     /// # Errors
     /// It can't be started or isolated.
     /// Those of `ask`.
-    pub fn start(
+    pub fn start<E: From<Error>>(
         &self,
         script: &Script,
         guarded: bool,
         reads: bool,
         by: By,
-        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
-    ) -> Result<Option<Job>, Error> {
+        ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
+    ) -> Result<Option<Job>, E> {
         #[cfg(target_os = "linux")]
         if self.launched() && super::enforced().network && !self.has_network(script) {
             self.share_network()?;
@@ -336,7 +336,7 @@ impl Sandbox {
         }
         let before = journal.map(|journal| journal.look(&self.work, by));
         let over = if guard.is_some() { Over::Fixed } else { Over::Nothing };
-        begin(over, before).map(Some)
+        Ok(begin(over, before).map(Some)?)
     }
 
     /// Whether programs reach the servers that jobs are.
@@ -362,12 +362,12 @@ impl Sandbox {
     /// # Errors
     /// What it did can't be read or taken over.
     /// Those of `ask`.
-    pub fn take(
+    pub fn take<E: From<Error>>(
         &self,
         job: &Job,
         by: By,
-        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
-    ) -> Result<bool, Error> {
+        ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         #[cfg(target_os = "linux")]
         if let Some(guard @ Guard { layers: Some(layers), .. }) = &self.guard {
             let _turn = guard.turn();
@@ -379,8 +379,9 @@ impl Sandbox {
             let copy = staged.path().join("upper");
             let now =
                 layer::stage(&upper, &copy, taken).map_err(|source| layers.error("can't be copied", source));
-            let done =
-                now.and_then(|now| Ok((layers.take_over(self, guard, staged.path(), None, by, ask)?, now)));
+            let done = now
+                .map_err(E::from)
+                .and_then(|now| Ok((layers.take_over(self, guard, staged.path(), None, by, ask)?, now)));
             let _ = crate::scratch::remove(staged.path());
             let (done, now) = done?;
             if done {
@@ -465,21 +466,21 @@ impl Layers {
         Error::Layer { what, path: self.place.path().to_owned(), source }
     }
 
-    fn run(
+    fn run<E: From<Error>>(
         &self,
         sandbox: &Sandbox,
         guard: &Guard,
         script: &Script,
         finishing: bool,
         by: By,
-        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
-    ) -> Result<Guarded, Error> {
+        ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
+    ) -> Result<Guarded, E> {
         let folder = self.folder(&sandbox.work, self.store())?;
         let child = sandbox.spawn_over(script, Over::Layer(folder.path(), self.store()))?;
         let never = AtomicBool::new(false);
         let output = sandbox.run_until(child, script, if finishing { &never } else { &sandbox.cancel });
-        let kept = output.and_then(|output| {
-            let mut ask = |risk: Risk| Ok(!output.cancelled && ask(risk)?);
+        let kept = output.map_err(E::from).and_then(|output| {
+            let mut ask = |risk: Risk| -> Result<bool, E> { Ok(!output.cancelled && ask(risk)?) };
             let store = self.store.as_ref();
             Ok(match self.take_over(sandbox, guard, folder.path(), store, by, &mut ask)? {
                 true => Guarded::Ran(output),
@@ -492,15 +493,15 @@ impl Layers {
     }
 
     /// Takes over the changes in the layers of `folder`; `false` = they were not confirmed.
-    fn take_over(
+    fn take_over<E: From<Error>>(
         &self,
         sandbox: &Sandbox,
         guard: &Guard,
         folder: &Path,
         store: Option<&Store>,
         by: By,
-        ask: &mut dyn FnMut(Risk) -> Result<bool, Error>,
-    ) -> Result<bool, Error> {
+        ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         let work = Covered {
             upper: folder.join("upper"),
             lower: &sandbox.work,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 
 use super::{Made, Reach, look, put};
-use crate::sandbox::change::Change;
+use crate::change::Change;
 
 /// A directory and the layer over it.
 pub struct Covered<'a> {

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::types::cut;
+use crate::cut;
 
 /// How long to wait for the end of a stream whose program has ended: a process that left the group
 /// may hold it.

@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::OFlags;
 
 use super::{Covered, Stamp, below, directory, open_upper, parent, stamp, stat, top};
-use crate::sandbox::change::{Change, Kind};
-use crate::sandbox::proposal::{Proposal, ProposedFile};
+use crate::change::{Change, Kind};
+use crate::proposal::{Proposal, ProposedFile};
 
 /// A longer file is named only.
 const BYTES: u64 = 1 << 20;

@@ -4,13 +4,13 @@ use std::hash::{BuildHasher, RandomState};
 
 /// What this process calls a file of a work directory before it is whole: a name that nothing has,
 /// and that nobody can guess to put something else there.
-pub(crate) fn new_half() -> String {
+pub fn new_half() -> String {
     // The keys of each state are others, and secret.
     format!(".alara-{}-{:016x}.new", std::process::id(), RandomState::new().hash_one(0))
 }
 
 /// Whether a file of this name was left by a process that was killed before it was whole.
-pub(crate) fn is_half(name: &str) -> bool {
+pub fn is_half(name: &str) -> bool {
     let middle = name.strip_prefix(".alara-").and_then(|rest| rest.strip_suffix(".new"));
     let Some((pid, number)) = middle.and_then(|middle| middle.split_once('-')) else { return false };
     let Ok(pid) = pid.parse::<i32>() else { return false };

@@ -115,6 +115,7 @@ pub fn set_launcher(program: PathBuf) {
     let _ = LAUNCHER.set(program);
 }
 
+/// The program that isolates others: this one, once it has called [`enter`](crate::enter).
 pub fn launcher() -> Option<&'static Path> {
     LAUNCHER.get().map(PathBuf::as_path)
 }

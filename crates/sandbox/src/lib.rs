@@ -1,8 +1,8 @@
 //! Runs programs in a work directory, walled off as well as the machine allows.
 //!
-//! This module owns processes: how they start, what they may touch, how long they live and how much
+//! This crate owns processes: how they start, what they may touch, how long they live and how much
 //! they may say.
-//! It must not know jinxes, models or conversations.
+//! It must not know models, jinxes, models or conversations.
 //!
 //! On Linux the isolation is set up by a *launcher*: the binary starts itself again with a hidden
 //! first argument.
@@ -16,10 +16,13 @@ pub mod attack;
 mod capture;
 mod change;
 mod contract;
+pub mod cut;
 #[cfg(target_os = "linux")]
 mod disk;
 mod enforced;
 mod environment;
+mod error;
+pub mod git;
 mod guard;
 #[cfg(target_os = "linux")]
 mod isolation;
@@ -34,11 +37,13 @@ mod loopback;
 mod mounts;
 mod presence;
 mod proposal;
+pub mod scratch;
 mod service;
 #[cfg(target_os = "linux")]
 mod supervise;
 #[cfg(target_os = "linux")]
 mod syscalls;
+pub mod undo;
 #[cfg(target_os = "linux")]
 mod usage;
 #[cfg(target_os = "linux")]
@@ -56,16 +61,16 @@ use std::time::{Duration, Instant};
 use capture::Capture;
 pub use change::{Change, Kind, losses, phrases};
 pub use contract::{Isolation, Output, Policy, Script};
-pub(crate) use enforced::launcher;
+pub use enforced::launcher;
 pub use enforced::{Enforced, enforced};
 pub use environment::{below, homes, normalized, resolved};
+pub use error::Error;
 pub use guard::{Guarded, Guarding, Risk};
 pub use job::{Ended, Job};
 pub use presence::{Obeying, obeying};
 pub use proposal::{Proposal, ProposedFile, overwritten};
 pub use service::{Pipes, Service};
 
-use crate::error::Error;
 use crate::scratch::Scratch;
 use crate::undo::Journal;
 

@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::{FILE, attributes, kind, mode, open_upper, parent, stat};
-use crate::sandbox::change::Kind;
+use crate::change::Kind;
 
 /// What tells a file from all others.
 type FileNumber = (u64, u64);

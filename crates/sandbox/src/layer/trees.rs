@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Stat;
 
 use super::{DIRECTORY, FILE, is_opaque, is_whiteout, kind, names, open, open_upper, stat};
-use crate::sandbox::change::Kind;
-use crate::sandbox::presence::Tree;
+use crate::change::Kind;
+use crate::presence::Tree;
 
 /// A directory below a layer, or with the layer over it.
 pub struct Layered<'a> {

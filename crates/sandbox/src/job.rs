@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::{Sandbox, Service, exit_code};
 #[cfg(target_os = "linux")]
 use super::{launcher, layer, supervise};
-use crate::error::Error;
+use crate::Error;
 use crate::undo::Before;
 
 /// Most bytes of output that wait to be read.
