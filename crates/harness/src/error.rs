@@ -1,4 +1,4 @@
-//! Everything that can go wrong in the harness, by cause.
+//! All errors of the harness, by cause.
 
 use std::path::PathBuf;
 
@@ -8,46 +8,46 @@ use crate::model::ModelError;
 use crate::types::Diagnostic;
 
 /// An error of the harness.
-/// A tool that fails or a model that stops early is none: that is a result.
+/// A tool that fails or a model that stops early is not an error but a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A directory that the sandbox needs.
+    /// A directory that the sandbox needs can't be used.
     #[error("the {what} {} can't be used", path.display())]
     Directory {
-        /// What it is needed for.
+        /// Its purpose.
         what: &'static str,
-        /// The directory as it was given.
+        /// The directory as given.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A sandbox with isolation in a process that did not call
+    /// A sandbox with isolation in a process that didn't call
     /// [`sandbox::enter`](crate::sandbox::enter).
     #[error("the sandbox has no launcher: `sandbox::enter()` must be the first call in `main`")]
     NoLauncher,
-    /// A private `/tmp` was asked for and can't be had.
+    /// The private `/tmp` of the policy isn't available.
     #[error(
         "a private /tmp can't be enforced on this machine (enforced: {enforced}); \
          it needs Linux with unprivileged user namespaces"
     )]
     PrivateTmp {
-        /// What can be enforced.
+        /// What the machine can enforce.
         enforced: String,
     },
     /// The launcher could not set up the isolation.
     #[error("the sandbox can't be set up: {message}")]
     Launcher {
-        /// Which part of it, and the system's error.
+        /// The part that failed, and the system's error.
         message: String,
     },
-    /// Something that programs must not change, and could.
+    /// A path that programs must not change can't be protected.
     #[error("{} lies in the work directory, and this machine can't keep steps from changing it: {why}\n\
              hint: work in another directory (--workdir); `alara doctor` says what is missing here",
             path.display())]
     Unprotected {
-        /// What it is.
+        /// The path.
         path: PathBuf,
-        /// What is missing.
+        /// The missing feature.
         why: &'static str,
     },
     /// A program can't be started.
@@ -55,34 +55,34 @@ pub enum Error {
     Spawn {
         /// The program's name.
         program: String,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The end of a program can't be awaited.
+    /// Waiting for the end of a program failed.
     #[error("can't wait for a program")]
     Wait {
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The layer that a guarded program writes to.
+    /// The layer that a guarded program writes to can't be used.
     #[error("the layer over the work directory, in {}, {what}", path.display())]
     Layer {
-        /// What can't be done with it.
+        /// The operation that failed.
         what: &'static str,
-        /// Where layers are kept.
+        /// Where layers are stored.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// What a guarded program did can't be done to the work directory.
+    /// A guarded program's changes can't be made in the work directory.
     #[error("what a program wrote can't be taken over into {}; what was written till then stays", path.display())]
     Taken {
         /// The work directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A directory that should be a team.
+    /// A directory that should be a team isn't one.
     #[error(
         "there is no team in {}: a team is a directory with a .ctx file and .npc files, and jinxes/ if it has its own",
         path.display()
@@ -91,72 +91,72 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// A team whose NPCs can't be used, or that has none.
+    /// A team has no usable NPCs.
     #[error("nobody leads the team in {}: none of its NPCs can be used{problems}", path.display())]
     NoNpc {
         /// The directory.
         path: PathBuf,
-        /// What is wrong in its files, a line for each.
+        /// The problems in its files, one per line.
         problems: String,
     },
-    /// A name that nothing has.
+    /// An unknown name.
     #[error("there is no {what} `{name}`{hint} (known: {known})")]
     Unknown {
-        /// What was looked for.
+        /// The kind of thing that it should name.
         what: &'static str,
         /// The name.
         name: String,
         /// A suggestion, or nothing.
         hint: String,
-        /// All the names that there are.
+        /// All known names.
         known: String,
     },
-    /// A file or directory that can't be read.
+    /// A file or directory can't be read.
     #[error("can't read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file of answers about permissions.
+    /// The file of answers about permissions can't be used.
     #[error("the file of answers {} can't be used; delete it to start anew", path.display())]
     Answers {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// An answer about permissions that can't be written down.
+    /// An answer about permissions can't be saved.
     #[error("this answer holds only for now, since {} can't be written", path.display())]
     Answer {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A file that can't be used.
+    /// A file is unusable.
     #[error("{}", .0.plain())]
     Invalid(Diagnostic),
-    /// A trace file that can't be written or read.
+    /// A trace file can't be written or read.
     #[error("can't use the trace file {}", path.display())]
     Trace {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A line of a trace file that is no record.
+    /// A line of a trace file is not a record.
     #[error("{}:{line}: not a trace record", path.display())]
     TraceLine {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why not.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// A trace that somebody else writes.
+    /// Another process writes the trace.
     #[error(
         "{} is being written by another alara; it can go on here once that has ended",
         path.display()
@@ -165,18 +165,18 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A trace that holds no conversation.
+    /// A trace contains no conversation.
     #[error("no conversation begins in {}, so none can go on\nhint: alara trace list", path.display())]
     NoConversation {
         /// The file.
         path: PathBuf,
     },
-    /// A conversation that can't go on, since what a call had changed can't be taken back.
+    /// A conversation can't be resumed, since the changes of a call can't be undone.
     #[error("what was cut off in {} can't be taken back", path.display())]
     Resume {
         /// The trace.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// The index of traces can't be used.
@@ -184,7 +184,7 @@ pub enum Error {
     Index {
         /// Its file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: rusqlite::Error,
     },
     /// The model could not answer.
@@ -196,7 +196,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For a name that is not among the known ones, with the one that may have been meant.
+    /// The error for an unknown name, with a suggestion from the known ones.
     pub fn unknown<'a>(what: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.collect();
         let hint = nearest(name, known.iter().copied()).map(|near| format!(", did you mean `{near}`?"));
