@@ -47,7 +47,7 @@ pub enum Calls {
 }
 
 impl Calls {
-    /// The names of all.
+    /// The names of all modes.
     pub const NAMES: [&str; 4] = ["free", "auto", "forced", "thought"];
 
     /// The mode for an NPC whose file sets `own`, with a model that writes calls in this format.

@@ -1,4 +1,4 @@
-//! Checks a gate before anything runs: facts that no rule observes, values that can't be compared,
+//! Checks a gate before anything runs: facts that no read returns, values that can't be compared,
 //! and tools that don't exist.
 
 use std::collections::BTreeSet;

@@ -120,7 +120,7 @@ impl Link {
     }
 
     /// Sends a request, and waits for the answer: at most this long, and only until `stopped`.
-    /// In both cases the server is notified of the cancellation.
+    /// When it gives up, it tells the server so.
     /// `more` are further headers, for a transport with headers.
     pub fn request(
         self: &Arc<Self>,

@@ -34,8 +34,8 @@ const OPEN_FILES: u64 = 16384;
 const SOCKETS_SHARE: u64 = 8;
 /// How long to chase processes that start others as fast as they are killed.
 const GIVE_UP: Duration = Duration::from_secs(2);
-/// How many times, with growing pauses, to look at processes that outlive their program before they
-/// are reported: some of them are just about to exit.
+/// How many times, and after what pauses, to look at processes that outlive their program before
+/// they are reported: some of them are just about to exit.
 const LAST_LOOKS: u32 = 5;
 const LAST_PAUSE: Duration = Duration::from_millis(20);
 /// Most characters of a command line in a report.

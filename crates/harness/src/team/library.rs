@@ -33,7 +33,7 @@ impl Layer {
         layer
     }
 
-    /// Marks them as belonging only to alara and the user.
+    /// Marks the jinxes as built in or the user's own.
     #[must_use]
     pub fn trusted(mut self) -> Self {
         self.jinxes.values_mut().for_each(|jinx| jinx.trusted = true);

@@ -2,8 +2,8 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The name for an incomplete file in a work directory: one that no file has, and that can't
-/// be guessed to put something else there.
+/// The name for an incomplete file in a work directory: one that no file has, and that can't be
+/// guessed to put something else there.
 pub(crate) fn new_half() -> String {
     // Each state has different, secret keys.
     format!(".alara-{}-{:016x}.new", std::process::id(), RandomState::new().hash_one(0))

@@ -25,7 +25,7 @@ impl Agent<'_, '_> {
     /// `left` is the number of turns left.
     pub(super) fn hint(&mut self, message: &Message, left: usize) -> Result<bool, Error> {
         let mut hint = self.unmade_call(message).map(|text| (About::Call, text));
-        // With free calls, any answer is accepted.
+        // With free calls, an answer isn't checked further.
         if !self.decides_alone() {
             hint = hint.or_else(|| Some((About::Empty, self.nothing_done(message)?)));
             hint = hint.or_else(|| Some((About::Failure, self.failure(left)?)));
