@@ -1,6 +1,6 @@
-//! What it costs to dispatch a call that a gate of fifty rules lets through, over a ledger of some
-//! hundred facts.
-//! Beside it, one that no gate is about.
+//! The cost of dispatching a call that a gate of fifty rules permits, over a ledger of some hundred
+//! facts.
+//! For comparison, a call that no gate covers.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use alara_harness::{Caller, Scripted, Session, Single, Team, tool};
 use criterion::Criterion;
 use serde_json::{Value, json};
 
-/// How many rules hold for a call.
+/// How many rules apply to a call.
 const RULES: usize = 50;
 /// How many orders have been read, of four facts each.
 const ORDERS: usize = 300;
@@ -48,7 +48,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// A team whose gate has rules of three kinds about one tool, of which none can be left out.
+/// A team whose gate has rules of three kinds for one tool, none of which can be skipped.
 fn write_team(directory: &Path) -> std::io::Result<()> {
     let jinxes = directory.join("jinxes");
     std::fs::create_dir(&jinxes)?;

@@ -1,10 +1,10 @@
-//! Whether an NPC acts in each of its turns: the mode of its calls.
+//! Whether an NPC must make a call in each of its turns: the mode of its calls.
 //!
 //! A forced turn is exactly one call: of one of the NPC's tools, or of the built-in [`FINISH`],
 //! whose argument is the answer.
-//! It is forced by the request alone (`tool_choice: required`), so that it holds alike for a
-//! grammar here and for an endpoint.
-//! What the model says is read back by [`TurnReader`]: whoever reads a trace sees an answer, not a
+//! The request alone forces it (`tool_choice: required`), so that it works the same for a local
+//! grammar and for an endpoint.
+//! [`TurnReader`] converts the model's output back: a reader of the trace sees an answer, not a
 //! tool.
 
 use std::collections::HashSet;
@@ -15,20 +15,19 @@ use alara_engine::{Event, Finish, Format, Request, Sampling, Tool, ToolCall, Too
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The tool that a forced turn answers with; it has another name where an NPC has a tool of this
-/// one.
+/// The tool that answers in a forced turn; it gets another name if an NPC has a tool of this name.
 pub const FINISH: &str = "finish";
-/// The argument in which `finish` carries the answer.
+/// The argument of `finish` with the answer.
 const ANSWER: &str = "answer";
 /// The argument in which a model thinks before it fills in the others.
 const THOUGHT: &str = "thought";
 /// Most characters of a thought.
 const THOUGHT_LENGTH: usize = 200;
-/// Most alternatives of a tool's parameters that are made to admit a thought.
+/// Most alternatives of a tool's parameters that are changed to permit a thought.
 const MOST_ALTERNATIVES: usize = 256;
 
 /// Most characters of a string in a forced call.
-/// A model that never ends it would otherwise write until its limit on tokens cuts the call off.
+/// A model that never ends it would otherwise write until its token limit cuts the call off.
 const STRING_LENGTH: usize = 4000;
 
 /// Whether a turn must be a call.
@@ -38,8 +37,8 @@ pub enum Calls {
     /// The model decides: a turn is text, calls, or both.
     #[default]
     Free,
-    /// The model decides as long as it calls or answers by itself; a turn after one that went wrong
-    /// is a call.
+    /// The model decides as long as it calls or answers by itself; the turn after a failed one must
+    /// be a call.
     Auto,
     /// Every turn is exactly one call.
     Forced,
@@ -48,37 +47,37 @@ pub enum Calls {
 }
 
 impl Calls {
-    /// The names of all.
+    /// The names of all modes.
     pub const NAMES: [&str; 4] = ["free", "auto", "forced", "thought"];
 
-    /// That of an NPC whose file says `own`, with a model that writes calls in this format.
-    /// Where the file says nothing, it is forced if calls of a form of ours are described in the
-    /// prompt.
-    /// A model that was not trained to call does not call by itself.
+    /// The mode for an NPC whose file sets `own`, with a model that writes calls in this format.
+    /// If the file sets none, calls are forced if the prompt describes them in one of alara's
+    /// formats.
+    /// A model that wasn't trained on calls makes none by itself.
     pub fn of(own: Option<Calls>, format: Option<&Format>) -> Self {
         own.unwrap_or(match format {
-            // Endpoints have ways of their own.
+            // Endpoints have their own ways.
             None => Calls::Free,
             Some(format) if format.described() && !format.in_fences() => Calls::Forced,
             Some(_) => Calls::Auto,
         })
     }
 
-    /// How tokens are sampled with a model that recommends `model`, if nobody says otherwise.
-    /// That is meant for what a model says freely.
-    /// Where each turn is nothing but a call, under a grammar, the most likely token is the one to
-    /// take: all that a draw could find is a less likely argument.
+    /// The default sampling with a model that recommends `model`.
+    /// The recommendation is meant for free text.
+    /// If each turn is only a call, under a grammar, the most likely token is best: a draw could
+    /// only find a less likely argument.
     pub fn sampling(self, model: Sampling) -> Sampling {
         if self == Calls::Forced { Sampling::default() } else { model }
     }
 
-    /// Whether it is the default, which older traces don't name.
+    /// Whether it is the default, which older traces don't contain.
     pub fn is_free(&self) -> bool {
         *self == Calls::Free
     }
 
-    /// Asks for a turn in this mode.
-    /// A request without tools stays as it is.
+    /// Requests a turn in this mode.
+    /// A request without tools doesn't change.
     pub fn ask(self, request: &mut Request) {
         if matches!(self, Calls::Free | Calls::Auto) || request.tools.is_empty() {
             return;
@@ -90,8 +89,8 @@ impl Calls {
         }
     }
 
-    /// Asks for a turn that is one call.
-    /// A prompt without `finish` gets none now: it doesn't change and
+    /// Requests a turn that is one call.
+    /// A prompt without `finish` doesn't get it now: the prompt must not change, so that it stays
     /// cached.
     pub fn force(self, request: &mut Request) {
         let finish = finish(&request.tools, request.schema.take());
@@ -104,13 +103,13 @@ impl Calls {
         request.parallel_tool_calls = false;
     }
 
-    /// The tool that answers where each turn is a call, of an NPC with `tools`.
+    /// The tool that answers if each turn is a call, for an NPC with `tools`.
     pub fn finish(self, tools: &[Tool]) -> Option<String> {
         (self != Calls::Free && !tools.is_empty()).then(|| finish_name(tools))
     }
 
-    /// Takes the thought out of a call, so that it is as its tool wants it.
-    /// `tools`: those of the NPC, as they are.
+    /// Removes the thought from a call, so that it fits its tool.
+    /// `tools` are the NPC's own, without changes.
     pub fn take_thought(self, call: &mut ToolCall, tools: &[Tool]) -> Option<String> {
         let own = tools.iter().find(|tool| tool.name == call.name);
         if self != Calls::Thought || own.is_some_and(|tool| has(&tool.parameters, THOUGHT)) {
@@ -167,7 +166,7 @@ fn finish_name(tools: &[Tool]) -> String {
     name
 }
 
-/// Lets the references of a schema that now stands at `place` point into it still.
+/// Adjusts the references of a schema that was moved to `place`.
 pub(crate) fn rebase(schema: &mut Value, place: &str) {
     match schema {
         Value::Object(keywords) => {
@@ -176,9 +175,9 @@ pub(crate) fn rebase(schema: &mut Value, place: &str) {
                     ("$ref", Value::String(target)) if target.starts_with('#') => {
                         target.insert_str(1, place);
                     }
-                    // These hold values, not schemas.
+                    // These contain values, not schemas.
                     ("const" | "enum" | "default" | "examples", _) => {}
-                    // Their keys are names, whatever these are.
+                    // Their keys are names, which may be any words.
                     ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(named)) => {
                         named.values_mut().for_each(|schema| rebase(schema, place));
                     }
@@ -191,7 +190,7 @@ pub(crate) fn rebase(schema: &mut Value, place: &str) {
     }
 }
 
-/// Puts a thought before the other arguments.
+/// Adds a thought before the other arguments.
 fn think(parameters: &mut Value) {
     if has(parameters, THOUGHT) {
         return;
@@ -214,7 +213,7 @@ fn think(parameters: &mut Value) {
     }
 }
 
-/// Lets alternatives of an object that are closed admit one more argument.
+/// Makes closed alternatives of an object permit one more argument.
 fn admit(parameters: &mut Value, name: &str) {
     let (mut open, mut seen) = (vec![String::new()], HashSet::new());
     while let Some(place) = open.pop().filter(|_| seen.len() < MOST_ALTERNATIVES) {
@@ -244,27 +243,27 @@ fn has(parameters: &Value, name: &str) -> bool {
     parameters.get("properties").is_some_and(|properties| properties.get(name).is_some())
 }
 
-/// Reads what a model says in a mode: a call of `finish` is its answer.
+/// Reads a model's output in a mode: a call of `finish` is its answer.
 #[derive(Debug, Default)]
 pub struct TurnReader {
-    /// The name of `finish`; `None` = no turn is forced.
+    /// The name of `finish`; `None` if no turn is forced.
     finish: Option<String>,
-    /// Whether the answer is JSON of any type, and not a text.
+    /// Whether the answer is JSON of any type rather than text.
     json: bool,
-    /// What is written so far of the call that is the answer; `None` = no such call is under way.
+    /// The part of the answering call so far; `None` if no such call is under way.
     answering: Option<String>,
-    /// How many calls came that are none.
+    /// How many calls of other tools came.
     calls: usize,
     answered: bool,
 }
 
 impl TurnReader {
-    /// For an NPC with `tools`, whose answers are JSON by a schema, or not.
+    /// A reader for an NPC with `tools`, whose answers may be JSON by a schema.
     pub fn new(calls: Calls, tools: &[Tool], json: bool) -> Self {
         TurnReader { finish: calls.finish(tools), json, ..TurnReader::default() }
     }
 
-    /// The event as whoever watches the NPC sees it; `None` = there is nothing to see.
+    /// The event that an observer of the NPC sees; `None` if there is nothing to see.
     pub fn read(&mut self, event: Event) -> Option<Event> {
         let Some(finish) = &self.finish else { return Some(event) };
         match event {
@@ -306,8 +305,8 @@ impl TurnReader {
         }
     }
 
-    /// What is written of an answer that breaks off here; `None` = nothing, or JSON, of which half
-    /// is none.
+    /// The written part of an answer that breaks off here; `None` if there is none, or if it is
+    /// JSON, half of which is useless.
     pub fn unfinished(&mut self) -> Option<String> {
         let written = self.answering.take().filter(|_| !self.json)?;
         unfinished(&written, ANSWER).filter(|text| !text.is_empty())
@@ -337,8 +336,8 @@ fn unfinished(json: &str, key: &str) -> Option<String> {
     }
 }
 
-/// The text of a JSON string after its quote, as far as it goes, and how many bytes it takes with
-/// its end.
+/// The text of a JSON string after its quote, as far as it goes, and its length in bytes with the
+/// closing quote.
 fn string(json: &str) -> (String, usize) {
     let mut escaped = false;
     let end = json.char_indices().find(|(_, c)| {
@@ -349,7 +348,7 @@ fn string(json: &str) -> (String, usize) {
     let mut raw = end.map_or(json, |(end, _)| &json[..end]);
     let length = end.map_or(json.len(), |(end, _)| end + 1);
     loop {
-        // What breaks off may do so within an escape.
+        // The text may break off within an escape.
         match serde_json::from_str(&format!("\"{raw}\"")) {
             Ok(text) => return (text, length),
             Err(_) => match raw.char_indices().next_back() {

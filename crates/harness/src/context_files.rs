@@ -1,7 +1,7 @@
-//! `AGENTS.md`: what a directory tells the agents that work in it.
+//! `AGENTS.md`: a directory's instructions for the agents that work in it.
 //!
-//! The file of the work directory counts, and those of the directories around it up to the
-//! repository's root, the one with `.git`.
+//! The file of the work directory counts, and those of its parents up to the repository's root, the
+//! directory with `.git`.
 //! This module finds and reads them.
 //! It must not decide whether they may be read: a person does.
 
@@ -15,30 +15,30 @@ use crate::team::File;
 use crate::trace::{ContextFile, Start};
 use crate::types::{Location, sha256};
 
-/// How they are called.
+/// The name of the files.
 pub const NAME: &str = "AGENTS.md";
 /// Most bytes of all of them together: they are in every prompt.
 pub const BYTES: usize = 32 << 10;
 /// The segment's name.
 const SEGMENT: &str = "context_files";
 
-/// The context files of a work directory, read.
+/// The context files of a work directory, with their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContextFiles {
-    /// The repository's root, or the work directory where there is no repository.
+    /// The repository's root, or the work directory if there is no repository.
     pub root: PathBuf,
-    /// Those that say something, the outermost first.
+    /// The files that aren't empty, the outermost first.
     pub files: Vec<ContextFile>,
     text: String,
 }
 
 impl ContextFiles {
-    /// Reads those of the work directory `work`.
-    /// Only plain files below the root are read, whatever a link says.
+    /// Reads the context files of the work directory `work`.
+    /// Only plain files below the root are read, wherever links lead.
     ///
     /// # Errors
-    /// One of them can't be read, is no text, or they are longer than [`BYTES`] together.
-    /// Then none of them counts: half of what is to be heeded may mislead.
+    /// One of them can't be read or isn't text, or they are longer than [`BYTES`] together.
+    /// Then none of them counts: half of the instructions may mislead.
     pub fn read(work: &Path) -> Result<Self, Error> {
         let read = |source| Error::Read { path: work.to_owned(), source };
         let work = work.canonicalize().map_err(read)?;
@@ -85,7 +85,7 @@ impl ContextFiles {
         Ok(found)
     }
 
-    /// Those that a recorded conversation began with.
+    /// The files that a recorded conversation began with.
     pub fn recorded(start: &Start) -> Self {
         let segment = start.system.iter().find(|segment| segment.name == SEGMENT);
         let text = segment.map(|segment| segment.text.clone()).unwrap_or_default();
@@ -97,12 +97,12 @@ impl ContextFiles {
         self.files.is_empty()
     }
 
-    /// All of them as one part of a system prompt; `None` = there are none.
+    /// All of them as one part of a system prompt; `None` if there are none.
     pub fn segment(&self) -> Option<Segment> {
         (!self.text.is_empty()).then(|| Segment { name: SEGMENT.to_owned(), text: self.text.clone() })
     }
 
-    /// What they say, as a hexadecimal SHA-256: another one once any of them has changed.
+    /// The SHA-256 of their contents, in hexadecimal: it changes when any of them does.
     pub fn fingerprint(&self) -> String {
         sha256(&serde_json::to_vec(&self.files).unwrap_or_default())
     }
@@ -148,7 +148,7 @@ mod tests {
         let found = ContextFiles::read(&dir.path().join("repo/a/b")).unwrap();
         assert_eq!(found.files[1].path, Path::new("a/b/AGENTS.md"));
         assert_eq!((found.files[1].bytes, found.files[1].sha256.len()), (6, 64));
-        // Without a repository only the directory itself.
+        // Without a repository, only the file of the directory itself.
         std::fs::remove_file(dir.path().join("repo/.git")).unwrap();
         assert_eq!(text(&dir, "repo/a/b"), "<instructions file=\"AGENTS.md\">\ninner\n</instructions>");
         assert_eq!(text(&dir, "repo/a"), "");

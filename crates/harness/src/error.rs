@@ -1,4 +1,4 @@
-//! Everything that can go wrong in the harness, by cause.
+//! All errors of the harness, by cause.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::model::ModelError;
 use crate::types::Diagnostic;
 
 /// An error of the harness.
-/// A tool that fails or a model that stops early is none: that is a result.
+/// A tool that fails or a model that stops early is not an error but a result.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The sandbox can't be had, or a program can't be run in it.
@@ -23,72 +23,72 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// A team whose NPCs can't be used, or that has none.
+    /// A team has no usable NPCs.
     #[error("nobody leads the team in {}: none of its NPCs can be used{problems}", path.display())]
     NoNpc {
         /// The directory.
         path: PathBuf,
-        /// What is wrong in its files, a line for each.
+        /// The problems in its files, one per line.
         problems: String,
     },
-    /// A name that nothing has.
+    /// An unknown name.
     #[error("there is no {what} `{name}`{hint} (known: {known})")]
     Unknown {
-        /// What was looked for.
+        /// The kind of thing that it should name.
         what: &'static str,
         /// The name.
         name: String,
         /// A suggestion, or nothing.
         hint: String,
-        /// All the names that there are.
+        /// All known names.
         known: String,
     },
-    /// A file or directory that can't be read.
+    /// A file or directory can't be read.
     #[error("can't read {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The file of answers about permissions.
+    /// The file of answers about permissions can't be used.
     #[error("the file of answers {} can't be used; delete it to start anew", path.display())]
     Answers {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// An answer about permissions that can't be written down.
+    /// An answer about permissions can't be saved.
     #[error("this answer holds only for now, since {} can't be written", path.display())]
     Answer {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A file that can't be used.
+    /// A file is unusable.
     #[error("{}", .0.plain())]
     Invalid(Diagnostic),
-    /// A trace file that can't be written or read.
+    /// A trace file can't be written or read.
     #[error("can't use the trace file {}", path.display())]
     Trace {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A line of a trace file that is no record.
+    /// A line of a trace file is not a record.
     #[error("{}:{line}: not a trace record", path.display())]
     TraceLine {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: usize,
-        /// Why not.
+        /// The cause.
         source: serde_json::Error,
     },
-    /// A trace that somebody else writes.
+    /// Another process writes the trace.
     #[error(
         "{} is being written by another alara; it can go on here once that has ended",
         path.display()
@@ -97,18 +97,18 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// A trace that holds no conversation.
+    /// A trace contains no conversation.
     #[error("no conversation begins in {}, so none can go on\nhint: alara trace list", path.display())]
     NoConversation {
         /// The file.
         path: PathBuf,
     },
-    /// A conversation that can't go on, since what a call had changed can't be taken back.
+    /// A conversation can't be resumed, since the changes of a call can't be undone.
     #[error("what was cut off in {} can't be taken back", path.display())]
     Resume {
         /// The trace.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
     /// The index of traces can't be used.
@@ -116,7 +116,7 @@ pub enum Error {
     Index {
         /// Its file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: rusqlite::Error,
     },
     /// The model could not answer.
@@ -128,7 +128,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// For a name that is not among the known ones, with the one that may have been meant.
+    /// The error for an unknown name, with a suggestion from the known ones.
     pub fn unknown<'a>(what: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.collect();
         let hint = nearest(name, known.iter().copied()).map(|near| format!(", did you mean `{near}`?"));

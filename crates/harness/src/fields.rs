@@ -1,4 +1,4 @@
-//! A mapping in a file, read key by key: what is there, of which type, and which keys nobody knows.
+//! Reads a mapping in a file key by key: which keys exist, of which types, and which are unknown.
 
 use alara_engine::nearest;
 use serde_json::Value;
@@ -8,21 +8,20 @@ use crate::types::{Diagnostic, Location};
 use crate::yaml::{Entry, Kind, Node};
 
 /// A mapping that is being read.
-/// Whatever is odd goes to the list of diagnostics.
+/// Problems go to the list of diagnostics.
 pub struct Fields<'a, 'd> {
     source: &'a Source,
     entries: &'a [Entry],
     known: Vec<&'static str>,
-    /// Other names of keys, each with the name that is meant to be written.
+    /// Other names of keys, each with the preferred name.
     other_names: Vec<(&'static str, &'static str)>,
-    /// Where keys stand that were refused.
     refused: Vec<Location>,
     diagnostics: &'d mut Vec<Diagnostic>,
 }
 
 impl<'a, 'd> Fields<'a, 'd> {
-    /// The mapping at `node`; nothing is an empty one.
-    /// `None` if it is something else, with an error.
+    /// The mapping at `node`; a null node is an empty one.
+    /// `None` for anything else, with an error.
     pub fn new(source: &'a Source, node: &'a Node, diagnostics: &'d mut Vec<Diagnostic>) -> Option<Self> {
         let entries = match &node.kind {
             Kind::Map(entries) => entries.as_slice(),
@@ -43,32 +42,32 @@ impl<'a, 'd> Fields<'a, 'd> {
         self.source
     }
 
-    /// Where diagnostics of values go.
+    /// The list for diagnostics of values.
     pub fn diagnostics(&mut self) -> &mut Vec<Diagnostic> {
         self.diagnostics
     }
 
-    /// Says something that stops nobody.
+    /// Reports a problem that doesn't stop the work.
     pub fn warning(&mut self, location: Location, message: impl Into<String>) {
         self.diagnostics.push(self.source.warning(location, message));
     }
 
-    /// Says what can't be used.
+    /// Reports a value that is unusable.
     pub fn error(&mut self, location: Location, message: impl Into<String>) {
         self.diagnostics.push(self.source.error(location, message));
     }
 
-    /// These keys may be there.
+    /// Declares these keys as known.
     pub fn know(&mut self, keys: &[&'static str]) {
         self.known.extend(keys);
     }
 
-    /// Where a key stands, or the file as a whole.
+    /// The location of a key, or of the file as a whole.
     pub fn location(&self, key: &str) -> Location {
         self.entries.iter().find(|entry| entry.key == key).map(|entry| entry.location).unwrap_or_default()
     }
 
-    /// The entry of the first of these names of one key; none if it says nothing.
+    /// The entry of the first of these names of one key; none if its value is null.
     pub fn entry(&mut self, names: &[&'static str]) -> Option<&'a Entry> {
         self.know(names);
         if let Some((first, others)) = names.split_first() {
@@ -78,8 +77,8 @@ impl<'a, 'd> Fields<'a, 'd> {
         found.find(|entry| !entry.value.is_null())
     }
 
-    /// A text without space around it, a number or boolean as it is written; none if it is empty or
-    /// something else, which is an error.
+    /// A text without surrounding whitespace, with a number or boolean as written; none if it is
+    /// empty or of another type, which is an error.
     pub fn text(&mut self, names: &[&'static str]) -> Option<String> {
         let entry = self.entry(names)?;
         let Some(text) = entry.value.text() else {
@@ -91,7 +90,7 @@ impl<'a, 'd> Fields<'a, 'd> {
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// True or false; none if it is something else, which is an error.
+    /// True or false; none if it is of another type, which is an error.
     pub fn flag(&mut self, names: &[&'static str]) -> Option<bool> {
         let entry = self.entry(names)?;
         if let Kind::Scalar(Value::Bool(value)) = entry.value.kind {
@@ -102,10 +101,10 @@ impl<'a, 'd> Fields<'a, 'd> {
         None
     }
 
-    /// Refuses keys of `strict` that say nothing or have no meaning here, and with `alike` what may
-    /// be a slip for one.
-    /// Whoever wrote it meant to bind somebody, who must not run without.
-    /// The first of them, reported as an error.
+    /// Refuses keys of `strict` that are empty or have no meaning here, and with `alike` also
+    /// likely typos of one.
+    /// The author of such a key meant to bind an NPC, which must not run without it.
+    /// Returns the first of them, reported as an error.
     pub fn refuse(&mut self, strict: &[&'static str], alike: bool) -> Option<Diagnostic> {
         let mut first = None;
         for entry in self.entries.iter().filter(|entry| entry.value.is_null()) {
@@ -119,7 +118,7 @@ impl<'a, 'd> Fields<'a, 'd> {
             let key = entry.key.as_str();
             let known = self.known.iter().chain(strict).copied();
             let near = if strict.contains(&key) || !alike { Some(key) } else { nearest(key, known) };
-            // `date` is a word of its own.
+            // `date` is not a typo.
             let slip = |near: &&str| strict.contains(near) && same_start(key, near);
             let Some(near) = near.filter(slip) else { continue };
             let meant = self.nearest(key).filter(|near| same_start(key, near));
@@ -133,7 +132,7 @@ impl<'a, 'd> Fields<'a, 'd> {
         first
     }
 
-    /// Reports a key as an error, which is `first` if there was none before.
+    /// Reports a key as an error, and stores it as `first` if there was none before.
     fn refuse_key(&mut self, location: Location, message: String, first: &mut Option<Diagnostic>) {
         let error = self.source.error(location, message);
         self.refused.push(location);
@@ -141,8 +140,8 @@ impl<'a, 'd> Fields<'a, 'd> {
         self.diagnostics.push(error);
     }
 
-    /// Refuses unknown keys that resemble one that binds somebody, as `binding` finds it.
-    /// The first of them, reported as an error.
+    /// Refuses unknown keys that resemble a binding key, as `binding` finds it.
+    /// Returns the first of them, reported as an error.
     pub fn refuse_slips(&mut self, binding: impl Fn(&str) -> Option<&'static str>) -> Option<Diagnostic> {
         let mut first = None;
         for (entry, _) in self.others() {
@@ -158,8 +157,8 @@ impl<'a, 'd> Fields<'a, 'd> {
         first
     }
 
-    /// Keys that files in the wild have, and that would change something: that they don't is said
-    /// where they are set.
+    /// Declares keys of existing files that should change something but don't: a warning reports
+    /// that where they are set.
     pub fn without_effect(&mut self, keys: &[&'static str]) {
         for key in keys {
             let Some(entry) = self.entry(&[key]) else { continue };
@@ -174,7 +173,7 @@ impl<'a, 'd> Fields<'a, 'd> {
         }
     }
 
-    /// The keys that were not asked for, with the known one that may have been meant.
+    /// The keys that weren't read, with the known one that was probably meant.
     pub fn others(&self) -> Vec<(&'a Entry, Option<&'static str>)> {
         let told = |entry: &&Entry| self.refused.contains(&entry.location);
         let unknown = self.entries.iter().filter(|entry| !self.known.contains(&entry.key.as_str()));
@@ -182,8 +181,8 @@ impl<'a, 'd> Fields<'a, 'd> {
         unknown.map(|entry| (entry, self.nearest(&entry.key))).collect()
     }
 
-    /// The known key that is most like `key`.
-    /// Of a key with several names it is the first one, if that is like it, too.
+    /// The known key most similar to `key`.
+    /// Of a key with several names, it is the first one, if that is similar too.
     fn nearest(&self, key: &str) -> Option<&'static str> {
         let near = nearest(key, self.known.iter().copied())?;
         let mut names = self.other_names.iter().filter(|(other, _)| *other == near);
@@ -191,7 +190,7 @@ impl<'a, 'd> Fields<'a, 'd> {
         Some(first.unwrap_or(near))
     }
 
-    /// Tells of keys that others have for what is called otherwise here: `[theirs, ours]`.
+    /// Reports keys from other tools that have another name here: `[theirs, ours]`.
     pub fn meant(&mut self, words: &[(&str, &str)]) {
         for (entry, _) in self.others() {
             let Some((_, ours)) = words.iter().find(|(theirs, _)| *theirs == entry.key) else { continue };
@@ -200,7 +199,7 @@ impl<'a, 'd> Fields<'a, 'd> {
         }
     }
 
-    /// Reports the keys that were not asked for.
+    /// Reports the keys that weren't read.
     pub fn unknown(&mut self) {
         for (entry, near) in self.others() {
             let hint = near.map(|near| format!(", did you mean `{near}`?")).unwrap_or_default();
@@ -213,7 +212,7 @@ fn same_start(left: &str, right: &str) -> bool {
     left.chars().next().map(|c| c.to_ascii_lowercase()) == right.chars().next()
 }
 
-/// Whether jinxes and agents may be called so: by words of letters, digits, `_` and `-`.
+/// Whether a jinx or an agent may have this name: letters, digits, `_` and `-`.
 pub fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
 }

@@ -1,12 +1,12 @@
-//! Hidden tools: those that an NPC may call once it has read in a document what they are called.
+//! Hidden tools: tools that an NPC may call only after it has read their names in a document.
 //!
 //! Neither its prompt nor its grammar names them, as a list of names would.
-//! Whoever has such tools has two built-in ones: [`UNLOCK`] takes a name, any text, and tells what
-//! the tool of this name takes; [`CALL`] calls it.
-//! A name that the NPC may not unlock is answered like one that nothing has.
+//! An NPC with such tools has two built-in ones: [`UNLOCK`] takes a name, any text, and returns the
+//! inputs of the tool of this name; [`CALL`] calls it.
+//! A name that the NPC may not unlock gets the same answer as a name that doesn't exist.
 //!
-//! What is unlocked is folded from a conversation's records.
-//! The prompt stays the same afterwards; only what [`CALL`] is bound to changes (see
+//! The unlocked tools are folded from a conversation's records.
+//! The prompt stays the same afterwards; only the constraint on [`CALL`] changes (see
 //! [`Request::bound`](alara_engine::Request::bound)).
 //!
 //! This module must not know how tools run, nor where conversations are recorded.
@@ -18,16 +18,16 @@ use crate::types::ToolResult;
 
 /// The tool that unlocks another one.
 pub const UNLOCK: &str = "unlock_tool";
-/// The tool that calls what is unlocked.
+/// The tool that calls unlocked tools.
 pub const CALL: &str = "call_tool";
-/// The argument of [`UNLOCK`], and what its result calls the tool.
+/// The argument of [`UNLOCK`], and the key of the tool's name in its result.
 const NAME: &str = "name";
 /// The arguments of [`CALL`].
 const TOOL: &str = "tool";
 const ARGUMENTS: &str = "arguments";
 /// Most characters of a name.
 const NAME_LENGTH: usize = 100;
-/// The least signs of a suffix that can't be guessed; half of them are digits.
+/// The least characters of a suffix that can't be guessed; half of them are digits.
 const SUFFIX: usize = 4;
 
 /// Whether it is one of the two built-in tools.
@@ -62,7 +62,7 @@ pub fn tools() -> [Tool; 2] {
     ]
 }
 
-/// What a call of [`UNLOCK`] gives to whoever may unlock the tools `hidden`.
+/// The result of a call of [`UNLOCK`], for an NPC that may unlock the tools `hidden`.
 pub fn unlock(hidden: &[Tool], arguments: &Map<String, Value>) -> ToolResult {
     let [unlock, _] = tools();
     if let Some(violation) = violation(&unlock.parameters, arguments) {
@@ -77,7 +77,7 @@ pub fn unlock(hidden: &[Tool], arguments: &Map<String, Value>) -> ToolResult {
     }
 }
 
-/// What a model is told of a tool that is unlocked.
+/// The description of an unlocked tool for the model.
 pub fn told(tool: &Tool) -> Value {
     json!({NAME: tool.name, "description": tool.description, "parameters": tool.parameters})
 }
@@ -87,7 +87,7 @@ pub fn unlocked<'r>(call: &ToolCall, result: &'r ToolResult) -> Option<&'r str> 
     (call.name == UNLOCK && result.ok).then(|| result.output.get(NAME)?.as_str()).flatten()
 }
 
-/// What the arguments of [`CALL`] are bound to if it is to call this tool.
+/// The constraint on the arguments of [`CALL`] for a call of this tool.
 pub fn bound(tool: &Tool) -> Value {
     json!({
         "type": "object",
@@ -97,13 +97,13 @@ pub fn bound(tool: &Tool) -> Value {
     })
 }
 
-/// The arguments of the call of [`CALL`] that calls `tool` with these.
+/// The arguments of [`CALL`] that call `tool` with these arguments.
 pub fn wrapped(tool: &str, arguments: &Map<String, Value>) -> Map<String, Value> {
     Map::from_iter([(TOOL.to_owned(), tool.into()), (ARGUMENTS.to_owned(), Value::Object(arguments.clone()))])
 }
 
-/// Whether arguments are written as [`wrapped`] writes them, so that `arguments` is a call's
-/// inside.
+/// Whether arguments have the form of [`wrapped`], so that `arguments` holds those of the inner
+/// call.
 pub fn is_wrapped(arguments: &Map<String, Value>) -> bool {
     let of = |name: &str| arguments.get(name);
     arguments.len() == 2
@@ -111,7 +111,7 @@ pub fn is_wrapped(arguments: &Map<String, Value>) -> bool {
         && of(ARGUMENTS).is_some_and(Value::is_object)
 }
 
-/// Where name and arguments of the inner call stand in one of [`CALL`].
+/// The arguments of [`CALL`] that hold the inner call's name and arguments.
 pub const PLACES: (&str, &str) = (TOOL, ARGUMENTS);
 
 /// The tool that a call of [`CALL`] names.
@@ -119,10 +119,10 @@ pub fn named(call: &ToolCall) -> Option<&str> {
     (call.name == CALL).then(|| call.arguments.get(TOOL)?.as_str().map(str::trim)).flatten()
 }
 
-/// The call within one of [`CALL`], which has its id.
+/// The inner call of a call of [`CALL`], with the same id.
 ///
 /// # Errors
-/// What is wrong with its arguments, which don't name a tool or hold no arguments.
+/// Its arguments don't name a tool or contain no arguments.
 pub fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     let known = |name: &&String| [TOOL, ARGUMENTS].contains(&name.as_str());
     if let Some(other) = call.arguments.keys().find(|name| !known(name)) {
@@ -134,7 +134,7 @@ pub fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     let arguments = match call.arguments.get(ARGUMENTS) {
         None | Some(Value::Null) => Some(Map::new()),
         Some(Value::Object(arguments)) => Some(arguments.clone()),
-        // Models whom no grammar holds often write the object once more as a text.
+        // Models without a grammar often encode the object again as text.
         Some(Value::String(text)) if text.trim().is_empty() => Some(Map::new()),
         Some(Value::String(text)) => serde_json::from_str(text).ok(),
         Some(_) => None,
@@ -145,18 +145,18 @@ pub fn inner(call: &ToolCall) -> Result<ToolCall, String> {
     Ok(ToolCall { id: call.id.clone(), name: name.to_owned(), arguments })
 }
 
-/// What is said of a tool that was not unlocked, whether there is one of this name or not.
+/// The answer about a tool that wasn't unlocked, whether or not it exists.
 pub fn locked(name: &str) -> String {
     format!("`{name}` is not unlocked: call `{UNLOCK}` with its exact name first")
 }
 
-/// What is said of a call of a tool that is unlocked, but called by its own name.
+/// The answer to a call of an unlocked tool by its own name.
 pub fn by_call(name: &str) -> String {
     let call = json!({TOOL: name, ARGUMENTS: {}});
     format!("`{name}` is called by `{CALL}`, as in {call}")
 }
 
-/// Whether a tool's name ends in something that nobody guesses: `file_dispute_4821`.
+/// Whether a tool's name ends in a text that can't be guessed: `file_dispute_4821`.
 pub fn is_unguessable(name: &str) -> bool {
     let Some((_, suffix)) = name.rsplit_once(['_', '-']) else { return false };
     let digits = suffix.chars().filter(char::is_ascii_digit).count();

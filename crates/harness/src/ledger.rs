@@ -1,10 +1,9 @@
-//! The ledger: what the results of calls have told of the world, by path.
+//! The ledger: facts about the world from the results of calls, by path.
 //!
-//! It is a fold over [`Change`]s, which follow from calls and their results alone.
-//! A read is taken over where its gate says; what a write may have changed is stale until it is
-//! read again.
-//! A path is known at or below where something was taken over: what else there is above, nobody has
-//! read.
+//! It is a fold over [`Change`]s, which depend on calls and their results alone.
+//! The result of a read is stored where its gate says; facts that a write may have changed are
+//! stale until they are read again.
+//! A path is known at or below a stored fact: the values above it were not read.
 //! This module must not know rules and conditions.
 
 use std::collections::BTreeMap;
@@ -13,28 +12,28 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A path in a ledger, part by part: an ID may have points in it.
+/// A path in a ledger, as components: an ID may contain points.
 pub type Path = Vec<String>;
 
-/// What a result did to the ledger.
+/// The effect of a result on the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    /// This is known from now on.
+    /// A fact is known from now on.
     Known {
-        /// Where.
+        /// Its path.
         path: Path,
-        /// What.
+        /// Its value.
         value: Value,
     },
-    /// What is known at, above and below this path may have changed; an empty one is everything.
+    /// Facts at, above and below this path may have changed; an empty path means all facts.
     Stale {
-        /// Where.
+        /// The path.
         path: Path,
     },
-    /// Something of a result could not be taken over.
+    /// A part of a result could not be stored.
     Wrong {
-        /// What, why and where.
+        /// The part, the reason and the path.
         message: String,
     },
 }
@@ -50,21 +49,21 @@ impl fmt::Display for Change {
     }
 }
 
-/// Most bytes of a fact that a model is told.
+/// Most bytes of a fact in the text for a model.
 pub const TOLD: usize = 400;
 
-/// What is known.
+/// The known facts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// By where it was taken over; none of the paths begins with another one.
+    /// Facts by path; no path is a prefix of another one.
     facts: BTreeMap<Path, Fact>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Fact {
     value: Value,
-    /// What of it became stale or known again since it was read, in this order; an empty path is
-    /// all of it.
+    /// The parts that became stale or known again since the fact was read, in this order; an empty
+    /// path means the whole fact.
     marks: Vec<(Path, Mark)>,
 }
 
@@ -75,13 +74,13 @@ enum Mark {
 }
 
 impl Fact {
-    /// Marks a part, which covers what was said of its own parts before.
+    /// Marks a part, which replaces earlier marks of its own parts.
     fn mark(&mut self, path: &[String], mark: Mark) {
         self.marks.retain(|(other, _)| !other.starts_with(path));
         self.marks.push((path.to_vec(), mark));
     }
 
-    /// Its value, and what of that may be another one by now.
+    /// Its value, with a note about its stale parts.
     fn told(&self) -> String {
         const STALE: &str = "may have changed since it was read";
         let stale = |(_, mark): &&(Path, Mark)| *mark == Mark::Stale;
@@ -94,7 +93,7 @@ impl Fact {
         }
     }
 
-    /// Whether a part, or a part of it, may be another one by now.
+    /// Whether a part, or a part of it, may be outdated.
     fn is_stale(&self, path: &[String]) -> bool {
         self.marks.iter().fold(false, |stale, (at, mark)| match mark {
             Mark::Stale => stale || at.starts_with(path) || path.starts_with(at),
@@ -103,26 +102,26 @@ impl Fact {
     }
 }
 
-/// What there is at a path.
+/// The state of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found<'a> {
-    /// This.
+    /// Its value is known.
     Known(&'a Value),
-    /// Nothing is known.
+    /// Its value is unknown.
     Unknown,
-    /// Something was, but a write may have changed it since.
+    /// Its value was known, but a write may have changed it since.
     Stale,
 }
 
 impl Ledger {
-    /// The ledger after all of these.
+    /// The ledger after all of these changes.
     pub fn fold<'a>(changes: impl IntoIterator<Item = &'a Change>) -> Self {
         let mut ledger = Ledger::default();
         changes.into_iter().for_each(|change| ledger.apply(change));
         ledger
     }
 
-    /// Takes over a change.
+    /// Applies a change.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::Known { path, value } => self.put(path, value),
@@ -131,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// What there is at a path.
+    /// The state of a path.
     pub fn find(&self, path: &[String]) -> Found<'_> {
         let Some((at, fact)) = self.around(path) else { return Found::Unknown };
         let rest = &path[at.len()..];
@@ -141,17 +140,17 @@ impl Ledger {
         look_up(&fact.value, rest).map_or(Found::Unknown, Found::Known)
     }
 
-    /// Each fact with its path, as a model is told of it.
+    /// Each fact with its path, in the text for a model.
     pub fn told(&self) -> impl Iterator<Item = (String, String)> {
         self.facts.iter().map(|(path, fact)| (path.join("."), fact.told()))
     }
 
-    /// All that is known, as one mapping, with `{"stale": [path, …]}` beside it if anything is.
+    /// All known facts, as one mapping, with `{"stale": [path, …]}` if any are stale.
     pub fn value(&self) -> Value {
         let mut whole = Value::Object(Map::new());
         let mut stale = Vec::new();
         for (path, fact) in &self.facts {
-            // No path begins with another one, so that only mappings made here are on the way.
+            // No path is a prefix of another one, so only mappings created here are on the way.
             put_below(&mut whole, path, &fact.value);
             let marks = fact.marks.iter().filter(|(_, mark)| *mark == Mark::Stale);
             stale.extend(marks.map(|(rest, _)| Value::from([path.as_slice(), rest].concat().join("."))));
@@ -162,9 +161,9 @@ impl Ledger {
         whole
     }
 
-    /// The fact that a path is at or below.
+    /// The fact at or above a path.
     fn around(&self, path: &[String]) -> Option<(&Path, &Fact)> {
-        // All that begins a path comes before it, and no other fact stands between the two.
+        // All prefixes of a path come before it, and no other fact is between the two.
         let (at, fact) = self.facts.range(..=path.to_vec()).next_back()?;
         path.starts_with(at).then_some((at, fact))
     }
@@ -177,7 +176,7 @@ impl Ledger {
                 fact.mark(rest, Mark::Known);
                 return;
             }
-            // It is something else than what was read.
+            // It differs from the value that was read.
             self.facts.remove(&at);
         }
         self.facts.retain(|other, _| !other.starts_with(path));
@@ -204,7 +203,7 @@ pub fn look_up<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
     })
 }
 
-/// Puts a part into a mapping; whether there was one all the way.
+/// Puts a part into a mapping; returns whether each component of the path was a mapping.
 fn put_below(whole: &mut Value, path: &[String], value: &Value) -> bool {
     let Some((last, way)) = path.split_last() else { return false };
     let inside = way.iter().try_fold(whole, |inside, part| match inside {
@@ -233,7 +232,7 @@ pub fn short(value: &Value) -> String {
     cut(value, 60)
 }
 
-/// A value as JSON, of at most so many bytes.
+/// A value as JSON, of at most this many bytes.
 pub fn cut(value: &Value, bytes: usize) -> String {
     let text = value.to_string();
     let end = text.floor_char_boundary(bytes);
@@ -284,7 +283,7 @@ mod tests {
                 ("orders.1.nothing", "unknown"),
                 ("orders.2", "unknown"),
                 ("orders.10", "unknown"),
-                // What other orders there are, nobody has read.
+                // The other orders were not read.
                 ("orders", "unknown"),
             ],
         );
@@ -301,7 +300,7 @@ mod tests {
             &[order(), stale("orders.1.status"), known("orders.1.status", json!("cancelled"))],
             &[("orders.1.status", "\"cancelled\""), ("orders.1.items.0.id", "4")],
         );
-        // What is stale as a whole is not cured by a part of it.
+        // Reading a part doesn't make a stale whole known.
         check(
             &[order(), stale("orders.1"), known("orders.1.status", json!("cancelled"))],
             &[("orders.1.status", "\"cancelled\""), ("orders.1.items.0.id", "stale"), ("orders.1", "stale")],

@@ -1,28 +1,29 @@
 //! Teams, NPCs, jinxes, the sandbox, the agent loop and its trace.
 //!
-//! The harness talks to a model through one small trait and knows nothing of its insides; it prints
-//! nothing.
+//! The harness talks to a model through one small trait and knows nothing of its internals; it
+//! prints nothing.
 //!
 //! # Layers
 //!
-//! A module names those of the lines above its own, and of its own line only those to its left:
+//! A module uses only modules on the lines above its own, and on its own line only those to its
+//! left:
 //!
-//! 1. `types`: the values that everybody names; `calls`: whether a turn must be a call.
-//! 2. `model`: the way to a model; `error`: what can go wrong.
+//! 1. `types`: the values that all modules use; `calls`: whether a turn must be a call.
+//! 2. `model`: the way to a model; `error`: all errors.
 //! 3. `source`, `yaml`, `markdown`, `fields`: text files, read with their locations.
 //! 4. `scratch`, `sandbox`: where programs run; `mcp`: the protocol of MCP servers.
-//!    `ledger`: what is known of the world; `expression`: what follows from that.
-//!    `knowledge`: documents, and how passages of them are found.
+//!    `ledger`: known facts about the world; `expression`: conditions over these facts.
+//!    `knowledge`: documents, and the search for passages in them.
 //! 5. `jinx`: its data, how it is read, checked and filled in; `skill`: a jinx that is a text.
-//!    `gate`: rules about calls over what results have told; `phases`: what an NPC may do when.
-//! 6. `team`: what the files of a directory make together.
-//! 7. `permission`, `client`, `store`, `trace`: what is decided, shared and recorded during a run.
-//!    `state`: where that lies between runs.
+//!    `gate`: rules about calls, based on earlier results; `phases`: an NPC's calls by phase.
+//! 6. `team`: the team that the files of a directory define.
+//! 7. `permission`, `client`, `store`, `trace`: decisions, shared values and records of a run.
+//!    `state`: where these are stored between runs.
 //! 8. `run`: agents, tools, the steps of jinxes, the servers of a session.
 //!    It is one recursion.
-//! 9. `replay`: a recorded run once more.
+//! 9. `replay`: repeats a recorded run.
 //!
-//! # In a program of one's own
+//! # In your own program
 //!
 //! A model, a directory for its work, a team, and a task:
 //!

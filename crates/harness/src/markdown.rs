@@ -1,4 +1,4 @@
-//! The two things about Markdown that matter here: YAML between two lines `---` at the top, and
+//! The two parts of Markdown that matter here: YAML front matter between two lines `---`, and
 //! sections by heading.
 //!
 //! This module must not know what the texts mean.
@@ -9,12 +9,12 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 use crate::yaml::Node;
 
-/// The YAML at the top of a file as a tree, and the text after it.
-/// An entry that is no YAML by itself is read as a text, with a warning: files in the wild have
+/// The YAML front matter of a file as a tree, and the text after it.
+/// An entry that is invalid YAML by itself is read as a text, with a warning: existing files have
 /// `description: Use when: …`.
 ///
 /// # Errors
-/// It is no YAML, even so.
+/// Even then it is invalid YAML.
 pub fn head<'a>(
     source: &'a Source,
     diagnostics: &mut Vec<Diagnostic>,
@@ -27,7 +27,7 @@ pub fn head<'a>(
     Ok((Some(node?), body))
 }
 
-/// With quotes around the entries that are no YAML without; `None` if there are none.
+/// The YAML with quotes around invalid entries; `None` if there are none.
 fn mended(yaml: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Source> {
     let lines: Vec<&str> = yaml.text.lines().collect();
     let begins = |line: &&str| line.starts_with(|c: char| c.is_alphanumeric() || c == '_');
@@ -43,7 +43,7 @@ fn mended(yaml: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Source> {
             Some((key, value)) => {
                 let words = std::iter::once(value).chain(entry[1..].iter().copied()).map(str::trim);
                 let value = words.filter(|words| !words.is_empty()).collect::<Vec<_>>().join(" ");
-                // Empty lines keep the others where they are.
+                // Empty lines keep the other lines in place.
                 text += &format!("{key}: {}{}\n", Value::from(value), "\n".repeat(more));
                 let location = Location { line: at + 1, column: 1 };
                 let message = format!("`{key}` is no YAML; it is read as a text: put it in quotes");
@@ -57,8 +57,8 @@ fn mended(yaml: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Source> {
     any.then(|| Source { path: yaml.path.clone(), text })
 }
 
-/// The YAML at the top of a file, at its lines of the file, and the text after it.
-/// No YAML if there is none.
+/// The YAML front matter of a file, on its original lines, and the text after it.
+/// The YAML is `None` if there is no front matter.
 fn frontmatter(source: &Source) -> (Option<Source>, &str) {
     let whole = (None, source.text.as_str());
     let mut lines = source.text.split_inclusive('\n');
@@ -66,7 +66,7 @@ fn frontmatter(source: &Source) -> (Option<Source>, &str) {
     let mut end = first.len();
     for line in lines {
         if line.trim_end() == "---" {
-            // An empty line stands for the first one, so that places are those of the file.
+            // An empty line replaces the first one, so that locations match the file.
             let text = format!("\n{}", &source.text[first.len()..end]);
             let yaml = Source { path: source.path.clone(), text };
             return (Some(yaml), &source.text[end + line.len()..]);
@@ -77,7 +77,7 @@ fn frontmatter(source: &Source) -> (Option<Source>, &str) {
 }
 
 /// The text before the first `##` heading, and title and text of each section.
-/// Deeper headings stay inside, and so does whatever looks like a heading in a fenced block.
+/// Deeper headings stay inside, and so do lines in fenced blocks that look like headings.
 pub fn sections(text: &str) -> (String, Vec<(String, String)>) {
     let mut introduction = String::new();
     let mut sections: Vec<(String, String)> = Vec::new();

@@ -1,9 +1,8 @@
-//! Runs a trace again without a model: its replies are taken from the trace, everything else is
-//! done anew.
+//! Repeats a trace without a model: its replies come from the trace, everything else is done again.
 //!
-//! So it shows whether the same team still does the same.
-//! Its texts, its tools and its rules are compared, and what its jinxes give back, if they are run.
-//! Times, places and versions are not compared.
+//! This shows whether the same team still does the same.
+//! It compares the team's texts, tools and rules, and the results of its jinxes, if they run.
+//! It doesn't compare times, paths and versions.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,11 +23,11 @@ use crate::team::{Npc, Team};
 use crate::trace::{self, Entry, PERSON, Record};
 use crate::types::{Outcome, Verdict};
 
-/// What [`Error::Model`] puts before a model's own words.
+/// The prefix of [`Error::Model`] before a model's own error.
 const MODEL_FAILED: &str = "the model can't answer: ";
 
-/// A model that gives the replies of a trace again: conversation by conversation, turn by turn.
-/// A conversation is known by its system prompt and its first message.
+/// A model that repeats the replies of a trace: conversation by conversation, turn by turn.
+/// It identifies a conversation by its system prompt and its first message.
 pub struct Replay {
     name: String,
     context: Option<usize>,
@@ -40,7 +39,7 @@ pub struct Replay {
     replies: Mutex<HashMap<String, VecDeque<Reply>>>,
 }
 
-/// The events of a turn, or the model's own words about why there was none.
+/// The events of a turn, or the model's error instead.
 type Reply = Result<Vec<Event>, String>;
 
 impl Replay {
@@ -93,7 +92,7 @@ impl Replay {
         replay
     }
 
-    /// What a conversation is known by.
+    /// The key that identifies a conversation.
     fn key(&self, request: &Request) -> String {
         let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
         let own = self.examples.iter().find_map(|examples| request.messages.strip_prefix(&examples[..]));
@@ -141,7 +140,7 @@ impl ChatModel for Replay {
     }
 }
 
-/// Whether the traced run had `--yes`, and no person to confirm what that does not cover.
+/// Whether the traced run had `--yes`, and no person to confirm what that doesn't cover.
 /// Then each question that was answered had that answer.
 pub fn agreed(entries: &[Entry]) -> bool {
     let withheld =
@@ -149,16 +148,16 @@ pub fn agreed(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| withheld(&entry.record))
 }
 
-/// Gives the answers that a person gave in a trace, for [`Session::asking`]; `None` if nobody was
-/// asked.
+/// Returns the answers that a person gave in a trace, for [`Session::asking`]; `None` if there was
+/// no question.
 pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync + Send + use<>> {
-    // By jinx, and whether the question was what it may have of the environment.
+    // By jinx, and whether the question was about environment variables.
     let mut given: HashMap<(String, bool), VecDeque<Answer>> = HashMap::new();
     let mut started = BTreeSet::new();
     for entry in entries {
         let (jinx, verdict, by) = match &*entry.record {
             Record::Permission { jinx, verdict, by } => (jinx, verdict, by),
-            // Each server was asked about once.
+            // There was one question for each server.
             Record::Start(start) => {
                 let new = start.mcp.iter().filter(|served| started.insert(served.start.clone()));
                 let answers = new.map(|served| if served.by.is_empty() { Answer::No } else { Answer::Yes });
@@ -169,7 +168,7 @@ pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync 
         };
         let answers = given.entry((jinx.clone(), by.contains(" about "))).or_default();
         match (by.as_str(), answers.back_mut()) {
-            // So the one before was meant to last.
+            // So the previous answer was meant to last.
             ("an answer in this session", Some(last)) => {
                 *last = if *verdict == Verdict::Allow { Answer::Session } else { Answer::Never };
             }
@@ -188,16 +187,16 @@ pub fn answers(entries: &[Entry]) -> Option<impl Fn(&Question) -> Answer + Sync 
     })
 }
 
-/// Whether a call was decided by a person, then or before.
+/// Whether a person decided a call, then or before.
 fn is_an_answer(by: &str) -> bool {
     by.starts_with("an answer") || by.starts_with("an earlier answer")
 }
 
-/// Sends and runs again in `session` what the user of a trace sent and ran.
+/// Repeats in `session` the messages and jinxes of the user of a trace.
 ///
 /// # Errors
-/// An NPC is no longer there, or the sandbox failed.
-/// That the trace has no reply is none: the replayed trace then tells.
+/// An NPC no longer exists, or the sandbox failed.
+/// A missing reply in the trace is no error: the replayed trace shows it.
 pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Error> {
     let mut conversations: HashMap<&str, (&str, Vec<Arc<Record>>)> = HashMap::new();
     let mut schema = None;
@@ -230,7 +229,7 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
                 let record = session.trace.push(scope, Record::Retract)?;
                 conversations.entry(scope).or_insert((&team.forenpc, Vec::new())).1.push(record);
             }
-            // What runs with a conversation is the call of a step in it, but for hooks of the
+            // A jinx within a conversation is the call of a step in it, except hooks of the
             // session.
             Record::Jinx { place, arguments, .. } if entry.is_the_users() => {
                 if let Ok(npc) = team.npc(conversations.get("").map(|(name, _)| *name)) {
@@ -250,33 +249,33 @@ pub fn run(session: &Session, team: &Team, entries: &[Entry]) -> Result<(), Erro
     Ok(())
 }
 
-/// What the MCP servers of a team offer to any of its NPCs.
+/// The tools that the MCP servers of a team offer to any of its NPCs.
 fn offered(session: &Session, team: &Team) -> Vec<Jinx> {
     let npcs = team.npcs.iter().filter(|npc| !npc.servers.is_empty());
     npcs.flat_map(|npc| session.mcp.offered(session, team, npc).jinxes).collect()
 }
 
-/// The member of this name, or that of a team below.
+/// The member of this name, in the team or in one below.
 fn member<'a>(team: &'a Team, name: &str) -> Option<(&'a Team, &'a Npc)> {
     team.member(name).or_else(|| team.teams.iter().find_map(|team| member(team, name)))
 }
 
-/// Where two runs part.
+/// The first difference between two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// How many records are the same.
+    /// How many records are equal.
     pub same: usize,
-    /// The way to the first value that differs within the records; empty if one run ended.
+    /// The path to the first value that differs within the records; empty if one run ended.
     pub at: String,
-    /// What the recorded run did; `None` = it was over.
+    /// The record of the original run; `None` if it was over.
     pub recorded: Option<Value>,
-    /// What the replayed run did; `None` = it was over.
+    /// The record of the replayed run; `None` if it was over.
     pub replayed: Option<Value>,
 }
 
 /// Compares two runs.
-/// Also gives how many records of the recorded one were compared.
-/// A run that was killed, was cancelled or ran out of time can't be compared any further.
+/// Also returns how many records of the original one were compared.
+/// The comparison ends where a run was killed, was cancelled or ran out of time.
 pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Difference>) {
     let stopped = recorded.iter().position(|entry| {
         let ends = matches!(*entry.record, Record::End { outcome: Outcome::Cancelled | Outcome::Deadline });
@@ -306,7 +305,7 @@ pub fn difference(recorded: &[Entry], replayed: &[Entry]) -> (usize, Option<Diff
     (compared, None)
 }
 
-/// Whether the last thing that the user sent or ran has no end.
+/// Whether the user's last message or jinx has no end.
 fn was_killed(entries: &[Entry]) -> bool {
     entries.iter().fold(false, |open, entry| match &*entry.record {
         Record::User { .. } if entry.is_the_users() => true,
@@ -317,7 +316,7 @@ fn was_killed(entries: &[Entry]) -> bool {
     })
 }
 
-/// An entry as it is compared.
+/// An entry in the form for comparisons.
 fn comparable(entry: &Entry) -> Value {
     let mut value = trace::normalised(entry);
     match (&*entry.record, value.as_object_mut()) {
@@ -326,7 +325,7 @@ fn comparable(entry: &Entry) -> Value {
                 .iter()
                 .for_each(|key| drop(start.shift_remove(*key)));
         }
-        // In a replay each call is asked about.
+        // A replay asks about each call.
         (Record::Permission { by, .. }, Some(permission)) if is_an_answer(by) => {
             permission.insert("by".to_owned(), "an answer".into());
         }
@@ -335,7 +334,7 @@ fn comparable(entry: &Entry) -> Value {
     value
 }
 
-/// The way to the first value in which two values differ, as `key/0/key`.
+/// The path to the first value in which two values differ, as `key/0/key`.
 fn parting(left: &Value, right: &Value) -> Option<String> {
     let below = |key: String, left: &Value, right: &Value| {
         let rest = parting(left, right)?;

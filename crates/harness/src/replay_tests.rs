@@ -10,7 +10,7 @@ fn shell(command: &str) -> Turn {
     Turn::call("shell", json!({"command": command}))
 }
 
-/// What a conversation of two messages and a jinx of the person leaves.
+/// The trace of a conversation of two messages and a jinx of the person.
 fn recorded(fixture: &Fixture, turns: impl IntoIterator<Item = Turn>) -> Vec<Entry> {
     let model = Scripted::new(turns);
     let source = Single(&model);
@@ -28,7 +28,7 @@ fn recorded(fixture: &Fixture, turns: impl IntoIterator<Item = Turn>) -> Vec<Ent
     session.trace.entries()
 }
 
-/// Replays in a place of its own; with `dry`, nothing runs.
+/// Replays in a new directory; with `dry`, nothing runs.
 fn again(entries: &[Entry], team: Team, dry: bool) -> (Vec<Entry>, Fixture) {
     let fixture = Fixture::with(team);
     let model = Replay::new(entries);
@@ -60,8 +60,7 @@ fn a_replay_of_the_same_is_the_same() {
     }
 }
 
-/// What was noted beside results, hinted at and taken from texts is noted, hinted at and called
-/// again.
+/// Notes with results, hints, and calls taken from texts occur again in the replay.
 #[test]
 fn a_replay_of_calls_that_went_wrong_is_the_same() {
     let fixture = Fixture::new();
@@ -120,7 +119,7 @@ fn what_differs_is_told() {
     let mut denied = fixture.team.clone();
     denied.jinxes.iter_mut().for_each(|jinx| jinx.permission = Some(Verdict::Deny));
     check(denied, true, (4, "record", json!("tool_result"), json!("permission")));
-    // The folder held nothing when it was recorded, and holds a file now.
+    // The folder was empty when it was recorded, and contains a file now.
     let (_, there) = again(&entries, fixture.team.clone(), false);
     std::fs::write(there.work().join("new"), "").unwrap();
     let model = Replay::new(&entries);

@@ -1,9 +1,9 @@
-//! Takes up a conversation that was ended or killed, so that it can go on.
+//! Resumes a conversation that ended or was killed.
 //!
-//! A call is done, or it never was.
-//! One without a result in the trace was cut off: what it had changed in the work directory is
-//! taken back by the session's journal, and the model hears of it.
-//! Then the conversation is one that the user has interrupted, which everything else knows already.
+//! A call is complete, or it was never made.
+//! A call without a result in the trace was cut off: the session's journal undoes its changes in
+//! the work directory, and the model is informed.
+//! Then the conversation is one that the user has interrupted, which all other modules can handle.
 //! This module must not know how turns are made or tools are run.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,30 +22,30 @@ use crate::trace::{Entry, Line, PERSON, Record, Start, Trace, inside};
 use crate::types::{Interrupted, Limits, Outcome, ToolResult};
 use crate::undo::{self, Journal, Recorded};
 
-/// Most paths that are named.
+/// Most paths to list.
 const NAMED: usize = 20;
 
-/// A trace that goes on.
+/// A resumed trace.
 pub struct Resumed {
-    /// The trace, to go on with.
+    /// The trace, to continue.
     pub trace: Trace,
     /// The user's conversations, by scope.
     pub conversations: BTreeMap<String, Conversation>,
-    /// The scope of the one in which the user spoke last.
+    /// The scope of the conversation with the user's last message.
     pub last: String,
-    /// Paths of the work directory that somebody has changed since, as far as that is known.
+    /// Paths of the work directory that have changed since, as far as known.
     pub changed: Vec<String>,
     /// How many calls were cut off.
     pub cut_off: usize,
 }
 
 impl Resumed {
-    /// What has changed, in a line; `None`: nothing.
+    /// The changes, as a line; `None` if there are none.
     pub fn changes(&self) -> Option<String> {
         named(&self.changed)
     }
 
-    /// What the model is to hear of it before the next message.
+    /// The note about the changes for the model, before the next message.
     pub fn news(&self) -> Option<String> {
         let changed = self.changes()?;
         Some(format!("While this conversation was interrupted, there were changes to {changed}."))
@@ -65,7 +65,8 @@ impl Resumed {
         self.conversations.get(self.scope(npc)?)?.directive()
     }
 
-    /// Takes out the conversation with an NPC, by its scope; one that is new if there was none.
+    /// Removes and returns the conversation with an NPC, with its scope; a new one if there was
+    /// none.
     pub fn take(&mut self, npc: &str) -> (String, Conversation) {
         match self.scope(npc).cloned() {
             Some(scope) => self.conversations.remove_entry(&scope).unwrap_or_default(),
@@ -74,7 +75,7 @@ impl Resumed {
     }
 }
 
-/// What has happened in a conversation of the user's.
+/// The records of one of the user's conversations.
 #[derive(Default)]
 pub struct Conversation {
     /// Its records.
@@ -82,7 +83,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// What holds for it now.
+    /// The settings in effect: those of its latest start.
     pub fn start(&self) -> Option<&Start> {
         self.records.iter().rev().find_map(|record| match &**record {
             Record::Start(start) => Some(&**start),
@@ -121,7 +122,7 @@ impl Conversation {
         open
     }
 
-    /// Whether what the user said last was answered.
+    /// Whether the user's last message was answered.
     pub fn is_answered(&self) -> bool {
         let ends = self.records.iter().rev().find_map(|record| match &**record {
             Record::End { outcome } => Some(matches!(outcome, Outcome::Answer { .. })),
@@ -131,7 +132,7 @@ impl Conversation {
         ends.unwrap_or(false)
     }
 
-    /// Whether what the user said last has no end.
+    /// Whether the user's last message has no end.
     fn is_open(&self) -> bool {
         self.records.iter().fold(false, |open, record| match &**record {
             Record::User { .. } => true,
@@ -141,14 +142,14 @@ impl Conversation {
     }
 }
 
-/// Takes up the trace in the file at `path`.
-/// `undo` is the folder in which the journals of sessions lie, and the journal of the session which
-/// goes on, into which taking back is written; without, nothing is taken back.
-/// What has changed is looked for in the directory `work`, if the trace worked there.
+/// Resumes the trace in the file at `path`.
+/// `undo` is the folder with the journals of sessions, and the current session's journal, which
+/// records the undo; without it, nothing is undone.
+/// Changes are looked for in the directory `work`, if the trace worked there.
 ///
 /// # Errors
-/// The trace can't be had, see [`Trace::resume`], or no conversation begins in it.
-/// What a call had changed can't be taken back.
+/// The trace can't be opened, see [`Trace::resume`], or no conversation begins in it.
+/// The changes of a call can't be undone.
 pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Result<Resumed, Error> {
     let (trace, lines) = Trace::resume(path)?;
     let (mut conversations, last) = conversations(&lines);
@@ -205,11 +206,11 @@ pub fn resume(path: &Path, work: &Path, undo: Option<(&Path, &Journal)>) -> Resu
     Ok(Resumed { trace, conversations, last, changed, cut_off })
 }
 
-/// The user's conversations, and the scope of the one in which the user spoke last.
+/// The user's conversations, and the scope of the one with the last message.
 fn conversations(lines: &[Line]) -> (BTreeMap<String, Conversation>, String) {
     let mut conversations: BTreeMap<String, Conversation> = BTreeMap::new();
     let mut last = String::new();
-    // What gates have learnt, by whomever, is known in each of them.
+    // All of them share the gates' facts, whoever caused them.
     let mut learnt = Vec::new();
     for Line { entry, .. } in lines {
         if let Record::Ledger { .. } = *entry.record {
@@ -229,7 +230,7 @@ fn conversations(lines: &[Line]) -> (BTreeMap<String, Conversation>, String) {
     (conversations, last)
 }
 
-/// The call of a jinx by the person that has no result.
+/// The person's call of a jinx that has no result.
 fn persons_call(lines: &[Line]) -> Option<ToolCall> {
     let own = lines.iter().filter(|line| line.entry.scope == PERSON);
     own.fold(None, |open, line| match &*line.entry.record {
@@ -243,7 +244,7 @@ fn is_inside(scope: &str, call: &str) -> bool {
     scope.strip_prefix(call).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Of each session, what calls of the trace at `path` had changed which have no result in it.
+/// For each session, the changes of those calls in the trace at `path` that have no result in it.
 fn unfinished(sessions: Vec<Recorded>, path: &Path, lines: &[Line]) -> Vec<Recorded> {
     let result = |line: &Line| match &*line.entry.record {
         Record::ToolResult { call, .. } => {
@@ -252,7 +253,7 @@ fn unfinished(sessions: Vec<Recorded>, path: &Path, lines: &[Line]) -> Vec<Recor
         _ => None,
     };
     let results: Vec<(String, Timestamp)> = lines.iter().filter_map(result).collect();
-    // Names of calls may come again, so times count as well.
+    // Ids of calls may recur, so times count as well.
     let is_unfinished = |entry: &undo::Entry| {
         let Ok(time) = entry.time.parse::<Timestamp>() else { return false };
         let is_of = |(call, ended): &(String, Timestamp)| *ended >= time && is_inside(&entry.scope, call);
@@ -265,17 +266,17 @@ fn unfinished(sessions: Vec<Recorded>, path: &Path, lines: &[Line]) -> Vec<Recor
     sessions.into_iter().filter_map(part).collect()
 }
 
-/// What became of what a call had changed.
+/// What happened to the changes of a call.
 struct Taken {
-    /// The call, as the scope of what happens in it.
+    /// The scope of the call.
     scope: String,
-    /// Whether all of it was taken back.
+    /// Whether all of them were undone.
     back: bool,
-    /// In words.
+    /// The result in words.
     what: String,
 }
 
-/// Takes back what is unfinished in a session, as far as nobody has changed it since.
+/// Undoes the unfinished changes of a session, unless the paths have been changed since.
 fn take_back(session: &Recorded, journal: &Journal) -> io::Result<Vec<Taken>> {
     let mut taken = Vec::new();
     let works: BTreeSet<PathBuf> = session.entries.iter().map(|entry| entry.work.clone()).collect();
@@ -307,7 +308,7 @@ fn take_back(session: &Recorded, journal: &Journal) -> io::Result<Vec<Taken>> {
     Ok(taken)
 }
 
-/// Removes files that a killed process had not renamed yet to what they were to be.
+/// Removes files that a killed process hadn't yet renamed to their final names.
 fn remove_halves(session: &Recorded, work: &Path) -> io::Result<()> {
     let changes = session.entries.iter().filter(|entry| entry.begun).flat_map(|entry| &entry.changes);
     let mut folders: BTreeSet<PathBuf> =
@@ -321,7 +322,7 @@ fn remove_halves(session: &Recorded, work: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// What the model reads of a call that was cut off.
+/// The text that the model reads for a call that was cut off.
 fn interrupted(call: &str, taken: &[Taken], lines: &[Line]) -> String {
     let mut text = "interrupted: alara was ended while this ran".to_owned();
     let own: BTreeSet<&str> =
@@ -339,13 +340,13 @@ fn interrupted(call: &str, taken: &[Taken], lines: &[Line]) -> String {
     text
 }
 
-/// What a call that was cut off had told the ledgers is no longer known: it may be taken back.
+/// Marks the facts from a call that was cut off as unknown: its changes may be undone.
 fn unlearnt(scope: &str, call: &ToolCall, lines: &[Line]) -> Vec<Record> {
     let begins = |line: &Line| match &*line.entry.record {
         Record::ToolCall { call: other } => line.entry.scope == scope && other.id == call.id,
         _ => false,
     };
-    // Nothing else is done in the conversation until a call is over.
+    // A conversation does nothing else until a call is over.
     let within = lines.iter().rposition(begins).map(|at| &lines[at + 1..]).unwrap_or_default();
     let told = within.iter().filter_map(|line| match &*line.entry.record {
         Record::Ledger { gate, changes } => Some((gate, changes)),
@@ -361,9 +362,9 @@ fn unlearnt(scope: &str, call: &ToolCall, lines: &[Line]) -> Vec<Record> {
         .collect()
 }
 
-/// Paths of a directory that have changed since `ended`, but for what is `unfinished`; those of
-/// folders from which something is gone end with a slash.
-/// What lies below `.git` is git's own.
+/// Paths of a directory that have changed since `ended`, except `unfinished` changes; folders from
+/// which an entry was removed end with a slash.
+/// Paths below `.git` are git's own.
 fn changed_since(work: &Path, ended: SystemTime, unfinished: &[Recorded]) -> Vec<String> {
     let entries = unfinished.iter().flat_map(|session| &session.entries).filter(|entry| entry.work == work);
     let own: BTreeSet<&Path> = entries.flat_map(|entry| &entry.changes).map(|change| &*change.path).collect();
@@ -396,7 +397,7 @@ fn changed_since(work: &Path, ended: SystemTime, unfinished: &[Recorded]) -> Vec
     changed
 }
 
-/// Some of these, in a line; `None`: there are none.
+/// Some of these, as a line; `None` if there are none.
 fn named(paths: &[String]) -> Option<String> {
     let shown = paths.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
     match paths.len() {

@@ -43,15 +43,15 @@ impl Place {
         Journal::new(self.undo().join(name))
     }
 
-    /// What `change` does to `a` and `new`, for the call with this scope; without its end, if it is
-    /// `cut` off.
+    /// Applies `change` to `a` and `new`, for the call with this scope; if it is `cut` off, without
+    /// its end.
     fn does(&self, session: &str, scope: &str, cut: bool, change: impl FnOnce()) {
         let (path, journal) = (self.path(), self.journal(session));
         let by = By { text: "coder: shell", trace: Some(&path), scope };
         let before = journal.before(&self.work(), ["a", "new"].map(Path::new).into_iter(), by);
         change();
         if cut {
-            // A process that is killed drops nothing.
+            // A killed process drops nothing.
             std::mem::forget(journal);
         } else {
             journal.after(before);
@@ -62,7 +62,7 @@ impl Place {
         resume(&self.path(), &self.work(), Some((&self.undo(), &self.journal("2")))).unwrap()
     }
 
-    /// The results in the trace: of which call, and what went wrong.
+    /// The results in the trace: the call, and the error.
     fn results(&self) -> Vec<(String, String)> {
         let result = |line: Line| match &*line.entry.record {
             Record::ToolResult { call, result, .. } => {
@@ -133,7 +133,7 @@ fn a_call_that_was_cut_off_is_taken_back_and_told() {
     assert_eq!(place.results(), results.map(|(call, error)| (call.to_owned(), error.to_owned())));
     let last = resumed.trace.entries().pop().unwrap();
     assert_eq!(*last.record, Record::End { outcome: Outcome::Cancelled });
-    // Once more there is nothing to do.
+    // A second time there is nothing to do.
     let length = resumed.trace.len();
     drop(resumed);
     let again = place.resume();
@@ -150,7 +150,7 @@ fn what_a_dead_session_started_is_waited_for() {
         .for_each(|record| drop(trace.push("", record).unwrap()));
     place.does("cut", "1", true, || {});
     drop(trace);
-    // The program outlives the session that was killed, by longer than any beat.
+    // The program outlives the killed session, by longer than any beat.
     let beat = undo::hold(&place.undo().join("cut/beat")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -194,7 +194,7 @@ fn what_somebody_has_changed_since_a_call_was_cut_off_stays() {
             .into_iter()
             .for_each(|record| drop(trace.push("", record).unwrap()));
         if whole {
-            // Nobody says what it changes.
+            // Its changes aren't known.
             let (path, journal) = (place.path(), place.journal("1"));
             let by = By { text: "coder: shell", trace: Some(&path), scope: "1" };
             let before = journal.look(&place.work(), by);

@@ -1,6 +1,6 @@
 //! A skill: texts that an agent may read, as a folder with a `SKILL.md` (agentskills.io).
 //!
-//! This module turns such a file into a jinx that serves its sections.
+//! This module converts such a file into a jinx that serves its sections.
 //! It must not know how a section is looked up.
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Effect};
 use crate::yaml::Node;
 
-/// How long its one step may take: it only joins texts.
+/// How long its only step may take: it just joins texts.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The name of the file.
 pub const FILE: &str = "SKILL.md";
 
-/// Whether a file is a skill's: others read `skill.md`, too.
+/// Whether a file belongs to a skill: other tools also read `skill.md`.
 pub fn is_file(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.eq_ignore_ascii_case(FILE))
 }
@@ -31,15 +31,15 @@ const NAME: usize = 64;
 const DESCRIPTION: usize = 1024;
 /// Most characters of the note on compatibility.
 const COMPATIBILITY: usize = 500;
-/// Most lines of the text: more belongs into files beside it.
+/// Most lines of the text: longer texts belong into other files of the skill.
 const LINES: usize = 500;
-/// Words that ask a skill for something else than a section.
+/// Words that request something other than a section.
 const WORDS: [&str; 3] = ["all", "list", "meta"];
 
-/// Reads a skill from the folder `folder`, beside which lie `files`.
-/// Files in the wild leave out what the standard requires.
-/// A missing name is the folder's, and everything that is not by the rules is a warning.
-/// `None` if it can't be used, with an error that says why.
+/// Reads a skill from the folder `folder`, which contains `files`.
+/// Existing files leave out parts that the standard requires.
+/// A missing name is the folder's, and any other deviation is a warning.
+/// `None` if it is unusable, with an error.
 pub fn read(
     source: &Source,
     folder: &str,
@@ -71,7 +71,7 @@ pub fn read(
         fields.warning(name_place, format!("a skill has a name; that of its folder is taken: `{folder}`"));
     }
     let name = name.unwrap_or_else(|| folder.to_owned());
-    // All problems of the file are told, also if it can't be used.
+    // All problems of the file are reported, even if it is unusable.
     let usable = is_name(&name);
     if !usable {
         fields.error(name_place, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));

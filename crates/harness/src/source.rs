@@ -8,18 +8,18 @@ use alara_engine::file;
 use crate::error::Error;
 use crate::types::{Diagnostic, Location, Severity};
 
-/// What editors of Windows write at the head of a text in UTF-8.
+/// The byte order mark that Windows editors write at the beginning of UTF-8 text.
 const MARK: char = '\u{feff}';
 
-/// The text of a file.
+/// Reads the text of a file.
 ///
 /// # Errors
-/// It can't be read, is no regular file, or is no UTF-8.
+/// It can't be read, is no regular file, or is not UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
     file::read_text(path, file::TEXT).map_err(no_text)
 }
 
-/// An error of reading a text, in words of the file.
+/// An error while reading a text, in terms of the file.
 pub(crate) fn no_text(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::InvalidData => io::Error::new(error.kind(), "it is no UTF-8 text: save it as one"),
@@ -30,14 +30,14 @@ pub(crate) fn no_text(error: io::Error) -> io::Error {
 /// A text file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Where it is; a built-in one has a path relative to the repository.
+    /// Its path; that of a built-in file is relative to the repository.
     pub path: PathBuf,
-    /// What it says.
+    /// Its text.
     pub text: String,
 }
 
 impl Source {
-    /// A file that says `text`; a byte order mark at its head is no part of that.
+    /// A file with `text`; a byte order mark at its beginning is removed.
     pub fn new(path: PathBuf, text: String) -> Self {
         let text = text.strip_prefix(MARK).map(str::to_owned).unwrap_or(text);
         Source { path, text }
@@ -46,24 +46,24 @@ impl Source {
     /// Reads a file.
     ///
     /// # Errors
-    /// It can't be read, or is no text.
+    /// It can't be read, or is not text.
     pub fn from_file(path: &Path) -> Result<Self, Error> {
         let text = read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         Ok(Source::new(path.to_owned(), text))
     }
 
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub fn stem(&self) -> String {
         self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Something odd that stops nobody.
+    /// A warning, for a problem that doesn't stop the work.
     pub fn warning(&self, location: Location, message: impl Into<String>) -> Diagnostic {
         let (path, message) = (self.path.clone(), message.into());
         Diagnostic { path, location, severity: Severity::Warning, message }
     }
 
-    /// Something that can't be used.
+    /// An error, for a part that is unusable.
     pub fn error(&self, location: Location, message: impl Into<String>) -> Diagnostic {
         Diagnostic { severity: Severity::Error, ..self.warning(location, message) }
     }

@@ -1,8 +1,7 @@
-//! What alara keeps for the user between runs, and where: traces, former contents of files, answers
-//! about permissions, what can be computed again.
+//! The data that alara stores for the user between runs, and its paths: traces, former contents of
+//! files, answers about permissions, caches.
 //!
-//! The environment tells where the user's folders are: `XDG_STATE_HOME`, `XDG_CONFIG_HOME`,
-//! `XDG_CACHE_HOME`.
+//! The environment sets the user's folders: `XDG_STATE_HOME`, `XDG_CONFIG_HOME`, `XDG_CACHE_HOME`.
 //!
 //! Steps never write to these folders, nor to the files that a team is read from.
 //! The folders are made before the first step, since only what exists can be protected.
@@ -18,42 +17,41 @@ use crate::team::{READ, Search, Team};
 use crate::trace::Trace;
 use crate::undo::Journal;
 
-/// A folder that the variable `name` says, else the one of this name in the user's home; `None` if
-/// there is no home.
+/// The folder in the variable `variable`, otherwise `name` in the user's home; `None` without a
+/// home.
 fn user_folder(variable: &str, name: &str) -> Option<PathBuf> {
     let said = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     said.or_else(|| Some(std::env::home_dir()?.join(name)))
 }
 
-/// Where the user's programs are configured, `$XDG_CONFIG_HOME` or `~/.config`; `None` if there is
-/// no home.
+/// The user's configuration directory, `$XDG_CONFIG_HOME` or `~/.config`; `None` without a home.
 pub fn config_home() -> Option<PathBuf> {
     user_folder("XDG_CONFIG_HOME", ".config")
 }
 
-/// Where teams are looked for.
+/// Where to look for teams.
 pub fn search() -> Search {
     Search { config_home: config_home(), home: std::env::home_dir(), ..Search::default() }
 }
 
 /// The user's state directory for alara, `$XDG_STATE_HOME/alara` or `~/.local/state/alara`; `None`
-/// if there is no home.
+/// without a home.
 pub fn directory() -> Option<PathBuf> {
     Some(user_folder("XDG_STATE_HOME", ".local/state")?.join("alara"))
 }
 
-/// The folder `name` for what can be computed again, below `$XDG_CACHE_HOME/alara` or
-/// `~/.cache/alara`; `None` if there is no home.
+/// The cache folder `name`, below `$XDG_CACHE_HOME/alara` or `~/.cache/alara`; `None` without a
+/// home.
 pub fn cache(name: &str) -> Option<PathBuf> {
     Some(user_folder("XDG_CACHE_HOME", ".cache")?.join("alara").join(name))
 }
 
-/// Where computed static prefixes are cached, unless the user says otherwise.
+/// The default cache folder for computed static prefixes.
 pub fn prefixes() -> Option<PathBuf> {
     cache("prefix")
 }
 
-/// Where traces lie.
+/// The folder of traces.
 pub fn traces() -> Option<PathBuf> {
     directory().map(|state| state.join("traces"))
 }
@@ -63,12 +61,12 @@ pub fn permissions() -> Option<PathBuf> {
     directory().map(|state| state.join("permissions.json"))
 }
 
-/// Where the journals lie of what sessions changed.
+/// The folder with the journals of sessions' changes.
 pub fn undo() -> Option<PathBuf> {
     directory().map(|state| state.join("undo"))
 }
 
-/// A journal of what is changed in a work directory; the first has the name of the first trace.
+/// A journal of changes to a work directory; the first one has the name of the first trace.
 pub fn journal() -> Option<Journal> {
     static NAMED: AtomicBool = AtomicBool::new(false);
     undo().map(|undo| Journal::new(undo.join(name(&NAMED))))
@@ -77,23 +75,23 @@ pub fn journal() -> Option<Journal> {
 /// A new trace in the state directory, in memory if there is none.
 ///
 /// # Errors
-/// Its disk doesn't take it.
+/// The file can't be created.
 pub fn trace() -> Result<Trace, Error> {
     static NAMED: AtomicBool = AtomicBool::new(false);
     let Some(traces) = traces() else { return Ok(Trace::in_memory()) };
     Trace::create(&traces.join(format!("{}.jsonl", name(&NAMED)))).map(Trace::optional)
 }
 
-/// The folders that say what agents may do, or what is computed: alara's own.
+/// alara's own folders, which decide what agents may do, or hold computed data.
 pub fn own() -> Vec<PathBuf> {
     let config = config_home().map(|config| config.join("alara"));
     [directory(), config, cache("")].into_iter().flatten().collect()
 }
 
-/// What a work directory is that is more than a project's, in words, and what agents that work in
-/// it can't change; `None`: it is no such directory.
+/// What makes a work directory more than a project, in words, and what agents that work in it can't
+/// change; `None` if it isn't such a directory.
 pub fn more_than_a_project(work: &Path) -> Option<(&'static str, &'static str)> {
-    // What is wrong with it is told where it is used.
+    // An invalid path is reported where it is used.
     let work = work.canonicalize().ok()?;
     let homes = homes();
     let in_home = homes.iter().find_map(|home| below(&work, home));
@@ -122,27 +120,28 @@ fn is_dotted(name: &std::ffi::OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// What an agent must not change, as [`Policy`](crate::Policy) has it.
+/// The paths that an agent must not change, in the form of [`Policy`](crate::Policy).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kept {
-    /// What is there.
+    /// Existing paths.
     pub protected: Vec<PathBuf>,
-    /// Patterns of what must not come there.
+    /// Patterns of paths that must not be created.
     pub refused: Vec<String>,
 }
 
 impl Kept {
-    /// Of an agent of `team` that works in `work`, whose prefixes are kept in `prefix_cache`.
-    /// That is what its team is read from, the user's answers and settings, and the prefix cache.
-    /// What of it lies in the work directory and is not there yet is made: only what is there can
-    /// be protected.
-    /// In a home directory it is all that begins with a dot.
+    /// The paths for an agent of `team` that works in `work`, whose prefixes are stored in
+    /// `prefix_cache`.
+    /// These are the files that its team is read from, the user's answers and settings, and the
+    /// prefix cache.
+    /// Missing ones in the work directory are created: only an existing path can be protected.
+    /// In a home directory, these are all names that begin with a dot.
     ///
     /// # Errors
-    /// It can't be made, or can't be protected on this machine.
+    /// A path can't be created, or can't be protected on this machine.
     pub fn of(team: &Team, work: &Path, prefix_cache: Option<PathBuf>) -> Result<Kept, Error> {
         let mut kept = Kept::default();
-        // What is wrong with it is told where it is used.
+        // An invalid path is reported where it is used.
         let Ok(work) = work.canonicalize() else { return Ok(kept) };
         for folder in own().into_iter().chain(prefix_cache) {
             kept.add_own(folder, &work)?;
@@ -154,7 +153,7 @@ impl Kept {
         Ok(kept)
     }
 
-    /// A folder of alara's.
+    /// Adds one of alara's folders.
     fn add_own(&mut self, folder: PathBuf, work: &Path) -> Result<(), Error> {
         if let Some(within) = place(&folder, work) {
             private(&folder).map_err(|source| sandbox::Error::Directory {
@@ -173,7 +172,7 @@ impl Kept {
         Ok(())
     }
 
-    /// A link can be replaced, whatever it leads to.
+    /// Adds links on the way, since a link can be replaced whatever its target is.
     fn add_links(&mut self, path: &Path, work: &Path) {
         let links = path.ancestors().filter(|part| part.is_symlink());
         let real = |link: &Path| Some(link.parent()?.canonicalize().ok()?.join(link.file_name()?));
@@ -196,7 +195,7 @@ impl Kept {
 
     fn add_team(&mut self, team: &Team, work: &Path) {
         let places = team.places(work);
-        // A folder that is read as a whole, around the work directory.
+        // A folder whose contents are all read, around the work directory.
         let is_read = |place: &PathBuf| place.is_dir() && below(work, place).is_some();
         if places.iter().any(is_read) {
             self.refused.push("**".to_owned());
@@ -222,14 +221,14 @@ impl Kept {
     }
 }
 
-/// Where a path lies in the directory `work`, also if it is not there yet.
+/// The path relative to the directory `work`, even if it doesn't exist yet.
 fn place(path: &Path, work: &Path) -> Option<PathBuf> {
     let path = resolved(path)?;
     let there = path.ancestors().find(|part| part.exists())?;
     Some(below(there, work)?.join(path.strip_prefix(there).ok()?))
 }
 
-/// Makes a folder that only its owner may enter, and those around it.
+/// Creates a folder that only its owner may enter, and its parents.
 fn private(folder: &Path) -> std::io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
@@ -238,14 +237,14 @@ fn private(folder: &Path) -> std::io::Result<()> {
     builder.create(folder)
 }
 
-/// A name that nothing of its kind has; the first of each kind have the same.
+/// A unique name for its kind; the first ones of each kind are equal.
 fn name(named: &AtomicBool) -> String {
     static FIRST: OnceLock<String> = OnceLock::new();
     let new = || format!("{}-{}", moment(), std::process::id());
     if named.swap(true, Ordering::Relaxed) { new() } else { FIRST.get_or_init(new).clone() }
 }
 
-/// Milliseconds since 1970, each once in a process.
+/// Milliseconds since 1970, unique within the process.
 fn moment() -> u128 {
     static LAST: Mutex<u128> = Mutex::new(0);
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

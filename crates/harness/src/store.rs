@@ -5,14 +5,14 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Map, Value};
 
-/// What a team shares: by team (its place among the teams), key and value.
+/// The shared values: by team (its key among the teams), key and value.
 #[derive(Debug, Default)]
 pub struct Store {
     values: Mutex<BTreeMap<String, Map<String, Value>>>,
 }
 
 impl Store {
-    /// What `npc` of `team` may read.
+    /// The values that `npc` of `team` may read.
     pub fn read(&self, team: &crate::team::Team, npc: &str) -> Map<String, Value> {
         let values = self.values.lock().unwrap_or_else(PoisonError::into_inner);
         let all = values.get(team.key()).cloned().unwrap_or_default();
@@ -24,10 +24,10 @@ impl Store {
             .collect()
     }
 
-    /// Sets `key`, a null removes it.
+    /// Sets `key`; a null removes it.
     ///
     /// # Errors
-    /// `npc` may not write it; the message says who may.
+    /// `npc` may not write it; the message lists who may.
     pub fn write(&self, team: &crate::team::Team, npc: &str, key: &str, value: Value) -> Result<(), String> {
         if let Some(writers) = team.store.get(key).and_then(|access| access.write.as_ref())
             && !writers.iter().any(|writer| writer == npc)

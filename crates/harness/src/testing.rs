@@ -1,11 +1,11 @@
-//! What tests run in: a team, a work directory and a sandbox without isolation.
+//! The environment of tests: a team, a work directory and a sandbox without isolation.
 
 use std::path::Path;
 
 use crate::sandbox::{Isolation, Policy, Sandbox};
 use crate::team::Team;
 
-/// A team and a place to work.
+/// A team and a work directory.
 pub struct Fixture {
     pub team: Team,
     pub sandbox: Sandbox,
@@ -13,7 +13,7 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// With the stock team.
+    /// A fixture with the stock team.
     pub fn new() -> Self {
         Fixture::with(Team::stock("alara").unwrap())
     }

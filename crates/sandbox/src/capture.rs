@@ -1,5 +1,5 @@
 //! Reads a stream to its end into bounded memory: the first and the last half of a limit, as whole
-//! lines, and a count of the rest, which stands between them.
+//! lines, with a count of the dropped rest between them.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::cut;
 
 /// How long to wait for the end of a stream whose program has ended: a process that left the group
-/// may hold it.
+/// may hold it open.
 const GRACE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct Buffered {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     dropped: u64,
-    /// How many lines ended in what was dropped, and whether one did at its end.
+    /// How many lines ended in the dropped part, and whether one ended at its end.
     lines: u64,
     whole: bool,
 }
@@ -39,7 +39,7 @@ impl Buffered {
         }
     }
 
-    /// What was kept, and how many bytes were dropped between its halves.
+    /// The captured bytes, and how many bytes were dropped between their halves.
     fn finish(mut self) -> (Vec<u8>, u64) {
         let tail = self.tail.make_contiguous();
         if self.dropped == 0 {
@@ -56,7 +56,7 @@ impl Buffered {
     }
 }
 
-/// A stream that is being read on a thread of its own.
+/// A stream that a thread reads.
 pub struct Capture {
     buffered: Arc<Mutex<Buffered>>,
     seen: Arc<AtomicU64>,
@@ -64,7 +64,7 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Starts reading `stream`, keeping at most `limit` bytes.
+    /// Starts reading `stream`; keeps at most `limit` bytes.
     pub fn start(stream: Option<impl Read + Send + 'static>, limit: usize) -> Self {
         let buffered = Arc::new(Mutex::new(Buffered::default()));
         let seen = Arc::new(AtomicU64::new(0));
@@ -83,14 +83,14 @@ impl Capture {
         Capture { buffered, seen, done }
     }
 
-    /// How many bytes have come so far.
+    /// How many bytes have been read so far.
     pub fn seen(&self) -> u64 {
         self.seen.load(Ordering::Relaxed)
     }
 
-    /// What was kept, the mark of a cut between its halves, and how many bytes were dropped there.
+    /// The captured bytes, with a mark between their halves, and how many bytes were dropped there.
     pub fn finish(self) -> (Vec<u8>, u64) {
-        // Nothing is ever sent: the end of the stream hangs up.
+        // Nothing is ever sent: the end of the stream closes the channel.
         let _ = self.done.recv_timeout(GRACE);
         let buffered = std::mem::take(&mut *self.buffered.lock().unwrap_or_else(PoisonError::into_inner));
         buffered.finish()

@@ -1,20 +1,20 @@
-//! What a program did to a path of the work directory, in words that a person can say yes or no to.
+//! A program's changes to paths of the work directory, in words that a person can confirm or
+//! refuse.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// How many changes are listed one by one.
+/// How many changes are listed individually.
 const TOLD: usize = 8;
-/// How deep files lie at most that are looked at: each folder takes open files and some of the
-/// stack.
+/// The depth at which files are still inspected: each folder takes open files and stack space.
 const DEPTH: usize = 256;
 
-/// Whether a path lies too deep to be looked at, or changed.
+/// Whether a path is too deep to inspect or change.
 pub fn is_deep(path: &Path) -> bool {
     path.iter().nth(DEPTH).is_some()
 }
 
-/// What there is at a path.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A file.
@@ -23,48 +23,48 @@ pub enum Kind {
     Directory,
     /// A symbolic link.
     Link,
-    /// A pipe, a socket, a device.
+    /// A pipe, a socket or a device.
     Other,
 }
 
-/// A path that a program has changed: what was there before, and what is there now.
+/// A path that a program has changed, with its kinds before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The path, relative to the work directory; absolute if it lies in a git folder elsewhere.
+    /// The path, relative to the work directory; absolute if it is in a git folder elsewhere.
     pub path: PathBuf,
-    /// What was there; `None` = nothing.
+    /// The kind before; `None` if nothing was there.
     pub before: Option<Kind>,
-    /// What is there now; `None` = nothing.
+    /// The kind now; `None` if nothing is there.
     pub after: Option<Kind>,
-    /// How many files are gone with it, itself among them.
+    /// How many files are gone with it, itself included.
     pub files: usize,
     /// Where a file that is gone can be found now, with the same content.
     pub moved: Option<PathBuf>,
-    /// Whether programs of this sandbox made what was there, and nobody touched it since.
+    /// Whether programs of this sandbox made the old entry, and no one else has touched it since.
     pub own: bool,
-    /// Whether something is gone that was there before, and that is not [`own`](Self::own).
+    /// Whether the change removes something that isn't [`own`](Self::own).
     pub loses: bool,
-    /// Whether others, who could not, may write now what was there.
+    /// Whether users who couldn't write the entry before now can.
     pub opens: bool,
-    /// The tool of the user that obeys what is there now, only because it is there: a hook of git,
-    /// a setting of an editor.
+    /// The user's tool that obeys the new entry only because of its path: a git hook, an editor
+    /// setting.
     pub obeyed_by: Option<&'static str>,
 }
 
 impl Change {
-    /// Whether somebody has to say yes to it.
+    /// Whether the change needs a confirmation.
     pub fn needs_a_yes(&self) -> bool {
         self.loses || self.reaches_others()
     }
 
-    /// As one of a path that is told from elsewhere, where it lies in `folder`.
+    /// The change with its path prefixed by `folder`.
     pub(super) fn named(&self, folder: &Path) -> Self {
         let named = |path: &PathBuf| folder.join(path);
         Change { path: named(&self.path), moved: self.moved.as_ref().map(named), ..self.clone() }
     }
 
-    /// Whether it gives somebody else a say: tools of the user, or other users of the machine.
-    /// A yes to whatever is lost is none to that.
+    /// Whether the change affects others: the user's tools, or other users of the machine.
+    /// A confirmation of losses doesn't cover that.
     pub fn reaches_others(&self) -> bool {
         self.opens || self.obeyed_by.is_some()
     }
@@ -100,9 +100,9 @@ impl fmt::Display for Change {
     }
 }
 
-/// The changes that need a yes, each as a phrase; of many the first ones and how many more there
-/// are.
-/// Those that reach others come first.
+/// The changes that need a confirmation, each as a phrase; of many, the first ones and how many
+/// more there are.
+/// Those that affect others come first.
 pub fn losses(changes: &[Change]) -> Vec<String> {
     let mut lost: Vec<&Change> = changes.iter().filter(|change| change.needs_a_yes()).collect();
     lost.sort_by_key(|change| !change.reaches_others());

@@ -1,24 +1,25 @@
-//! What a caller asks of the sandbox and what it gets back.
+//! The input and output of the sandbox.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How strongly programs are walled off.
+/// How strongly programs are isolated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
-    /// Every layer that [`enforced`](fn@super::enforced) names.
+    /// Every layer that [`enforced`](fn@super::enforced) reports.
     /// The process must have called [`enter`](super::enter) first.
     #[default]
     Auto,
     /// Plain execution: only the time and output limits, the clean environment and the process
-    /// group hold.
+    /// group apply.
     Off,
 }
 
-/// What programs of a sandbox may touch and use.
-/// Limits on the sum over a program's processes are watched from outside and hold for every user,
-/// the superuser included.
-/// A program beyond one is killed as a whole, and [`Output::killed`] says why.
+/// What programs of a sandbox may access and use.
+/// Limits on the sum over a program's processes are enforced from outside, and apply to every user,
+/// including the superuser.
+/// A program that exceeds one is killed with all its processes, and [`Output::killed`] gives the
+/// reason.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Whether a script that asks for the network gets it.
@@ -26,13 +27,13 @@ pub struct Policy {
     pub network: bool,
     /// Most bytes of private and shared writable memory of all processes together, and of private
     /// memory of each.
-    /// A process that asks for more gets none.
+    /// An allocation beyond that fails.
     /// Default 2 GiB.
     pub memory_bytes: u64,
-    /// Most processes and threads at a time.
+    /// Most processes and threads at once.
     /// Default 256.
     pub processes: u64,
-    /// Most processor time of all processes together.
+    /// Most CPU time of all processes together.
     /// Default one hour.
     pub cpu: Duration,
     /// Most bytes that all processes together write to disks.
@@ -41,49 +42,49 @@ pub struct Policy {
     /// Largest file that a program may write, in bytes.
     /// Default 1 GiB.
     pub file_bytes: u64,
-    /// Most bytes on stdout and stderr together, whatever of them is kept.
+    /// Most bytes on stdout and stderr together, including those that are dropped.
     /// Default 1 GiB.
     pub output_bytes: u64,
     /// Files and directories below the home directory, `/tmp`, `/var/tmp` or `/run` that stay
     /// readable.
-    /// These paths are hidden but for that, the work directory with the repository around it,
-    /// wherever git keeps that, and what the programs on `PATH` need.
+    /// Otherwise these directories are hidden, except for the work directory with its surrounding
+    /// repository, wherever git keeps that, and the files that programs on `PATH` need.
     pub readable: Vec<PathBuf>,
-    /// Files and directories that can't be changed even if they lie in the work directory.
-    /// What does not exist is protected once it does; what contains the work or the home directory
-    /// is left out.
-    /// It needs a mount namespace.
+    /// Files and directories that can't be changed even if they are in the work directory.
+    /// A missing path is protected once it exists; a path that contains the work or the home
+    /// directory is ignored.
+    /// This needs a mount namespace.
     pub protected: Vec<PathBuf>,
-    /// Patterns of paths of the work directory, relative to it, which no program that
-    /// [`Sandbox::run_guarded`](super::Sandbox::run_guarded) runs can write to, whether something
-    /// is there or not.
-    /// `**` stands for any folders, capitals make no difference.
-    /// It needs the layers of a [`Guarding::Layer`](super::Guarding::Layer): without them there is
-    /// no sandbox.
+    /// Patterns of paths, relative to the work directory, which no program that
+    /// [`Sandbox::run_guarded`](super::Sandbox::run_guarded) runs can write to, whether they exist
+    /// or not.
+    /// `**` matches any folders; case doesn't matter.
+    /// This needs the layers of a [`Guarding::Layer`](super::Guarding::Layer): without them the
+    /// sandbox can't be created.
     pub refused: Vec<String>,
-    /// Whether what lies in the work directory is somebody's, and is guarded: see
+    /// Whether the contents of the work directory belong to somebody, and are guarded: see
     /// [`Sandbox::run_guarded`](super::Sandbox::run_guarded).
-    /// An empty one needs no guard.
+    /// An empty work directory needs no guard.
     /// Default false.
     pub guard: bool,
-    /// Whether a person looks at each change of a guarded work directory before it is done, also
-    /// where nothing is lost.
+    /// Whether a person reviews each change of a guarded work directory before it is made, even if
+    /// nothing is lost.
     /// Default false.
     pub review: bool,
-    /// Whether nothing of the work directory can be changed, for a look at what would be done.
-    /// It needs a mount namespace or Landlock, see
+    /// Whether nothing in the work directory can be changed, to preview what would be done.
+    /// This needs a mount namespace or Landlock, see
     /// [`Sandbox::is_read_only`](super::Sandbox::is_read_only).
     /// Default false.
     pub read_only: bool,
     /// A host directory that programs see as `/tmp`; it persists from run to run.
-    /// `None`: an empty one, in which nothing can be written.
-    /// It is an error where the machine can't enforce it.
+    /// `None` gives them an empty, read-only `/tmp`.
+    /// It is an error if the machine can't enforce it.
     pub private_tmp: Option<PathBuf>,
     /// A host directory for `HOME`.
-    /// `None`: the private `/tmp` if there is one, otherwise a temporary directory that is removed
-    /// with the sandbox.
+    /// `None` uses the private `/tmp` if there is one, otherwise a temporary directory that is
+    /// removed with the sandbox.
     pub home: Option<PathBuf>,
-    /// How strongly programs are walled off.
+    /// How strongly programs are isolated.
     /// Default [`Isolation::Auto`].
     pub isolation: Isolation,
 }
@@ -116,18 +117,20 @@ impl Default for Policy {
 pub struct Script<'a> {
     /// The program and its arguments; a name without a slash is looked up in `PATH`.
     pub program: &'a [&'a str],
-    /// Environment variables beside `PATH`, `LANG`, `HOME` and `TMPDIR`, which the sandbox sets.
-    /// Nothing else of the environment is passed on.
+    /// Environment variables in addition to `PATH`, `LANG`, `HOME` and `TMPDIR`, which the sandbox
+    /// sets.
+    /// The program inherits no other variables.
     pub env: &'a [(String, String)],
-    /// Bytes for standard input; `None` = empty.
+    /// Bytes for standard input; `None` for empty input.
     pub stdin: Option<&'a [u8]>,
-    /// Wall-clock limit; then everything that the program started is killed.
+    /// Wall-clock limit; after it, the program and everything that it started is killed.
     pub timeout: Duration,
     /// Whether the program needs the network; it gets it only if the policy allows it too.
     pub network: bool,
-    /// Whether its environment has keys of the user.
-    /// With these, or with the network, a program does not run what others wrote: it has a `HOME`
-    /// apart from theirs, unless the policy names one, and of `PATH` what none can write to.
+    /// Whether its environment contains the user's keys.
+    /// With keys, or with the network, a program doesn't run code that other programs wrote: it has
+    /// a separate `HOME`, unless the policy names one, and only those parts of `PATH` that no
+    /// program can write to.
     pub keys: bool,
     /// Most bytes to keep of each of stdout and stderr: the first and the last half of this.
     /// The rest is read, counted and dropped.
@@ -135,41 +138,41 @@ pub struct Script<'a> {
 }
 
 impl<'a> Script<'a> {
-    /// A program with no more than its arguments: no variables, input, network or keys; 64 KiB of
-    /// each stream are kept.
+    /// A program with arguments only: no variables, input, network or keys; it keeps 64 KiB of each
+    /// stream.
     pub fn new(program: &'a [&'a str], timeout: Duration) -> Self {
         let output_limit = 64 << 10;
         Script { program, env: &[], stdin: None, timeout, network: false, keys: false, output_limit }
     }
 }
 
-/// What a program did.
+/// The result of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Output {
-    /// The exit status, 128 + the signal's number if a signal ended it, `None` if the sandbox
+    /// The exit status, or 128 + the signal's number if a signal ended it; `None` if the sandbox
     /// killed it.
     pub exit: Option<i32>,
-    /// What it wrote on stdout, up to the limit.
+    /// Its stdout, up to the limit.
     pub stdout: Vec<u8>,
-    /// What it wrote on stderr, up to the limit.
+    /// Its stderr, up to the limit.
     pub stderr: Vec<u8>,
     /// Bytes dropped from the middle of `stdout`.
     pub stdout_dropped: u64,
     /// Bytes dropped from the middle of `stderr`.
     pub stderr_dropped: u64,
-    /// Processes that it started and that still ran when it had ended, by command line, as far as
-    /// the machine tells.
-    /// They were ended then.
+    /// The command lines of processes that it started and that were still running when it ended, if
+    /// the machine reports them.
+    /// They were killed then.
     pub left: Vec<String>,
-    /// Whether the wall-clock limit ended it.
+    /// Whether it reached the wall-clock limit.
     pub timed_out: bool,
     /// Whether the sandbox's cancel flag ended it.
     pub cancelled: bool,
-    /// Which of the policy's limits ended it, in words: "killed: more than 256 processes".
+    /// The policy limit that it exceeded, in words: "killed: more than 256 processes".
     pub killed: Option<String>,
 }
 
-/// A number of bytes in the largest unit in which it is whole: "2 GiB", "1500 KiB".
+/// A number of bytes in the largest unit that divides it: "2 GiB", "1500 KiB".
 pub fn bytes(count: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let unit = (count.trailing_zeros() / 10).min(4) as usize;

@@ -1,9 +1,9 @@
-//! Of a text that is too long the beginning and the end are kept, as whole lines, and what stands
-//! between them says how much is not there.
+//! Shortens texts: keeps the beginning and the end of a long text, as whole lines, with a mark
+//! between them that tells how much is missing.
 
 use std::ops::Range;
 
-/// What stands where so many lines, and bytes, were left out.
+/// The mark for this many omitted lines and bytes.
 pub fn mark(lines: u64, bytes: u64) -> String {
     match lines {
         0 => format!("[… {bytes} bytes left out …]"),
@@ -17,8 +17,8 @@ pub fn lines<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     bytes.into_iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-/// How much is kept of the beginning of a longer text: its whole lines.
-/// A line that is longer than half of it is cut between two characters.
+/// How much of the beginning of a longer text is kept: its whole lines.
+/// A line that is longer than half of the text is cut between two characters.
 pub fn head(bytes: &[u8]) -> usize {
     let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     if end > bytes.len() / 2 {
@@ -34,8 +34,8 @@ pub fn head(bytes: &[u8]) -> usize {
     if needed > begun { bytes.len() - begun } else { bytes.len() }
 }
 
-/// Where begins what is kept of the end of a longer text: the same way.
-/// `whole`: it begins at the beginning of a line.
+/// Where the kept end of a longer text begins, by the rule of [`head`].
+/// With `whole`, the text begins at the beginning of a line.
 pub fn tail(bytes: &[u8], whole: bool) -> usize {
     if whole {
         return 0;
@@ -47,7 +47,7 @@ pub fn tail(bytes: &[u8], whole: bool) -> usize {
     bytes.iter().take(3).take_while(|byte| **byte & 0xc0 == 0x80).count()
 }
 
-/// Puts beginning and end together, with the mark between them.
+/// Joins beginning and end, with the mark between them.
 pub fn joined(head: &[u8], lines: u64, dropped: u64, tail: &[u8]) -> Vec<u8> {
     let mut whole = head.to_vec();
     if head.last().is_some_and(|byte| *byte != b'\n') {
@@ -59,9 +59,9 @@ pub fn joined(head: &[u8], lines: u64, dropped: u64, tail: &[u8]) -> Vec<u8> {
     whole
 }
 
-/// Cuts out the middle of a text that is longer than `limit` bytes.
-/// Returns how many bytes are missing; marks are not counted.
-/// Where a mark is left out, the new one tells of what that one told too.
+/// Removes the middle of a text that is longer than `limit` bytes.
+/// Returns how many bytes are missing; marks don't count.
+/// If an earlier mark is removed, the new one includes its counts.
 pub fn middle(text: &str, limit: usize) -> (String, usize) {
     if text.len() <= limit {
         return (text.to_owned(), 0);
@@ -72,14 +72,14 @@ pub fn middle(text: &str, limit: usize) -> (String, usize) {
         let is_mark = marked(line.trim_end_matches('\n'));
         missing -= is_mark.map_or(0, |_| line.len());
         let (lines, bytes) = is_mark.unwrap_or((u64::from(line.ends_with('\n')), line.len() as u64));
-        // A text may tell of more than there can be.
+        // A text may claim a larger number than possible.
         (ended, told) = (ended.saturating_add(lines), told.saturating_add(bytes));
     }
     let cut = joined(&bytes[..range.start], ended, told, &bytes[range.end..]);
     (String::from_utf8_lossy(&cut).into_owned(), missing)
 }
 
-/// How many lines and bytes were left out, if that is what a line tells.
+/// How many lines and bytes were omitted, if a line is a mark.
 fn marked(line: &str) -> Option<(u64, u64)> {
     let told = line.strip_prefix("[… ")?.strip_suffix(" bytes left out …]")?;
     let (lines, bytes) = told.split_once(", ").map_or((None, told), |(lines, bytes)| (Some(lines), bytes));
@@ -87,7 +87,7 @@ fn marked(line: &str) -> Option<(u64, u64)> {
     Some((lines.map_or(Some(0), count)?, bytes.parse().ok()?))
 }
 
-/// What of a text is left out that is longer than `limit` bytes.
+/// The range to remove from a text that is longer than `limit` bytes.
 fn left_out(bytes: &[u8], limit: usize) -> Range<usize> {
     let begin = head(&bytes[..limit / 2]);
     let end = bytes.len() - (limit - limit / 2);
@@ -108,10 +108,10 @@ mod tests {
         check("abcdef", 4, "ab\n[… 2 bytes left out …]\nef", 2);
         check("aébèc", 4, "a\n[… 5 bytes left out …]\nc", 5);
         check("ééé", 0, "[… 6 bytes left out …]\n", 6);
-        // No number is made of two others.
+        // No number is joined from two others.
         check("10\n20\n30\n40\n50\n60\n", 11, "10\n[… 3 lines, 9 bytes left out …]\n50\n60\n", 9);
         check("1\n2\n345\n6\n7\n", 9, "1\n2\n[… 1 line, 4 bytes left out …]\n6\n7\n", 4);
-        // What was cut before is counted once, and its mark is no text.
+        // The earlier omission is counted once, and its mark is not text.
         let twice = format!("1\n2\n3\n4\n5\n{}\n6\n7\n8\n9\n", mark(1000, 5000));
         check(&twice, 16, &format!("1\n2\n3\n4\n{}\n6\n7\n8\n9\n", mark(1001, 5002)), 2);
         check("a\nbbbbbbbbbbbb\nc\n", 12, "a\nbbbb\n[… 5 bytes left out …]\nbbb\nc\n", 5);

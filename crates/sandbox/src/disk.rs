@@ -1,10 +1,10 @@
-//! How much room a program has taken on the disks that it can write to.
+//! Measures how much disk space a program takes.
 //!
-//! What processes have written is counted for each, but some can't be counted: those that came and
-//! went between two looks, and what the kernel sets aside without writing.
-//! So the disks are looked at, too.
-//! Others write to them meanwhile: only when a disk has lost as much as the program may take, its
-//! files are added up.
+//! The bytes that each process writes are counted, but the count misses some: processes that came
+//! and went between two looks, and space that the kernel reserves without writing.
+//! So the free space of the disks is watched too.
+//! Other programs write to them meanwhile: only when a disk has lost as much as the program may
+//! take, the sizes of its files are added up.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ use super::usage::nameless_files;
 
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Clocks of filesystems are coarse.
+/// The resolution of filesystem timestamps.
 const COARSE: Duration = Duration::from_millis(20);
 
 /// The directories that a program can write to, and their disks.
@@ -31,14 +31,14 @@ pub struct Disk {
 struct Place {
     path: PathBuf,
     device: u64,
-    /// Bytes that were taken on its disk, when they were last added up.
+    /// Bytes used on its disk when they were last added up.
     taken: u64,
-    /// Bytes of these that are the program's.
+    /// The part of these bytes that belongs to the program.
     own: u64,
 }
 
 impl Disk {
-    /// The disks of these directories, before a program runs.
+    /// The state of these directories' disks, before a program runs.
     pub fn of(directories: &[&Path]) -> Disk {
         let mut places: Vec<Place> = Vec::new();
         for path in directories {
@@ -46,7 +46,7 @@ impl Disk {
             let taken = taken(path).unwrap_or(0);
             places.push(Place { path: (*path).to_owned(), device: found.dev(), taken, own: 0 });
         }
-        // What lies in another one counts with that.
+        // A directory inside another is counted with the other.
         let outer: Vec<(PathBuf, u64)> =
             places.iter().map(|place| (place.path.clone(), place.device)).collect();
         let within = |place: &Place| {
@@ -59,9 +59,9 @@ impl Disk {
         Disk { places, begun: SystemTime::now().checked_sub(COARSE) }
     }
 
-    /// Looks at the disks again and again, and calls `over` once the program has taken more bytes
-    /// than `most`.
-    /// `members` are the numbers of its processes.
+    /// Checks the disks repeatedly, and calls `over` once the program has taken more bytes than
+    /// `most`.
+    /// `members` are the ids of its processes.
     pub fn watch(mut self, most: u64, members: impl Fn() -> Vec<u32>, over: impl FnOnce()) {
         loop {
             std::thread::sleep(PAUSE);
@@ -71,7 +71,7 @@ impl Disk {
         }
     }
 
-    /// Whether the program has taken more bytes than this.
+    /// Whether the program has taken more bytes than `most`.
     fn takes(&mut self, most: u64, members: &impl Fn() -> Vec<u32>) -> bool {
         let grown = |place: &Place| {
             taken(&place.path).is_some_and(|now| now > place.taken + (most - most.min(place.own)))
@@ -84,26 +84,26 @@ impl Disk {
             place.taken = taken(&place.path).unwrap_or(place.taken);
             place.own = written(&place.path, place.device, begun);
         }
-        // What has no name any more is not found below any directory.
+        // A deleted file isn't found below any directory.
         nameless_files(&members()) + self.places.iter().map(|place| place.own).sum::<u64>() > most
     }
 }
 
-/// Bytes that are taken on the disk of a directory.
+/// Bytes used on the disk of a directory.
 fn taken(path: &Path) -> Option<u64> {
     let disk = statvfs(path).ok()?;
-    // Their types differ from system to system.
+    // The types of these fields differ between systems.
     #[allow(clippy::unnecessary_cast)]
     Some((disk.blocks() as u64).saturating_sub(disk.blocks_free() as u64) * disk.fragment_size() as u64)
 }
 
-/// Bytes of the files below a directory that were changed since, on its disk.
+/// Bytes of the files below a directory that were changed since then, on its disk.
 fn written(directory: &Path, device: u64, since: SystemTime) -> u64 {
     let since = since.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
     let (mut left, mut sum) = (vec![directory.to_owned()], 0);
     while let Some(folder) = left.pop() {
         for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            // Not what a link leads to.
+            // Don't follow links.
             let Ok(found) = entry.metadata() else { continue };
             if found.is_dir() && found.dev() == device {
                 left.push(entry.path());

@@ -1,4 +1,4 @@
-//! What this machine can enforce, found out once by trying.
+//! Detects what this machine can enforce, once, by trying.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,37 +9,36 @@ use serde::{Deserialize, Serialize};
 /// The layers of the sandbox that work on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforced {
-    /// A user namespace: the base of the other namespaces, and the process limit counts only the
-    /// sandbox.
+    /// A user namespace: the base of the other namespaces, and it makes the process limit count
+    /// only the sandbox.
     pub user: bool,
-    /// A mount namespace: home directory, credentials and sockets hidden, the rest read-only,
-    /// private `/dev/shm`.
+    /// A mount namespace: it hides the home directory, credentials and sockets, makes the rest
+    /// read-only, and has a private `/dev/shm`.
     pub mounts: bool,
     /// A network namespace without any interface.
     pub network: bool,
-    /// A process namespace: nothing outlives the program, and nothing outside can be signalled.
+    /// A process namespace: nothing outlives the program, and it can't signal processes outside.
     pub processes: bool,
     /// A `/proc` that shows only the sandbox's processes.
     pub proc: bool,
-    /// The Landlock version: writing only in the work directory (1), no TCP (4), no signals out
-    /// (6).
-    /// 0 = none.
+    /// The Landlock version: writing only in the work directory (1), no TCP (4), no signals to the
+    /// outside (6).
+    /// 0 if there is none.
     pub landlock: u8,
-    /// A filter that refuses system calls steps have no business with, and sockets without the
-    /// network.
+    /// A filter that refuses system calls that steps don't need, and sockets without the network.
     #[serde(default)]
     pub seccomp: bool,
-    /// Limits of the kernel on each process: memory, file size, processor time, core dumps.
+    /// Kernel limits on each process: memory, file size, CPU time, core dumps.
     pub limits: bool,
-    /// Limits on all processes together, watched from outside: their number, memory, processor
-    /// time, bytes written.
+    /// Limits on all processes together, watched from outside: their number, memory, CPU time and
+    /// bytes written.
     #[serde(default)]
     pub supervised: bool,
 }
 
 impl Enforced {
-    /// One sentence that says what programs can do on this machine although they should not; `None`
-    /// if nothing.
+    /// One sentence about what programs can do on this machine although they shouldn't; `None` if
+    /// there is nothing to warn about.
     pub fn warning(&self) -> Option<String> {
         let mut gaps = Vec::new();
         if self.landlock == 0 {
@@ -110,7 +109,7 @@ impl fmt::Display for Enforced {
 /// The program to start as the launcher.
 static LAUNCHER: OnceLock<PathBuf> = OnceLock::new();
 
-/// Only the first launcher counts: what is enforced is found out once.
+/// Only the first launcher counts: the detection runs once.
 pub fn set_launcher(program: PathBuf) {
     let _ = LAUNCHER.set(program);
 }
@@ -121,7 +120,7 @@ pub fn launcher() -> Option<&'static Path> {
 }
 
 /// What this machine can enforce; nothing if the process has not called [`enter`](super::enter).
-/// The first call takes some milliseconds, since it tries each layer in a process of its own.
+/// The first call takes some milliseconds, since it tries each layer in a separate process.
 pub fn enforced() -> &'static Enforced {
     static FOUND: OnceLock<Enforced> = OnceLock::new();
     static NOTHING: Enforced = Enforced {

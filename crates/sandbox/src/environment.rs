@@ -1,13 +1,13 @@
-//! What a program finds in its environment.
+//! The environment of a program.
 //!
-//! One with the network, or with keys of the user, has more rights than others.
-//! It must not run what others wrote: a program by its name, a module, settings in `HOME`.
-//! So it has a `HOME` of its kind's own, and of `PATH` what no program can write to.
+//! A program with the network, or with the user's keys, has more rights than others.
+//! It must not run what other programs wrote: a program by its name, a module, settings in `HOME`.
+//! So it has a separate `HOME`, and only those parts of `PATH` that no program can write to.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-/// `PATH` where nothing is left of the user's.
+/// `PATH` if nothing of the user's `PATH` remains.
 const SYSTEM: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// The user's `PATH`.
@@ -20,11 +20,12 @@ pub fn language() -> OsString {
     std::env::var_os("LANG").unwrap_or_else(|| "C.UTF-8".into())
 }
 
-/// What of a `PATH` no program can write to.
-/// They write below the places `writable`, except below those that are `protected`; all canonical.
+/// The part of a `PATH` that no program can write to.
+/// Programs can write below the directories `writable`, except below those that are `protected`;
+/// all are canonical.
 pub fn fixed(path: &OsStr, writable: &[&Path], protected: &[PathBuf]) -> OsString {
     let is_fixed = |entry: &PathBuf| {
-        // Where a relative path leads depends on the work directory.
+        // The target of a relative path depends on the work directory.
         let Some(real) = entry.is_absolute().then(|| entry.canonicalize().ok()).flatten() else {
             return false;
         };
@@ -38,9 +39,9 @@ pub fn fixed(path: &OsStr, writable: &[&Path], protected: &[PathBuf]) -> OsStrin
     }
 }
 
-/// The directories of `PATH` that lie in the work directory, or would if they were there, relative
+/// The directories of `PATH` that are in the work directory, or would be if they existed, relative
 /// to it.
-/// What is put there the user's shell runs by its name.
+/// The user's shell runs programs there by name.
 pub fn on_path(work: &Path) -> Vec<PathBuf> {
     let path = path();
     let real = |entry: PathBuf| resolved(&std::path::absolute(entry).ok()?);
@@ -48,7 +49,7 @@ pub fn on_path(work: &Path) -> Vec<PathBuf> {
     entries.iter().filter_map(|entry| entry.strip_prefix(work).ok()).map(Path::to_owned).collect()
 }
 
-/// The real path of what is there, or would be.
+/// The real path of an entry, even if it doesn't exist yet.
 pub fn resolved(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|part| {
         let rest = path.strip_prefix(part).ok()?;
@@ -57,7 +58,7 @@ pub fn resolved(path: &Path) -> Option<PathBuf> {
     })
 }
 
-/// A path without `.` and `..`, as far as its text goes.
+/// A path without `.` and `..`, resolved textually.
 pub fn normalized(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -70,8 +71,8 @@ pub fn normalized(path: &Path) -> PathBuf {
     plain
 }
 
-/// Where `inner` lies below `outer`, by whatever names: a directory may be mounted at several
-/// places.
+/// The path of `inner` relative to `outer`, under any of their names: a directory may be mounted at
+/// several places.
 pub fn below(inner: &Path, outer: &Path) -> Option<PathBuf> {
     #[cfg(unix)]
     let same = |one: &Path, other: &Path| {
@@ -85,8 +86,7 @@ pub fn below(inner: &Path, outer: &Path) -> Option<PathBuf> {
     inner.strip_prefix(around).ok().map(Path::to_owned)
 }
 
-/// The user's home directories: the one that `HOME` names, and the one that the system knows; real
-/// paths.
+/// The user's home directories: the one in `HOME` and the one that the system reports; real paths.
 pub fn homes() -> Vec<PathBuf> {
     #[cfg(unix)]
     let known = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.dir);

@@ -1,8 +1,8 @@
-//! What git runs because of its settings.
+//! The git settings that make git run something.
 
-/// Settings by which git runs nothing and writes nowhere else: names of sections, or of sections
+/// Settings with which git runs nothing and writes nowhere else: names of sections, or of sections
 /// and keys; `*` is any name between.
-/// What is not here counts as harmful: git gets new settings.
+/// A setting that isn't listed counts as harmful: git gets new settings.
 const HARMLESS: [&str; 41] = [
     "advice",
     "apply.whitespace",
@@ -47,7 +47,7 @@ const HARMLESS: [&str; 41] = [
     "user",
 ];
 
-/// Whether a setting, with a value after `=` or without, is one by which git runs nothing.
+/// Whether git runs nothing because of a setting, with a value after `=` or without one.
 pub fn is_harmless(setting: &str) -> bool {
     let (name, value) = setting.split_once('=').unwrap_or((setting, ""));
     let name = name.trim().to_lowercase();
@@ -60,13 +60,13 @@ pub fn is_harmless(setting: &str) -> bool {
         (None, true) => name == **listed,
         (None, false) => name.strip_prefix(*listed).is_some_and(|rest| rest.starts_with('.')),
     };
-    // `ext::` and `fd::` are no addresses but commands, `-` begins an option.
+    // `ext::` and `fd::` are commands rather than addresses, `-` begins an option.
     let address = !value.contains("::") && !value.trim_start().starts_with('-');
     HARMLESS.iter().any(is_it) && (!name.ends_with("url") || address)
 }
 
-/// The settings that a file like `.git/config` has, as `name=value`.
-/// `None`: it has something that is not understood.
+/// The settings in a file like `.git/config`, as `name=value`.
+/// `None` if a part of it can't be parsed.
 pub fn settings(text: &str) -> Option<Vec<String>> {
     let mut section = String::new();
     let mut settings = Vec::new();
@@ -75,7 +75,7 @@ pub fn settings(text: &str) -> Option<Vec<String>> {
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
         }
-        // A value that goes on, or quotes in which anything may stand.
+        // A continued value, or quotes, which may contain anything.
         if line.ends_with('\\') {
             return None;
         }

@@ -1,13 +1,13 @@
-//! Guards what lay in the work directory before a program came.
-//! Whoever can say yes is asked before something of it is removed, overwritten or moved.
+//! Guards the files that were in the work directory before a program ran.
+//! A person is asked before a program removes, overwrites or moves one of them.
 //!
-//! Not what a program's text looks like counts but what it does.
-//! Where overlayfs can be had, it writes to a layer of its own.
-//! What is in there when it has ended is inspected, and taken over or thrown away as a whole.
-//! Elsewhere the question comes before it starts, for nobody knows what it will do.
+//! The guard judges a program by its effects, not by its text.
+//! Where overlayfs is available, the program writes to its own layer.
+//! After the program ends, the layer is inspected, and taken over or discarded as a whole.
+//! Elsewhere the question comes before the program starts, since its effects can't be known.
 //!
-//! A job has a layer of its own for as long as it runs.
-//! What is new in it is copied, and the copy inspected and taken over, whenever somebody asks for
+//! A job has its own layer for as long as it runs.
+//! Its new changes are copied, and the copy inspected and taken over, whenever a caller asks for
 //! it.
 
 #[cfg(target_os = "linux")]
@@ -27,68 +27,68 @@ use crate::Error;
 use crate::scratch::Scratch;
 use crate::undo::By;
 
-/// Where layers are kept, if it is possible there: it must not lie in the work directory, and its
-/// filesystem needs attributes.
+/// Where layers are stored if possible: this must not be in the work directory, and its filesystem
+/// needs extended attributes.
 #[cfg(target_os = "linux")]
 const PLACES: [&str; 2] = ["/var/tmp", "/dev/shm"];
 
-/// Where in the folder of a layer the one over the work tree's git folder is.
+/// The subfolder of a layer for the layer over the work tree's git folder.
 #[cfg(target_os = "linux")]
 pub(super) const STORE: &str = "store";
 
-/// Variables that keep programs from rewriting files which only make them faster: a question about
-/// these would be noise.
+/// Variables that keep programs from rewriting files that are only caches: a question about these
+/// would be noise.
 pub(super) const QUIET: [(&str, &str); 2] = [("GIT_OPTIONAL_LOCKS", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
 
 /// How the work directory is guarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guarding {
-    /// Programs write to a layer over it, and only what loses something is asked about.
+    /// Programs write to a layer over it, and only losses need a confirmation.
     Layer,
-    /// Nothing is known of a program before it has run, so each is asked about.
+    /// A program's effects are unknown before it has run, so each program needs a confirmation.
     Ask,
 }
 
-/// What a person is asked about.
+/// The subject of a question to a person.
 #[derive(Clone, Copy, Debug)]
 pub enum Risk<'a> {
-    /// A program has done this, and some of it [needs a yes](Change::needs_a_yes); the files as
-    /// they would become.
+    /// A program has made these changes, and some [need a confirmation](Change::needs_a_yes); with
+    /// the files as they would become.
     Losses(&'a [Change], &'a dyn Proposal),
-    /// This is about to be written, and a person wants to look at it first.
+    /// These changes are about to be written, and a person wants to review them first.
     Writes(&'a dyn Proposal),
     /// A program may do anything.
     Unknown,
-    /// A program has done this, which is [refused](super::Policy::refused): no question.
+    /// A program has made these changes, which are [refused](super::Policy::refused): no question.
     Refused(&'a [Change]),
 }
 
-/// What came of a guarded program.
+/// The result of a guarded program.
 #[derive(Debug)]
 pub enum Guarded {
-    /// It ran, and what it did is done.
+    /// It ran, and its changes were made.
     Ran(Output),
-    /// It ran, and of what it did nothing is left.
+    /// It ran, and its changes were discarded.
     Undone(Output),
     /// It did not run.
     Refused,
 }
 
-/// What guards a work directory.
+/// The guard of a work directory.
 #[derive(Debug)]
 pub(super) struct Guard {
-    /// Whether nothing is asked about, or no more, but what tools of the user obey.
+    /// Whether only changes to files that the user's tools obey still need a confirmation.
     permitted: AtomicBool,
-    /// What is written by nobody.
+    /// The paths that no program may write.
     #[cfg(target_os = "linux")]
     refused: globset::GlobSet,
-    /// The directories of the work directory whose programs the user's shell finds.
+    /// The directories of the work directory that are on the user's `PATH`.
     #[cfg(target_os = "linux")]
     on_path: Vec<PathBuf>,
-    /// What git obeys in the work directory by its settings.
+    /// What git obeys in the work directory because of its settings.
     #[cfg(target_os = "linux")]
     git: Asked,
-    /// What lies below a layer must not change, so a program with a layer runs alone.
+    /// The directory below a layer must not change, so a program with a layer runs alone.
     turn: RwLock<()>,
     #[cfg(target_os = "linux")]
     layers: Option<Layers>,
@@ -98,17 +98,17 @@ pub(super) struct Guard {
 #[derive(Debug)]
 struct Layers {
     place: Scratch,
-    /// What programs have made: no question is needed to take it away again.
+    /// The files that programs have made: removing them needs no confirmation.
     made: Mutex<Made>,
     store: Option<Store>,
 }
 
-/// The git folder of a work tree, where it lies elsewhere.
+/// The git folder of a work tree, if it is elsewhere.
 #[cfg(target_os = "linux")]
 #[derive(Debug)]
 struct Store {
     path: PathBuf,
-    /// The part that is the work tree's own.
+    /// The part that belongs to the work tree alone.
     own: PathBuf,
     on_path: Vec<PathBuf>,
     git: Asked,
@@ -116,22 +116,22 @@ struct Store {
 }
 
 impl Guard {
-    /// What `sandbox` needs, about whose work directory git may be asked; `None` where nobody can
-    /// lose anything.
+    /// The guard that `sandbox` needs; git may be asked about its work directory.
+    /// `None` if there is nothing to lose.
     ///
     /// # Errors
-    /// What must not be written can't be told here.
+    /// The paths that must not be written can't be determined here.
     pub(super) fn of(
         sandbox: &Sandbox,
         git: Asked,
         checkout: Option<&Checkout>,
     ) -> Result<Option<Self>, Error> {
         let policy = &sandbox.policy;
-        // One that can't be read is not known to be empty.
+        // A directory that can't be read may hold files.
         let is_empty = || sandbox.work.read_dir().is_ok_and(|mut entries| entries.next().is_none());
         let watched = policy.guard && (policy.review || !is_empty());
         let refuses = !policy.refused.is_empty() && sandbox.launched() && !sandbox.is_read_only();
-        // A file has as many names as it has links: only a layer tells them apart.
+        // A file has as many names as it has hard links: only a layer tells them apart.
         let keeps = policy.protected.iter().any(|path| path.starts_with(&sandbox.work));
         if !policy.guard && !refuses && !keeps {
             return Ok(None);
@@ -153,7 +153,7 @@ impl Guard {
         if !watched {
             return Ok(None);
         }
-        // Before the first program runs.
+        // Ask git before the first program runs.
         git.around();
         Ok(Some(Guard {
             permitted: AtomicBool::new(!watched),
@@ -175,7 +175,7 @@ impl Guard {
         self.layers.is_some()
     }
 
-    /// Which of the changes to each of the directories are never made.
+    /// Which changes to each of the directories are never made.
     #[cfg(target_os = "linux")]
     fn refuses(&self, covered: &[Covered], changes: &[Vec<Change>]) -> Vec<Change> {
         let never = |covered: &Covered, change: &Change| {
@@ -189,19 +189,19 @@ impl Guard {
         covered.iter().zip(changes).flat_map(of).collect()
     }
 
-    /// For a program with a layer, and wherever the work directory is taken over or compared.
+    /// Held by a program with a layer, and while the work directory is updated or compared.
     fn turn(&self) -> RwLockWriteGuard<'_, ()> {
         self.turn.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// For programs without one, which may run beside each other.
+    /// Held by programs without a layer, which may run in parallel.
     pub(super) fn shared(&self) -> RwLockReadGuard<'_, ()> {
         self.turn.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Sandbox {
-    /// How the work directory is guarded; `None`: not at all, since nothing was in there, or it is
+    /// How the work directory is guarded; `None` if it is not, because it was empty or changes are
     /// permitted.
     pub fn guarding(&self) -> Option<Guarding> {
         let guard = self.guard.as_ref().filter(|guard| !guard.permitted.load(Ordering::Relaxed))?;
@@ -213,13 +213,13 @@ impl Sandbox {
         Some(Guarding::Ask)
     }
 
-    /// Whether a person looks at each change before it is done.
+    /// Whether a person reviews each change before it is made.
     pub fn reviews(&self) -> bool {
         self.policy.review && self.guarding().is_some()
     }
 
-    /// From now on programs may remove and overwrite what they like in the work directory.
-    /// Files that tools of the user obey are asked about all the same.
+    /// From now on, programs may remove and overwrite anything in the work directory.
+    /// Changes to files that the user's tools obey still need a confirmation.
     pub fn permit(&self) {
         if let Some(guard) = &self.guard {
             guard.permitted.store(true, Ordering::Relaxed);
@@ -227,15 +227,16 @@ impl Sandbox {
     }
 
     /// As [`run`](Self::run), or [`finish`](Self::finish) if `finishing`.
-    /// What it takes away of the work directory, and was not made by an earlier program, is gone
-    /// only if `ask` says yes.
-    /// So it is with what [reaches others](Change::reaches_others).
+    /// Losses in the work directory, except of files that an earlier program made, happen only if
+    /// `ask` says yes.
+    /// So do changes that [affect others](Change::reaches_others).
     /// Otherwise nothing is changed at all.
-    /// `reads`: it is known to change nothing, so it needs no question where it can't be watched.
-    /// `by` is what the sandbox's journal calls it.
+    /// `reads` means that the program is known to change nothing, so it needs no question where it
+    /// can't be watched.
+    /// `by` is its name in the sandbox's journal.
     ///
     /// # Errors
-    /// As [`run`](Self::run), and if what a program did can't be taken over.
+    /// As [`run`](Self::run), and if the program's changes can't be taken over.
     /// Those of `ask`.
     pub fn run_guarded<E: From<Error>>(
         &self,
@@ -248,9 +249,9 @@ impl Sandbox {
         self.run_guarded_if(&|| true, script, finishing, reads, by, ask)
     }
 
-    /// Takes a change over if `may` permits it.
-    /// It is asked when nothing that a layer holds back comes into the work directory any more
-    /// until the program has ended: what it finds there, the program finds.
+    /// As [`run_guarded`](Self::run_guarded), if `may` permits it.
+    /// `may` is called once nothing held back by a layer can enter the work directory until the
+    /// program has ended: the program finds the same files as `may`.
     ///
     /// # Errors
     /// As [`run_guarded`](Self::run_guarded).
@@ -263,7 +264,7 @@ impl Sandbox {
         by: By,
         ask: &mut dyn FnMut(Risk) -> Result<bool, E>,
     ) -> Result<Guarded, E> {
-        // Where what it does can't be looked at, it can't change what tools of the user obey.
+        // If its changes can't be inspected, it can't change files that the user's tools obey.
         let over = if self.guard.is_some() { Over::Fixed } else { Over::Nothing };
         let plainly = || {
             let _turn = self.guard.as_ref().map(Guard::turn);
@@ -294,15 +295,15 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// Starts a program that goes on beside the others.
-    /// They share a network with it that leads nowhere, from now on, if it may not use another one.
-    /// Of the script's limits, time and output don't count, and it gets no input.
-    /// What it does to a `guarded` work directory comes there by [`take`](Self::take); the rest is
-    /// as in [`run_guarded`](Self::run_guarded).
-    /// `None`: it was not permitted.
+    /// Starts a job: a program that runs in parallel with others.
+    /// From now on they share an isolated network with it, if it may not use another one.
+    /// The script's time and output limits don't apply, and the job gets no input.
+    /// Its changes to a `guarded` work directory are made by [`take`](Self::take); everything else
+    /// is as in [`run_guarded`](Self::run_guarded).
+    /// Returns `None` if it was not permitted.
     ///
     /// # Errors
-    /// It can't be started or isolated.
+    /// The program can't be started or isolated.
     /// Those of `ask`.
     pub fn start<E: From<Error>>(
         &self,
@@ -339,9 +340,9 @@ impl Sandbox {
         Ok(begin(over, before).map(Some)?)
     }
 
-    /// Whether programs reach the servers that jobs are.
+    /// Whether programs can reach servers that run as jobs.
     pub fn reaches_jobs(&self) -> bool {
-        // Without isolation they share the machine's own network.
+        // Without isolation, they share the machine's own network.
         !self.launched() || super::enforced().network
     }
 
@@ -354,13 +355,13 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Takes what a job has written since the last time over into the work directory; `by` is what
-    /// the journal calls it.
-    /// `false`: something of it needs a yes and `ask` says no, so nothing is changed.
-    /// Once the job has ended, its layer goes with that.
+    /// Takes a job's changes since the last call over into the work directory; `by` is its name in
+    /// the journal.
+    /// Returns `false` if a change needs a confirmation and `ask` says no: then nothing is changed.
+    /// Once the job has ended, this removes its layer.
     ///
     /// # Errors
-    /// What it did can't be read or taken over.
+    /// The changes can't be read or taken over.
     /// Those of `ask`.
     pub fn take<E: From<Error>>(
         &self,
@@ -405,8 +406,8 @@ impl Sandbox {
 
 #[cfg(target_os = "linux")]
 impl Layers {
-    /// Layers over the work directory of `sandbox`; `None` where that is not possible, found out by
-    /// trying.
+    /// Layers over the work directory of `sandbox`; `None` if a trial shows that they aren't
+    /// possible.
     fn of(sandbox: &Sandbox, checkout: Option<&Checkout>) -> Option<Self> {
         if !sandbox.launched()
             || !super::enforced().mounts
@@ -428,7 +429,7 @@ impl Layers {
         Some(layers)
     }
 
-    /// Whether this machine has them, found out by trying.
+    /// Whether this machine supports layers, found by trying.
     fn are_possible(&self, sandbox: &Sandbox) -> bool {
         let nothing = Script::new(&["true"], std::time::Duration::from_secs(10));
         let store = self.store();
@@ -444,8 +445,8 @@ impl Layers {
         self.store.as_ref().map(|store| store.path.as_path())
     }
 
-    /// A new layer, which is gone when it is dropped; with one over `store`.
-    /// The directories look like those that they cover.
+    /// Creates a layer, which is removed when it is dropped; with a second one over `store`.
+    /// Its directories have the permissions of those that they cover.
     fn folder(&self, work: &Path, store: Option<&Path>) -> Result<tempfile::TempDir, Error> {
         let layer = |folder: &Path, covered: &Path| {
             let (upper, own) = (folder.join("upper"), folder.join("work"));
@@ -487,12 +488,13 @@ impl Layers {
                 false => Guarded::Undone(output),
             })
         });
-        // Also what forbids it by its permissions.
+        // Also directories whose permissions forbid it.
         let _ = crate::scratch::remove(folder.path());
         kept
     }
 
-    /// Takes over the changes in the layers of `folder`; `false` = they were not confirmed.
+    /// Takes over the changes in the layers of `folder`; returns `false` if they were not
+    /// confirmed.
     fn take_over<E: From<Error>>(
         &self,
         sandbox: &Sandbox,
@@ -535,7 +537,7 @@ impl Layers {
             if !ask(risk)? {
                 return Ok(false);
             }
-            // The answer was yes to exactly what was shown.
+            // The confirmation covers exactly the changes that were shown.
             let now = look(&covered)?;
             if !proposed.holds(&now) || !guard.refuses(&covered, &now).is_empty() {
                 return Ok(false);
@@ -544,13 +546,14 @@ impl Layers {
         } else {
             changes
         };
-        // What a work tree names is there before it.
+        // The git folder comes first, so that the objects that a work tree names exist before it
+        // does.
         for (covered, changes) in covered.iter_mut().zip(&changes).rev() {
             let paths = changes.iter().map(|change| change.path.as_path());
             let journal = sandbox.journal.as_ref();
             let before = journal.map(|journal| (journal, journal.before(covered.lower, paths, by)));
             let put = covered.put(changes);
-            // What broke off is written down, too.
+            // An interrupted change is recorded too.
             if let Some((journal, before)) = before {
                 journal.after(before);
             }
@@ -562,12 +565,12 @@ impl Layers {
 
 #[cfg(target_os = "linux")]
 impl Store {
-    /// That of a work tree which is the work directory, if steps may write to it there.
+    /// The git folder of the work directory's work tree, if steps may write to it there.
     fn of(sandbox: &Sandbox, checkout: &Checkout) -> Option<Self> {
         let (path, own) = checkout.store(&sandbox.work)?;
         let is_hidden = sandbox.policy.private_tmp.is_some() && path.starts_with("/tmp");
         let is_protected = sandbox.policy.protected.iter().any(|place| path.starts_with(place));
-        // It would show all that is hidden in it.
+        // The layer would expose everything that is hidden in it.
         let mut hidden = sandbox.view.hidden.iter().chain(&sandbox.view.secrets);
         let is_around = hidden.any(|hidden| hidden.starts_with(path));
         let fits = !sandbox.policy.read_only && !is_hidden && !is_protected && !is_around;
@@ -580,7 +583,7 @@ impl Store {
         })
     }
 
-    /// It, with the layer over it.
+    /// The git folder with the layer over it.
     fn covered<'a>(&'a self, folder: &Path) -> Covered<'a> {
         Covered {
             upper: folder.join(STORE).join("upper"),

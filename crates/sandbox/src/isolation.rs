@@ -1,5 +1,5 @@
-//! What isolates a program: namespaces, limits, Landlock.
-//! Called by the launcher's process on itself only.
+//! Isolates a program: namespaces, limits, Landlock.
+//! The launcher's process calls this on itself only.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,19 +17,20 @@ use super::launcher::Plan;
 use super::loopback;
 use super::mounts::{self, SHM};
 
-/// The newest Landlock version that we know how to use; an older kernel does what it can.
+/// The newest Landlock version that alara knows; an older kernel enforces what it can.
 const LANDLOCK: ABI = ABI::V7;
 /// Devices that any program may write to.
 const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
-/// Those of terminals, if they are the program's own.
+/// Terminal devices, if they are the program's own.
 const TERMINALS: [&str; 2] = ["/dev/ptmx", "/dev/pts"];
 /// Most files that a process may have open.
 const OPEN_FILES: u64 = 2048;
-/// How many more processes the kernel admits than the watch: it ends a program long before, except
-/// one that is faster than the watch looks.
+/// How many more processes the kernel admits than the watch: the watch kills a program long before,
+/// except one that is faster than it looks.
 const HEADROOM: u64 = 256;
 
-/// Enters the plan's namespaces but that of processes, as the superuser of the user namespace.
+/// Enters the plan's namespaces except the process namespace, as the superuser of the user
+/// namespace.
 pub fn unshare(plan: &Plan) -> nix::Result<()> {
     let layers = plan.layers;
     let mut flags = CloneFlags::empty();
@@ -40,13 +41,13 @@ pub fn unshare(plan: &Plan) -> nix::Result<()> {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     if let Some(paths) = &plan.loopback {
         let open = |path: &PathBuf| File::open(path).map_err(|error| mounts::number(&error));
-        // Both are opened first: from within the one, the parent that holds the other can't be
-        // seen.
+        // Both are opened first: after entering the user namespace, the parent that holds the
+        // network namespace isn't visible.
         let (user, network) = (open(&paths[0])?, open(&paths[1])?);
         nix::sched::setns(user, CloneFlags::CLONE_NEWUSER)?;
         nix::sched::setns(network, CloneFlags::CLONE_NEWNET)?;
     }
-    // Where nothing can be had, even asking for nothing may be refused.
+    // Where no namespaces are available, even an empty request may be refused.
     if !flags.is_empty() {
         nix::sched::unshare(flags)?;
     }
@@ -66,17 +67,17 @@ pub fn make_loopback() -> Result<(), (&'static str, std::io::Error)> {
     loopback::start().map_err(|error| ("the loopback interface", error))
 }
 
-/// Lets the next child be process 1 of a namespace.
+/// Makes the next child process 1 of a new process namespace.
 /// No thread can be started after that.
 pub fn unshare_processes() -> nix::Result<()> {
     nix::sched::unshare(CloneFlags::CLONE_NEWPID)
 }
 
-/// Enters one more user namespace with the user's own number, which has no rights over the mounts
-/// of the first.
+/// Enters another user namespace with the user's own id, which has no rights over the mounts of the
+/// first.
 pub fn drop_capabilities() -> nix::Result<()> {
-    // The owner of the first namespace's files is the user outside; its number is not known in here
-    // any more but through the map.
+    // The user outside owns the first namespace's files; in here, only the map still knows their
+    // id.
     let outside = |path: &str| -> Option<u32> {
         std::fs::read_to_string(path).ok()?.split_whitespace().nth(1)?.parse().ok()
     };
@@ -97,14 +98,14 @@ fn map_ids(user: (u32, u32), group: (u32, u32)) -> nix::Result<()> {
     write("/proc/self/gid_map", format!("{} {} 1", group.0, group.1))
 }
 
-/// Bounds the process numbers of the own process namespace, where the kernel (6.14) lets us: a
-/// limit on processes that holds for the superuser too.
+/// Bounds the process ids of the current process namespace, where the kernel (6.14) permits it:
+/// this limit on processes applies to the superuser too.
 pub fn bound_numbers(plan: &Plan) {
-    // The kernel keeps the first 300 back when it starts again from below.
+    // The kernel reserves the first 300 when the ids wrap around.
     let _ = std::fs::write("/proc/sys/kernel/pid_max", (plan.limits.processes + HEADROOM + 300).to_string());
 }
 
-/// Resource limits of the program and its children.
+/// Sets the resource limits of the program and its children.
 pub fn limit(plan: &Plan) -> nix::Result<()> {
     if !plan.layers.limits {
         return Ok(());
@@ -114,33 +115,33 @@ pub fn limit(plan: &Plan) -> nix::Result<()> {
     let limits = &plan.limits;
     bound(Resource::RLIMIT_DATA, limits.memory_bytes)?;
     bound(Resource::RLIMIT_FSIZE, plan.file_bytes)?;
-    // As many sockets can be on their way to another process, where nobody sees them.
+    // Just as many sockets can be in transit to another process, where the watch can't see them.
     bound(Resource::RLIMIT_NOFILE, OPEN_FILES)?;
-    // After the watch has had its say.
+    // After the watch has had its chance.
     let seconds = limits.cpu.as_secs().saturating_add(2);
     bound(Resource::RLIMIT_CPU, seconds)?;
     if plan.layers.user {
-        // Outside a user namespace it would count everything that the user runs.
+        // Outside a user namespace, it would count every process of the user.
         bound(Resource::RLIMIT_NPROC, limits.processes.saturating_add(HEADROOM))?;
     }
     Ok(())
 }
 
-/// Sets a limit, or keeps a lower one: what the system allows a user, only the superuser may raise.
+/// Sets a limit, or keeps a lower one: only the superuser may raise a limit of the system.
 fn bound(resource: Resource, most: u64) -> nix::Result<()> {
     let (_, allowed) = getrlimit(resource)?;
     let most = most.min(allowed);
     setrlimit(resource, most, most)
 }
 
-/// No core dumps.
+/// Disables core dumps.
 pub fn limit_core() -> nix::Result<()> {
     setrlimit(Resource::RLIMIT_CORE, 0, 0)
 }
 
-/// Reading and running everywhere but in `/dev`, writing only where the plan says, and no way out
-/// by TCP, signals or abstract sockets.
-/// (Paths that do not exist on this machine are left out.)
+/// Permits reading and running everywhere but in `/dev`, writing only where the plan permits it,
+/// and no access to the outside by TCP, signals or abstract sockets.
+/// (Paths that don't exist on this machine are left out.)
 pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     let writable = [&plan.work_inside, &plan.home_inside, &plan.tmp];
@@ -166,7 +167,7 @@ pub fn landlock(plan: &Plan, own_terminals: bool) -> Result<RestrictionStatus, R
     rules.restrict_self()
 }
 
-/// The Landlock version that this kernel enforces, found by restricting this process; 0 = none.
+/// The Landlock version that this kernel enforces, found by restricting this process; 0 if none.
 pub fn landlock_version() -> u8 {
     let restrict = || -> Option<LandlockStatus> {
         let rules = Ruleset::default().handle_access(AccessFs::from_all(LANDLOCK)).ok()?.create().ok()?;
@@ -183,7 +184,7 @@ pub fn landlock_version() -> u8 {
 pub fn probe_namespaces() -> Enforced {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     let enter = |flags| nix::sched::unshare(flags).is_ok();
-    // In this order: the user namespace gives the right to the others.
+    // In this order: the user namespace grants the right to the others.
     let user = enter(CloneFlags::CLONE_NEWUSER)
         && map_ids((0, user), (0, group)).is_ok()
         && enter(CloneFlags::CLONE_NEWIPC);

@@ -1,4 +1,4 @@
-//! Programs that go on while others run: servers, long builds.
+//! Programs that run in parallel with others: servers, long builds.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -14,29 +14,29 @@ use super::{launcher, layer, supervise};
 use crate::Error;
 use crate::undo::Before;
 
-/// Most bytes of output that wait to be read.
+/// Most bytes of unread output.
 const WAITING: usize = 1 << 20;
-/// How long a program may take to end by itself when it is asked to.
+/// How long a program may take to exit when asked.
 const GRACE: Duration = Duration::from_secs(3);
 /// How long to wait for the last output of a program that has ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(500);
 
-/// A program that runs until it ends, is ended, or this is dropped.
+/// A program that runs until it exits, is ended, or this is dropped.
 #[derive(Debug)]
 pub struct Job {
     service: Service,
     output: Arc<Mutex<Waiting>>,
-    /// Hangs up at the end of the output.
+    /// Closed at the end of the output.
     followed: Mutex<Receiver<()>>,
     begun: Instant,
-    /// Whether somebody asked it to end.
+    /// Whether it was asked to exit.
     asked: AtomicBool,
     ended: OnceLock<Ended>,
-    /// What the work directory held before, if what changes in it is written down as its doing.
+    /// The earlier state of the work directory, if its changes are recorded as the job's.
     pub(super) before: Mutex<Option<Before>>,
     #[cfg(target_os = "linux")]
     limits: supervise::Limits,
-    /// What it writes, if not to the work directory itself.
+    /// Its layer, if it doesn't write to the work directory itself.
     #[cfg(target_os = "linux")]
     pub(super) layer: Mutex<Option<(tempfile::TempDir, layer::Taken)>>,
 }
@@ -47,11 +47,11 @@ pub struct Ended {
     /// The exit status, or 128 + the signal's number.
     /// `None` if it had to be killed.
     pub exit: Option<i32>,
-    /// How, in words: "exit status 1".
+    /// The same in words: "exit status 1".
     pub how: String,
 }
 
-/// Output that nobody has read yet.
+/// Output that hasn't been read yet.
 #[derive(Debug, Default)]
 struct Waiting {
     bytes: VecDeque<u8>,
@@ -86,12 +86,12 @@ impl Job {
         })
     }
 
-    /// For how long it has run.
+    /// How long it has been running.
     pub fn age(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// How it ended; `None` = it runs, also after waiting for so long.
+    /// How it ended; `None` if it still runs after waiting for `within`.
     pub fn ended(&self, within: Duration) -> Option<&Ended> {
         if self.ended.get().is_none() && self.service.is_over(within) {
             let _ = self.ended.set(self.end_in_words());
@@ -114,8 +114,7 @@ impl Job {
         Ended { exit, how }
     }
 
-    /// What it has written on stdout and stderr since the last time, as it came, and how many bytes
-    /// were dropped before that.
+    /// Its raw stdout and stderr since the last call, and how many bytes were dropped before that.
     pub fn read(&self) -> (String, u64) {
         let over = self.ended(Duration::ZERO).is_some();
         if over {
@@ -126,24 +125,24 @@ impl Job {
         let mut waiting = self.waiting();
         let mut bytes: Vec<u8> = waiting.bytes.drain(..).collect();
         if !over {
-            // A character of which not all has come yet is left for the next time.
+            // An incomplete character at the end is left for the next call.
             let rest = unfinished(&bytes);
             waiting.bytes.extend(bytes.drain(bytes.len() - rest..));
         }
         #[cfg(target_os = "linux")]
         if over {
-            // Those that it left running are gone with it.
+            // The processes that it left running are gone with it.
             let _ = launcher::left(&mut bytes);
         }
         (String::from_utf8_lossy(&bytes).into_owned(), std::mem::take(&mut waiting.dropped))
     }
 
-    /// Whether there is output that nobody has read yet.
+    /// Whether there is unread output.
     pub fn has_output(&self) -> bool {
         !self.waiting().bytes.is_empty()
     }
 
-    /// Ends it with all that it started: it is asked to, and killed if it does not.
+    /// Ends it with all that it started: asks it to exit, and kills it if it doesn't.
     pub fn end(&self) {
         if self.ended(Duration::ZERO).is_some() {
             return;
@@ -161,7 +160,7 @@ impl Job {
         }
     }
 
-    /// Why it did not even start, if what it has written so far says that.
+    /// Why it failed to start, if its output so far reports that.
     pub fn failure(&self, output: &str) -> Option<Error> {
         #[cfg(target_os = "linux")]
         {
@@ -176,7 +175,7 @@ impl Job {
         }
     }
 
-    /// Forgets what it has written and nobody took over.
+    /// Discards its changes that haven't been taken over.
     pub fn discard(&self) {
         #[cfg(target_os = "linux")]
         if let Some((folder, _)) = self.layer.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -184,7 +183,7 @@ impl Job {
         }
     }
 
-    /// Lets it see what has become of the work directory.
+    /// Shows it the current state of the work directory.
     pub fn refresh(&self) {
         #[cfg(target_os = "linux")]
         if self.layer.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
@@ -200,7 +199,7 @@ impl Job {
 #[cfg(unix)]
 const TERM: nix::sys::signal::Signal = nix::sys::signal::Signal::SIGTERM;
 
-/// Reads a stream to its end on a thread of its own.
+/// Reads a stream to its end on a separate thread.
 fn follow(mut stream: impl Read + Send + 'static, into: &Arc<Mutex<Waiting>>, over: Sender<()>) {
     let into = into.clone();
     std::thread::spawn(move || {
@@ -214,7 +213,7 @@ fn follow(mut stream: impl Read + Send + 'static, into: &Arc<Mutex<Waiting>>, ov
 }
 
 impl Waiting {
-    /// Adds bytes; the oldest make space for them.
+    /// Appends bytes; drops the oldest ones to make space.
     fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         let over = self.bytes.len().saturating_sub(WAITING);
@@ -223,10 +222,10 @@ impl Waiting {
     }
 }
 
-/// How many bytes at the end are the beginning of a character.
+/// How many bytes at the end are an incomplete character.
 fn unfinished(bytes: &[u8]) -> usize {
     let end = &bytes[bytes.len().saturating_sub(3)..];
-    // Where a character begins that needs more bytes than there are.
+    // The start of a character that needs more bytes than there are.
     let begins = |at: usize| match end[at] {
         0xc2..=0xdf => at + 2 > end.len(),
         0xe0..=0xef => at + 3 > end.len(),

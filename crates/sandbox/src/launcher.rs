@@ -1,4 +1,4 @@
-//! The launcher: the own binary, started again, that sets up the isolation and starts the program.
+//! The launcher: alara's own binary, started again to set up the isolation and start the program.
 //!
 //! ```text
 //! alara ─ outer: new session, namespaces, mounts, then the watch
@@ -6,9 +6,9 @@
 //! ```
 //! Each asks the kernel to kill it when its parent dies, and the end of process 1 ends its whole
 //! namespace.
-//! So nothing survives the death of `alara`, however it comes.
-//! Where there is no process namespace, `inner` becomes the program, and `outer` adopts and kills
-//! what it leaves behind.
+//! So nothing survives the death of `alara`, whatever its cause.
+//! Without a process namespace, `inner` becomes the program, and `outer` adopts and kills the
+//! processes that it leaves behind.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
@@ -33,35 +33,35 @@ use crate::undo;
 
 /// The hidden first argument.
 const ARGUMENT: &str = "__sandbox";
-/// What a message of the launcher itself begins with on stderr, together with the exit status.
+/// The prefix of the launcher's own messages on stderr, which come with its exit status.
 const MARK: &str = "\0alara sandbox: ";
-/// What stands on stderr before the command lines of processes that outlived the program, one a
-/// line, which end with a NUL.
+/// The prefix on stderr before the command lines of processes that outlived the program, one per
+/// line, ended by a NUL.
 const LEFT: &str = "\0alara left: ";
-/// The program that runs, by a name that outlives its file's.
+/// The path of the running program, which stays valid if its file is replaced.
 pub const OWN: &str = "/proc/self/exe";
 const FAILED: i32 = 125;
 const NOT_FOUND: i32 = 127;
-/// Asks the launcher of a job to let it end by itself.
+/// Asks the launcher of a job to let the job exit.
 pub const LEAVE: Signal = Signal::SIGHUP;
-/// Asks the launcher of a job to look at the work directory anew: it lies below the job's layer,
-/// and was changed.
-/// By default a process ignores it, so it does no harm before the launcher listens.
+/// Asks the launcher of a job to look at the work directory again: it is below the job's layer, and
+/// was changed.
+/// By default a process ignores this signal, so it is harmless before the launcher listens.
 pub const REFRESH: Signal = Signal::SIGURG;
-/// What the program's variables are called until it starts: under their own names some would change
+/// The prefix of the program's variables until it starts: under their own names, some would affect
 /// the launcher, as `LD_PRELOAD` does.
 const PASSED: &str = "ALARA_PASSED_";
 
-/// What the launcher has to do, all paths absolute.
+/// The launcher's task; all paths are absolute.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// The process that must stay alive.
+    /// The process whose death ends the launcher.
     pub parent: u32,
     pub layers: Enforced,
     pub network: bool,
     /// The user and network namespaces to enter instead of new ones, as files of `/proc`.
     pub loopback: Option<[PathBuf; 2]>,
-    /// Whether others go on meanwhile: a job.
+    /// Whether it is a job, which runs in parallel with others.
     pub background: bool,
     pub limits: Limits,
     pub file_bytes: u64,
@@ -70,22 +70,21 @@ pub struct Plan {
     pub work: PathBuf,
     pub home: PathBuf,
     pub tmp: PathBuf,
-    /// The same as the program sees them.
+    /// The work directory as the program sees it.
     pub work_inside: PathBuf,
     pub home_inside: PathBuf,
     pub view: View,
-    /// Read-only wherever it lies, as the program sees it.
+    /// Paths that are read-only everywhere, as the program sees them.
     pub protected: Vec<PathBuf>,
-    /// Where what is written to the work directory goes instead, and to the git folder that
-    /// belongs to it.
-    /// Empty: there is no layer.
+    /// The layers that receive writes to the work directory, and to its git folder.
+    /// Empty if there is no layer.
     pub over: Vec<Layer>,
-    /// What is [held](undo::hold) until the program and all that it started are gone.
+    /// The file that is [held](undo::hold) until the program and all its children are gone.
     pub beat: Option<PathBuf>,
 }
 
 impl Plan {
-    /// Whether there is a network to speak over, be it one that leads nowhere.
+    /// Whether there is a network, even an isolated one.
     pub fn has_sockets(&self) -> bool {
         self.sockets() != Sockets::None
     }
@@ -99,7 +98,7 @@ impl Plan {
     }
 }
 
-/// What an overlayfs needs.
+/// The parameters of an overlayfs mount.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Layer {
     /// The directory that it covers.
@@ -117,8 +116,7 @@ enum Stage {
     ProbeInner(Enforced),
 }
 
-/// The command that runs `program` isolated as `plan` says, with nothing but `env` in its
-/// environment.
+/// The command that runs `program` isolated by `plan`, with only `env` in its environment.
 pub fn command<'a>(plan: Plan, program: &[&str], env: impl Iterator<Item = (&'a str, &'a OsStr)>) -> Command {
     let mut command = again(enforced::launcher(), &Stage::Outer(plan));
     command.args(program).env_clear().envs(env.map(|(name, value)| (format!("{PASSED}{name}"), value)));
@@ -126,7 +124,7 @@ pub fn command<'a>(plan: Plan, program: &[&str], env: impl Iterator<Item = (&'a 
 }
 
 /// The command that makes the namespaces of a [`Loopback`](super::loopback::Loopback).
-/// It writes a line when they are there, and keeps them until its input ends.
+/// It writes a line when they exist, and keeps them until its input ends.
 pub fn loopback() -> Command {
     let mut command = again(enforced::launcher(), &Stage::Loopback);
     command.env_clear();
@@ -141,19 +139,19 @@ fn passed() -> impl Iterator<Item = (OsString, OsString)> {
     })
 }
 
-/// The message of a launcher that could not set up the isolation, if that is what happened.
+/// The message of a launcher that couldn't set up the isolation, if that happened.
 pub fn failure(output: &Output) -> Option<String> {
     complaint(output.exit, &output.stderr).filter(|_| output.stdout.is_empty())
 }
 
-/// The same, of one that ended with this status and wrote this on stderr.
+/// As [`failure`], from the exit status and stderr.
 pub fn complaint(exit: Option<i32>, stderr: &[u8]) -> Option<String> {
     let message = stderr.strip_prefix(MARK.as_bytes())?;
     (exit == Some(FAILED)).then(|| String::from_utf8_lossy(message).trim_end().to_owned())
 }
 
-/// Takes from a program's stderr what the launcher says of processes that outlived it.
-/// A program that forges it only tells something wrong of itself.
+/// Removes the launcher's list of processes that outlived the program from stderr, and returns it.
+/// A program that forges it only misreports itself.
 pub fn left(stderr: &mut Vec<u8>) -> Vec<String> {
     let mark = LEFT.as_bytes();
     let Some(at) = stderr.windows(mark.len()).rposition(|window| window == mark) else { return Vec::new() };
@@ -164,16 +162,16 @@ pub fn left(stderr: &mut Vec<u8>) -> Vec<String> {
     lines
 }
 
-/// Tells the parent which processes are about to be ended because their program is over.
+/// Reports to the parent which processes are about to be killed because their program is over.
 fn tell_left() {
     let left = supervise::left();
     if !left.is_empty() {
-        // Nobody may listen any more.
+        // The parent may no longer be reading.
         let _ = write!(std::io::stderr(), "{LEFT}{}\0", left.join("\n"));
     }
 }
 
-/// Tries every layer in a process of its own.
+/// Tries every layer in a separate process.
 pub fn probe() -> Enforced {
     let output = again(enforced::launcher(), &Stage::ProbeOuter).env_clear().stdin(Stdio::null()).output();
     output.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok()).unwrap_or_default()
@@ -197,8 +195,8 @@ pub fn enter() {
     }
 }
 
-/// A launcher with `stage` to do.
-/// Without a path it is the one that runs: its file may have been replaced, or be hidden by now.
+/// The command for a launcher that performs `stage`.
+/// Without a path, it is the running binary, since its file may have been replaced or hidden.
 fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
     let mut command = Command::new(launcher.unwrap_or(Path::new(OWN)));
     command.arg(ARGUMENT).arg(serde_json::to_string(stage).unwrap_or_default());
@@ -206,30 +204,31 @@ fn again(launcher: Option<&Path>, stage: &Stage) -> Command {
 }
 
 fn outer(mut plan: Plan, program: &[OsString]) -> ! {
-    // Away from the terminal.
-    // Fails only for the leader of a process group, which is then as good.
+    // Detaches from the terminal.
+    // Fails only for the leader of a process group, for which it isn't needed.
     let _ = setsid();
     die_with(plan.parent);
     let beat = plan.beat.take().and_then(|beat| undo::hold(&beat));
     isolation::unshare(&plan).unwrap_or_else(|error| fail("namespaces", error));
-    // The change of credentials may have made the kernel forget the request.
+    // The change of credentials may have made the kernel drop the request.
     die_with(plan.parent);
     if plan.layers.mounts {
         mounts::mount(&plan).unwrap_or_else(|(what, error)| fail(&what, error));
     }
     let namespace = plan.layers.processes;
     if !namespace {
-        // What loses its parent becomes a child of this process.
+        // Orphaned processes become children of this process.
         let _ = prctl::set_child_subreaper(true);
     }
-    // The threads come before the namespace of processes, in which they could not be started.
+    // The threads start before the process namespace is entered, since they couldn't be started in
+    // it.
     let program_runs: Arc<OnceLock<Pid>> = Arc::default();
     let broken = Arc::new(Mutex::new(None));
     let end = {
         let runs = program_runs.clone();
         move || match runs.get() {
             // The end of process 1 ends the others.
-            // An error means that it is over already.
+            // An error means that it has already ended.
             Some(inner) if namespace => drop(kill(*inner, Signal::SIGKILL)),
             Some(inner) => supervise::kill_descendants(*inner),
             None => exit(FAILED),
@@ -279,7 +278,7 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
     let _ = request.thread_unblock();
     let child = again(None, &Stage::Inner(plan)).args(program).spawn();
     let _ = request.thread_block();
-    // From now on the death of the parent ends the descendants first, and this process after them.
+    // From now on, the parent's death ends the descendants first, and this process after them.
     let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     let inner =
         child.map(|child| Pid::from_raw(child.id() as i32)).unwrap_or_else(|error| fail("process 1", error));
@@ -298,8 +297,8 @@ fn outer(mut plan: Plan, program: &[OsString]) -> ! {
 }
 
 fn inner(plan: &Plan, program: &[OsString]) -> ! {
-    // A group to be killed at once, and a session whose turns with the processor are counted apart
-    // from the watch's.
+    // A group that can be killed at once, and a session whose CPU share is counted separately from
+    // the watch's.
     let _ = setsid();
     if plan.layers.processes {
         die_with_outer(plan.parent);
@@ -313,7 +312,7 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     }
     std::env::set_current_dir(&plan.work_inside).unwrap_or_else(|error| fail("the work directory", error));
     if plan.layers.user {
-        // Out of the way of the machine's limits on namespaces: Landlock forbids to mount anyway.
+        // Not counted against the machine's limits on namespaces: Landlock forbids mounts anyway.
         let _ = isolation::drop_capabilities();
         let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     }
@@ -332,23 +331,22 @@ fn inner(plan: &Plan, program: &[OsString]) -> ! {
     if !plan.layers.processes {
         not_found(name, &command.exec());
     }
-    // Process 1 has nothing that the program should read.
+    // Process 1 holds nothing that the program should read.
     let _ = prctl::set_dumpable(false);
     let child = command.spawn().unwrap_or_else(|error| not_found(name, &error));
     if plan.background {
         pass_on_the_end();
     }
     let status = status_of(Pid::from_raw(child.id() as i32));
-    // Other numbers stand in a `/proc` that is not its own.
+    // A `/proc` of another namespace has different ids.
     if plan.layers.proc {
         tell_left();
     }
     exit(status)
 }
 
-/// Lets everything in the namespace know when it should end.
-/// Nobody but process 1 can speak with all of them, and it gets no signal that it does not wait
-/// for.
+/// Passes a request to exit on to everything in the namespace.
+/// Only process 1 can signal all of them, and it gets only those signals that it waits for.
 fn pass_on_the_end() {
     let request = SigSet::from(Signal::SIGTERM);
     let _ = request.thread_block();
@@ -380,7 +378,7 @@ fn status_of(child: Pid) -> i32 {
     }
 }
 
-/// Asks to be killed when the parent dies, and ends at once if it is dead already.
+/// Asks to be killed when the parent dies, and exits at once if it is dead already.
 fn die_with(parent: u32) {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if getppid().as_raw() as u32 != parent {
@@ -388,12 +386,12 @@ fn die_with(parent: u32) {
     }
 }
 
-/// The same for process 1, to which its parent's number is hidden except in the outer `/proc`.
+/// As [`die_with`], for process 1, which can see its parent's id only in the outer `/proc`.
 fn die_with_outer(parent: u32) {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     let mut stat = String::new();
     let read = std::fs::File::open("/proc/self/stat").and_then(|mut file| file.read_to_string(&mut stat));
-    // "pid (name) state ppid …"
+    // The format: "pid (name) state ppid …".
     let found =
         stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)).and_then(|id| id.parse().ok());
     if read.is_ok() && found.is_some_and(|found: u32| found != parent) {
@@ -405,7 +403,7 @@ fn probe_outer() -> ! {
     let mut found = isolation::probe_namespaces();
     let inner = again(None, &Stage::ProbeInner(found)).stdin(Stdio::null()).stderr(Stdio::null()).output();
     let inner = inner.ok().and_then(|output| serde_json::from_slice(&output.stdout).ok());
-    // A machine may let us unshare process ids and then not start anything in there.
+    // A machine may permit a new process namespace, but no process in it.
     found.processes &= inner.is_some();
     report(&inner.unwrap_or(found))
 }

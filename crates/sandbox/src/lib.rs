@@ -1,16 +1,16 @@
-//! Runs programs in a work directory, walled off as well as the machine allows.
+//! Runs programs in a work directory, isolated as well as the machine allows.
 //!
-//! This crate owns processes: how they start, what they may touch, how long they live and how much
-//! they may say.
-//! It must not know models, jinxes, models or conversations.
+//! This module owns processes: how they start, what they may access, how long they live and how
+//! much they may print.
+//! It must not know jinxes, models or conversations.
 //!
-//! On Linux the isolation is set up by a *launcher*: the binary starts itself again with a hidden
-//! first argument.
+//! On Linux, a *launcher* sets up the isolation: the binary starts itself again with a hidden first
+//! argument.
 //! It enters new namespaces, and restricts itself with Landlock, seccomp and resource limits.
-//! Only then it starts the program, which it watches from outside.
-//! That needs no code between fork and exec, so no `unsafe`; the price is that [`enter`] must be
-//! the first thing in `main`.
-//! Elsewhere, and with [`Isolation::Off`], the program runs plainly in a process group of its own.
+//! Then it starts the program and watches it from outside.
+//! This needs no code between fork and exec, so no `unsafe`; the price is that [`enter`] must be
+//! the first call in `main`.
+//! Elsewhere, and with [`Isolation::Off`], the program runs in a plain process group.
 
 pub mod attack;
 mod capture;
@@ -78,9 +78,9 @@ use crate::undo::Journal;
 /// (`MAX_ARG_STRLEN`), with some space for the variable's name.
 pub const ARGUMENT_BYTES: usize = 128 * 1024 - 256;
 
-/// How often a running program is looked at: whether it was cancelled, or says too much.
+/// How often a running program is checked: whether it was cancelled, or prints too much.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long the launcher may take to end everything; then it is killed itself.
+/// How long the launcher may take to end everything before it is killed itself.
 const END: Duration = Duration::from_secs(3);
 
 /// A work directory and a policy.
@@ -89,7 +89,7 @@ pub struct Sandbox {
     work: PathBuf,
     home: PathBuf,
     tmp: PathBuf,
-    /// `HOME` and `TMPDIR` of programs with more rights than others, if these are apart.
+    /// `HOME` and `TMPDIR` of programs with more rights than others, if these are separate.
     apart: Option<PathBuf>,
     policy: Policy,
     cancel: Arc<AtomicBool>,
@@ -97,7 +97,7 @@ pub struct Sandbox {
     journal: Option<Journal>,
     #[cfg(target_os = "linux")]
     view: view::View,
-    /// The network that programs share as soon as one of them is a job.
+    /// The network that programs share once one of them is a job.
     #[cfg(target_os = "linux")]
     loopback: std::sync::OnceLock<loopback::Loopback>,
     /// Keeps the temporary home for as long as the sandbox lives.
@@ -108,11 +108,11 @@ impl Sandbox {
     /// A sandbox whose programs start in `work`.
     ///
     /// # Errors
-    /// A directory that is missing, or a private `/tmp` that this machine can't enforce.
+    /// A directory is missing, or this machine can't enforce a private `/tmp`.
     pub fn new(work: &Path, policy: Policy) -> Result<Self, Error> {
         let directory = |path: &Path, what| {
             let found = path.canonicalize().and_then(|path| match path.is_dir() {
-                // Traces and launchers are told of it in JSON.
+                // Traces and launchers get the path as JSON.
                 true if path.to_str().is_none() => {
                     Err(std::io::Error::other("its path is no UTF-8 text; rename it, or take another"))
                 }
@@ -155,7 +155,7 @@ impl Sandbox {
                 (path.clone(), path)
             }
         };
-        // A file may come only later.
+        // The file may be created later.
         let real = |path: &PathBuf| {
             let beside = || Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?));
             path.canonicalize().ok().or_else(beside)
@@ -183,7 +183,8 @@ impl Sandbox {
         sandbox.guard = guard::Guard::of(&sandbox, git, checkout.as_ref())?;
         #[cfg(target_os = "linux")]
         if let Some(checkout) = checkout {
-            // Without a layer a step of an earlier session may have written where git looks.
+            // Without a layer, a step of an earlier session may have written to places that git
+            // reads.
             let trusting = sandbox.guard.as_ref().is_some_and(guard::Guard::has_layers);
             let readable = &mut sandbox.policy.readable;
             readable.extend(checkout.elsewhere(trusting));
@@ -192,27 +193,27 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Lets `cancel` end the running program and every later one.
+    /// Sets a flag `cancel` that ends the running program and every later one.
     #[must_use]
     pub fn with_cancel(mut self, cancel: Arc<AtomicBool>) -> Self {
         self.cancel = cancel;
         self
     }
 
-    /// Into which it is written what programs change, if so.
+    /// The journal of changes, if there is one.
     pub fn journal(&self) -> Option<&Journal> {
         self.journal.as_ref()
     }
 
-    /// Writes what [guarded](Self::run_guarded) programs change into `journal`, so that it can be
-    /// taken back.
+    /// Records the changes of [guarded](Self::run_guarded) programs in `journal`, so that they can
+    /// be undone.
     #[must_use]
     pub fn with_journal(mut self, journal: Journal) -> Self {
         self.journal = Some(journal);
         self
     }
 
-    /// Why what programs change can't be written down, told once.
+    /// Why changes can't be recorded; returned once.
     pub fn journal_problem(&self) -> Option<String> {
         self.journal.as_ref()?.problem()
     }
@@ -227,12 +228,12 @@ impl Sandbox {
         &self.work
     }
 
-    /// The work directory as programs see it: below `/tmp` if it lies in the private `/tmp`.
+    /// The work directory as programs see it: below `/tmp` if it is in the private `/tmp`.
     pub fn work_inside(&self) -> PathBuf {
         self.inside(&self.work)
     }
 
-    /// What holds for the programs of this sandbox.
+    /// The layers that apply to the programs of this sandbox.
     pub fn enforced(&self) -> Enforced {
         match self.policy.isolation {
             Isolation::Auto => *enforced(),
@@ -240,26 +241,26 @@ impl Sandbox {
         }
     }
 
-    /// Whether programs can't change anything of the work directory.
+    /// Whether programs can't change anything in the work directory.
     pub fn is_read_only(&self) -> bool {
         let enforced = self.enforced();
         self.policy.read_only && self.launched() && (enforced.mounts || enforced.landlock > 0)
     }
 
-    /// Runs a program to its end, or to a limit.
-    /// A program that fails is no error.
-    /// Several threads may call this at a time; each program is isolated by itself, and shares the
+    /// Runs a program until it ends or reaches a limit.
+    /// A program that fails is not an error.
+    /// Several threads may call this at once; each program is isolated on its own, and shares the
     /// work directory with the others.
     ///
     /// # Errors
-    /// The program can't be started, or can't be isolated.
+    /// The program can't be started or isolated.
     pub fn run(&self, script: &Script) -> Result<Output, Error> {
         let _turn = self.guard.as_ref().map(guard::Guard::shared);
         self.run_over(script, Over::Nothing, false)
     }
 
-    /// As [`run`](Self::run), but the cancel flag does not end it: for what ends other work, with a
-    /// short limit.
+    /// As [`run`](Self::run), but the cancel flag doesn't end it: for cleanup work, with a short
+    /// limit.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -274,11 +275,11 @@ impl Sandbox {
     }
 
     /// Waits for the `child` that runs `script`.
-    /// It was started by this thread: the launcher dies with the thread that started it.
+    /// This thread must have started it: the launcher dies with the thread that started it.
     fn run_until(&self, mut child: Child, script: &Script, cancel: &AtomicBool) -> Result<Output, Error> {
         let stdin = child.stdin.take().zip(script.stdin.map(<[u8]>::to_vec));
         if let Some((mut pipe, bytes)) = stdin {
-            // A program that does not read its input is no error, so neither is the broken pipe.
+            // A program that doesn't read its input is not an error, so neither is the broken pipe.
             std::thread::spawn(move || drop(pipe.write_all(&bytes)));
         }
         let stdout = Capture::start(child.stdout.take(), script.output_limit);
@@ -307,8 +308,7 @@ impl Sandbox {
         if status.is_some() && !self.launched() {
             output.left = supervise::left_of_group(id);
         }
-        // Whatever the program left running in its group goes too; in namespaces it is gone
-        // already.
+        // Kill what the program left running in its group too; in namespaces it is already gone.
         kill_group(id);
         #[cfg(target_os = "linux")]
         if let Some(limit) = status.and_then(|status| self.broken(status)) {
@@ -328,11 +328,11 @@ impl Sandbox {
         Ok(output)
     }
 
-    /// Starts a program that goes on beside the others; of the script's limits, time and output are
-    /// whoever speaks with it to keep.
+    /// Starts a program that runs in parallel with others; the caller that talks to it enforces the
+    /// script's time and output limits.
     ///
     /// # Errors
-    /// It can't be started.
+    /// The program can't be started.
     pub fn serve(&self, script: &Script) -> Result<(Service, Pipes), Error> {
         let program = script.program.first().copied().unwrap_or_default().to_owned();
         let over = if self.policy.guard { Over::Fixed } else { Over::Nothing };
@@ -340,7 +340,7 @@ impl Sandbox {
             .map_err(|source| Error::Spawn { program, source })
     }
 
-    /// Whether programs are started by the launcher.
+    /// Whether the launcher starts programs.
     fn launched(&self) -> bool {
         cfg!(target_os = "linux") && self.policy.isolation == Isolation::Auto
     }
@@ -380,7 +380,7 @@ impl Sandbox {
             ("HOME", self.inside(home).into()),
             ("TMPDIR", tmp.into()),
         ];
-        // The later one of two with the same name counts.
+        // The later of two variables with the same name wins.
         let given = script.env.iter().map(|(key, value)| (key.as_str(), OsStr::new(value)));
         let quiet = guard::QUIET.into_iter().filter(|_| layered);
         let quiet = quiet.map(|(key, value)| (key, OsStr::new(value)));
@@ -405,7 +405,7 @@ impl Sandbox {
         let fixed = if over == Over::Fixed { presence::existing(&self.work) } else { Vec::new() };
         let read_only = self.policy.read_only.then_some(&self.work);
         let (home, tmp) = self.places(script);
-        // Where others write, too, if the temporary directory lies in the work directory.
+        // Others could write there too, if the temporary directory is in the work directory.
         let apart = self.apart.iter().filter(|apart| *apart != home);
         let protected = self.policy.protected.iter().chain(&fixed).chain(read_only).chain(apart);
         launcher::Plan {
@@ -437,7 +437,7 @@ impl Sandbox {
         script.network && self.policy.network
     }
 
-    /// Whether a program may do more than those whose files lie around.
+    /// Whether a program has more rights than those that can write the files around it.
     fn has_rights(&self, script: &Script) -> bool {
         script.keys || self.has_network(script)
     }
@@ -459,15 +459,15 @@ impl Sandbox {
     }
 }
 
-/// How a program finds the work directory.
+/// How a program sees the work directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over<'a> {
-    /// As it is.
+    /// Directly.
     Nothing,
-    /// As it is, and what tools of the user obey can't be written, as far as it is there.
+    /// Directly, but existing files that the user's tools obey are read-only.
     Fixed,
-    /// It writes to this folder what it writes to the work directory, and to the git folder that
-    /// belongs to it, if that is given.
+    /// With writes to the work directory going to this folder, and writes to its git folder to the
+    /// second one, if given.
     Layer(&'a Path, Option<&'a Path>),
 }
 
@@ -485,8 +485,7 @@ impl Over<'_> {
     }
 }
 
-/// Turns this process into the sandbox's launcher if it was started as that, and then never
-/// returns.
+/// Turns this process into the sandbox's launcher, if it was started as one; then it never returns.
 /// Must be the first call in `main` of a program that uses [`Isolation::Auto`].
 pub fn enter() {
     #[cfg(target_os = "linux")]
@@ -498,18 +497,18 @@ pub fn enter() {
     enforced::set_launcher(PathBuf::new());
 }
 
-/// Lets another program be the launcher, one whose `main` begins with [`enter`].
-/// For a program whose own `main` is not in our hands, as that of a test or of a library's host.
-/// Without effect after either has been called before.
+/// Makes another program the launcher, one whose `main` begins with [`enter`].
+/// For a program whose own `main` can't be changed, such as a test or the host of a library.
+/// Has no effect after a call of either function.
 pub fn launch_with(program: &Path) {
     enforced::set_launcher(program.to_owned());
 }
 
-/// Waits on a thread of its own; a channel can be waited on with a limit.
+/// Waits on a separate thread; a channel permits a timeout.
 fn wait(mut child: Child) -> Receiver<std::io::Result<ExitStatus>> {
     let (sender, ended) = channel();
     std::thread::spawn(move || {
-        // Nobody listens any more if it could not be killed in time.
+        // The receiver is gone if the process couldn't be killed in time.
         let _ = sender.send(child.wait());
     });
     ended
@@ -517,7 +516,7 @@ fn wait(mut child: Child) -> Receiver<std::io::Result<ExitStatus>> {
 
 /// Kills a program with all that it started.
 fn end(id: u32, launched: bool, ended: &Receiver<std::io::Result<ExitStatus>>) {
-    // Only the launcher knows better than to end alone.
+    // Only the launcher ends its descendants too.
     if launched {
         ask_to_end(id);
         if ended.recv_timeout(END).is_ok() {

@@ -1,5 +1,5 @@
-//! A network that leads nowhere, which the programs of a sandbox share.
-//! A server that one of them starts is reached by the others, and by nobody else.
+//! An isolated network that the programs of a sandbox share.
+//! Only these programs can reach a server that one of them starts.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use socket2::{Domain, Socket, Type};
 use super::launcher;
 use crate::Error;
 
-/// The namespaces, which are there as long as somebody has them open: no process needs to stay.
+/// The namespaces, which exist as long as a process has them open: none needs to stay in them.
 #[derive(Debug)]
 pub struct Loopback {
     user: File,
@@ -21,7 +21,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// Makes the namespaces, in a process of their own.
+    /// Creates the namespaces, in a separate process.
     ///
     /// # Errors
     /// The machine has no such namespaces, or none for this user.
@@ -34,7 +34,7 @@ impl Loopback {
         let ready = child.stdout.as_mut().is_some_and(|stdout| stdout.read_exact(&mut ready).is_ok());
         let namespace = |name: &str| File::open(format!("/proc/{}/ns/{name}", child.id()));
         let opened = namespace("user").and_then(|user| Ok(Loopback { user, network: namespace("net")? }));
-        // The end of its input lets the process go.
+        // The end of its input ends the process.
         let output = child.wait_with_output().map_err(spawn)?;
         if !ready {
             let message = String::from_utf8_lossy(&output.stderr);
@@ -43,21 +43,21 @@ impl Loopback {
         opened.map_err(|error| Error::Launcher { message: format!("the session's own network: {error}") })
     }
 
-    /// Where processes that this one starts find them: user, then network.
+    /// The paths at which child processes find them: user, then network.
     pub fn paths(&self) -> [PathBuf; 2] {
         let own = std::process::id();
         [&self.user, &self.network].map(|file| format!("/proc/{own}/fd/{}", file.as_raw_fd()).into())
     }
 }
 
-/// The number of the loopback interface in a new network namespace.
+/// The index of the loopback interface in a new network namespace.
 const INTERFACE: i32 = 1;
 
-/// Starts the loopback interface of the own network namespace, by a request to the kernel: see
-/// rtnetlink(7).
+/// Brings up the loopback interface of the current network namespace, by a request to the kernel:
+/// see rtnetlink(7).
 ///
 /// # Errors
-/// The kernel's own.
+/// Those of the kernel.
 pub fn start() -> io::Result<()> {
     let up = libc::IFF_UP.to_ne_bytes();
     // `struct ifinfomsg`: family, padding and type, then the interface, its flags, and which of

@@ -1,5 +1,5 @@
-//! The files as the program sees them: hidden paths, private ones, and the rest read-only.
-//! Called by the launcher's process on its own mount namespace only.
+//! The filesystem that the program sees: hidden paths, private ones, and the rest read-only.
+//! The launcher's process calls this on its own mount namespace only.
 
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use nix::sys::stat::Mode;
 
 use super::launcher::{Layer, Plan};
 
-/// Where shared memory lives: private to each run.
+/// The path of shared memory: private to each run.
 pub const SHM: &str = "/dev/shm";
-/// How an empty directory is mounted over another.
+/// The flags for mounting an empty directory over another.
 const COVER: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 const NONE: Option<&str> = None;
 
-/// What could not be mounted, and why.
+/// What couldn't be mounted, and why.
 pub type Error = (String, nix::Error);
 
 fn at(path: &Path) -> impl FnOnce(nix::Error) -> Error + use<> {
@@ -24,14 +24,14 @@ fn at(path: &Path) -> impl FnOnce(nix::Error) -> Error + use<> {
     move |error| (what, error)
 }
 
-/// Puts up the plan's view.
+/// Mounts the plan's view.
 ///
 /// # Errors
-/// Something can't be mounted.
+/// A mount fails.
 pub fn mount(plan: &Plan) -> Result<(), Error> {
     separate().map_err(at(Path::new("/")))?;
     let tmp = Path::new("/tmp");
-    // Below a private `/tmp` there is nothing of the machine's own but work and home.
+    // Below a private `/tmp`, the only host paths are work and home.
     let below_tmp = |path: &Path| plan.private_tmp.is_some() && path.starts_with(tmp);
     let own = [(&plan.work, &plan.work_inside), (&plan.home, &plan.home_inside)];
     let own: Vec<&PathBuf> =
@@ -47,7 +47,7 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
         .collect();
     shown.sort();
     shown.dedup();
-    // What will lie below a covered path is held open and mounted again.
+    // Paths below a covered path are held open and mounted again.
     let handle = |path: &Path| open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty()).map_err(at(path));
     let handles = shown.iter().map(|path| handle(path)).collect::<Result<Vec<_>, _>>()?;
     let private_tmp = plan.private_tmp.as_deref().map(handle).transpose()?;
@@ -61,7 +61,7 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
         bind(&handle, tmp)?;
     }
     if Path::new(SHM).is_dir() {
-        // Files without a byte take memory, too.
+        // Empty files take memory too.
         let options = format!("mode=1777,size={},nr_inodes=65536", plan.limits.memory_bytes);
         mount_at(Some("shm"), SHM, Some("tmpfs"), COVER, Some(options.as_str()))
             .map_err(at(Path::new(SHM)))?;
@@ -80,12 +80,12 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     writable.extend(plan.private_tmp.is_some().then_some(tmp));
     let protected: Vec<&Path> =
         plan.protected.iter().map(PathBuf::as_path).filter(|path| path.exists()).collect();
-    // A mount can't be moved away or removed; neither can the directories on the way to it, if they
-    // are mounts too.
+    // A mount can't be moved or removed; neither can the directories on the way to it, if they are
+    // mounts too.
     let below_work = |path: &&Path| *path != plan.work_inside && path.starts_with(&plan.work_inside);
     let mut fixed: Vec<&Path> =
         protected.iter().flat_map(|path| path.ancestors().filter(below_work).chain([*path])).collect();
-    // The outer before the inner.
+    // Outer paths before inner ones.
     fixed.sort();
     fixed.dedup();
     for path in fixed {
@@ -94,7 +94,7 @@ pub fn mount(plan: &Plan) -> Result<(), Error> {
     protect(&writable, &protected)
 }
 
-/// Terminals of the program's own, instead of those on which the user types elsewhere.
+/// Mounts private terminals, instead of those on which the user types.
 /// Not every system has them.
 pub fn mount_terminals() -> bool {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
@@ -102,7 +102,7 @@ pub fn mount_terminals() -> bool {
         .is_ok()
 }
 
-/// A `/proc` of the own process namespace.
+/// Mounts a `/proc` of the current process namespace.
 pub fn mount_proc() -> nix::Result<()> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount_at(Some("proc"), "/proc", Some("proc"), flags, NONE)
@@ -113,15 +113,15 @@ pub fn works() -> bool {
     separate().is_ok() && mount_at(Some("probe"), "/tmp", Some("tmpfs"), MsFlags::empty(), NONE).is_ok()
 }
 
-/// Forgets what is known of names in a covered directory.
-/// The kernel does not look again by itself, for nobody should change what lies below a layer.
-/// Mounting anew makes it look, except at what is open.
+/// Drops cached names of a covered directory.
+/// The kernel doesn't look again by itself, since the directory below a layer shouldn't change.
+/// Remounting makes it look, except for open files.
 pub fn refresh(path: &Path) {
-    // Without it a job goes on seeing what was there: no reason to end it.
+    // Without it, a job continues to see the old names: no reason to end it.
     let _ = mount_at(NONE, path, NONE, COVER | MsFlags::MS_REMOUNT, NONE);
 }
 
-/// The number of an error of the system.
+/// The errno of a system error.
 pub fn number(error: &std::io::Error) -> nix::Error {
     error.raw_os_error().map_or(nix::Error::EIO, nix::Error::from_raw)
 }
@@ -134,17 +134,17 @@ pub fn within(path: &Path) -> bool {
     points.any(|(point, _)| point != path && point.starts_with(path))
 }
 
-/// From here on, mounts are seen in this namespace only.
+/// Makes later mounts visible in this namespace only.
 fn separate() -> nix::Result<()> {
     mount_at(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
 }
 
-/// Where what is behind a handle can be found, wherever it was.
+/// A path to the file behind a handle, wherever it is.
 fn behind(handle: &impl AsRawFd) -> String {
     format!("/proc/self/fd/{}", handle.as_raw_fd())
 }
 
-/// Makes `path`, like what is behind a handle, if it is a path in a cover.
+/// Creates `path`, of the same kind as the file behind a handle, if the path is in a cover.
 fn make_place(source: &str, path: &Path) -> Result<(), Error> {
     if path.exists() {
         return Ok(());
@@ -153,15 +153,13 @@ fn make_place(source: &str, path: &Path) -> Result<(), Error> {
     make.map_err(|error| at(path)(number(&error)))
 }
 
-/// Makes the directory behind `lower` visible at `path`, so that whatever is written goes to
-/// `upper`.
+/// Mounts the directory behind `lower` at `path`, with all writes going to `upper`.
 /// `work` is for the kernel, in the same filesystem.
-/// It fails where another filesystem is mounted in the directory, and where attributes can't be
-/// written.
+/// This fails if another filesystem is mounted in the directory, or if attributes can't be written.
 fn cover(lower: &impl AsRawFd, upper: &impl AsRawFd, work: &impl AsRawFd, path: &Path) -> Result<(), Error> {
     let lower = behind(lower);
     make_place(&lower, path)?;
-    // Nothing of it needs to survive a crash of the machine.
+    // None of it needs to survive a crash of the machine.
     let options = format!(
         "lowerdir={lower},upperdir={},workdir={},userxattr,index=off,volatile",
         behind(upper),
@@ -170,7 +168,7 @@ fn cover(lower: &impl AsRawFd, upper: &impl AsRawFd, work: &impl AsRawFd, path: 
     mount_at(Some("layer"), path, Some("overlay"), COVER, Some(options.as_str())).map_err(at(path))
 }
 
-/// Makes what is behind a handle visible at `path`, which is made if it is a directory in a cover.
+/// Mounts the file behind a handle at `path`, which is created if it is a directory in a cover.
 fn bind(handle: &impl AsRawFd, path: &Path) -> Result<(), Error> {
     let source = behind(handle);
     make_place(&source, path)?;
@@ -191,10 +189,9 @@ fn hide(path: &Path) -> Result<(), Error> {
     hidden.map_err(at(path))
 }
 
-/// Makes every mount read-only but those at or below `writable` that are not at or below
+/// Makes every mount read-only except those at or below `writable` that aren't at or below
 /// `protected`.
-/// Landlock forbids writing, but not to change the permissions, owner and times of what belongs to
-/// the user.
+/// Landlock forbids writing, but not changing the permissions, owner and times of the user's files.
 fn protect(writable: &[&Path], protected: &[&Path]) -> Result<(), Error> {
     const TABLE: &str = "/proc/self/mountinfo";
     let table = std::fs::read(TABLE).map_err(|error| at(Path::new(TABLE))(number(&error)))?;
@@ -205,7 +202,7 @@ fn protect(writable: &[&Path], protected: &[&Path]) -> Result<(), Error> {
         }
         let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
         match mount_at(NONE, &path, NONE, flags, NONE) {
-            // A mount below a covered path is out of reach for the program too.
+            // A mount below a covered path is out of the program's reach too.
             Err(error) if path == Path::new("/") => return Err(at(&path)(error)),
             _ => {}
         }
@@ -229,7 +226,7 @@ fn mount_point(line: &str) -> Option<(PathBuf, MsFlags)> {
     Some((unescape(path), flags.fold(MsFlags::empty(), |all, (_, flag)| all | *flag)))
 }
 
-/// A path with its `\040` and the like as the bytes that they stand for.
+/// Replaces escapes such as `\040` in a path by their bytes.
 fn unescape(path: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let mut parts = path.split('\\');

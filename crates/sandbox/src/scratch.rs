@@ -1,8 +1,8 @@
 //! Temporary folders that don't outlive their owner for long.
-//! They are gone when they are dropped.
-//! What a killed process has left is removed by the next one.
-//! All lie in a folder of the user's own: where everybody may write, others could put something at
-//! their names.
+//! Dropping one removes it.
+//! The next process removes the leftovers of a killed one.
+//! All are in a private folder of the user: where everybody may write, others could create files
+//! with their names.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::Error;
 
 const PREFIX: &str = "alara-";
-/// Names that are tried for the user's own folder, where others have taken some.
+/// How many names to try for the user's own folder, if others have taken some.
 const NAMES: usize = 8;
-/// How often it is looked for: another process may remove it when it is empty.
+/// How often to look for it: another process may remove it when it is empty.
 const TRIES: usize = 100;
 
 /// A folder `alara-<process id>-<n>`.
-/// A lock on the file of the same name with `.lock` says that its owner lives, whatever other
-/// process gets its number later.
+/// A lock on the file of the same name with `.lock` shows that its owner lives, even if another
+/// process gets its id later.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
@@ -28,10 +28,10 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Makes the folder in `base`, and removes those of owners that are gone.
+    /// Creates the folder in `base`, and removes those whose owners are gone.
     ///
     /// # Errors
-    /// `base` can't be written to.
+    /// `base` isn't writable.
     pub fn claim(base: &Path) -> Result<Self, Error> {
         let error = |path: &Path| {
             let path = path.to_owned();
@@ -48,14 +48,14 @@ impl Scratch {
         Err(error(base)(io::ErrorKind::NotFound.into()))
     }
 
-    /// Makes the folder in the user's own one.
+    /// Creates the folder in the user's own one.
     fn make(own: &Path) -> io::Result<Self> {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         loop {
             let number = COUNT.fetch_add(1, Ordering::Relaxed);
             let folder = own.join(format!("{PREFIX}{}-{number}", std::process::id()));
             let lock_path = folder.with_extension("lock");
-            // In another namespace of processes somebody may have the same number.
+            // In another process namespace, another process may have the same id.
             let lock = match File::options().write(true).create_new(true).open(&lock_path) {
                 Err(taken) if taken.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
@@ -74,15 +74,15 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What can't be removed now is removed by the next run.
+        // A folder that can't be removed now is removed by the next run.
         let _ = remove(&self.folder).and_then(|()| fs::remove_file(&self.lock_path));
-        // It fails as long as there are others.
+        // This fails as long as there are others.
         let _ = self.lock_path.parent().map(fs::remove_dir);
     }
 }
 
 /// The user's own folder in `base`.
-/// What somebody else has put at its name is left alone, and another name is taken.
+/// If another user has taken its name, another name is used.
 fn own(base: &Path) -> io::Result<PathBuf> {
     for number in 0..NAMES {
         let more = if number == 0 { String::new() } else { format!(".{number}") };
@@ -109,7 +109,7 @@ fn user() -> u32 {
     return 0;
 }
 
-/// Whether this is a folder of the user's that nobody else may enter.
+/// Whether this is a folder of the user that no other user may enter.
 fn is_own(folder: &Path) -> bool {
     let Ok(found) = fs::symlink_metadata(folder) else { return false };
     #[cfg(unix)]
@@ -121,8 +121,8 @@ fn is_own(folder: &Path) -> bool {
     found.is_dir()
 }
 
-/// A new folder that only its owner may enter.
-/// One that is there already is not ours.
+/// Creates a folder that only its owner may enter.
+/// A folder that already exists is not ours.
 fn private(folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     {
@@ -143,7 +143,7 @@ fn sweep(own: &Path) -> io::Result<()> {
             continue;
         }
         let mut options = File::options();
-        // It may be no file.
+        // It may not be a regular file.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::custom_flags(
             &mut options,
@@ -161,11 +161,11 @@ fn sweep(own: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes a folder with all that is in it, also folders that forbid it by their permissions or are
-/// too deep.
+/// Removes a folder with all its contents, including folders whose permissions forbid it or that
+/// are too deep.
 ///
 /// # Errors
-/// Something in it can't be removed.
+/// An entry can't be removed.
 pub fn remove(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -177,8 +177,8 @@ pub fn remove(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Permits all in the folders of a folder, and moves those that lie deep up into it: paths, and
-/// files that can be open at a time, have an end.
+/// Makes the folders in a folder accessible, and moves the deepest ones up into it: the length of
+/// paths and the number of open files are limited.
 fn open_up(folder: &Path) -> io::Result<()> {
     const DEEP: usize = 32;
     let (mut left, mut moved) = (vec![(folder.to_owned(), 0)], 0_usize);
@@ -231,7 +231,7 @@ mod tests {
         fs::write(closed.join("y"), "y").unwrap();
         #[cfg(unix)]
         fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
-        // Deeper than any path is long, and than files can be open.
+        // Deeper than any path may be long, and than files may be open.
         let deep = "import os\nfor _ in range(3000): os.mkdir('a' * 8); os.chdir('a' * 8)";
         let mut python = std::process::Command::new("python3");
         assert!(python.args(["-c", deep]).current_dir(two.path()).status().unwrap().success());
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(names(&own), left);
     }
 
-    /// In a folder of everybody's, somebody else was there first.
+    /// In a folder that everyone may write to, another user was first.
     #[test]
     #[cfg(unix)]
     fn what_others_have_put_there_is_not_taken() {
@@ -279,7 +279,7 @@ mod tests {
         drop(scratch);
         assert_eq!(names(theirs.path()), Vec::<String>::new());
         assert_eq!(names(base.path()).len(), NAMES);
-        // A pipe at the name of a lock: whoever opens it to write would wait for a reader.
+        // A pipe with the name of a lock: opening it for writing would wait for a reader.
         fs::remove_file(name("")).unwrap();
         let own = own(base.path()).unwrap();
         nix::unistd::mkfifo(&own.join("alara-1-0.lock"), nix::sys::stat::Mode::S_IRWXU).unwrap();

@@ -1,4 +1,4 @@
-//! A program that goes on beside the others, and is spoken with over its pipes.
+//! A program that runs in parallel with others, and communicates over its pipes.
 
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::{end, kill_group};
 
-/// How long a program may take to end by itself once nobody speaks with it any more.
+/// How long a program may take to exit after its pipes are closed.
 const LEAVE: Duration = Duration::from_millis(500);
 
-/// A program that runs until this is dropped; then it is ended with all that it started.
-/// Its input should be closed before that.
+/// A program that runs until this is dropped; then it is killed with all that it started.
+/// Close its input before that.
 #[derive(Debug)]
 pub struct Service {
     id: u32,
@@ -22,7 +22,7 @@ pub struct Service {
 #[derive(Debug)]
 struct Process {
     ended: Receiver<std::io::Result<ExitStatus>>,
-    /// Whether it was waited for: its number may be another one's by now.
+    /// Whether it was waited for: another process may have its id by now.
     over: bool,
     status: Option<ExitStatus>,
 }
@@ -39,16 +39,16 @@ pub struct Pipes {
 }
 
 impl Service {
-    /// Starts `command`; `launched` if that is the launcher.
+    /// Starts `command`; `launched` tells whether that is the launcher.
     pub(super) fn start(mut command: Command, launched: bool) -> std::io::Result<(Self, Pipes)> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let (begin, begun) = channel();
         let (over, ended) = channel();
-        // The launcher dies with the thread that started it, so that one stays.
+        // The launcher dies with the thread that started it, so the thread stays.
         std::thread::Builder::new().name("service".into()).spawn(move || match command.spawn() {
             Ok(mut child) => {
                 let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-                // Whoever asked may be gone; then the pipes are closed.
+                // If the caller is gone, the pipes are closed.
                 let _ = begin.send(Ok((child.id(), pipes)));
                 let _ = over.send(child.wait());
             }
@@ -64,17 +64,17 @@ impl Service {
         }
     }
 
-    /// Whether it is over, or ends within so long.
+    /// Whether it is over, or ends within this time.
     pub(super) fn is_over(&self, within: Duration) -> bool {
         self.process().is_over(within)
     }
 
-    /// How it ended, if that is known.
+    /// How it ended, if known.
     pub(super) fn status(&self) -> Option<ExitStatus> {
         self.process().status
     }
 
-    /// Ends it at once, with all that it started.
+    /// Kills it at once, with all that it started.
     pub(super) fn kill(&self) {
         let mut process = self.process();
         if process.is_over(Duration::ZERO) {
@@ -84,8 +84,7 @@ impl Service {
         process.over = true;
     }
 
-    /// Lets it know something by a signal, as long as it runs: its launcher, or all of its group
-    /// where it has none.
+    /// Sends it a signal while it runs: to its launcher, or to its whole group if it has none.
     #[cfg(unix)]
     pub(super) fn signal(&self, signal: nix::sys::signal::Signal) {
         let mut process = self.process();
@@ -94,7 +93,7 @@ impl Service {
         }
     }
 
-    /// Whether it was started by the launcher.
+    /// Whether the launcher started it.
     pub(super) fn is_launched(&self) -> bool {
         self.launched
     }
@@ -123,7 +122,7 @@ impl Drop for Service {
         if !process.is_over(LEAVE) {
             end(self.id, self.launched, &process.ended);
         }
-        // What it left running in its group.
+        // The processes that it left running in its group.
         kill_group(self.id);
     }
 }

@@ -1,12 +1,12 @@
-//! Watches what the processes of one program use together, and ends them all when they break a
-//! limit.
+//! Watches the resource usage of a program's processes together, and kills them all when they
+//! exceed a limit.
 //!
-//! Limits of the kernel hold for each process, or not for the superuser; sums are read from `/proc`
-//! here.
+//! Kernel limits apply to each process, or not to the superuser; this module reads sums from
+//! `/proc`.
 //! The watch runs in the launcher, outside the isolation, where the program can neither see nor
 //! signal it.
-//! Without a namespace of processes nothing else bounds their number.
-//! On a busy machine a fork bomb may have started thousands before it is seen and ended.
+//! Without a process namespace, nothing else bounds the number of processes.
+//! On a busy machine, a fork bomb may have started thousands before the watch sees and kills it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,21 +24,23 @@ use super::usage::{SOCKET, Spent, Stat, Use, in_sockets, read, shared_of_all, sh
 
 /// The shortest time between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
-/// The longest: a look may take long where there is much to see, which may be on purpose.
+/// The longest time between two looks: a look may take long if there are many processes, which may
+/// be on purpose.
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// Most files that all processes together may have open, each as often as it is.
+/// Most files that all processes together may have open, each counted as often as it is open.
 const OPEN_FILES: u64 = 16384;
-/// Which part of the memory files may hold, if all were sockets, before these are counted.
+/// The part of the memory that open files could hold, if all were sockets, before sockets are
+/// counted.
 const SOCKETS_SHARE: u64 = 8;
-/// How long to go after processes that start others as fast as they are killed.
+/// How long to chase processes that start others as fast as they are killed.
 const GIVE_UP: Duration = Duration::from_secs(2);
-/// How often what outlives its program is looked at, and after what pauses, before it is told: some
-/// of it is just about to end.
+/// How many times, and after what pauses, to look at processes that outlive their program before
+/// they are reported: some of them are just about to exit.
 const LAST_LOOKS: u32 = 5;
 const LAST_PAUSE: Duration = Duration::from_millis(20);
-/// Most characters of a command line that are told.
+/// Most characters of a command line in a report.
 const COMMAND: usize = 100;
-/// A look may take this part of a processor's time.
+/// A look may take this part of a CPU's time.
 const SHARE: u32 = 20;
 
 /// A limit on all processes of a program together.
@@ -51,8 +53,8 @@ pub enum Limit {
     Files,
 }
 
-/// Which signal the launcher ends itself with to tell its parent about a limit: a channel that no
-/// program can reach.
+/// The signals with which the launcher ends itself to report a limit to its parent: a channel that
+/// no program can reach.
 const SIGNALS: [(Limit, Signal); 5] = [
     (Limit::Processes, Signal::SIGUSR1),
     (Limit::Memory, Signal::SIGUSR2),
@@ -66,7 +68,7 @@ impl Limit {
         SIGNALS.iter().find(|(limit, _)| *limit == self).map_or(Signal::SIGKILL, |(_, signal)| *signal)
     }
 
-    /// The one that a launcher tells by its own end.
+    /// The limit that a launcher reports by its own end.
     pub fn of(status: std::process::ExitStatus) -> Option<Limit> {
         std::os::unix::process::ExitStatusExt::signal(&status).and_then(Limit::told_by)
     }
@@ -86,7 +88,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What a program did that broke the limit.
+    /// How a program exceeded the limit.
     pub fn broken(&self, limit: Limit) -> String {
         match limit {
             Limit::Processes => format!("killed: more than {} processes", self.processes),
@@ -98,18 +100,18 @@ impl Limits {
     }
 }
 
-/// Whose use counts.
+/// The processes whose usage counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope {
-    /// Everything in a `/proc` of the program's own, which replaces the one on this device as soon
-    /// as it is mounted.
+    /// Everything in the program's own `/proc`, which replaces the one on this device once it is
+    /// mounted.
     Namespace { before: u64 },
-    /// The descendants of this process, on a machine with so many other processes.
+    /// The descendants of this process, on a machine with this many other processes.
     Descendants { others: u64 },
 }
 
 impl Scope {
-    /// The scope for a program with or without a `/proc` of its own, which is not mounted yet.
+    /// The scope for a program with or without its own `/proc`, which isn't mounted yet.
     pub fn new(own_proc: bool) -> Scope {
         match own_proc {
             true => Scope::Namespace { before: device() },
@@ -117,7 +119,7 @@ impl Scope {
         }
     }
 
-    /// The numbers of the processes, in the numbering of `/proc`.
+    /// The ids of the processes, as `/proc` numbers them.
     pub fn members(self) -> Vec<u32> {
         match self {
             Scope::Namespace { before } if device() == before => Vec::new(),
@@ -126,7 +128,7 @@ impl Scope {
         }
     }
 
-    /// Whether there may be more processes than this, found out as fast as they can be started.
+    /// Whether there may be more processes than this, checked as fast as they can be started.
     fn crowded(self, processes: u64) -> bool {
         matches!(self, Scope::Descendants { others } if numbers().len() as u64 > others + processes)
     }
@@ -143,7 +145,7 @@ fn numbers() -> Vec<u32> {
 }
 
 fn descendants(root: u32) -> Vec<u32> {
-    // What has ended and was not waited for has no threads, and no children any more.
+    // A zombie has no threads and no children.
     let parent =
         |number: u32| Stat::read(number).filter(|stat| stat.threads > 0).map(|stat| (number, stat.parent));
     let mut rest: Vec<(u32, u32)> = numbers().into_iter().filter_map(parent).collect();
@@ -158,12 +160,12 @@ fn descendants(root: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// The descendants of this process that still run though their program has ended, by command line.
+/// The command lines of this process's descendants that still run although their program has ended.
 pub fn left() -> Vec<String> {
     outlive(|| descendants(std::process::id()))
 }
 
-/// Those of a group of processes.
+/// The command lines of a process group.
 pub fn left_of_group(group: u32) -> Vec<String> {
     let runs = |number: &u32| Stat::read(*number).is_some_and(|stat| stat.group == group && stat.threads > 0);
     outlive(|| numbers().into_iter().filter(runs).collect())
@@ -179,7 +181,7 @@ fn outlive(members: impl Fn() -> Vec<u32>) -> Vec<String> {
     members().into_iter().filter_map(command).collect()
 }
 
-/// The command line of a process in one line.
+/// The command line of a process as one line.
 fn command(number: u32) -> Option<String> {
     let line = read(number, "cmdline")?;
     let words = line.split(|c: char| c.is_control()).filter(|word| !word.is_empty());
@@ -188,13 +190,13 @@ fn command(number: u32) -> Option<String> {
     (!line.is_empty()).then(|| cut.unwrap_or(line))
 }
 
-/// Kills every descendant of this process, also those that are started meanwhile.
+/// Kills every descendant of this process, including those that start meanwhile.
 pub fn kill_descendants(group: Pid) {
     let begun = Instant::now();
     loop {
-        // At once for the group, which can't outrun it by starting more; then those that have left
+        // The group at once, since it can't outrun that by starting more; then those that have left
         // the group.
-        // Errors mean that nobody is there.
+        // Errors mean that no process is left.
         let _ = killpg(group, Signal::SIGKILL);
         let alive: Vec<u32> = descendants(std::process::id());
         if alive.is_empty() || begun.elapsed() > GIVE_UP {
@@ -206,8 +208,8 @@ pub fn kill_descendants(group: Pid) {
     }
 }
 
-/// Looks again and again at a program, by the number of the group that it was started in.
-/// Calls `end` when it has broken a limit.
+/// Watches a program repeatedly, by the id of its process group.
+/// Calls `end` when the program has exceeded a limit.
 pub fn watch(
     scope: Scope,
     limits: &Limits,
@@ -222,7 +224,7 @@ pub fn watch(
         std::thread::sleep(pause);
         let Some(group) = group.get() else { continue };
         let begun = own_time();
-        // Counting descendants takes longer than starting some, so nothing is started meanwhile.
+        // Counting descendants takes longer than starting some, so they are stopped meanwhile.
         let crowded = scope.crowded(limits.processes) && killpg(*group, Signal::SIGSTOP).is_ok();
         if let Some(limit) = watch.look() {
             *broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(limit);
@@ -231,27 +233,27 @@ pub fn watch(
         if crowded {
             let _ = killpg(*group, Signal::SIGCONT);
         }
-        // Not by the clock: where processors are busy, as a fork bomb makes them, a look takes long
-        // and must come the sooner.
+        // Not by the wall clock: on busy CPUs, as under a fork bomb, a look takes long and must
+        // come sooner.
         pause = (own_time().saturating_sub(begun) * SHARE).clamp(PAUSE, LONGEST_PAUSE);
     }
 }
 
-/// Processor time of the own thread.
+/// CPU time of the current thread.
 fn own_time() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else { return Duration::ZERO };
     Duration::from_micros((usage.user_time() + usage.system_time()).num_microseconds() as u64)
 }
 
-/// What is known of a program between two looks.
+/// The watch's knowledge of a program between two looks.
 struct Watch<'a> {
     scope: Scope,
     limits: &'a Limits,
     /// Bytes of shared memory on the machine before the program ran.
     shared: u64,
-    /// What each process had spent.
+    /// The CPU time and bytes that each process had spent.
     last: HashMap<(u32, u64), Spent>,
-    /// What those had spent that are gone, if nobody has waited for them.
+    /// The sum for processes that are gone and that no parent has waited for.
     lost: Spent,
 }
 
@@ -262,7 +264,7 @@ impl Watch<'_> {
         if members.len() as u64 > limits.processes + 1 {
             return Some(Limit::Processes);
         }
-        // What has ended meanwhile uses nothing.
+        // A process that has ended meanwhile uses nothing.
         let members: Vec<(u32, Stat)> =
             members.into_iter().filter_map(|member| Some((member, Stat::read(member)?))).collect();
         let used: Vec<Use> = members.iter().map(|(member, stat)| Use::read(*member, stat)).collect();
@@ -297,16 +299,16 @@ impl Watch<'_> {
                 return Some(Limit::Memory);
             }
         }
-        // A process may let go of shared memory without a name, which then belongs to no process.
-        // So many bytes more on the machine may be somebody else's; they are where nobody here
-        // shares any.
+        // A process may unmap nameless shared memory, which then belongs to no process.
+        // The growth on the machine may come from others; it is the program's if any of its
+        // processes shares memory.
         let nameless = shared_of_all().saturating_sub(self.shared) > limits.memory_bytes
             && members.iter().any(|(member, stat)| shares_nameless(*member, stat));
         nameless.then_some(Limit::Memory)
     }
 
-    /// Keeps what the processes have spent.
-    /// One that is gone has given it to the parent that waited for it, or to nobody.
+    /// Records what the processes have spent.
+    /// The spending of a process that is gone moves to the parent that waited for it, or is lost.
     fn keep_account(&mut self, now: impl Iterator<Item = ((u32, u64), Spent)>) {
         let (mut gained, mut gone) = (Spent::default(), Spent::default());
         let now: HashMap<(u32, u64), Spent> = now.collect();

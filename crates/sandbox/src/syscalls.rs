@@ -1,7 +1,7 @@
-//! The system calls that steps have no business with, refused by a seccomp filter.
+//! A seccomp filter that refuses the system calls that steps don't need.
 //!
 //! Everything else is allowed.
-//! The filter closes doors behind which kernels have had holes, and those through which a program
+//! The filter refuses calls in which kernels have had vulnerabilities, and those by which a program
 //! could escape from the rest of the isolation.
 //! A program of another instruction set (32-bit on a 64-bit kernel) is killed.
 
@@ -13,9 +13,9 @@ use seccompiler::{
     SeccompRule,
 };
 
-/// Refused with EPERM, whatever the arguments.
+/// Refused with EPERM, regardless of the arguments.
 const REFUSED: [libc::c_long; 48] = [
-    // Mounts, and other roots.
+    // Mounts, and changes of the root.
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
@@ -37,12 +37,12 @@ const REFUSED: [libc::c_long; 48] = [
     libc::SYS_process_madvise,
     libc::SYS_pidfd_getfd,
     libc::SYS_kcmp,
-    // Memory that belongs to a pipe, and to no process.
+    // Memory that belongs to a pipe and to no process.
     libc::SYS_vmsplice,
-    // Files by number, past all directories.
+    // Files by handle, bypassing all directories.
     libc::SYS_open_by_handle_at,
     libc::SYS_fanotify_init,
-    // The kernel's keys.
+    // The kernel's keyrings.
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
@@ -73,26 +73,26 @@ const REFUSED: [libc::c_long; 48] = [
     libc::SYS_nfsservctl,
 ];
 
-/// As if the kernel did not know them, so that programs take the older way.
-/// `clone3` and `openat2` hide their flags from the filter, and the memory of a file without a name
+/// Refused as unknown calls, so that programs use the older ones.
+/// `clone3` and `openat2` hide their flags from the filter, and the memory of a nameless file
 /// belongs to no process.
 const UNKNOWN: [libc::c_long; 5] =
     [libc::SYS_clone3, libc::SYS_openat2, libc::SYS_memfd_create, libc::SYS_memfd_secret, SYS_SETXATTRAT];
 /// Linux 6.13.
 const SYS_SETXATTRAT: libc::c_long = 463;
 
-/// As if no file system had attributes: the name stands where the filter can't read it, and
-/// `security.capability` gives rights to whoever runs the file later.
-/// Nor sets any space aside: that takes a disk's room faster than anybody can watch.
+/// Refused as if no filesystem had attributes: the filter can't read the attribute's name, and
+/// `security.capability` would give rights to whoever runs the file later.
+/// Nor may a program preallocate space: that fills a disk faster than the watch can see.
 const UNSUPPORTED: [libc::c_long; 4] =
     [libc::SYS_setxattr, libc::SYS_lsetxattr, libc::SYS_fsetxattr, libc::SYS_fallocate];
 
-/// As if a larger buffer had been given to a socket: what is in there is in no process's memory.
+/// Accepted but ignored: data in a socket's larger buffer is in no process's memory.
 const BUFFERS: [libc::c_int; 2] = [libc::SO_SNDBUF, libc::SO_SNDBUFFORCE];
-/// Most semaphores that a program gets at a time, of which the kernel keeps 32,000 sets.
+/// Most semaphores that a program gets at once, of which the kernel keeps 32,000 sets.
 const SEMAPHORES: libc::c_int = 64;
 
-/// Calls that give a file its mode, and which of their arguments that is.
+/// Calls that set a file's mode, and the index of that argument.
 #[cfg(target_arch = "x86_64")]
 const MODES: [(libc::c_long, u8); 9] = [
     (libc::SYS_chmod, 1),
@@ -114,17 +114,17 @@ const MODES: [(libc::c_long, u8); 5] = [
     (libc::SYS_mknodat, 2),
 ];
 
-/// Calls that give one only if they make the file: where the flags and the mode are.
+/// Calls that set a mode only if they create the file: the indexes of the flags and the mode.
 #[cfg(target_arch = "x86_64")]
 const OPENS: [(libc::c_long, u8, u8); 2] = [(libc::SYS_open, 1, 2), (libc::SYS_openat, 2, 3)];
 #[cfg(not(target_arch = "x86_64"))]
 const OPENS: [(libc::c_long, u8, u8); 1] = [(libc::SYS_openat, 2, 3)];
-/// The flags with which they make one; that of `O_TMPFILE` without that of a directory.
+/// The flags with which they create a file; `O_TMPFILE` without the bit for a directory.
 const MAKES: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
-/// Modes that outlive the step: whoever runs the file runs it as its owner, or its group.
-/// At a directory the latter is harmless, and usual where a group works together; the filter can't
-/// tell which it is.
-/// So it is let through where a layer drops it of files.
+/// Modes that outlive the step: the file then runs as its owner or its group.
+/// On a directory, set-group-ID is harmless, and common where a group works together; the filter
+/// can't tell which it is.
+/// So it is permitted where a layer drops it from files.
 const AS_OWNER: [libc::mode_t; 2] = [libc::S_ISUID, libc::S_ISGID];
 
 /// Flags of `clone` that make a new namespace.
@@ -138,19 +138,19 @@ const NAMESPACES: [libc::c_int; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// The kinds of sockets of a network that leads nowhere.
+/// The socket families of an isolated network.
 const OWN: [libc::c_int; 3] = [libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
-/// Those of the machine's.
+/// The socket families of the machine's network.
 /// A socket by path reaches services of the machine, whatever the network; pairs need no path, and
-/// no call of these.
+/// none of these calls.
 const NETWORK: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Which sockets a program may make.
+/// The sockets that a program may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sockets {
-    /// None but pairs.
+    /// Only pairs.
     None,
-    /// Those of a network that leads nowhere.
+    /// Those of an isolated network.
     Own,
     /// Those of the machine's network.
     All,
@@ -166,11 +166,11 @@ impl Sockets {
     }
 }
 
-/// What x86-64 adds to a number for the same call with 32-bit pointers.
+/// The bit that x86-64 adds to the number of a call with 32-bit pointers.
 const X32: libc::c_long = 0x4000_0000;
 
-/// Refuses the calls to this thread and all that it starts, for good.
-/// `layered`: what it writes is looked through before it is the user's.
+/// Refuses the calls permanently for this thread and everything that it starts.
+/// `layered` means that its writes are inspected before they reach the user's files.
 ///
 /// # Errors
 /// The kernel has no seccomp filters.
@@ -209,7 +209,7 @@ fn filters(sockets: Sockets, layered: bool) -> Result<[BpfProgram; 4], Error> {
     }
     refused
         .insert(libc::SYS_semget, vec![SeccompRule::new(vec![argument(1, SeccompCmpOp::Gt, SEMAPHORES)?])?]);
-    // A thread with files of its own: nobody would see them.
+    // A thread with its own file table: the watch couldn't see its files.
     let thread = libc::CLONE_THREAD as u32;
     let apart = SeccompCmpOp::MaskedEq(u64::from(thread | libc::CLONE_FILES as u32));
     let apart = SeccompCondition::new(0, SeccompCmpArgLen::Dword, apart, u64::from(thread))?;

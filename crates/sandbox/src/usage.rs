@@ -1,4 +1,4 @@
-//! What a process uses, read from `/proc`.
+//! Reads the resource usage of processes from `/proc`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -9,39 +9,39 @@ use std::time::Duration;
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{SysconfVar, sysconf};
 
-/// What a socket may hold in its buffer, which no process has in its memory
-/// (`net.core.wmem_default`, and what one message is more).
+/// The bytes that a socket may buffer, which are in no process's memory (`net.core.wmem_default`,
+/// and the overhead of one message).
 pub const SOCKET: u64 = 256 << 10;
-/// What one process, or all of them, use; memory in bytes.
+/// The usage of one process, or of all of them; memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Use {
     pub threads: u64,
     /// Open files.
     pub files: u64,
-    /// Pages of its own, those on the swap device too, and the tables of all its pages.
+    /// Private pages, including those on the swap device, and all page tables.
     pub private: u64,
     /// Pages of shared memory.
     pub shared: u64,
     pub spent: Spent,
 }
 
-/// What can't be given back.
+/// Usage that can't be given back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// Its own and that of the children it has waited for.
+    /// CPU time of the process and of the children that it has waited for.
     pub cpu: Duration,
-    /// Bytes written to disks, likewise.
+    /// Bytes written to disks, counted likewise.
     pub written: u64,
 }
 
 impl Spent {
-    /// Both more.
+    /// Adds both fields of `other`.
     pub fn add(&mut self, other: Spent) {
         self.cpu += other.cpu;
         self.written += other.written;
     }
 
-    /// What it is more than another, each for itself.
+    /// The excess over another value, for each field.
     pub fn beyond(self, other: Spent) -> Spent {
         Spent { cpu: self.cpu.saturating_sub(other.cpu), written: self.written.saturating_sub(other.written) }
     }
@@ -56,7 +56,7 @@ impl Use {
         self.spent.add(other.spent);
     }
 
-    /// What a process with these numbers uses.
+    /// The usage of the process with this id.
     pub fn read(number: u32, stat: &Stat) -> Use {
         let spent = Spent { cpu: stat.cpu, written: 0 };
         let mut used = Use { threads: stat.threads, spent, ..Use::default() };
@@ -73,7 +73,7 @@ impl Use {
         used
     }
 
-    /// Its memory, each page divided by the number of processes that have it.
+    /// Its memory, with each page divided by the number of processes that share it.
     pub fn proportional(number: u32, stat: &Stat) -> Option<Use> {
         let folder = stat.folder(number);
         let rollup = text(&folder.join("smaps_rollup")).filter(|text| text.contains("Pss_Anon:"))?;
@@ -83,14 +83,14 @@ impl Use {
     }
 }
 
-/// How many files are open in a folder of `/proc`.
+/// The number of open files in a folder of `/proc`.
 fn open_files(folder: &Path) -> u64 {
-    // Linux 6.2 tells their number as the size.
+    // Linux 6.2 reports their number as the size.
     let known = fs::metadata(folder).map_or(0, |found| found.size());
     if known > 0 { known } else { fs::read_dir(folder).map_or(0, |entries| entries.count() as u64) }
 }
 
-/// Bytes that the sockets of processes may hold, each counted once.
+/// Bytes that the sockets of processes may buffer, each counted once.
 pub fn in_sockets(members: &[(u32, Stat)]) -> u64 {
     let mut sockets: HashSet<PathBuf> = HashSet::new();
     for (number, stat) in members {
@@ -102,7 +102,7 @@ pub fn in_sockets(members: &[(u32, Stat)]) -> u64 {
     sockets.len() as u64 * SOCKET
 }
 
-/// Bytes of files without a name that processes have open or mapped.
+/// Bytes of deleted files that processes have open or mapped.
 pub fn nameless_files(members: &[u32]) -> u64 {
     let mut found: HashMap<(u64, u64), u64> = HashMap::new();
     for number in members {
@@ -117,22 +117,22 @@ pub fn nameless_files(members: &[u32]) -> u64 {
     found.values().sum()
 }
 
-/// The part of `/proc/N/stat` that we need.
+/// The part of `/proc/N/stat` that the watch needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     pub parent: u32,
     pub group: u32,
-    /// Threads that run; none of what has ended and was not waited for.
+    /// Running threads; none for a zombie.
     pub threads: u64,
     pub cpu: Duration,
-    /// When it began, in ticks: tells it from a later process of the same number.
+    /// Its start time in ticks, which tells it from a later process with the same id.
     pub begun: u64,
     /// Whether its first thread has ended.
     headless: bool,
 }
 
 impl Stat {
-    /// `None` if the process has ended.
+    /// Reads the state of a process; `None` if it has ended.
     pub fn read(number: u32) -> Option<Stat> {
         Stat::parse(&read(number, "stat")?)
     }
@@ -155,7 +155,8 @@ impl Stat {
         })
     }
 
-    /// Where its memory and its files stand: with its first thread, or another one that still runs.
+    /// The folder that shows its memory and files: that of its first thread, or of another one that
+    /// still runs.
     fn folder(&self, number: u32) -> PathBuf {
         let process = Path::new("/proc").join(number.to_string());
         if !self.headless {
@@ -169,9 +170,9 @@ impl Stat {
     }
 }
 
-/// Bytes in the stores of shared memory, whether a process has them mapped or not.
+/// Bytes in shared memory, whether or not a process has them mapped.
 pub fn stored() -> u64 {
-    // Their types differ from system to system.
+    // The types of these fields differ between systems.
     #[allow(clippy::unnecessary_cast)]
     let files = statvfs("/dev/shm")
         .map_or(0, |store| (store.blocks() - store.blocks_free()) as u64 * store.fragment_size() as u64);
@@ -179,7 +180,7 @@ pub fn stored() -> u64 {
         let table = fs::read_to_string(Path::new("/proc/sysvipc").join(table)).unwrap_or_default();
         table.lines().filter_map(|line| line.split_whitespace().nth(column)?.parse::<u64>().ok()).sum()
     };
-    // Resident and swapped bytes; bytes of messages that nobody has read.
+    // Resident and swapped bytes; bytes of unread messages.
     files + sum("shm", 14) + sum("shm", 15) + sum("msg", 3)
 }
 
@@ -188,8 +189,8 @@ pub fn shared_of_all() -> u64 {
     fs::read_to_string("/proc/meminfo").map_or(0, |text| kib(&text, "Shmem:"))
 }
 
-/// Whether a process has memory that it shares with those that it starts, and that has no name.
-/// What it has given back of that still is there.
+/// Whether a process has nameless memory that it shares with its children.
+/// Pages that it has given back still exist there.
 pub fn shares_nameless(number: u32, stat: &Stat) -> bool {
     let maps = text(&stat.folder(number).join("maps")).unwrap_or_default();
     maps.lines().any(|line| {
@@ -198,17 +199,17 @@ pub fn shares_nameless(number: u32, stat: &Stat) -> bool {
     })
 }
 
-/// A file of a process.
+/// Reads a file of a process's `/proc` folder.
 pub fn read(number: u32, name: &str) -> Option<String> {
     text(&Path::new("/proc").join(number.to_string()).join(name))
 }
 
 fn text(path: &Path) -> Option<String> {
-    // A process may call itself anything, in any encoding.
+    // A process may give itself any name, in any encoding.
     Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
-/// The number after a name at the start of a line; 0 if it is not there.
+/// The number after a name at the start of a line; 0 if there is none.
 fn value(text: &str, name: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)

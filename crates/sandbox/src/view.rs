@@ -1,9 +1,8 @@
-//! Which files a program does not get to see.
-//! They are the home directory but for what it needs, credentials, and the sockets of services that
-//! would do its bidding outside.
+//! The files that a program can't see.
+//! They are the home directory except for what the program needs, credentials, and the sockets of
+//! services that would act for it outside.
 //!
-//! This is a list, not a proof: what lies elsewhere and is readable for the user stays readable for
-//! the program.
+//! This is a list, not a proof: other files that the user can read stay readable for the program.
 
 use std::path::{Path, PathBuf};
 
@@ -11,21 +10,22 @@ use serde::{Deserialize, Serialize};
 
 use super::environment::homes;
 
-/// What is hidden; all paths canonical.
+/// The hidden paths; all canonical.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct View {
     /// Covered by an empty directory or file.
     pub hidden: Vec<PathBuf>,
-    /// Visible although they lie below something that is covered.
+    /// Visible although they are below a covered path.
     pub shown: Vec<PathBuf>,
-    /// Covered after that, as far as they are still there to be seen.
+    /// Covered after that, if they are still visible.
     pub secrets: Vec<PathBuf>,
 }
 
-/// Directories of a home directory that many programs share; what they need lies one level deeper.
+/// Directories in a home directory that many programs share; each program's files are one level
+/// deeper.
 const SHARED: [&str; 6] = [".local", ".local/share", ".local/state", ".config", ".cache", "Library"];
 
-/// Where tools on `PATH` keep what they run, beside the directory that is on `PATH`.
+/// Where tools on `PATH` keep their programs, outside the directory that is on `PATH`.
 const TOOLS: [&str; 7] = [
     ".rustup/toolchains",
     ".local/lib",
@@ -36,9 +36,8 @@ const TOOLS: [&str; 7] = [
     ".local/share/uv",
 ];
 
-/// Paths of credentials, and of what was typed, below a home directory that is visible all the
-/// same.
-/// It is if the work directory contains it, or a tool needs what is around them.
+/// Paths of credentials and of input history, below a home directory that stays visible.
+/// It does if the work directory contains it, or if a tool needs the files around them.
 const CREDENTIALS: [&str; 33] = [
     ".ssh",
     ".gnupg",
@@ -75,10 +74,10 @@ const CREDENTIALS: [&str; 33] = [
     ".viminfo",
 ];
 
-/// Where sockets of services lie that start programs outside the isolation: a terminal
+/// Directories with sockets of services that start programs outside the isolation: a terminal
 /// multiplexer's, an editor's, a database's.
-/// Files that only the superuser should read, too.
-/// One that is the work directory itself stays visible.
+/// Also files that only the superuser should read.
+/// A directory that is the work directory itself stays visible.
 const PLACES: [&str; 11] = [
     "/run",
     "/tmp",
@@ -93,11 +92,11 @@ const PLACES: [&str; 11] = [
     "/etc/ssl/private",
 ];
 
-/// Variables that name such a socket, or the directory that it lies in.
+/// Variables that name such a socket, or its directory.
 const NAMED_BY: [&str; 3] = ["SSH_AUTH_SOCK", "TMUX", "XDG_RUNTIME_DIR"];
 
-/// What programs look for below a covered path: how names of the network are resolved.
-/// The file only: a service that resolves them would do so for programs without the network too.
+/// The files that programs need below a covered path: how to resolve network names.
+/// The file only: a resolver service would also resolve names for programs without the network.
 const RESOLVER: &str = "/etc/resolv.conf";
 
 /// The view of programs that need the directories `needed`, and may read `readable`.
@@ -111,7 +110,7 @@ pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
         view.add_home(home, needed, &path);
     }
     view.hidden.sort();
-    // What lies below another one is hidden with it.
+    // A path below another one is hidden with it.
     view.hidden.dedup_by(|inner, outer| inner.starts_with(outer));
     let readable = readable.iter().filter_map(|path| path.canonicalize().ok());
     let around = needed.iter().filter_map(|path| repository(path, &homes));
@@ -119,11 +118,11 @@ pub fn view(needed: &[&Path], readable: &[PathBuf]) -> View {
     view.shown.extend(around.chain(readable).chain(resolver));
     // Some systems have links to their programs there.
     view.shown.extend(written.into_iter().chain(path));
-    // What lies in what is needed is seen with that, and with the layer over it.
+    // A path inside a needed one is visible with it, and with the layer over it.
     view.shown.retain(|path| !needed.iter().any(|needed| path.starts_with(needed)));
     view.shown.extend(needed.iter().map(|path| (*path).to_owned()));
     view.shown.retain(|path| view.hidden.iter().any(|hidden| path != hidden && path.starts_with(hidden)));
-    // The outer before the inner.
+    // Outer paths before inner ones.
     view.shown.sort();
     view.shown.dedup();
     view
@@ -134,8 +133,7 @@ impl View {
         let free = |place: &PathBuf| !needed.iter().any(|needed| needed.starts_with(place));
         self.secrets
             .extend(CREDENTIALS.iter().filter_map(|name| home.join(name).canonicalize().ok()).filter(free));
-        // A home that contains the system's programs, or lies in the work directory, can't be
-        // hidden.
+        // A home that contains the system's programs, or is in the work directory, can't be hidden.
         let contains = |part: &Path| home.starts_with(part);
         if home.parent().is_none()
             || path.iter().any(|entry| contains(entry))
@@ -162,8 +160,8 @@ fn tool(home: &Path, entry: &Path) -> Option<PathBuf> {
     None
 }
 
-/// The git repository that a directory lies in, or is.
-/// One that is a home directory, or lies around it, would show all that is in there.
+/// The git repository that a directory is, or is in.
+/// One that is a home directory, or contains one, would expose everything in it.
 fn repository(directory: &Path, homes: &[PathBuf]) -> Option<PathBuf> {
     let mut around = directory.ancestors();
     let found = around.find(|place| place.join(".git").exists())?;
@@ -173,7 +171,7 @@ fn repository(directory: &Path, homes: &[PathBuf]) -> Option<PathBuf> {
 fn places(needed: &[&Path]) -> View {
     let named = NAMED_BY.iter().filter_map(|name| {
         let value = std::env::var(name).ok()?;
-        // `TMUX` goes on after a comma.
+        // `TMUX` continues after a comma.
         Path::new(value.split(',').next()?).canonicalize().ok()
     });
     let fixed = PLACES.iter().filter_map(|place| Path::new(place).canonicalize().ok());
@@ -212,7 +210,7 @@ mod tests {
         };
         check("/home/me/project", &["/usr/bin", "/home/me/bin"], Some(&["/home/me/bin"]));
         check("/work", &["/usr/bin"], Some(&[]));
-        // The work directory is the home directory, or contains it; it is on the path.
+        // The work directory is the home directory, or contains it; it is on `PATH`.
         check("/home/me", &["/usr/bin"], None);
         check("/home", &["/usr/bin"], None);
         check("/work", &["/home/me"], None);

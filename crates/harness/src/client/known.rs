@@ -1,9 +1,10 @@
-//! What gates know of a conversation whose calls a client ran, and what stands against the next
-//! ones.
+//! The gates' knowledge of a conversation whose calls a client ran, and their verdicts on the next
+//! calls.
 //!
-//! The client sends the whole conversation with each request, so that the ledgers are a fold over
-//! its messages.
-//! It could leave some out or make some up: gates bind the NPC, and not whoever runs the tools.
+//! The client sends the whole conversation with each request, so the ledgers are a fold over its
+//! messages.
+//! It could leave out or invent messages: gates bind the NPC, and not the program that runs the
+//! tools.
 
 use std::sync::Arc;
 
@@ -14,14 +15,14 @@ use crate::gate::{Done, Gate};
 use crate::ledger::{Change, Ledger};
 use crate::types::{Blocked, Effect, ToolResult};
 
-/// Gates, and what each of them knows.
+/// Gates with their ledgers.
 pub struct Known<'a> {
     tools: &'a [Tool],
     gates: Vec<(&'a Gate, Ledger)>,
 }
 
 impl<'a> Known<'a> {
-    /// What the messages tell of calls of these tools.
+    /// The ledgers after the calls of these tools in the messages.
     pub fn of(gates: &'a [Arc<Gate>], tools: &'a [Tool], messages: &[Message]) -> Self {
         let gates = gates.iter().map(|gate| (&**gate, Ledger::default())).collect();
         let mut known = Known { tools, gates };
@@ -50,7 +51,7 @@ impl<'a> Known<'a> {
         known
     }
 
-    /// What stands against each of the calls of one turn.
+    /// The refusals of the calls of one turn.
     pub fn hold(mut self, calls: &[ToolCall]) -> Vec<Option<Blocked>> {
         let held = calls.iter().map(|call| {
             let arguments = self.arguments(call);
@@ -64,10 +65,9 @@ impl<'a> Known<'a> {
         held.collect()
     }
 
-    /// Takes up the calls of one turn; one without a result may have done half of its work.
-    /// A client may run them at the same time: what one of them read, another may have changed
-    /// since.
-    /// `is_odd`: something else was done as well, and nobody knows what.
+    /// Applies the calls of one turn; a call without a result may be half done.
+    /// A client may run them at the same time: another call may have changed what one of them read.
+    /// `is_odd` means that something unknown happened too.
     fn take(&mut self, turn: &[(&ToolCall, Option<ToolResult>)], is_odd: bool) {
         let failed = ToolResult::failed("there is no result");
         let calls: Vec<_> = turn
@@ -76,7 +76,7 @@ impl<'a> Known<'a> {
             .collect();
         for (gate, ledger) in &mut self.gates {
             let of_call = |(call, arguments, result): &(&&ToolCall, Map<String, Value>, &ToolResult)| {
-                // What a client's tool does is known by what the gate says of it alone.
+                // Only the gate knows what a client's tool does.
                 let done = Done { tool: &call.name, effect: Effect::Write, arguments, result };
                 gate.changes(&done)
             };
@@ -88,7 +88,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// The arguments of a call with the defaults that its tool's schema has for others.
+    /// The arguments of a call, with the defaults in its tool's schema.
     fn arguments(&self, call: &ToolCall) -> Map<String, Value> {
         let mut arguments = call.arguments.clone();
         let tool = self.tools.iter().find(|tool| tool.name == call.name);
@@ -125,8 +125,8 @@ rules:
         ToolCall { id: id.into(), name: tool.into(), arguments }
     }
 
-    /// What stands against `cut(id=1)` after turns: calls as `tool(id)=result`, without `=` where
-    /// none came.
+    /// The verdict on `cut(id=1)` after turns: calls as `tool(id)=result`, without `=` if there is
+    /// no result.
     fn verdict(turns: &[&[&str]], tool: &Tool) -> String {
         let gate = crate::gate::read(&Source::new("g.gate".into(), GATE.into()), &mut Vec::new()).unwrap();
         let mut messages = vec![Message::user("begin")];
@@ -167,7 +167,7 @@ rules:
         check(&[&[r#"get(1)={"n": 2}"#]], "broken");
         check(&[&[r#"get(2)={"n": 1}"#]], "unknown");
         check(&[&["get(1)=no json"]], "unknown");
-        // Only what the gate calls a read is one.
+        // Only a tool that the gate declares as a read is one.
         check(&[&[r#"look(1)={"n": 1}"#]], "unknown");
         check(&[&[one], &[r#"look(1)={"n": 1}"#]], "stale");
         check(&[&[one], &["other(1)=done"]], "stale");
@@ -179,7 +179,7 @@ rules:
         check(&[&[one], &["set(1)"]], "stale");
         check(&[&[one], &["set(1)"], &[one]], "made");
         check(&[&["get(1)"]], "unknown");
-        // At the same time: nobody knows which came first.
+        // At the same time: the order is unknown.
         check(&[&["set(1)=done", one]], "stale");
         check(&[&["say(1)=done", one]], "made");
     }
@@ -197,7 +197,7 @@ rules:
         assert_eq!(held(&messages, &[cut(), cut()]), [false, true]);
         assert_eq!(held(&messages, &[call("b", "set", "1"), cut()]), [false, true]);
         assert_eq!(held(&messages, &[call("b", "say", "1"), cut()]), [false, false]);
-        // A result of nobody's call: nobody knows what was done.
+        // A result without a call: its effects are unknown.
         messages.push(Message::tool_result(&call("z", "set", "2"), "done"));
         assert_eq!(held(&messages, &[cut()]), [true]);
     }

@@ -1,8 +1,9 @@
-//! Tools of whoever asks an NPC, who also runs them: which of them it may call, and with what.
+//! Tools that the client of an NPC brings and runs itself: which of them the NPC may call, with
+//! which arguments.
 //!
-//! They are held against the NPC's list, the team's rules and the NPC's gates by their names, as
-//! jinxes are.
-//! Nothing is run here, and nobody is there to be asked.
+//! Their names are checked against the NPC's list, the team's rules and the NPC's gates, like those
+//! of jinxes.
+//! Nothing runs here, and there is no person to ask.
 
 mod known;
 
@@ -19,26 +20,26 @@ use crate::team::{Npc, Team};
 use crate::types::{Limits, ToolResult, Verdict};
 use known::Known;
 
-/// A call that an NPC made and may not make.
+/// A forbidden call that an NPC made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the model called `{tool}`, and that call is not permitted: {why}")]
 pub struct Denied {
     /// The tool.
     pub tool: String,
-    /// What forbids it.
+    /// The list or the rule that forbids it.
     pub why: String,
 }
 
-/// A turn of which gates did not let all calls through, so that none is made.
+/// A turn in which gates refused a call, so that none of its calls is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What the model is told of each of its calls, in their order.
+    /// The results that the model reads for its calls, in order.
     pub results: Vec<String>,
-    /// The first of the calls that may not be made.
+    /// The first of the forbidden calls.
     pub denied: Denied,
 }
 
-/// What of a client's tools an NPC may call.
+/// The client's tools that an NPC may call.
 #[derive(Clone, Debug)]
 pub struct ClientTools {
     offered: Vec<Tool>,
@@ -49,11 +50,11 @@ pub struct ClientTools {
 
 impl ClientTools {
     /// Sorts `tools` by whether `npc` of `team` may call them.
-    /// `agreed`: a person has said yes beforehand wherever a rule says to ask.
+    /// `agreed` means that a person has agreed beforehand to every call that a rule asks about.
     pub fn new(team: &Team, npc: &Npc, tools: Vec<Tool>, agreed: bool) -> Self {
         let gates = npc.gate.gates.clone();
         let mut sorted = ClientTools { offered: Vec::new(), withheld: Vec::new(), gates, agreed };
-        // Whether a call succeeded is not known of what others run, and phases follow from that.
+        // Whether a client's call succeeded is unknown, and phases depend on it.
         let bound = npc
             .phases
             .is_some()
@@ -72,22 +73,22 @@ impl ClientTools {
         sorted
     }
 
-    /// Those that it may call, in their order.
+    /// The tools that it may call, in order.
     pub fn offered(&self) -> &[Tool] {
         &self.offered
     }
 
-    /// The names of those that it may not, each with why.
+    /// The names of the tools that it may not call, each with the reason.
     pub fn withheld(&self) -> &[(String, String)] {
         &self.withheld
     }
 
-    /// Holds a call that the NPC made against its list and the rules.
-    /// A rule about how the first argument begins holds for every argument: who describes a tool
-    /// chooses their order.
+    /// Checks a call of the NPC against its list and the rules.
+    /// A rule about the beginning of the first argument applies to every argument: the author of a
+    /// tool's description chooses their order.
     ///
     /// # Errors
-    /// It may not be made.
+    /// The call is forbidden.
     pub fn permit(&self, team: &Team, call: &ToolCall) -> Result<(), Denied> {
         let denied = |why: String| Denied { tool: call.name.clone(), why };
         if let Some((_, why)) = self.withheld.iter().find(|(name, _)| *name == call.name) {
@@ -101,14 +102,15 @@ impl ClientTools {
         call.arguments.keys().find_map(forbids).map_or(Ok(()), |why| Err(denied(why)))
     }
 
-    /// Whether calls are held against what is known of the conversation.
+    /// Whether calls are checked against the conversation's ledgers.
     pub fn is_gated(&self) -> bool {
         !self.gates.is_empty()
     }
 
-    /// Holds the calls of a turn behind `messages` against the gates.
-    /// `None` = all of them may be made.
-    /// Else none is: the model learns why, and what it called beside that may have lost its sense.
+    /// Checks the calls of a turn after `messages` against the gates.
+    /// Returns `None` if all of them may be made.
+    /// Otherwise none is made: the model learns the reason, and its other calls may have become
+    /// pointless.
     pub fn hold(&self, messages: &[Message], calls: &[ToolCall]) -> Option<Refused> {
         let held = Known::of(&self.gates, &self.offered, messages).hold(calls);
         let denied = calls.iter().zip(&held).find_map(|(call, blocked)| {
@@ -126,11 +128,11 @@ impl ClientTools {
         Some(Refused { results: results.collect(), denied })
     }
 
-    /// Which rule forbids a call, if one does.
+    /// The rule that forbids a call, if there is one.
     fn forbids(&self, team: &Team, tool: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
-        // What a person answered was about the team's own jinx of this name.
-        // Where the client runs it is not known here: its paths are held from where this program
-        // is.
+        // A person's answer was about the team's own jinx of this name.
+        // The client's work directory is unknown here: paths are checked relative to this
+        // program's.
         let work = Path::new(".");
         let Ruling { verdict, doubtful, by } = Permissions::default().verdict(team, tool, arguments, work)?;
         match verdict {
@@ -143,8 +145,8 @@ impl ClientTools {
     }
 }
 
-/// A tool as rules look at one: by its name and its `first` argument.
-/// What the team's jinx of this name says of itself holds for it too.
+/// A tool as rules see it: by its name and its `first` argument.
+/// The declarations of the team's jinx of this name apply to it too.
 fn named(team: &Team, name: &str, first: Option<&String>) -> Jinx {
     let input = |name: &String| Input {
         name: name.clone(),
@@ -243,7 +245,7 @@ mod tests {
         check("shell", json!({"why": "to publish", "command": "git push"}), "rule shell:git push denies it");
         check("py", json!({"code": "1"}), why);
         check("other", json!({}), "there is no such tool");
-        // A rule for all is one for what no rule speaks of.
+        // A rule for all tools applies where there is no other rule.
         let team =
             Team { rules: vec![rule("*", Verdict::Deny), rule("py", Verdict::Allow)], ..Team::default() };
         assert_eq!(offered(&tools(&team, &npc, &names, false)), ["py"]);

@@ -1,13 +1,14 @@
-//! What an expression is worth, when not everything is known.
+//! Evaluates expressions over facts that may be unknown.
 //!
-//! The unknown is neither true nor false, as in Kleene's strong logic of three values: `and` with
-//! something false is false and `or` with something true is true, whatever the other side is.
-//! Everything else that is computed from the unknown is unknown; only `is defined` asks for it.
-//! So an answer that is true or false stays the same, whatever the unknown turns out to be.
+//! An unknown value is neither true nor false, as in Kleene's strong three-valued logic:
+//! `and` with a false operand is false and `or` with a true operand is true, whatever the other
+//! operand is.
+//! Every other operation on an unknown value is unknown; only `is defined` tests for it.
+//! So a result that is true or false stays the same, whatever the unknown value turns out to be.
 //!
-//! Where all is known, an expression is worth what minijinja says, or it is an error: values of
-//! different types are never compared in silence, and only true and false are conditions.
-//! This module must not know how facts came to be known.
+//! If all values are known, an expression has the value that minijinja gives it, or it is an error:
+//! values of different types are never silently compared, and only true and false are conditions.
+//! This module must not know where facts come from.
 
 use std::borrow::Cow;
 
@@ -16,7 +17,7 @@ use serde_json::{Map, Number, Value};
 use super::{Comparison, Counter, Expression, Filter, Key, Sign, Test, written};
 use crate::ledger::{Found, Ledger, look_up, short};
 
-/// What expressions see.
+/// The names that expressions can use.
 #[derive(Clone, Copy, Default)]
 pub struct Names<'a> {
     arguments: Option<&'a Map<String, Value>>,
@@ -26,20 +27,20 @@ pub struct Names<'a> {
     ledgers: &'a [&'a Ledger],
 }
 
-/// How often that happened which fits a text; `None` = that is not counted here.
+/// How many events match a text; `None` if they aren't counted here.
 pub type Counts<'a> = dyn Fn(Counter, &str) -> Option<u64> + 'a;
 
-/// A value that may be a part of another one.
+/// A value that may be part of another one.
 type Part<'a> = Cow<'a, Value>;
 
-/// Whether something holds.
+/// The truth of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truth {
-    /// It does.
+    /// It is true.
     True,
-    /// It does not.
+    /// It is false.
     False,
-    /// That depends on what is not known.
+    /// It depends on an unknown value.
     Unknown,
 }
 
@@ -64,12 +65,12 @@ impl Truth {
     }
 }
 
-/// What an evaluation looked at.
+/// The facts that an evaluation used.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Facts of the ledger, by path.
     pub facts: Map<String, Value>,
-    /// Paths of which nothing is known.
+    /// Unknown paths.
     pub unknown: Vec<String>,
     /// Those among them that were known before a write.
     pub stale: Vec<String>,
@@ -87,37 +88,37 @@ impl Seen {
 }
 
 impl<'a> Names<'a> {
-    /// A call's arguments, as `args`.
+    /// The names of a call: its arguments, as `args`.
     pub fn of(arguments: &'a Map<String, Value>) -> Self {
         Names { arguments: Some(arguments), ..Names::default() }
     }
 
-    /// With the call's result, as `result`.
+    /// Adds the call's result, as `result`.
     #[must_use]
     pub fn with_result(self, result: &'a Value) -> Self {
         Names { result: Some(result), ..self }
     }
 
-    /// With these names; they come before those of a ledger.
+    /// Adds these names; they override those of a ledger.
     #[must_use]
     pub fn with_values(self, values: &'a Map<String, Value>) -> Self {
         Names { values: Some(values), ..self }
     }
 
-    /// With what was counted.
+    /// Adds event counts.
     #[must_use]
     pub fn with_counts(self, counts: &'a Counts<'a>) -> Self {
         Names { counts: Some(counts), ..self }
     }
 
-    /// With ledgers, whose roots are names.
-    /// What one of them knows is known.
+    /// Adds ledgers, whose roots are names.
+    /// A path is known if one of them knows it.
     #[must_use]
     pub fn with_ledgers(self, ledgers: &'a [&'a Ledger]) -> Self {
         Names { ledgers, ..self }
     }
 
-    /// What there is at a path, and whether that is a ledger's to know.
+    /// The value at a path, and whether the path belongs to a ledger.
     fn find(&self, path: &[String]) -> (Found<'a>, bool) {
         let known = |value: Option<&'a Value>| value.map_or(Found::Unknown, Found::Known);
         let Some((root, rest)) = path.split_first() else { return (Found::Unknown, false) };
@@ -150,10 +151,10 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// Whether a condition holds.
+    /// Whether a condition is true.
     ///
     /// # Errors
-    /// It compares or computes what can't be, or is none.
+    /// It compares or computes values of the wrong types, or it isn't a condition.
     pub fn truth(&self, expression: &'a Expression, seen: &mut Seen) -> Result<Truth, String> {
         match expression {
             Expression::Not(inner) => Ok(self.truth(inner, seen)?.not()),
@@ -182,7 +183,7 @@ impl<'a> Names<'a> {
                 let Expression::Path(keys) = &**inner else {
                     return Err("only of a path it can be asked whether it is defined".to_owned());
                 };
-                // That the answer is no is no lack of a fact; a key that is unknown is one.
+                // A path that isn't defined is no missing fact; an unknown key is one.
                 let Some(path) = self.path(keys, seen)? else { return Ok(Truth::Unknown) };
                 Ok(Truth::of(matches!(self.find(&path).0, Found::Known(_))))
             }
@@ -202,7 +203,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The value of an expression; `None` if it is not known.
+    /// The value of an expression; `None` if it is unknown.
     ///
     /// # Errors
     /// As [`Names::truth`].
@@ -257,7 +258,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// A path with its keys filled in; `None` if one of them is not known.
+    /// A path with its keys filled in; `None` if one of them is unknown.
     fn path(&self, keys: &'a [Key], seen: &mut Seen) -> Result<Option<Vec<String>>, String> {
         let mut path = Vec::with_capacity(keys.len());
         for key in keys {
@@ -277,7 +278,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// What a value is, in words.
+/// The type of a value, in words.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "nothing",
@@ -337,8 +338,8 @@ fn compare(comparison: Comparison, left: &Value, right: &Value) -> Result<bool, 
     }
 }
 
-/// Whether two values are equal; `None` if they are of different types.
-/// Null is comparable to everything: it says that there is nothing.
+/// Whether two values are equal; `None` if they have different types.
+/// Null compares with every type: it means that there is no value.
 fn equal(left: &Value, right: &Value) -> Option<bool> {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => Some(order(left, right)? == std::cmp::Ordering::Equal),

@@ -1,6 +1,6 @@
-//! Expressions over what is known: the language of gates' rules and of phases' conditions.
+//! Expressions over known facts: the language of gates' rules and of phases' conditions.
 //!
-//! It is a part of the language of jinxes (minijinja's), with the same words and precedence:
+//! It is a subset of the language of jinxes (minijinja's), with the same words and precedence:
 //!
 //! | | |
 //! |---|---|
@@ -12,10 +12,10 @@
 //! | filters | `length`, `lower`, `map(attribute='name')` |
 //! | arithmetic | `+`, `-`, `*` |
 //! | calls that were made, in conditions of phases only | `ok('get_*')`, `failed('get_*')` |
-//! | words of the other side, where somebody listens | `said('date of birth')` |
+//! | the other side's words, where these are counted | `said('date of birth')` |
 //!
-//! There are no loops, so that its size bounds its work.
-//! What is not known is neither true nor false, see [`Names::truth`].
+//! There are no loops, so that the size of an expression bounds its work.
+//! An unknown value is neither true nor false, see [`Names::truth`].
 //! This module must not know who asks: a rule or a condition.
 
 mod evaluate;
@@ -34,41 +34,41 @@ pub enum Expression {
     Literal(Value),
     /// A list of values.
     List(Vec<Expression>),
-    /// What is known by this path.
+    /// The value at a path.
     Path(Vec<Key>),
-    /// The opposite.
+    /// A negation.
     Not(Box<Expression>),
-    /// Both.
+    /// Whether both are true.
     And(Box<Expression>, Box<Expression>),
-    /// One or both.
+    /// Whether at least one is true.
     Or(Box<Expression>, Box<Expression>),
-    /// How two values stand to each other.
+    /// A comparison of two values.
     Compare(Comparison, Box<Expression>, Box<Expression>),
-    /// Whether something is true of a value.
+    /// A test of a value.
     Test(Test, Box<Expression>),
-    /// What is made of a value.
+    /// A filter applied to a value.
     Filter(Filter, Box<Expression>),
-    /// What is computed from two numbers.
+    /// Arithmetic on two numbers.
     Compute(Sign, Box<Expression>, Box<Expression>),
-    /// How often that happened which fits a text; as a condition: whether it did.
+    /// The number of events that match a text; as a condition: whether there is one.
     Count(Counter, String),
 }
 
-/// What is counted.
+/// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counter {
-    /// `ok('pattern')`: calls of such tools that succeeded.
+    /// `ok('pattern')`: successful calls of matching tools.
     Ok,
-    /// `failed('pattern')`: those that did not.
+    /// `failed('pattern')`: failed calls of matching tools.
     Failed,
-    /// `said('words')`: that the other side has just said these words.
+    /// `said('words')`: whether the other side's last message contains these words.
     Said,
 }
 
 impl Counter {
-    /// All of them.
+    /// All counters.
     pub const ALL: [Counter; 3] = [Counter::Ok, Counter::Failed, Counter::Said];
-    /// Those of calls.
+    /// The counters of calls.
     pub const CALLS: [Counter; 2] = [Counter::Ok, Counter::Failed];
 
     /// The function's name.
@@ -81,7 +81,7 @@ impl Counter {
     }
 }
 
-/// A step of a path.
+/// A component of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Key {
     /// `.name`, or the name that a path begins with.
@@ -90,7 +90,7 @@ pub enum Key {
     Of(Expression),
 }
 
-/// How two values are compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {
     /// `==`
@@ -126,31 +126,31 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// What is asked about one value.
+/// A test of one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Test {
-    /// Whether it is known; the only question that the unknown answers.
+    /// Whether it is known; the only test that an unknown value can answer.
     Defined,
     /// Whether it is null.
     None,
-    /// Whether the text begins so.
+    /// Whether the text begins with this one.
     StartingWith(String),
-    /// Whether the text ends so.
+    /// Whether the text ends with this one.
     EndingWith(String),
 }
 
-/// What can be made of a value.
+/// A filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// How many characters, items or keys it has.
+    /// The number of characters, items or keys.
     Length,
-    /// The text in small letters.
+    /// The text in lower case.
     Lower,
-    /// Of each item of a list the value of this key.
+    /// The value of this key in each item of a list.
     Map(String),
 }
 
-/// What is computed.
+/// An arithmetic operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// `+`
@@ -162,7 +162,7 @@ pub enum Sign {
 }
 
 impl Expression {
-    /// Calls `look` with this and every expression in it, also with those inside of paths.
+    /// Calls `look` with this and every expression in it, including those inside paths.
     pub fn walk<'a>(&'a self, look: &mut dyn FnMut(&'a Expression)) {
         look(self);
         match self {
@@ -188,7 +188,7 @@ impl Expression {
         }
     }
 
-    /// Calls `look` with every path in it, also with those inside of paths.
+    /// Calls `look` with every path in it, including those inside paths.
     pub fn paths<'a>(&'a self, look: &mut dyn FnMut(&'a [Key])) {
         self.walk(&mut |expression| {
             if let Expression::Path(keys) = expression {
@@ -197,7 +197,7 @@ impl Expression {
         });
     }
 
-    /// What it counts, if it counts anything.
+    /// The events that it counts.
     pub fn counts(&self) -> Vec<(Counter, &str)> {
         let mut found = Vec::new();
         self.walk(&mut |expression| {
@@ -209,7 +209,7 @@ impl Expression {
     }
 }
 
-/// A path as it is written.
+/// A path as written in an expression.
 pub fn written(keys: &[Key]) -> String {
     let mut text = String::new();
     for key in keys {
@@ -224,14 +224,14 @@ pub fn written(keys: &[Key]) -> String {
     text
 }
 
-/// Whether a tool's name fits a pattern, in which `*` stands for any characters or none.
+/// Whether a tool's name matches a pattern, in which `*` matches any characters, or none.
 pub fn fits(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(head) else { return false };
     let mut parts: Vec<&str> = rest.split('*').collect();
     let last = parts.pop().unwrap_or_default();
     for part in parts {
-        // The first place leaves most to the parts behind it.
+        // The first match leaves the most for the later parts.
         let Some(at) = name.find(part) else { return false };
         name = &name[at + part.len()..];
     }

@@ -1,4 +1,4 @@
-//! How an expression is read.
+//! Parses expressions.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use super::{Comparison, Counter, Expression, Filter, Key, Sign, Test};
 const BYTES: usize = 4096;
 /// How deep it may nest.
 const DEPTH: usize = 32;
-/// Words that are no names.
+/// Words that can't be names.
 const WORDS: [&str; 7] = ["and", "or", "not", "in", "is", "if", "else"];
 
 impl Expression {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
-    /// What is not of the language, and what is.
+    /// A part that isn't in the language, and what to write instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.len() > BYTES {
             return Err(format!("an expression may have {BYTES} bytes, this one has {}", text.len()));
@@ -27,7 +27,7 @@ impl Expression {
             return Err(format!("an expression has no braces around it: \"{inner}\""));
         }
         whole(text).map_err(|error| {
-            // What other languages write.
+            // The syntax of other languages.
             let signs = text.replace("!=", "");
             let words = [("&&", "and"), ("||", "or"), ("!", "not")];
             let meant = words.into_iter().find(|(sign, _)| signs.contains(sign));
@@ -81,7 +81,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                 length
             }
             '0'..='9' => {
-                // What follows a point is a key: `items.0.name`.
+                // The word after a point is a key: `items.0.name`.
                 let whole = tokens.last() == Some(&Token::Sign("."));
                 let end = number_end(rest, whole);
                 let number: Number =
@@ -115,7 +115,7 @@ fn number_end(text: &str, whole: bool) -> usize {
     }
 }
 
-/// The text between quotes at the beginning, and how many bytes it takes with them.
+/// The text between quotes at the beginning, and its length in bytes with the quotes.
 fn quoted(text: &str, quote: char) -> Result<(String, usize), String> {
     let mut value = String::new();
     let mut characters = text.char_indices().skip(1);
@@ -300,7 +300,7 @@ impl Parser {
         }
     }
 
-    /// A test, and whether its name says the opposite.
+    /// A test, and whether its name negates it.
     fn test(&mut self) -> Result<(Test, bool), String> {
         let name = self.name("a test")?;
         match name.as_str() {

@@ -1,4 +1,4 @@
-//! What expressions are worth, against the language of jinxes where all is known.
+//! The values of expressions, compared with the language of jinxes where all values are known.
 
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -98,7 +98,7 @@ fn facts() -> impl Strategy<Value = Map<String, Value>> {
 }
 
 proptest! {
-    /// The language of jinxes, which knows but two values, is the independent model.
+    /// The language of jinxes, which knows only two truth values, is the independent model.
     #[test]
     fn what_is_true_or_false_stays_so_whatever_the_unknown_is(
         text in condition(),

@@ -1,4 +1,4 @@
-//! The cases of a gate: a ledger, a call, and the verdict that is expected.
+//! The cases of a gate: a ledger, a call, and the expected verdict.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,35 +10,35 @@ use crate::types::Location;
 /// A case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What it shows.
+    /// The behaviour that it shows.
     pub name: String,
-    /// What is known, as one mapping.
+    /// The known facts, as one mapping.
     pub ledger: Map<String, Value>,
-    /// What of that is stale.
+    /// The stale facts among them.
     pub stale: Vec<Path>,
     /// The tool that is called.
     pub tool: String,
-    /// With what.
+    /// Its arguments.
     pub arguments: Map<String, Value>,
     /// Whether the call may be made.
     pub allowed: bool,
-    /// The rule that stands against it, if that is to be looked at.
+    /// The rule that refuses the call, if the case checks it.
     pub rule: Option<String>,
-    /// The paths that are to be read first, if they are to be looked at.
+    /// The paths that must be read first, if the case checks them.
     pub unknown: Option<Vec<String>>,
-    /// Where in the file.
+    /// Its location in the file.
     pub location: Location,
 }
 
-/// How a case came out.
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tried {
     /// Its name.
     pub name: String,
-    /// Where it stands.
+    /// Its location.
     #[serde(flatten)]
     pub location: Location,
-    /// What was otherwise than expected; `None` = nothing.
+    /// How the result differs from the expected one; `None` if it doesn't.
     pub wrong: Option<String>,
 }
 
@@ -79,7 +79,7 @@ impl Gate {
         }
     }
 
-    /// The ledger that a case describes: each of its values stands where a read would put it.
+    /// The ledger of a case: each of its values is where a read would put it.
     fn ledger_of(&self, case: &Case) -> Result<Ledger, String> {
         let whole = Value::Object(case.ledger.clone());
         let mut found: Vec<(Path, Value)> = Vec::new();
@@ -110,7 +110,7 @@ impl Gate {
     }
 }
 
-/// All that a mapping has where a place may lead to.
+/// All values of a mapping that a place may lead to.
 fn below(whole: &Value, place: &Place) -> Vec<(Path, Value)> {
     let mut found = vec![(Path::new(), whole)];
     for part in place.shape() {
@@ -127,7 +127,7 @@ fn below(whole: &Value, place: &Place) -> Vec<(Path, Value)> {
     found.into_iter().map(|(path, value)| (path, value.clone())).collect()
 }
 
-/// A path in a mapping that is not at or below one of those found.
+/// A path in a mapping that isn't at or below one of those found.
 fn untold(value: &Value, path: &mut Path, found: &[(Path, Value)]) -> Option<Path> {
     if found.iter().any(|(at, _)| at == path) {
         return None;

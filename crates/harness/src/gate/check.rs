@@ -1,5 +1,5 @@
-//! What is wrong with a gate before anything runs: facts that nobody observes, values that can't be
-//! compared, and tools that there are not.
+//! Checks a gate before anything runs: facts that no read returns, values that can't be compared,
+//! and tools that don't exist.
 
 use std::collections::BTreeSet;
 
@@ -13,27 +13,27 @@ use crate::ledger::Path;
 use crate::source::Source;
 use crate::types::{Diagnostic, Effect, Location};
 
-/// The tools that a gate is about.
+/// The tools that a gate can be about.
 #[derive(Clone, Copy, Debug)]
 pub struct Tools<'a> {
-    /// Those that are known.
+    /// The known tools.
     pub jinxes: &'a [Jinx],
-    /// The names of others: of teams below, and of tools that clients may have.
+    /// The names of other tools: of teams below, and of clients.
     pub others: &'a BTreeSet<String>,
-    /// Whether that is all, and no server may have more.
+    /// Whether these are all tools, and no server may have more.
     pub all: bool,
 }
 
-/// The parts of a path, `None` where one is computed, and the types below it.
+/// The parts of a path, `None` for a computed one, and the types below it.
 type Shape<'a> = (Vec<Option<&'a str>>, &'a [(Path, Kind)]);
 
-/// Where facts stand, and of which types they are.
+/// The paths of facts, with their types.
 pub struct Shapes<'a> {
     shapes: Vec<Shape<'a>>,
 }
 
 impl<'a> Shapes<'a> {
-    /// Those of a gate.
+    /// The facts of a gate.
     pub fn of(gate: &'a Gate) -> Self {
         let observed = gate.observed.iter().map(|observe| (&observe.place, observe.types.as_slice()));
         let written = gate.writes.iter().filter_map(|write| Some((&write.through.as_ref()?.0, &[][..])));
@@ -41,7 +41,7 @@ impl<'a> Shapes<'a> {
         Shapes { shapes: shapes.collect() }
     }
 
-    /// Tells what can't be right in a rule for calls with arguments of these types.
+    /// Reports errors in a rule for calls with arguments of these types.
     pub fn look(&self, rule: &Rule, argument: &dyn Fn(&str) -> Option<Kind>, wrong: &mut dyn FnMut(String)) {
         let texts = [("reason", &rule.reason), ("fetch", &rule.fetch)];
         let texts = texts.into_iter().filter_map(|(key, text)| Some((key, text.as_ref()?)));
@@ -67,7 +67,7 @@ impl<'a> Shapes<'a> {
         told.into_iter().for_each(wrong);
     }
 
-    /// Tells paths that a write makes stale in vain: nobody ever reads what stands there.
+    /// Reports paths that a write makes stale although no read ever sets them.
     pub fn look_at_stale(&self, write: &Write, wrong: &mut dyn FnMut(String)) {
         for place in &write.stale {
             let overlaps = |(shape, _): &Shape| {
@@ -82,7 +82,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    /// The roots that there are, with the one that may be meant.
+    /// The existing roots, with a suggestion.
     fn known(&self, root: &str, beside: &[&'a str]) -> String {
         let roots = self.shapes.iter().filter_map(|(shape, _)| *shape.first()?);
         let roots: BTreeSet<&str> = roots.chain(beside.iter().copied()).collect();
@@ -94,7 +94,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    /// Why nothing can ever be known at a path.
+    /// Why no fact can ever be known at a path.
     pub fn lost(&self, keys: &[Key]) -> Option<String> {
         let Some(Key::Name(root)) = keys.first() else { return None };
         let path = written(keys);
@@ -108,7 +108,7 @@ impl<'a> Shapes<'a> {
             if root == "result" {
                 return Some("there is no `result` yet: a rule is asked before the call".to_owned());
             }
-            // What stands alone is mostly an argument.
+            // A name alone is usually meant as an argument.
             let argument = match keys.len() {
                 1 => format!("; an argument is written args.{root}"),
                 _ => String::new(),
@@ -124,7 +124,7 @@ impl<'a> Shapes<'a> {
         Some(format!("nobody observes `{path}`"))
     }
 
-    /// The type of an expression; `Any` if nobody says.
+    /// The type of an expression; `Any` if it isn't declared.
     fn kind(&self, expression: &Expression, argument: &dyn Fn(&str) -> Option<Kind>) -> Result<Kind, String> {
         let kind = |expression| self.kind(expression, argument);
         match expression {
@@ -242,7 +242,7 @@ impl<'a> Shapes<'a> {
         }
     }
 
-    /// The type of what stands at a path, if all who tell it agree.
+    /// The type of the value at a path, if all declarations agree.
     fn path(&self, keys: &[Key], argument: &dyn Fn(&str) -> Option<Kind>) -> Kind {
         if let [Key::Name(root), Key::Name(name)] = keys
             && root == "args"
@@ -310,8 +310,8 @@ fn shown(expression: &Expression) -> String {
 }
 
 impl Gate {
-    /// What is wrong with it for these tools.
-    /// All of it is errors: a rule for a tool that there is not guards nothing.
+    /// Checks the gate against these tools.
+    /// All problems are errors: a rule for a tool that doesn't exist guards nothing.
     pub fn check(&self, source: &Source, tools: &Tools, diagnostics: &mut Vec<Diagnostic>) {
         let mut wrong =
             |location: Location, message: String| diagnostics.push(source.error(location, message));
@@ -359,7 +359,7 @@ impl Gate {
         }
     }
 
-    /// Tells the names that no tool has; those that are only called by another tool are not known.
+    /// Reports names that no tool has; tools that are only called by another tool are unknown here.
     fn unknown_tools(&self, pattern: &Pattern, tools: &Tools, wrong: &mut dyn FnMut(String)) {
         if !tools.all || !self.wraps.is_empty() {
             return;
@@ -378,7 +378,7 @@ impl Gate {
     }
 }
 
-/// Tells arguments that a tool has not; those of a server may take more than they say.
+/// Reports arguments that a tool doesn't have; a server's tools may take more than they declare.
 fn unknown_arguments(
     pattern: &Pattern,
     arguments: &BTreeSet<&str>,
@@ -394,7 +394,7 @@ fn unknown_arguments(
     }
 }
 
-/// The arguments that expressions are about.
+/// The arguments that expressions use.
 fn arguments<'a>(expressions: impl Iterator<Item = &'a Expression>) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     for expression in expressions {
@@ -428,7 +428,7 @@ impl Rule {
         arguments(std::iter::once(&self.need).chain(texts))
     }
 
-    /// The tool that makes known what it needs.
+    /// The tool that reads the facts that the rule needs.
     fn fetched(&self) -> Option<&str> {
         let (tool, _) = self.fetch.as_ref()?.beginning().split_once('(')?;
         Some(tool.trim()).filter(|tool| !tool.is_empty())

@@ -1,28 +1,29 @@
-//! Gates: rules about calls that hold whatever a model wants, over what results have told so far.
+//! Gates: rules about calls that apply whatever a model wants, based on the results of earlier
+//! calls.
 //!
 //! A `.gate` file has three parts:
-//! - `observe` says which reads tell what, and where in the [`Ledger`] that stands;
-//! - `writes` says what a write makes stale, or what it is known to have made;
-//! - `rules` say what must be true before a call is made.
+//! - `observe` tells which facts a read returns, and their paths in the [`Ledger`];
+//! - `writes` tells which facts a write makes stale, or sets;
+//! - `rules` tell what must be true before a call is made.
 //!
-//! All of it is a pure function of calls and their results, without clocks and without IO.
+//! A verdict is a pure function of calls and their results, without clocks and without IO.
 //! So the same trace gives the same verdicts.
 //!
 //! # Three values
-//! A rule's `need` is true, false, or unknown: that is when a fact which it depends on was never
-//! read, or may have changed since (see [`Names::truth`]).
+//! A rule's `need` is true, false, or unknown: unknown if a fact that it depends on was never read,
+//! or may have changed since (see [`Names::truth`]).
 //! Then `unknown: require`, the default, refuses the call and names what to read; `unknown: allow`
-//! lets it pass.
-//! A rule that can't be evaluated, since it compares a text with a number, refuses it too.
+//! permits it.
+//! A rule that can't be evaluated, since it compares a text with a number, refuses the call too.
 //!
 //! # Several gates
-//! Each gate has a ledger of its own, and all of them must let a call through.
-//! So no gate of a sub-team can loosen what stands above, not even by other observations.
+//! Each gate has its own ledger, and a call must pass all of them.
+//! So no gate of a sub-team can loosen one above, not even by other observations.
 //!
 //! # Wrapped calls
-//! A tool that calls another one is held against the rules of both, if `wraps` says where name and
-//! arguments of the inner call stand.
-//! Without that, a rule of the outer one can look at `args.tool_name`.
+//! The call of a tool that calls another one is checked against the rules of both, if `wraps` names
+//! the arguments with the inner call's name and arguments.
+//! Without that, a rule for the outer tool can use `args.tool_name`.
 
 mod cases;
 mod check;
@@ -53,61 +54,61 @@ use crate::jinx::{Jinx, Kind};
 use crate::ledger::{Ledger, Path, TOLD, cut};
 use crate::types::{Blocked, Location};
 
-/// Most calls within each other.
+/// Most nested calls.
 const WRAPPED: usize = 4;
 
 /// A gate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gate {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub name: String,
     /// Its file.
     pub path: PathBuf,
-    /// What reads tell.
+    /// The facts that reads return.
     pub observed: Vec<Observe>,
-    /// What writes change.
+    /// The effects of writes.
     pub writes: Vec<Write>,
     /// The tools that call others.
     pub wraps: Vec<Wrap>,
-    /// What must be true before a call, in the order of the file.
+    /// The conditions for calls, in the order of the file.
     pub rules: Vec<Rule>,
-    /// What it is tried with.
+    /// Its test cases.
     pub cases: Vec<Case>,
-    /// The files of the observed tools, by name, as its own team has them.
+    /// The files of the observed tools, by name, as the gate's own team has them.
     pub files: BTreeMap<String, PathBuf>,
 }
 
-/// What the results of a tool tell.
+/// A fact in the results of a tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observe {
     /// The tools.
     pub tools: Pattern,
-    /// Where it stands.
+    /// Its path in the ledger.
     pub place: Place,
-    /// What stands there, of `args` and `result`.
+    /// The value at that path, computed from `args` and `result`.
     pub value: Expression,
-    /// How a text is read.
+    /// How a text result is parsed.
     pub form: Form,
-    /// When a result is a success; `None` = when the tool says so.
+    /// When a result is a success; `None` if the tool decides.
     pub ok: Option<Expression>,
-    /// Whether the tool only reads, whatever it says itself.
+    /// Whether the tool only reads, whatever its own declaration is.
     pub reads: bool,
     /// The types of parts of the value; an empty path is the whole value.
     pub types: Vec<(Path, Kind)>,
-    /// Where in the file.
+    /// Its location in the file.
     pub location: Location,
 }
 
-/// What a write does to the ledger.
+/// The effect of a write on the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
     /// The tools.
     pub tools: Pattern,
-    /// What may have changed, until it is read again.
+    /// The facts that may have changed, until they are read again.
     pub stale: Vec<Place>,
-    /// What is known after a success.
+    /// The fact that is known after a success.
     pub through: Option<(Place, Expression)>,
-    /// Where in the file.
+    /// Its location in the file.
     pub location: Location,
 }
 
@@ -118,52 +119,52 @@ pub struct Wrap {
     pub tools: Pattern,
     /// The argument with the inner tool's name.
     pub tool: String,
-    /// The argument with its arguments: a mapping, or a JSON text of one.
-    /// `None` = all other arguments.
+    /// The argument with the inner tool's arguments: a mapping, or its JSON text.
+    /// `None` for all other arguments.
     pub arguments: Option<String>,
 }
 
-/// What must be true before a call.
+/// A condition for calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
     /// Its name.
     pub name: String,
     /// The tools.
     pub tools: Pattern,
-    /// What must be true.
+    /// The condition.
     pub need: Expression,
-    /// What is told if it is not.
+    /// The message if it is false.
     pub reason: Option<Text>,
-    /// Whether the call may be made while that is not known.
+    /// Whether the call may be made while the condition is unknown.
     pub unknown: Unknown,
-    /// The call that makes it known.
+    /// The call that reads the missing facts.
     pub fetch: Option<Text>,
-    /// Where in the file.
+    /// Its location in the file.
     pub location: Location,
 }
 
-/// What holds while it is not known whether a rule is kept.
+/// The verdict while a rule's condition is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unknown {
-    /// The call is refused, and what has to be read first is named.
+    /// The call is refused, and the message names what to read first.
     #[default]
     Require,
     /// The call may be made.
     Allow,
 }
 
-/// Names of tools: words joined by `|`, in which `*` stands for anything.
+/// Names of tools, separated by `|`, in which `*` matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern(Vec<String>);
 
 impl Pattern {
-    /// Those that are written so.
+    /// Parses a pattern.
     pub fn new(text: &str) -> Self {
         Pattern(text.split('|').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
     }
 
-    /// Whether a tool is among them.
+    /// Whether a tool matches.
     pub fn fits(&self, tool: &str) -> bool {
         self.0.iter().any(|pattern| fits(pattern, tool))
     }
@@ -177,7 +178,7 @@ impl Pattern {
 /// A tool and its arguments.
 type Call = (String, Map<String, Value>);
 
-/// How a rule stands to a call.
+/// The result of a rule for a call.
 #[derive(Clone, Debug, PartialEq)]
 enum Verdict {
     Kept,
@@ -187,10 +188,10 @@ enum Verdict {
 }
 
 impl Gate {
-    /// Holds a call against all rules; what stands against it if any does.
+    /// Checks a call against all rules; returns the refusal, if there is one.
     /// Arguments are complete, with their defaults.
-    /// Of several rules the first in the file is told that is broken, or else that is unknown: to
-    /// read something would not cure the others.
+    /// Of several rules, the first broken one in the file is reported, otherwise the first unknown
+    /// one: reading a fact wouldn't fix the broken ones.
     pub fn verdict(&self, ledger: &Ledger, tool: &str, arguments: &Map<String, Value>) -> Option<Blocked> {
         let calls = match self.calls(tool, arguments) {
             Ok(calls) => calls,
@@ -224,32 +225,31 @@ impl Gate {
         calls.iter().any(|(tool, _)| self.rules.iter().any(|rule| rule.tools.fits(tool)))
     }
 
-    /// Notes which of these are the tools that it observes: a team below may have others of the
-    /// same name.
+    /// Records which of these jinxes are the tools that it observes: a team below may have others
+    /// of the same name.
     pub fn meet(&mut self, jinxes: &[Jinx]) {
         let observed = |jinx: &&Jinx| self.observed.iter().any(|observe| observe.tools.fits(&jinx.name));
         let files = jinxes.iter().filter(observed).map(|jinx| (jinx.name.clone(), jinx.path.clone()));
         self.files = files.collect();
     }
 
-    /// The names that begin the paths of its facts.
+    /// The first components of the paths of its facts.
     pub fn roots(&self) -> BTreeSet<&str> {
         self.places().filter_map(Place::root).collect()
     }
 
-    /// Why nothing can ever be known at a path.
+    /// Why no fact can ever be known at a path.
     pub fn lost(&self, path: &[Key]) -> Option<String> {
         Shapes::of(self).lost(path)
     }
 
-    /// Where its facts stand.
     fn places(&self) -> impl Iterator<Item = &Place> {
         let written = self.writes.iter().filter_map(|write| Some(&write.through.as_ref()?.0));
         self.observed.iter().map(|observe| &observe.place).chain(written)
     }
 
-    /// Whether a jinx is what its own team calls so.
-    /// One of a server is not known before that runs.
+    /// Whether a jinx is the one that its own team has under that name.
+    /// A server's tool is unknown before the server runs.
     pub fn knows(&self, jinx: &Jinx) -> bool {
         let observed = self.observed.iter().any(|observe| observe.tools.fits(&jinx.name));
         match self.files.get(&jinx.name) {
@@ -258,16 +258,16 @@ impl Gate {
         }
     }
 
-    /// A call and those within it, from the outermost on.
+    /// A call and the calls within it, from the outermost on.
     ///
     /// # Errors
-    /// What is within it can't be seen: then nobody knows which rules it is to be held against.
+    /// The inner call can't be determined: then it is unknown which rules apply to it.
     fn calls(&self, tool: &str, arguments: &Map<String, Value>) -> Result<Vec<Call>, String> {
         let mut calls = vec![(tool.to_owned(), arguments.clone())];
         loop {
             let Some((tool, arguments)) = calls.last() else { return Ok(calls) };
             let wrap = self.wraps.iter().find(|wrap| wrap.tools.fits(tool)).cloned();
-            // What calls hidden tools needs no line in the file.
+            // The jinx that calls hidden tools needs no line in the file.
             let built_in = || (tool == hidden::CALL && hidden::is_wrapped(arguments)).then(Wrap::built_in);
             let Some(wrap) = wrap.or_else(built_in) else { return Ok(calls) };
             if calls.len() >= WRAPPED {
@@ -280,7 +280,7 @@ impl Gate {
 }
 
 impl Wrap {
-    /// Where the call of a hidden tool stands in the one that calls it.
+    /// The position of a hidden tool's call in the call that makes it.
     fn built_in() -> Self {
         let (tool, arguments) = hidden::PLACES;
         Wrap {
@@ -324,7 +324,7 @@ impl Rule {
             Ok(Truth::Unknown) if self.unknown == Unknown::Allow => Verdict::Kept,
             Ok(Truth::Unknown) => Verdict::Unknown(seen),
             Ok(Truth::False) => {
-                // What else was looked at did not matter.
+                // The other facts that were read didn't matter.
                 seen.unknown.clear();
                 Verdict::Broken(seen)
             }

@@ -1,4 +1,4 @@
-//! From a call and its result to what that changes in a ledger.
+//! Derives the changes to a ledger from a call and its result.
 
 use serde_json::{Map, Value};
 
@@ -13,20 +13,20 @@ use crate::types::{Effect, ToolResult};
 pub struct Done<'a> {
     /// The tool.
     pub tool: &'a str,
-    /// What the tool does to the world, as far as it says so.
+    /// The tool's declared effect.
     pub effect: Effect,
-    /// The arguments, complete.
+    /// The arguments, with defaults filled in.
     pub arguments: &'a Map<String, Value>,
-    /// What came of it.
+    /// Its result.
     pub result: &'a ToolResult,
 }
 
 impl Gate {
-    /// What a call changes in the ledger.
+    /// The changes that a call makes to the ledger.
     ///
-    /// A read that succeeded is taken over where `observe` says.
-    /// A write makes stale what `writes` says, also if it failed: half of it may be done.
-    /// One that `writes` does not name may have changed everything.
+    /// The result of a successful read is stored at the paths in `observe`.
+    /// A write makes the facts in `writes` stale, even if it failed: it may be half done.
+    /// A write that `writes` doesn't list may have changed everything.
     pub fn changes(&self, done: &Done) -> Vec<Change> {
         // It was never made.
         if done.result.blocked.is_some() {
@@ -47,7 +47,7 @@ impl Gate {
                 .flat_map(|observe| observe.changes(tool, arguments, done.result))
                 .collect();
         }
-        // The rules of the innermost call are about what it does.
+        // The rules of the innermost call describe the effect.
         let named = calls.iter().rev().find_map(|(tool, arguments)| {
             let named: Vec<&Write> = self.writes.iter().filter(|write| write.tools.fits(tool)).collect();
             (!named.is_empty()).then_some((named, tool, arguments))
@@ -90,16 +90,16 @@ impl Observe {
                 std::iter::once(known).chain(messages.into_iter().map(wrong)).collect()
             }
             Err(error) => {
-                // What was known is not what was just read.
+                // The earlier fact is not the one that was just read.
                 let path = self.place.path(&raw).ok();
                 path.map(|path| Change::Stale { path }).into_iter().chain([wrong(error)]).collect()
             }
         }
     }
 
-    /// Makes the parts of a value what their types say; parts of another type are left out, and
-    /// told.
-    /// False if that is the whole value.
+    /// Converts the parts of a value to their declared types; parts of another type are left out
+    /// and reported.
+    /// Returns false if the whole value is of another type.
     pub(super) fn types(&self, value: &mut Value) -> (bool, Vec<String>) {
         let mut messages = Vec::new();
         for (path, kind) in &self.types {
@@ -115,7 +115,7 @@ impl Observe {
                 return (false, messages);
             }
         }
-        // Types of parts say that there are parts.
+        // Types for parts imply that there are parts.
         if !self.types.is_empty()
             && self.types.iter().all(|(path, _)| !path.is_empty())
             && !value.is_object()
@@ -128,7 +128,7 @@ impl Observe {
     }
 }
 
-/// Puts a part of a mapping in place of another, or takes it out; false if that can't be.
+/// Replaces or removes a part of a mapping; returns false if that isn't possible.
 fn set(value: &mut Value, path: &[String], part: Option<Value>) -> bool {
     let Some((first, rest)) = path.split_first() else {
         return match part {
@@ -165,7 +165,7 @@ impl Write {
             match place.path(&names) {
                 Ok(path) => changes.push(Change::Stale { path }),
                 Err(error) => {
-                    // Nobody knows what it touched.
+                    // Its effects are unknown.
                     changes.push(Change::Stale { path: Path::new() });
                     changes.push(wrong(error));
                 }

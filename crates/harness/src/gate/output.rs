@@ -1,4 +1,4 @@
-//! How a result that is a text is read, if it is one of a tool that is not ours.
+//! Parses a result that is text, if it comes from an external tool.
 
 use alara_engine::nearest;
 use regex_automata::PatternID;
@@ -12,16 +12,17 @@ const RECORDS: usize = 10_000;
 /// Most characters of a key.
 const KEY: usize = 64;
 
-/// How the text of a result is read.
+/// How the text of a result is parsed.
 #[derive(Clone, Debug, Default)]
 pub enum Form {
-    /// As it is.
+    /// Not at all.
     #[default]
     Plain,
     /// JSON.
     Json,
     /// Lines of `key: value`: a list of mappings from key to text.
-    /// A blank line, a number or dash at the head of a line, or a key once more begins the next.
+    /// A blank line, a number or dash at the beginning of a line, or a repeated key begins the next
+    /// record.
     Records,
     /// The named groups of a regular expression: a mapping from name to text.
     Regex(String, Regex),
@@ -37,10 +38,10 @@ impl PartialEq for Form {
 }
 
 impl Form {
-    /// The form with this name; a regular expression has its text beside it.
+    /// The form with this name; a regular expression comes with its text.
     ///
     /// # Errors
-    /// There is none such.
+    /// There is no such form.
     pub fn named(name: &str, regex: Option<&str>) -> Result<Self, String> {
         match (name, regex) {
             ("json", None) => Ok(Form::Json),
@@ -62,15 +63,15 @@ impl Form {
         }
     }
 
-    /// Whether all that it makes is text, which then becomes what its type says.
+    /// Whether all parsed values are text, which is then converted to the declared types.
     pub fn is_text(&self) -> bool {
         matches!(self, Form::Records | Form::Regex(..))
     }
 
-    /// What an output says; what is no text was read by whoever made it.
+    /// Parses an output; one that isn't text was already parsed by the tool.
     ///
     /// # Errors
-    /// The text is not of this form.
+    /// The text doesn't have this form.
     pub fn read(&self, output: &Value) -> Result<Value, String> {
         let Value::String(text) = output else { return Ok(output.clone()) };
         match self {
@@ -129,7 +130,7 @@ fn records(text: &str) -> Result<Value, String> {
     Ok(records.into_iter().map(Value::Object).collect())
 }
 
-/// A line without the number or dash at its head, and whether there was one.
+/// A line without the number or dash at its beginning, and whether there was one.
 fn unmarked(line: &str) -> (&str, bool) {
     if let Some(rest) = line.strip_prefix("- ").or_else(|| line.strip_prefix("* ")) {
         return (rest.trim_start(), true);
@@ -150,7 +151,7 @@ fn pair(line: &str) -> Option<(&str, &str)> {
         .then_some((key, value))
 }
 
-/// A text as a value of a type; `None` if it is none.
+/// A text converted to a type; `None` if it doesn't fit.
 pub fn typed(text: &str, kind: Kind) -> Option<Value> {
     let value = match kind {
         Kind::String | Kind::Any => return Some(text.into()),

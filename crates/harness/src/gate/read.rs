@@ -1,4 +1,4 @@
-//! How a `.gate` file is read.
+//! Reads `.gate` files.
 //!
 //! ```yaml
 //! observe:
@@ -17,7 +17,7 @@
 //!     call: {cancel_order: {id: 7}}
 //!     verdict: deny
 //! ```
-//! Whatever is odd in it is an error: who guards something is to be sure of what it guards.
+//! Any problem in the file is an error: an author of a gate must be sure of what it guards.
 
 use serde_json::{Map, Value};
 
@@ -34,7 +34,7 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::{Entry, Node};
 
-/// What other policies call a key of a rule.
+/// The names of a rule's keys in other policy languages.
 const ELSEWHERE: [(&str, &str); 7] = [
     ("when", "need"),
     ("if", "need"),
@@ -45,11 +45,11 @@ const ELSEWHERE: [(&str, &str); 7] = [
     ("else", "reason"),
 ];
 
-/// Reads a gate; `None` if anything in it is odd, with an error for each.
+/// Reads a gate; `None` if it has any problem, with an error for each.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     let mut found = Vec::new();
     let gate = whole(source, &mut found);
-    // What is odd elsewhere is wrong here.
+    // Warnings elsewhere are errors here.
     for diagnostic in &mut found {
         diagnostic.severity = Severity::Error;
     }
@@ -81,7 +81,7 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
         let message = "a gate without `rules` guards nothing: name what must be true before a call";
         fields.error(Location::default(), message);
     }
-    // What can't be read may be what the others name.
+    // An unreadable part may be one that the others name.
     if !observed {
         return None;
     }
@@ -95,7 +95,7 @@ fn whole(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Gate> {
     Some(gate)
 }
 
-/// What is mostly meant where a gate is no YAML.
+/// The likely mistake in a gate that isn't YAML.
 fn no_yaml(source: &Source, error: &Diagnostic) -> Option<&'static str> {
     let line = source.text.lines().nth(error.location.line.checked_sub(1)?)?;
     if line.trim_start_matches(' ').starts_with('\t') {
@@ -135,7 +135,7 @@ fn each(fields: &mut Fields, key: &'static str, read: &mut dyn FnMut(&Entry, &mu
     }
 }
 
-/// Reads the text at a key as something; `None` if it is not there, or with an error.
+/// Parses the text at a key; `None` if it is missing, or invalid with an error.
 fn parsed<T>(fields: &mut Fields, key: &'static str, parse: impl Fn(&str) -> Result<T, String>) -> Option<T> {
     let value = &fields.entry(&[key])?.value;
     let location = value.location;
@@ -150,7 +150,7 @@ fn parsed<T>(fields: &mut Fields, key: &'static str, parse: impl Fn(&str) -> Res
     parse(&text).map_err(|error| fields.error(location, format!("`{key}`: {error}"))).ok()
 }
 
-/// As [`parsed`], for a key that has to be there.
+/// As [`parsed`], for a required key.
 fn needed<T>(
     fields: &mut Fields,
     entry: &Entry,
@@ -165,14 +165,14 @@ fn needed<T>(
     parsed(fields, key, parse)
 }
 
-/// An expression that knows nothing but a call.
+/// Parses an expression that may use only a call.
 fn of_call(text: &str) -> Result<Expression, String> {
     let expression = Expression::parse(text)?;
     only_call(std::iter::once(&expression))?;
     Ok(expression)
 }
 
-/// A place, of what a call has.
+/// Parses a place that may use only a call.
 fn place(text: &str) -> Result<Place, String> {
     let place = Place::parse(text)?;
     only_call(place.expressions())?;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// What somebody writes who has not read the manual, and what they are told.
+/// Gates by authors who haven't read the manual, and the errors that they get.
 #[test]
 fn mistakes_of_newcomers_are_told_with_place_and_remedy() {
     let good = "\

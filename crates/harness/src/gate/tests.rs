@@ -77,7 +77,7 @@ fn map(value: Value) -> Map<String, Value> {
     }
 }
 
-/// What calls have told; each with its effect and its output, null for a failure.
+/// The ledger after calls; each with its effect and its output, null for a failure.
 fn ledger(gate: &Gate, calls: &[(&str, Effect, Value, Value)]) -> (Ledger, Vec<String>) {
     let (mut ledger, mut wrong) = (Ledger::default(), Vec::new());
     for (tool, effect, arguments, output) in calls {
@@ -166,7 +166,7 @@ fn only_reads_that_succeed_tell_something() {
     check(&[read(order())], true, &[]);
     check(&[read(json!(order().to_string()))], true, &[]);
     check(&[read(Value::Null)], false, &[]);
-    // What may write is no read, whatever it is called.
+    // A tool that may write doesn't count as a read, whatever its name.
     check(&[("get_order", Effect::Write, id(), order())], false, &[]);
     check(
         &[read(json!({"status": 3, "total": 1}))],
@@ -178,7 +178,7 @@ fn only_reads_that_succeed_tell_something() {
         false,
         &["of `get_order`: the result is no JSON: expected ident at line 1 column 2"],
     );
-    // What was known is not what was just read.
+    // The earlier fact is not the one that was just read.
     check(
         &[read(order()), read(json!("x"))],
         false,
@@ -194,7 +194,7 @@ fn only_reads_that_succeed_tell_something() {
         true,
         &[],
     );
-    // Nobody says what it touches.
+    // Its effects are not declared.
     check(&[read(order()), ("shell", Effect::Write, json!({}), json!(""))], false, &[]);
     check(&[read(order()), ("list", Effect::Read, json!({}), json!(""))], true, &[]);
     let wrapped = json!({"name": "cancel_order", "arguments": {"id": 7}});
@@ -400,7 +400,7 @@ fn tools_that_there_are_not_are_told() {
     check("observe: {put: {path: a, effect: read}}\nrules: {cut: {need: \"a == 1\"}}", &[]);
 }
 
-/// An order as the model of the test knows it.
+/// An order in the test's model.
 #[derive(Clone, Copy, Default)]
 struct Order {
     pending: bool,
@@ -410,8 +410,8 @@ struct Order {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(10_000))]
 
-    /// No sequence of calls gets a cancellation through that the rule forbids.
-    /// The model knows of orders only whether they were read since they were last touched.
+    /// No sequence of calls achieves a cancellation that the rule forbids.
+    /// The model only knows whether an order was read since it was last touched.
     #[test]
     fn no_sequence_gets_a_forbidden_call_through(
         calls in prop::collection::vec((0usize..7, 0usize..3, any::<bool>()), 1..24),

@@ -1,10 +1,10 @@
-//! Texts with expressions in them: what a refusal says, and where in the ledger a fact stands.
+//! Texts that contain expressions: the message of a refusal, and the place of a fact in the ledger.
 
 use serde_json::Value;
 
 use crate::expression::{Expression, Names, Seen};
 
-/// What stands for a fact in a text that is not known.
+/// The replacement for an unknown fact in a text.
 const UNKNOWN: &str = "unknown";
 
 /// A text with `{{ expression }}` in it.
@@ -18,10 +18,10 @@ enum Piece {
 }
 
 impl Text {
-    /// Reads a text.
+    /// Parses a text.
     ///
     /// # Errors
-    /// What is wrong in an expression of it, or that one has no end.
+    /// An expression in it is invalid or not closed.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains("{%") || text.contains("{#") {
             return Err("only `{{ … }}` has a meaning here, no `{% … %}`".to_owned());
@@ -43,7 +43,8 @@ impl Text {
         Ok(Text(pieces))
     }
 
-    /// The text with its values; what is not known, or can't be computed, is told as such.
+    /// The text with its values filled in; unknown values and failed expressions are marked as
+    /// such.
     pub fn fill(&self, names: &Names) -> String {
         let mut text = String::new();
         for piece in &self.0 {
@@ -58,7 +59,7 @@ impl Text {
         text
     }
 
-    /// What it begins with, before any value.
+    /// Its beginning, before the first value.
     pub fn beginning(&self) -> &str {
         match self.0.first() {
             Some(Piece::Plain(plain)) => plain,
@@ -79,15 +80,15 @@ fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Where in a ledger something stands, with expressions: `orders.{{ args.id }}`.
+/// The place of a fact in a ledger, with expressions: `orders.{{ args.id }}`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Place(Vec<Text>);
 
 impl Place {
-    /// Reads a place.
+    /// Parses a place.
     ///
     /// # Errors
-    /// A part is empty, an expression is wrong, or it begins with no name.
+    /// A part is empty, an expression is invalid, or it doesn't begin with a name.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text.contains('[') && !text.contains("{{") {
             let example = "orders.{{ args.id }}";
@@ -95,7 +96,7 @@ impl Place {
         }
         let mut parts = vec![Text::default()];
         for piece in Text::parse(text.trim())?.0 {
-            // A value is one part, whatever is in it.
+            // A value is one part, whatever it contains.
             let Piece::Plain(plain) = piece else {
                 parts.last_mut().into_iter().for_each(|part| part.0.push(piece.clone()));
                 continue;
@@ -127,7 +128,7 @@ impl Place {
         self.shape().next().flatten()
     }
 
-    /// Its parts; `None` where one is computed.
+    /// Its parts; `None` for a computed one.
     pub fn shape(&self) -> impl ExactSizeIterator<Item = Option<&str>> {
         self.0.iter().map(|part| match part.0.as_slice() {
             [Piece::Plain(plain)] => Some(plain.as_str()),
@@ -135,10 +136,10 @@ impl Place {
         })
     }
 
-    /// The path of a call.
+    /// The path for a call.
     ///
     /// # Errors
-    /// A part of it is not there, or no text or number.
+    /// A part is missing, or neither text nor number.
     pub fn path(&self, names: &Names) -> Result<Vec<String>, String> {
         self.0.iter().map(|part| part.part(names)).collect()
     }

@@ -1,5 +1,4 @@
-//! The inputs of a jinx: their types, their schema for a model, and whether a value is right for
-//! them.
+//! The inputs of a jinx: their types, their schema for a model, and the check of their values.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -7,36 +6,36 @@ use serde_json::{Map, Value, json};
 /// An argument of a jinx.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Input {
-    /// The name, also that of the environment variable: `[A-Za-z_][A-Za-z0-9_]*`.
+    /// The name, also of the environment variable: `[A-Za-z_][A-Za-z0-9_]*`.
     pub name: String,
     /// The type of its values.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// What it is, for the model; may be empty.
+    /// Its description for the model; may be empty.
     pub description: String,
-    /// The value if none is given; `None` = the input is required.
+    /// The value if none is given; `None` if the input is required.
     pub default: Option<Value>,
     /// The only permitted values.
     pub choices: Choices,
 }
 
-/// Which values an input takes.
+/// The values that an input accepts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Choices {
-    /// Any of its type.
+    /// Any value of its type.
     #[default]
     Any,
-    /// These.
+    /// These values.
     Of(Vec<Value>),
-    /// Names of those to whom the caller may give work: members of its team and sub-teams
-    /// (`enum: members`).
+    /// Names of the members to whom the caller may delegate: of its team and sub-teams (`enum:
+    /// members`).
     Members,
     /// Names of the skills that the caller may look up (`enum: skills`).
     Skills,
 }
 
-/// What is open to a caller, for [`Choices`] that depend on it.
+/// The members and skills available to a caller, for [`Choices`] that depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offer {
     /// The other members of its team, and its sub-teams.
@@ -46,7 +45,7 @@ pub struct Offer {
 }
 
 impl Choices {
-    /// The values; `None` = any.
+    /// The values; `None` for any.
     pub fn values(&self, offer: &Offer) -> Option<Vec<Value>> {
         let names = |names: &[String]| Some(names.iter().map(|name| Value::from(name.as_str())).collect());
         match self {
@@ -75,12 +74,12 @@ pub enum Kind {
     Array,
     /// A mapping.
     Object,
-    /// Anything: only of tools that others describe, whose schema says more.
+    /// Anything: only for external tools, whose schema has the details.
     Any,
 }
 
 impl Kind {
-    /// The type that a value has; text for null.
+    /// The type of a value; text for null.
     pub fn of(value: &Value) -> Kind {
         match value {
             Value::Null | Value::String(_) => Kind::String,
@@ -123,8 +122,8 @@ impl Kind {
 }
 
 impl Input {
-    /// The input's schema: `type`, `description`, `default`, `enum`, in this order, as far as they
-    /// are given.
+    /// The input's schema: those of `type`, `description`, `default` and `enum` that are given, in
+    /// this order.
     pub fn schema(&self, offer: &Offer) -> Value {
         let mut schema = Map::new();
         schema.insert("type".to_owned(), json!(self.kind.name()));
@@ -140,17 +139,17 @@ impl Input {
         Value::Object(schema)
     }
 
-    /// `value` as its type has it: a whole number is written without a point, as JSON Schema's
-    /// integers may be.
+    /// `value` in the normal form of its type: a whole number is written without a decimal point,
+    /// which JSON Schema permits for integers.
     pub fn settled(&self, value: &Value) -> Value {
         let whole = (self.kind == Kind::Integer).then(|| whole(value)).flatten();
         whole.unwrap_or_else(|| value.clone())
     }
 
-    /// Whether `value` may be given by a caller to whom `offer` is open.
+    /// Whether a caller with this `offer` may give `value`.
     ///
     /// # Errors
-    /// Why not, for the caller.
+    /// The reason why not, for the caller.
     pub fn check(&self, value: &Value, offer: &Offer) -> Result<(), String> {
         if !self.kind.holds(value) {
             return Err(format!("argument `{}` must be of type {}", self.name, self.kind.name()));
@@ -163,10 +162,10 @@ impl Input {
         }
     }
 
-    /// Reads a value that a person typed: as it stands for text, as JSON otherwise.
+    /// Parses a value that a person typed: verbatim for text, otherwise as JSON.
     ///
     /// # Errors
-    /// It is not of the input's type.
+    /// The value doesn't have the input's type.
     pub fn parse(&self, text: &str, offer: &Offer) -> Result<Value, String> {
         let value = match self.kind {
             Kind::String => Value::from(text),
@@ -179,7 +178,7 @@ impl Input {
     }
 }
 
-/// A whole number without a point: `1.0` is 1 in JSON Schema.
+/// A whole number without a decimal point: `1.0` is 1 in JSON Schema.
 fn whole(value: &Value) -> Option<Value> {
     if value.is_i64() || value.is_u64() {
         return Some(value.clone());

@@ -1,5 +1,5 @@
 //! A jinx: a tool described in a text file, with typed inputs and steps in bash, Python or plain
-//! words.
+//! text.
 
 pub mod check;
 mod inputs;
@@ -30,21 +30,21 @@ use crate::types::{Effect, Verdict};
 pub struct Jinx {
     /// The name, `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// The path of its file below the folder of jinxes, without the ending: another way to name it
+    /// The path of its file below the folder of jinxes, without the extension: an alternative name
     /// (`lib/core/shell`).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reference: String,
-    /// What it does, for the model.
+    /// Its description for the model.
     pub description: String,
-    /// Its arguments, in the order of the file.
+    /// Its inputs, in the order of the file.
     pub inputs: Vec<Input>,
-    /// What it does to the world.
-    /// Default: none if its steps only compute, else write.
+    /// Its effect on the world.
+    /// Default: none if its steps only compute, otherwise write.
     pub effect: Effect,
     /// Whether its steps need the network.
     /// Default false.
     pub network: bool,
-    /// The environment variables of alara that its programs get, by name: keys, for example.
+    /// The names of the environment variables of alara that its programs get: keys, for example.
     /// Default none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
@@ -53,71 +53,71 @@ pub struct Jinx {
     #[serde(serialize_with = "seconds")]
     pub timeout: Duration,
     /// When it counts as a success: an expression over its arguments and its result `out`.
-    /// `None` = when no step fails.
+    /// `None` if it succeeds when no step fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ok: Option<String>,
     /// Whether a success ends the agent's run, with the output as its answer.
     /// Default false.
     #[serde(rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
-    /// Whether no prompt names it: a model calls it once it has unlocked it (see
+    /// Whether no prompt names it: a model calls it after unlocking it (see
     /// [`hidden`](crate::hidden)).
     /// Default false.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub hidden: bool,
-    /// Whether it may run unless a rule says otherwise.
-    /// `None` = yes: it is on the NPC's list.
+    /// Whether it may run unless a rule decides otherwise.
+    /// `None` means yes: it is on the NPC's list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permission: Option<Verdict>,
     /// The texts that it serves, if it is a skill.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skill: Option<Skill>,
-    /// The tool of an MCP server that it stands for; it has no steps then.
+    /// The MCP server's tool that it represents; it has no steps then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote: Option<Remote>,
-    /// What it does, one after the other; the last one's result is the jinx's.
+    /// Its steps, in order; the result of the last one is the jinx's.
     pub steps: Steps,
-    /// What it is tried with, see `alara check --tests`.
+    /// Its tests, see `alara check --tests`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<test::Test>,
     /// Its file.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Whether it is built in or the user's own, and so may have what it declares without a
-    /// question.
+    /// Whether it is built in or the user's own, and so may use what it declares without a
+    /// confirmation.
     /// Default false.
     #[serde(skip)]
     pub trusted: bool,
-    /// What it needs and is not here: it can't run, and no NPC lists it.
+    /// Its missing needs: if there are any, it can't run, and no NPC lists it.
     #[serde(skip)]
     pub missing: Vec<Missing>,
 }
 
-/// The tool of a server that a jinx stands for.
+/// The tool of a server that a jinx represents.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Remote {
-    /// The server, by all that its start means: what a person has agreed to.
+    /// The key of the server's start, to which a person has agreed.
     pub server: String,
-    /// What the server calls the tool.
+    /// The server's name for the tool.
     pub tool: String,
-    /// The schema of its arguments, an object's.
+    /// The schema of its arguments, which is that of an object.
     pub parameters: Value,
 }
 
-/// What a skill says: text by section.
+/// The contents of a skill: text by section.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skill {
     /// The text before the first section; may be empty.
     pub introduction: String,
     /// Title and text of each section, in the order of the file.
     pub sections: Vec<(String, String)>,
-    /// Files that lie beside it, relative to its folder: scripts, references.
+    /// Other files in its folder, relative to it: scripts, references.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
 }
 
 impl Skill {
-    /// All that it says.
+    /// Its whole text.
     pub fn text(&self) -> String {
         let sections = self.sections.iter().map(|(title, text)| format!("## {title}\n\n{}", text.trim()));
         let parts = std::iter::once(self.introduction.trim().to_owned()).chain(sections);
@@ -130,7 +130,7 @@ fn seconds<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S
 }
 
 impl Jinx {
-    /// The tool as a model sees it, to which `offer` is open.
+    /// The tool as a model sees it, for a caller with this `offer`.
     /// Byte-stable: a model may be trained on exactly this.
     pub fn tool(&self, offer: &Offer) -> Tool {
         if let Some(remote) = &self.remote {
@@ -163,14 +163,14 @@ impl Jinx {
         }
     }
 
-    /// The complete arguments of a call by someone to whom `offer` is open: checked, with defaults
+    /// The complete arguments of a call by a caller with this `offer`: checked, with defaults
     /// filled in, in the order of the inputs.
     ///
     /// # Errors
-    /// What is wrong, for the caller: an unknown or missing argument, or one of the wrong type.
+    /// An argument is unknown, missing or of the wrong type; the message is for the caller.
     pub fn arguments(&self, given: &Map<String, Value>, offer: &Offer) -> Result<Map<String, Value>, String> {
         let names = || self.inputs.iter().map(|input| input.name.as_str()).collect::<Vec<_>>().join(", ");
-        // Another program's tool may take more, and fills in its defaults itself.
+        // An external tool may take more, and fills in its defaults itself.
         let remote = self.remote.as_ref();
         let closed = remote.is_none_or(|remote| {
             let parameters = &remote.parameters;

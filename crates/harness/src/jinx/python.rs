@@ -1,42 +1,42 @@
-//! What a Python step finds without importing it, and what it may lack.
+//! The names that a Python step can use without importing them, and its missing needs.
 
 use serde::Deserialize;
 
 use crate::types::Location;
 
-/// Modules that are there without an import.
+/// Modules that are available without an import.
 pub const MODULES: [&str; 8] = ["json", "math", "os", "random", "re", "subprocess", "sys", "time"];
-/// What a step knows of the NPC that it works for, as keys and as attributes of `npc`.
+/// The facts about its NPC that a step can use, as keys and as attributes of `npc`.
 pub const NPC: [&str; 2] = ["name", "directive"];
 
-/// Something that a jinx needs and that is not here, so that it can't run.
+/// Something that a jinx needs and that is missing here, so that it can't run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// What kind of thing.
+    /// Its kind.
     pub kind: Need,
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where it is needed first.
+    /// Where it is first needed.
     pub location: Location,
 }
 
-/// Kinds of things that a jinx needs.
+/// The kinds of needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Need {
     /// A program.
     Program,
-    /// A Python module: a package, or a file of one.
+    /// A Python module: a package, or a single file.
     Module,
-    /// A name that a Python step uses and that nothing defines.
+    /// An undefined name in a Python step.
     Name,
-    /// An attribute of something that a Python step is given: `npc.model`.
+    /// An attribute of an object that a Python step gets: `npc.model`.
     Attribute,
-    /// A jinx that can't run itself.
+    /// A jinx that itself can't run.
     Jinx,
 }
 
-/// What is missing, in words: "the Python modules `a` and `b`, the name `c`".
+/// The missing needs, in words: "the Python modules `a` and `b`, the name `c`".
 pub fn told(missing: &[Missing]) -> String {
     let kinds = [
         (Need::Program, "", ""),

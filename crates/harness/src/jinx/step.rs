@@ -1,11 +1,11 @@
-//! The steps of a jinx in their one, typed form: what files are read into, what is checked, printed
-//! and run.
+//! The steps of a jinx in their typed form, which files are parsed into, and which is checked,
+//! printed and run.
 //!
-//! This module only says what a step is.
-//! Conditions and iterated values are minijinja *expressions* (`total > 3`); values (`with`, `set`,
+//! This module only defines what a step is.
+//! Conditions and loop items are minijinja *expressions* (`total > 3`); values (`with`, `set`,
 //! `emit`, `return`, prompts) are *templates*: JSON whose texts may contain `{{ expression }}`.
 //! A text that is one `{{ expression }}` and nothing else becomes the expression's value with its
-//! type, any other becomes text.
+//! type; any other becomes text.
 
 use std::time::Duration;
 
@@ -14,31 +14,31 @@ use serde_json::{Map, Value};
 
 use crate::types::Location;
 
-/// Steps that run one after the other in one scope.
+/// Steps that run in order in one scope.
 pub type Steps = Vec<Step>;
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// What later steps call its result; empty if nothing.
+    /// The name of its result for later steps; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// What it does.
+    /// Its action.
     #[serde(flatten)]
     pub action: Action,
-    /// How often and after what pauses it is tried again.
+    /// How it is retried after a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry: Option<Retry>,
-    /// For how long its result may be used again for the same inputs.
-    /// `None` = not at all.
-    /// Never for what writes.
+    /// How long its result may be reused for the same inputs.
+    /// `None` disables that.
+    /// Steps that write are never cached.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "seconds")]
     pub cache: Option<Duration>,
     /// Wall-clock limit.
-    /// `None` = the jinx's own.
+    /// `None` uses the jinx's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Timeout>,
-    /// Where it stands in its file: line and column from 1.
+    /// Its location in the file: line and column from 1.
     /// Not part of the compiled form.
     #[serde(skip)]
     pub location: Location,
@@ -47,9 +47,9 @@ pub struct Step {
 /// How long a step may take.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Timeout {
-    /// So long.
+    /// A fixed time.
     Fixed(Duration),
-    /// As many seconds as this expression says when the step begins.
+    /// As many seconds as this expression gives when the step begins.
     Given(String),
 }
 
@@ -62,46 +62,45 @@ impl Serialize for Timeout {
     }
 }
 
-/// What a step does.
+/// The action of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Action {
     /// A bash script.
-    /// Scope values are environment variables; `{{ x }}` stands for a quoted variable, never for
-    /// text.
+    /// Scope values are environment variables; `{{ x }}` becomes a quoted variable, never text.
     Bash {
         /// The script.
         code: String,
-        /// Whether it goes on when the step is over, as a job of the session: an expression.
+        /// Whether it continues after the step, as a job of the session: an expression.
         #[serde(skip_serializing_if = "Option::is_none")]
         background: Option<String>,
     },
     /// A Python program.
-    /// Scope values are in `context`; `{{ x }}` stands for a variable, never for text.
-    /// The result is the variable `output` or what is printed.
+    /// Scope values are in `context`; `{{ x }}` becomes a variable, never text.
+    /// The result is the variable `output`, or the printed text.
     Python {
         /// The program.
         code: String,
     },
-    /// A text, rendered.
+    /// A rendered text.
     Text {
         /// Its template.
         text: Value,
     },
-    /// A model answers, with or without tools.
+    /// An answer of a model, with or without tools.
     Llm(Llm),
-    /// Something is done about the jobs of the session.
+    /// An action on the jobs of the session.
     Jobs {
         /// `list`, `read` or `end`: a template.
         jobs: Value,
         /// The number of the job: a template.
-        /// `None`, or null = the latest.
+        /// `None` or null for the latest.
         #[serde(skip_serializing_if = "Option::is_none")]
         job: Option<Value>,
     },
-    /// Documents are searched.
+    /// A search of documents.
     Search(Search),
-    /// Another jinx runs in a scope of its own.
+    /// A call of another jinx, in its own scope.
     Call {
         /// Its name.
         jinx: String,
@@ -113,13 +112,13 @@ pub enum Action {
     When {
         /// The condition: an expression.
         when: String,
-        /// What is done if it holds.
+        /// The steps if it is true.
         then: Steps,
-        /// What is done otherwise.
+        /// The steps otherwise.
         #[serde(rename = "else", skip_serializing_if = "Vec::is_empty")]
         otherwise: Steps,
     },
-    /// The same steps for each item, each in a scope of its own.
+    /// The same steps for each item, each in its own scope.
     For {
         /// The name of the item.
         #[serde(rename = "for")]
@@ -127,9 +126,9 @@ pub enum Action {
         /// The items: an expression.
         #[serde(rename = "in")]
         items: String,
-        /// Whether iterations may run side by side; only for steps that write nothing.
+        /// Whether iterations may run in parallel; only for steps that write nothing.
         parallel: bool,
-        /// Leaves the loop after the iteration in which it holds: an expression.
+        /// Leaves the loop after the iteration in which this is true: an expression.
         #[serde(skip_serializing_if = "Option::is_none")]
         until: Option<String>,
         /// The steps.
@@ -137,13 +136,13 @@ pub enum Action {
     },
     /// Steps whose failure is caught.
     Try {
-        /// What is tried.
+        /// The steps to try.
         #[serde(rename = "try")]
         steps: Steps,
-        /// What is done if it fails; `error` is in scope.
+        /// The steps after a failure; `error` is in scope.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         catch: Steps,
-        /// What is done in any case.
+        /// The steps that always run.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         finally: Steps,
     },
@@ -153,7 +152,7 @@ pub enum Action {
         /// Templates by path, evaluated in order.
         set: Map<String, Value>,
     },
-    /// Gives a response to whoever watches: `{type, id?, content}`.
+    /// Sends a response to the observer: `{type, id?, content}`.
     /// The same `id` updates a response, a null content removes it.
     Emit {
         /// A template.
@@ -170,10 +169,10 @@ pub enum Action {
 /// A model's turn, or a whole run with tools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Llm {
-    /// What it is asked: a template.
+    /// The prompt: a template.
     pub prompt: Value,
-    /// Who answers: a template of an NPC's name or of a sub-team's.
-    /// `None` = the caller.
+    /// The NPC that answers: a template of the name of an NPC or a sub-team.
+    /// `None` for the caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub npc: Option<Value>,
     /// Whether the NPC's directive and the team's context are its system prompt.
@@ -190,19 +189,19 @@ pub struct Llm {
 /// A search of documents.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Search {
-    /// What is looked for: a template.
+    /// The query: a template.
     pub query: Value,
     /// Most results: a template.
-    /// `None`, or null = as the caller's knowledge says.
+    /// `None` or null uses the setting of the caller's knowledge.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub k: Option<Value>,
     /// A folder of the work directory, or a list of documents: a template.
-    /// `None` = the caller's knowledge.
+    /// `None` for the caller's knowledge.
     #[serde(rename = "in", skip_serializing_if = "Option::is_none")]
     pub within: Option<Value>,
-    /// Whether documents are found as they are, and not passages of them.
+    /// Whether to return whole documents instead of passages.
     pub whole: bool,
-    /// The least share of the words that a text must have to be found by them, from 0 to 1.
+    /// The least share of the query's words that a matching text must contain, from 0 to 1.
     pub least: f64,
 }
 
@@ -213,14 +212,14 @@ pub enum Tools {
     /// None.
     #[default]
     None,
-    /// All that the NPC lists.
+    /// All tools on the NPC's list.
     All,
-    /// Those of these that the NPC lists.
+    /// Those of these tools that are on the NPC's list.
     Some(Vec<String>),
 }
 
 impl Tools {
-    /// Whether one of the NPC's is among them.
+    /// Whether a tool of the NPC is included.
     pub fn permits(&self, name: &str) -> bool {
         match self {
             Tools::None => false,
@@ -230,12 +229,12 @@ impl Tools {
     }
 }
 
-/// How a step that failed is tried again.
+/// How a failed step is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Retry {
-    /// Most further attempts.
+    /// Most retries.
     pub max: u32,
-    /// The pause before the first of them, in seconds; each further pause is twice as long.
+    /// The pause before the first retry, in seconds; each further pause is twice as long.
     pub backoff: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A jinx's own tests, as its file has them: inputs, and what must come of them.
+//! A jinx's own tests, from its file: inputs, and the expected results.
 
 use std::time::Duration;
 
@@ -11,34 +11,34 @@ use crate::types::ToolResult;
 /// A test of a jinx.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Test {
-    /// What it is called.
+    /// Its name.
     pub id: String,
     /// The arguments.
     pub inputs: Map<String, Value>,
-    /// What is expected, by its key in the file.
+    /// The expectations, by their keys in the file.
     pub expected: Vec<Expected>,
 }
 
-/// Something that must hold of a result.
+/// An expectation about a result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expected {
     /// Whether it succeeds.
     Success(bool),
-    /// A part of its output.
+    /// A text that its output must contain.
     OutputContains(String),
-    /// What its output must not contain.
+    /// A text that its output must not contain.
     OutputNotContains(String),
     /// Its whole output.
     OutputEquals(String),
-    /// A regular expression that its output matches somewhere.
+    /// A regular expression that must match somewhere in its output.
     OutputRegex(String),
     /// How long it may take, in milliseconds.
     MaxDurationMs(u64),
 }
 
 impl Test {
-    /// What does not hold of a result that took so long, in words; nothing if the test is passed.
+    /// The failed expectations of a result that took this long, in words; none if the test passes.
     pub fn judge(&self, result: &ToolResult, took: Duration) -> Vec<String> {
         self.expected.iter().filter_map(|expected| expected.judge(result, took)).collect()
     }

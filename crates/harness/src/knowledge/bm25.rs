@@ -1,8 +1,8 @@
 //! Okapi BM25 with the weights of Lucene, which are never below 0:
 //! <https://en.wikipedia.org/wiki/Okapi_BM25>.
 //!
-//! This is no crate, nor SQLite's FTS5: the words must be those below, a word that stands in more
-//! than half of a small library must still count, and what is left is a screen of arithmetic.
+//! This doesn't use a crate or SQLite's FTS5: the words must be those below, a word in more than
+//! half of a small library must still count, and the rest is a screen of arithmetic.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 const K1: f64 = 1.5;
 const B: f64 = 0.75;
 
-/// Words that say nothing of what a text is about.
+/// Words that don't indicate the subject of a text.
 const COMMON: [&str; 34] = [
     "a", "about", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "how",
     "in", "is", "it", "of", "on", "or", "that", "the", "to", "was", "were", "what", "when", "where", "which",
     "who", "why", "with", "",
 ];
 
-/// Which word stands where, and how often.
+/// The texts that contain each word, and how often.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bm25 {
-    /// For each word the texts that have it, and how often.
+    /// For each word, the texts that contain it, and how often.
     postings: BTreeMap<String, Vec<(usize, u32)>>,
-    /// How many words each text has.
+    /// The number of words in each text.
     lengths: Vec<u32>,
 }
 
@@ -42,13 +42,13 @@ impl Bm25 {
         self.lengths.push(length);
     }
 
-    /// The texts that have a word of the query, the best first, with their scores.
-    /// They have at least this share of the words that were asked for.
+    /// The texts with a word of the query, the best first, with their scores.
+    /// They contain at least this share of the query's words.
     pub fn search(&self, query: &str, least: f64) -> Vec<(usize, f64)> {
         let wanted: BTreeSet<String> = words(query).collect();
         let total = self.lengths.len() as f64;
         let usual = self.lengths.iter().map(|length| f64::from(*length)).sum::<f64>() / total.max(1.0);
-        // Score, and how many of the words are there.
+        // The score, and how many of the words a text contains.
         let mut scores: BTreeMap<usize, (f64, usize)> = BTreeMap::new();
         for postings in wanted.iter().filter_map(|word| self.postings.get(word)) {
             let holding = postings.len() as f64;
@@ -68,8 +68,7 @@ impl Bm25 {
     }
 }
 
-/// The words of a text that are looked for: in small letters, without common ones and without the
-/// `s` of a plural.
+/// The words of a text to index: in lower case, without common ones and without the plural `s`.
 fn words(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_alphanumeric() && c != '_').map(str::to_lowercase);
     words.filter(|word| !COMMON.contains(&word.as_str())).map(|mut word| {

@@ -1,8 +1,8 @@
-//! Indexes and vectors, kept by the hash of what they are made of: a library's index by that of all
-//! its documents, a chunk's vector by that of its text.
+//! A cache of indexes and vectors by content hash: a library's index by that of all its documents,
+//! a chunk's vector by that of its text.
 //!
-//! So a change of a document is always seen, and nothing that is unchanged is made twice.
-//! A file of the cache that is broken is made anew; one that can't be written is no error.
+//! So a change of a document is always noticed, and nothing unchanged is computed twice.
+//! A broken cache file is rebuilt; one that can't be written is no error.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -16,17 +16,17 @@ use super::vectors::Kept;
 use super::{Error, Index, Problem, Vectors};
 use crate::model::Embedder;
 
-/// To be counted up when files of an older form would be misunderstood.
+/// Increase this when files in an older format would be misread.
 const VERSION: &str = "alara knowledge 1";
-/// What tells models apart: the vector that they make of it.
+/// The text whose vector identifies a model.
 const PROBE: &str = "The quick brown fox jumps over the lazy dog.";
 
-/// Where indexes are kept: in memory, and in a folder if there is one.
+/// Caches indexes in memory, and in a folder if there is one.
 #[derive(Debug, Default)]
 pub struct IndexCache {
     folder: Option<PathBuf>,
     indexes: Mutex<BTreeMap<String, Arc<Index>>>,
-    /// By the index's hash and the model's.
+    /// Vectors by the hashes of the index and the model.
     vectors: Mutex<BTreeMap<(String, String), Arc<Vectors>>>,
 }
 
@@ -34,19 +34,19 @@ pub struct IndexCache {
 #[derive(Clone, Debug)]
 pub struct Opened {
     hash: String,
-    /// What can be searched.
+    /// The index.
     pub index: Arc<Index>,
-    /// Whether it is opened for the first time: then its problems are to be told.
+    /// Whether it is opened for the first time: then its problems should be reported.
     pub new: bool,
 }
 
 impl IndexCache {
-    /// One that outlasts the program, in a folder that need not be there yet.
+    /// A persistent cache, in a folder that need not exist yet.
     pub fn kept_in(folder: PathBuf) -> Self {
         IndexCache { folder: Some(folder), ..IndexCache::default() }
     }
 
-    /// The index of a folder's documents, cut into chunks, or each as a whole.
+    /// The index of a folder's documents, split into chunks or as whole documents.
     ///
     /// # Errors
     /// There is no such folder.
@@ -56,12 +56,13 @@ impl IndexCache {
         Ok(self.opened(&files, whole, problems))
     }
 
-    /// The index of documents in a value, `[{id, title, url, text}]`; `None` if it is no such list.
+    /// The index of documents in a value, `[{id, title, url, text}]`; `None` if the value has
+    /// another form.
     pub fn of(&self, documents: &serde_json::Value, whole: bool) -> Option<Opened> {
         listed(documents, "document")?;
         let content = ("document.json".to_owned(), documents.to_string().into_bytes());
         let mut opened = self.opened(&[content], whole, Vec::new());
-        // They lie in no file.
+        // They don't come from files.
         opened.new = false;
         Some(opened)
     }
@@ -91,10 +92,10 @@ impl IndexCache {
         Opened { hash, index, new: true }
     }
 
-    /// The vectors of an index by a model; made once for each.
+    /// A model's vectors of an index; computed once for each model.
     ///
     /// # Errors
-    /// The model can't make them.
+    /// The model can't compute them.
     pub fn vectors(&self, opened: &Opened, embedder: &dyn Embedder) -> Result<Arc<Vectors>, Error> {
         let probe = Sha256::digest(Vectors::of(&[PROBE.to_owned()], embedder)?.to_bytes());
         let model = format!("{probe:x}");
@@ -119,8 +120,8 @@ impl IndexCache {
         std::fs::read(self.folder.as_ref()?.join(name)).ok()
     }
 
-    /// Writes a file so that nobody sees half of it.
-    /// Without it the work is done again the next time, and nothing else is lost.
+    /// Writes a file atomically.
+    /// If that fails, the work is repeated the next time, and nothing else is lost.
     fn keep(&self, name: &str, bytes: &[u8]) {
         let Some(folder) = &self.folder else { return };
         let write = || -> std::io::Result<()> {

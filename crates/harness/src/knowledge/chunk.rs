@@ -1,4 +1,4 @@
-//! Texts, cut by their headings.
+//! Splits texts at their headings.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,26 @@ use serde::{Deserialize, Serialize};
 use super::Document;
 
 /// Most bytes of a chunk: some 500 tokens.
-/// A longer section is cut between paragraphs.
+/// A longer section is split between paragraphs.
 const LONGEST: usize = 2000;
 
-/// A passage that can be found.
+/// A passage that a search can find.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
-    /// `document#heading`, or the document's id for what stands before any heading.
-    /// It stays the same whatever other sections come and go; further sections of one heading are
-    /// counted, and so are the further parts of a long one: `refunds#fees-2`, `refunds#fees/2`.
+    /// `document#heading`, or the document's id for the text before any heading.
+    /// It stays the same when other sections come and go; further sections with the same heading
+    /// are numbered, and so are the further parts of a long one: `refunds#fees-2`,
+    /// `refunds#fees/2`.
     pub id: String,
-    /// Which document, counted from 0.
+    /// The index of its document.
     pub document: usize,
     /// Its heading; the document's title if it has none.
     pub title: String,
-    /// What it says, with its heading.
+    /// Its text, with its heading.
     pub text: String,
 }
 
-/// The chunks of a document, in order; it is the one of number `at`.
+/// The chunks of a document, in order; `at` is the document's index.
 pub fn chunks(document: &Document, at: usize) -> Vec<Chunk> {
     let mut taken = BTreeSet::new();
     let mut chunks = Vec::new();
@@ -55,11 +56,11 @@ pub fn whole(document: &Document, at: usize) -> Chunk {
 }
 
 /// The sections of a document: heading and text, which begins with the heading's line.
-/// A heading without a text of its own is none.
-/// What looks like a heading in a fenced block is not one.
+/// A heading without any text is no section.
+/// A line in a fenced block is no heading.
 fn sections(document: &Document) -> Vec<(Option<&str>, &str)> {
     let text = document.text.as_str();
-    // Heading, where it begins, and where the text under it does.
+    // Heading, where it begins, and where the text under it begins.
     let mut begun: Vec<(Option<&str>, usize, usize)> = vec![(None, 0, 0)];
     let (mut fence, mut at): (Option<&str>, usize) = (None, 0);
     for line in text.split_inclusive('\n').filter(|_| document.headings) {
@@ -90,7 +91,7 @@ pub(super) fn heading(line: &str) -> Option<&str> {
     (!text.is_empty()).then_some(text)
 }
 
-/// A section in parts that are not too long, cut before a paragraph; one paragraph stays whole.
+/// Splits a section that is too long before paragraphs; a single paragraph stays whole.
 fn parts(text: &str) -> Vec<&str> {
     let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
     for paragraph in text.split_inclusive("\n\n") {
@@ -105,7 +106,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts
 }
 
-/// A heading in an id: its words in small letters, joined by `-`.
+/// A heading in an id: its words in lower case, joined by `-`.
 fn slug(heading: &str) -> String {
     let words = heading.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect::<Vec<_>>().join("-")

@@ -1,4 +1,4 @@
-//! Documents, and the files that they are read from.
+//! Documents, and the files that contain them.
 //!
 //! They are read outside the sandbox, so they must be in the team's folder or the work directory.
 
@@ -15,24 +15,24 @@ use super::{Error, html};
 
 /// Most bytes of a file.
 const LARGEST: u64 = 16 << 20;
-/// Most characters of a title that is a text's first line.
+/// Most characters of a title from a text's first line.
 const TITLE: usize = 120;
 
-/// A text that belongs together.
+/// A document.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Document {
-    /// What tells it from the others of its folder: the file's path without its ending, or its own
-    /// `id` in a list in JSON.
+    /// Its unique id in its folder: the file's path without its extension, or its own `id` in a
+    /// JSON list.
     pub id: String,
-    /// What it is called.
+    /// Its title.
     pub title: String,
-    /// Its address, where it has one.
+    /// Its address, if it has one.
     pub url: String,
-    /// Its file in the folder; empty if it is read from none.
+    /// Its file in the folder; empty if it doesn't come from a file.
     pub file: String,
     /// Its text, as Markdown.
     pub text: String,
-    /// Whether a line that begins with `#` is a heading.
+    /// Whether lines that begin with `#` are headings.
     pub headings: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Document {
 pub struct Problem {
     /// Its path in the folder.
     pub file: String,
-    /// What is wrong, and what to do.
+    /// The problem, and how to fix it.
     pub message: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The documents of a folder, by their ids; files that can't be read go to `problems`.
+/// The documents of a folder, by their ids; unreadable files go to `problems`.
 ///
 /// # Errors
 /// There is no such folder.
@@ -60,11 +60,11 @@ pub fn documents(folder: &Path, problems: &mut Vec<Problem>) -> Result<Vec<Docum
     Ok(read(&files, problems))
 }
 
-/// A file's path in its folder, and what is in it.
+/// A file's path in its folder, and its contents.
 pub(super) type Content = (String, Vec<u8>);
 
-/// The files of a folder and those below, by path, that may hold documents.
-/// Hidden ones are none, and a link is followed only to what lies in the folder anyway.
+/// The files at any depth of a folder, by path, that may contain documents.
+/// Hidden files are skipped, and a link is followed only if its target is in the folder anyway.
 pub(super) fn files(folder: &Path, problems: &mut Vec<Problem>) -> Result<Vec<Content>, Error> {
     let error = |source| Error::Folder { path: folder.to_owned(), source };
     let root = folder.canonicalize().map_err(error)?;
@@ -89,7 +89,7 @@ pub(super) fn files(folder: &Path, problems: &mut Vec<Problem>) -> Result<Vec<Co
             let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
             let known = Path::new(&name).extension().and_then(Kind::of).is_some();
             if path.is_dir() {
-                // A folder that is a link could lead back to itself.
+                // A folder that is a link could form a cycle.
                 if !is_link {
                     waiting.push((format!("{file}/"), path));
                 }
@@ -147,7 +147,7 @@ pub(super) fn read(files: &[Content], problems: &mut Vec<Problem>) -> Vec<Docume
     documents.into_values().collect()
 }
 
-/// What a file is, by its ending.
+/// The type of a file, by its extension.
 #[derive(Clone, Copy)]
 enum Kind {
     Markdown,
@@ -206,14 +206,14 @@ fn of_file(file: &str, bytes: &[u8]) -> Result<Vec<Document>, String> {
     Ok(vec![Document { id, title, url: String::new(), file: file.to_owned(), text, headings }])
 }
 
-/// A Markdown text without the YAML at its head.
+/// A Markdown text without the YAML front matter.
 fn body(text: &str) -> &str {
     let Some(rest) = text.strip_prefix("---\n") else { return text };
     rest.find("\n---\n").map_or(text, |at| &rest[at + 5..])
 }
 
-/// `{id, title, url, text}` or a list of such; `None` if it is something else.
-/// `content` may stand for `text`; where there is no id, there is `stem-1` and so on.
+/// `{id, title, url, text}` or a list of such; `None` for anything else.
+/// `content` may replace `text`; missing ids become `stem-1` and so on.
 pub(super) fn listed(value: &Value, stem: &str) -> Option<Vec<Document>> {
     let one = |value: &Value, id: String| {
         let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);

@@ -1,6 +1,6 @@
-//! The visible text of a page, with its headings as Markdown has them.
+//! The visible text of an HTML page, with its headings as Markdown.
 
-/// Elements whose text nobody sees.
+/// Elements whose text is invisible.
 const SILENT: [&str; 5] = ["script", "style", "noscript", "template", "svg"];
 /// Elements that begin a line.
 const BLOCKS: [&str; 18] = [
@@ -26,7 +26,7 @@ const BLOCKS: [&str; 18] = [
 const ENTITIES: [(&str, &str); 6] =
     [("lt", "<"), ("gt", ">"), ("quot", "\""), ("apos", "'"), ("nbsp", " "), ("amp", "&")];
 
-/// The text of a page.
+/// The text of an HTML page.
 ///
 /// # Errors
 /// A tag or comment has no end.
@@ -41,7 +41,7 @@ pub fn text(page: &str) -> Result<String, String> {
             continue;
         }
         let inside = &rest[1..];
-        // A sign `<` in a text.
+        // A literal `<` in a text.
         if !inside.starts_with(|c: char| c.is_ascii_alphabetic() || "/!?".contains(c)) {
             text.push('<');
             rest = inside;
@@ -71,7 +71,7 @@ pub fn text(page: &str) -> Result<String, String> {
     Ok(lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n"))
 }
 
-/// Adds a text, in which a line end is a space.
+/// Adds a text, in which line ends become spaces.
 fn add(text: &mut String, piece: &str) {
     let mut rest = piece;
     while let Some(at) = rest.find('&') {
@@ -92,7 +92,7 @@ fn add(text: &mut String, piece: &str) {
     text.push_str(&rest.replace(['\n', '\r'], " "));
 }
 
-/// What `&name;` stands for.
+/// The character for `&name;`.
 fn entity(name: &str) -> Option<String> {
     let Some(number) = name.strip_prefix('#') else {
         return ENTITIES.iter().find(|(known, _)| *known == name).map(|(_, sign)| (*sign).to_owned());

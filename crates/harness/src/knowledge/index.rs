@@ -1,4 +1,4 @@
-//! What is found: rankings of chunks, and several put together.
+//! Search results: rankings of chunks, and their fusion.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,31 +11,31 @@ use crate::model::Embedder;
 /// <https://plg.uwaterloo.ca/~gvcormac/cormacksigir09-rrf.pdf>.
 const FUSION: f64 = 60.0;
 
-/// What can be searched.
+/// A searchable library.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Index {
     /// The documents, without their texts.
     documents: Vec<Document>,
     chunks: Vec<Chunk>,
     bm25: Bm25,
-    /// Which files were left out.
+    /// The files that were left out.
     pub problems: Vec<Problem>,
 }
 
-/// What is looked for.
+/// A search.
 #[derive(Clone, Copy, Debug)]
 pub struct Query<'a> {
     /// Words, or a question.
     pub text: &'a str,
-    /// How.
+    /// The retrieval method.
     pub retrieval: Retrieval,
     /// Most hits.
     pub k: usize,
-    /// The least share of the words that a text must have to be found by them, from 0 to 1.
+    /// The least share of the query's words that a matching text must contain, from 0 to 1.
     pub least: f64,
 }
 
-/// A passage that was found.
+/// A passage found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hit {
     /// The chunk's id.
@@ -50,14 +50,14 @@ pub struct Hit {
     /// The document's file in its folder.
     #[serde(skip)]
     pub file: String,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// The more, the better: that of BM25, a cosine, or a sum of reciprocal ranks.
+    /// Higher is better: a BM25 score, a cosine, or a sum of reciprocal ranks.
     pub score: f64,
 }
 
 impl Index {
-    /// Of these documents, cut into chunks, or each as a whole.
+    /// Indexes these documents, split into chunks or as a whole.
     pub fn new(documents: Vec<Document>, whole: bool, problems: Vec<Problem>) -> Self {
         let mut index = Index { problems, ..Index::default() };
         for (at, mut document) in documents.into_iter().enumerate() {
@@ -72,22 +72,22 @@ impl Index {
         index
     }
 
-    /// What can be found, in the order of documents and texts.
+    /// The chunks, in the order of documents and texts.
     pub fn chunks(&self) -> &[Chunk] {
         &self.chunks
     }
 
-    /// What vectors are made of.
+    /// The texts to compute vectors of.
     pub(super) fn texts(&self) -> Vec<String> {
         let title = |chunk: &Chunk| self.documents.get(chunk.document).map_or("", |document| &document.title);
         self.chunks.iter().map(|chunk| format!("{}\n{}", title(chunk), chunk.text)).collect()
     }
 
-    /// The best `k`, the best first.
-    /// A search by vectors needs those of this index, and the model that made them.
+    /// The best `k` chunks, the best first.
+    /// A search by vectors needs those of this index, and the model that computed them.
     ///
     /// # Errors
-    /// There are no vectors, or the model makes none of the query.
+    /// There are no vectors, or the model can't compute the query's.
     pub fn search(
         &self,
         query: &Query,
@@ -122,7 +122,7 @@ impl Index {
     }
 }
 
-/// Several rankings as one: each gives 1 / (60 + rank) to what it has, with ranks from 1.
+/// Merges several rankings: each gives 1 / (60 + rank) to its chunks, with ranks from 1.
 fn fused(rankings: &[Vec<(usize, f64)>]) -> Vec<(usize, f64)> {
     let mut scores = std::collections::BTreeMap::<usize, f64>::new();
     for ranking in rankings {

@@ -1,11 +1,10 @@
-//! A library of documents, and how passages of it are found.
+//! A library of documents, and the search for passages in it.
 //!
-//! `document` reads a folder, `chunk` cuts texts by their headings, `bm25` and `vectors` rank the
-//! chunks, `index` puts rankings together, and `cache` keeps indexes by the hash of what they are
-//! made of.
+//! `document` reads a folder, `chunk` splits texts at their headings, `bm25` and `vectors` rank the
+//! chunks, `index` merges rankings, and `cache` stores indexes by the hash of their content.
 //! `settings` is the key `knowledge` of a team or NPC.
 //!
-//! This module must not know who searches, or what models are loaded.
+//! This module must not know who searches, or which models are loaded.
 
 mod bm25;
 mod cache;
@@ -28,10 +27,10 @@ pub use vectors::Vectors;
 
 use crate::model::ModelError;
 
-/// Why nothing can be found.
+/// Why a search fails.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A folder of documents.
+    /// A folder of documents is missing or unreadable.
     #[error("there is no folder {} to search", path.display())]
     Folder {
         /// The folder.
@@ -39,38 +38,38 @@ pub enum Error {
         /// Why it can't be read.
         source: std::io::Error,
     },
-    /// A document that is asked for by its id.
+    /// A requested document doesn't exist.
     #[error("there is no document `{id}`{}", near.as_ref().map(|near| format!(", did you mean `{near}`?")).unwrap_or_default())]
     NoDocument {
         /// The id.
         id: String,
-        /// One that is much like it.
+        /// A similar id.
         near: Option<String>,
     },
-    /// The model that makes vectors.
+    /// The embedding model failed.
     #[error("no vectors can be made of the documents")]
     Embedder(#[source] ModelError),
-    /// A model that makes vectors of other lengths, or too few.
+    /// An embedding model returned vectors of other lengths, or too few.
     #[error("the embedding model gave {found} for {wanted}: it can't be used for a search")]
     Shape {
-        /// What was asked for.
+        /// The expected result.
         wanted: String,
-        /// What came.
+        /// The actual result.
         found: String,
     },
-    /// A search by vectors without a model that makes them.
+    /// A search by vectors has no embedding model.
     #[error("retrieval `{retrieval}` needs an embedding model: name one by `model`, or use `bm25`")]
     NoEmbedder {
-        /// How it was to be searched.
+        /// The retrieval method.
         retrieval: Retrieval,
     },
 }
 
 /// The texts of these documents for a prompt: retrieval `golden`.
 ///
-/// They stand in the order of their ids, each once, whatever order they are asked for in.
-/// So two prompts that need the same documents are the same up to their end, and hit the prefix
-/// cache; each text is a static segment of its own.
+/// They are in the order of their ids, each once, whatever the order of `ids`.
+/// So two prompts that need the same documents are identical up to their end, and hit the prefix
+/// cache; each text is a separate static segment.
 ///
 /// # Errors
 /// There is no such document.

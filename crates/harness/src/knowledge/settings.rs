@@ -1,4 +1,4 @@
-//! `knowledge:` of a `.ctx` or `.npc`: which documents, and how they are found.
+//! `knowledge:` of a `.ctx` or `.npc`: the documents, and how to search them.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -11,9 +11,9 @@ use crate::source::Source;
 use crate::types::Diagnostic;
 use crate::yaml::Node;
 
-/// The model that makes vectors where `model` names none.
+/// The default embedding model.
 pub const EMBEDDER: &str = "all-minilm-l6-v2";
-/// How many passages a search gives where `k` says nothing.
+/// The default number of passages of a search.
 const K: usize = 10;
 /// Most passages of a search.
 const MOST: usize = 1000;
@@ -22,25 +22,25 @@ const MOST: usize = 1000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retrieval {
-    /// Not at all.
+    /// They don't.
     None,
-    /// The documents that a task needs are part of the prompt.
+    /// The prompt contains the documents that a task needs.
     Golden,
-    /// By the words of the question.
+    /// A search by the words of the query.
     #[default]
     Bm25,
-    /// By vectors of a model.
+    /// A search by vectors of a model.
     Embedding,
-    /// By both: reciprocal rank fusion.
+    /// A search by both: reciprocal rank fusion.
     Hybrid,
 }
 
 impl Retrieval {
-    /// All of them.
+    /// All methods.
     pub const ALL: [Retrieval; 5] =
         [Retrieval::None, Retrieval::Golden, Retrieval::Bm25, Retrieval::Embedding, Retrieval::Hybrid];
 
-    /// What files call it.
+    /// Its name in files.
     pub fn name(self) -> &'static str {
         match self {
             Retrieval::None => "none",
@@ -51,7 +51,7 @@ impl Retrieval {
         }
     }
 
-    /// Whether somebody searches.
+    /// Whether it is a search.
     pub fn searches(self) -> bool {
         !matches!(self, Retrieval::None | Retrieval::Golden)
     }
@@ -78,32 +78,32 @@ impl FromStr for Retrieval {
     }
 }
 
-/// What an agent can look up.
+/// The documents that an agent can look up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Knowledge {
     /// The folder of the documents.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// How they are found.
+    /// How to search them.
     pub retrieval: Retrieval,
-    /// How many passages a search gives.
+    /// How many passages a search returns.
     pub k: usize,
-    /// The model that makes vectors.
+    /// The embedding model.
     pub model: String,
 }
 
 impl Knowledge {
-    /// The documents of a folder, found as by default.
+    /// The documents of a folder, with default settings.
     pub fn of(folder: PathBuf) -> Self {
         Knowledge { folder, retrieval: Retrieval::default(), k: K, model: EMBEDDER.to_owned() }
     }
 }
 
-/// Reads `{folder, retrieval, k, model}`; `None` if it can't be used, with an error.
+/// Reads `{folder, retrieval, k, model}`; `None` if it is unusable, with an error.
 /// `base` is the team's folder.
 ///
-/// The documents lie in it: a team that was fetched from somewhere must not show a model what else
-/// lies on the disk.
+/// The documents must be inside it: a team that was fetched from somewhere must not show a model
+/// other files of the disk.
 pub(crate) fn read(
     source: &Source,
     node: &Node,

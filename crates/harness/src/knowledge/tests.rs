@@ -41,7 +41,7 @@ fn chunks_by_heading_have_ids_that_stay() {
     assert_eq!(chunk::chunks(&plain, 0)[0].text, "a\n# b\nc");
 }
 
-/// The numbers are those of a Python script of ten lines, by the formula of the source that `bm25`
+/// The numbers come from a Python script of ten lines, by the formula of the source that `bm25`
 /// names.
 #[test]
 fn bm25_is_what_the_formula_says() {
@@ -160,13 +160,13 @@ fn indexes_and_vectors_outlast_a_restart() {
     // The probe, two chunks and the query; then no chunks.
     search(4, 2);
     let names = search(2, 2);
-    // What is broken is made anew.
+    // A broken file is rebuilt.
     names.iter().for_each(|name| std::fs::write(name, "{}").unwrap());
     search(4, 2);
-    // Another text is another index, and what is left of the old one has its vectors.
+    // Another text needs another index, and the unchanged chunks keep their vectors.
     write(folder.path(), "a.md", "# A\nxx\n## B\nyyy");
     search(3, 3);
-    // So it is in another place, and where a text is there twice.
+    // The same holds in another place, and if a text occurs twice.
     write(folder.path(), "sub/b.md", "# A\nxx\n## B\nyyy");
     write(folder.path(), "sub/c.md", "# A\nxx\n## B\nyyyy");
     search(3, 4);

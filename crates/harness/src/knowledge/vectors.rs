@@ -1,4 +1,4 @@
-//! Vectors of texts, exact search among them, and how they are kept.
+//! Vectors of texts, exact search among them, and their storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::model::Embedder;
 
 use super::Error;
 
-/// How many texts a model gets at a time.
+/// How many texts a model gets at once.
 const PART: usize = 32;
 
 /// A vector of length 1 for each text, all of the same width.
@@ -20,10 +20,10 @@ pub struct Vectors {
 }
 
 impl Vectors {
-    /// Those of these texts.
+    /// The vectors of these texts.
     ///
     /// # Errors
-    /// The model can't make them.
+    /// The model can't compute them.
     pub fn of(texts: &[String], embedder: &dyn Embedder) -> Result<Self, Error> {
         let mut vectors = Vectors::default();
         for part in texts.chunks(PART) {
@@ -58,7 +58,7 @@ impl Vectors {
     /// All texts, the nearest first, with the cosine of the angle.
     ///
     /// # Errors
-    /// The query has another width.
+    /// The query's vector has another width.
     pub fn search(&self, query: &Vectors) -> Result<Vec<(usize, f64)>, Error> {
         if self.is_empty() {
             return Ok(Vec::new());
@@ -80,14 +80,13 @@ impl Vectors {
     }
 }
 
-/// The hash of a text.
 type TextHash = [u8; 32];
 /// Most bytes of a file of vectors.
-/// One that would be longer keeps the vectors of what is searched now, and no others.
+/// A longer file keeps only the vectors of the library being searched.
 const LARGEST: usize = 256 << 20;
 
-/// All vectors that one model has made, by the hashes of their texts.
-/// So a change of a document costs the vectors of its changed chunks only.
+/// All vectors that a model has computed, by the hashes of their texts.
+/// So a change of a document costs only the vectors of its changed chunks.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Kept {
     width: usize,
@@ -98,7 +97,7 @@ impl Kept {
     /// The vectors of these texts, and whether some of them are new.
     ///
     /// # Errors
-    /// The model can't make them.
+    /// The model can't compute them.
     pub(super) fn of(&mut self, texts: &[String], embedder: &dyn Embedder) -> Result<(Vectors, bool), Error> {
         let hashes: Vec<TextHash> = texts.iter().map(|text| Sha256::digest(text).into()).collect();
         let mut asked = BTreeSet::new();
@@ -109,7 +108,7 @@ impl Kept {
             let wanted: Vec<String> = missing.iter().map(|(_, text)| (*text).clone()).collect();
             let made = Vectors::of(&wanted, embedder)?;
             if self.width != made.width && !self.rows.is_empty() {
-                // They are of another model, so those that seemed to be there are not.
+                // They come from another model, so the cached ones are invalid.
                 *self = Kept::default();
                 return self.of(texts, embedder);
             }
@@ -136,7 +135,7 @@ impl Kept {
         bytes
     }
 
-    /// From such a file; `None` if it is none.
+    /// Parses such a file; `None` if it is invalid.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (width, rows) = bytes.split_first_chunk::<4>()?;
         let width = usize::try_from(u32::from_le_bytes(*width)).ok()?;

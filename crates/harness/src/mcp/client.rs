@@ -1,4 +1,4 @@
-//! One server: how it is started, what it offers, what a call gives.
+//! A connection to one MCP server: its start, its tools, its calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -17,39 +17,40 @@ use crate::error::chain;
 use crate::sandbox::{Sandbox, Service};
 use crate::types::ToolResult;
 
-/// Most time to start and be greeted, and again to tell the tools; more if calls are given more.
+/// Most time to start and answer the handshake, and again to list the tools; more if calls get
+/// more.
 const START: Duration = Duration::from_secs(30);
 /// Most pages of a list.
 const PAGES: usize = 64;
 /// How often a server may postpone the result of a call.
 const ROUNDS: usize = 8;
 
-/// A server that was started.
+/// A running server.
 pub struct Client {
     link: Arc<Link>,
-    /// What it calls itself.
+    /// Its own name and version.
     pub version: String,
-    /// What is known of its tools, by its names for them.
+    /// Its tools, by the server's names.
     tools: BTreeMap<String, ListedTool>,
-    /// Whether [`resources::READ`] is ours, and no tool of the server.
+    /// Whether [`resources::READ`] is alara's, and not a tool of the server.
     reads: bool,
-    /// Held while a session is begun anew.
+    /// Held while a session is restarted.
     renewing: Mutex<()>,
-    /// Ends with this; `None` = it is no program of ours.
+    /// Dropped with the client; `None` if alara doesn't run the program.
     _service: Option<Service>,
 }
 
-/// What a server offers, and what is odd about it.
+/// The tools of a server, with remarks about them.
 pub struct Catalog {
     pub tools: Vec<ListedTool>,
     pub remarks: Vec<String>,
 }
 
 impl Client {
-    /// Starts a server or connects to it, greets it and asks for its tools.
+    /// Starts a server or connects to it, performs the handshake and lists its tools.
     ///
     /// # Errors
-    /// It can't be, in words.
+    /// The reason why the server can't be used.
     pub fn start(
         server: &Server,
         sandbox: &Sandbox,
@@ -75,7 +76,7 @@ impl Client {
                 };
                 let (link, service) = start()?;
                 match probe(&link, limit, stopped) {
-                    // Some legacy servers end when something comes before the handshake.
+                    // Some legacy servers exit if they get a message before the handshake.
                     Err(Failure::Broken(_)) => {
                         drop((link, service));
                         let (link, service) = start()?;
@@ -104,7 +105,7 @@ impl Client {
                     Some(Transport::Sse) => older(),
                     Some(Transport::StreamableHttp) => newer(),
                     None => match newer() {
-                        // So a server answers that knows only the older transport.
+                        // The answer of a server that knows only the older transport.
                         Err(Failure::Status { status: 400 | 404 | 405, .. }) => older(),
                         greeted => greeted,
                     },
@@ -113,7 +114,7 @@ impl Client {
         }
     }
 
-    /// Greets a server, if that is needed, and asks what it offers.
+    /// Performs the handshake, if needed, and lists the server's tools.
     fn open(
         link: Arc<Link>,
         service: Option<Service>,
@@ -145,7 +146,7 @@ impl Client {
         Ok((client, catalog))
     }
 
-    /// What the server offers: its tools, and one that reads its resources if it has any.
+    /// The server's tools, and one that reads its resources if it has any.
     fn offers(
         &mut self,
         greeting: &Greeting,
@@ -158,7 +159,8 @@ impl Client {
         let mut whole = true;
         if has("tools") {
             whole = self.list_tools(limit, stopped, &mut tools)?;
-            // Some servers are complete only when they have been greeted, and say so meanwhile.
+            // Some servers have all tools only after the handshake, and report the change
+            // meanwhile.
             if self.has_changed() {
                 tools.clear();
                 whole = self.list_tools(limit, stopped, &mut tools)?;
@@ -171,7 +173,7 @@ impl Client {
         }
         let own = tools.iter().any(|tool| tool["name"] == resources::READ);
         if has("resources") && !own {
-            // What it fails to tell now, it may tell when it is read.
+            // A list that fails now may work when it is read.
             let (mut found, mut patterns) = (Vec::new(), Vec::new());
             let first = (1, resources::SHOWN);
             let _ = self.list("resources", "resources/list", first, limit, stopped, &mut found);
@@ -198,9 +200,8 @@ impl Client {
         self.list("tools", "tools/list", (PAGES, offer::MOST_TOOLS), limit, stopped, found)
     }
 
-    /// Adds what stands under `key` on at most so many pages of a list, until there are more than
-    /// so many.
-    /// Returns whether that was all that is wanted.
+    /// Adds the items under `key` from at most this many pages of a list, until there are enough.
+    /// Returns whether no wanted item is missing.
     fn list(
         &self,
         key: &str,
@@ -237,7 +238,7 @@ impl Client {
         Ok(false)
     }
 
-    /// Asks, in a new session if the old one is over.
+    /// Sends a request, in a new session if the old one is over.
     fn request(
         &self,
         method: &'static str,
@@ -249,7 +250,7 @@ impl Client {
         let session = self.link.http().and_then(Http::session);
         let begun = Instant::now();
         match self.link.request(method, params.clone(), more, limit, stopped) {
-            // So a legacy server says that it has forgotten the session; it did nothing else.
+            // A legacy server answers so if it has forgotten the session; it did nothing else.
             Err(Failure::Status { status: 404, .. }) if session.is_some() => {
                 self.renew(session.as_deref(), limit, stopped)?;
                 let left = limit.saturating_sub(begun.elapsed());
@@ -259,7 +260,7 @@ impl Client {
         }
     }
 
-    /// Begins a new session, unless another thread has.
+    /// Begins a new session, unless another thread already has.
     fn renew(
         &self,
         session: Option<&str>,
@@ -274,7 +275,7 @@ impl Client {
         handshake(&self.link, None, limit, stopped).map(drop)
     }
 
-    /// The whole result of a request, which a modern server may postpone.
+    /// The complete result of a request, which a modern server may postpone.
     fn result(
         &self,
         method: &'static str,
@@ -288,7 +289,7 @@ impl Client {
             let left = limit.saturating_sub(begun.elapsed());
             let answer = self.request(method, &params, more, left, stopped);
             let mut result = answer.map_err(|failure| match failure {
-                // The limit is that of all rounds.
+                // The limit of all rounds together.
                 Failure::Timeout(_) => Failure::Timeout(limit),
                 other => other,
             })?;
@@ -296,7 +297,7 @@ impl Client {
             match kind.as_ref().map_or(Some("complete"), Value::as_str) {
                 Some("complete") => return Ok(result),
                 Some("input_required") if is_empty(&result["inputRequests"]) => {
-                    // Back as it came, to be asked again.
+                    // Returned unchanged with the next request.
                     params["requestState"] = result["requestState"].take();
                 }
                 Some("input_required") => return Err(Failure::Broken(wanted(&result["inputRequests"]))),
@@ -309,7 +310,7 @@ impl Client {
         Err(Failure::Broken(format!("it has postponed its result {ROUNDS} times")))
     }
 
-    /// Says so if that may be why.
+    /// Adds the server's stray output to a failure that it may explain.
     fn with_junk(&self, failure: Failure) -> Failure {
         match (failure, self.link.first_junk()) {
             (failure @ (Failure::Timeout(_) | Failure::Broken(_)), Some(junk)) => {
@@ -320,7 +321,7 @@ impl Client {
     }
 
     /// Calls a tool.
-    /// What goes wrong is a result too.
+    /// A failure is a result too.
     pub fn call(
         &self,
         tool: &str,
@@ -340,7 +341,7 @@ impl Client {
         }
     }
 
-    /// Reads a resource, or lists all.
+    /// Reads a resource, or lists all of them.
     fn read(
         &self,
         arguments: &Map<String, Value>,
@@ -354,7 +355,7 @@ impl Client {
         let (mut found, mut patterns) = (Vec::new(), Vec::new());
         let all = (PAGES, usize::MAX);
         let whole = self.list("resources", "resources/list", all, limit, stopped, &mut found)?;
-        // A server without patterns may not know the question.
+        // A server without templates may not know the request.
         let listed = "resources/templates/list";
         match self.list("resourceTemplates", listed, all, limit, stopped, &mut patterns) {
             Ok(_) | Err(Failure::Refused(_)) => {}
@@ -365,12 +366,12 @@ impl Client {
         Ok(ToolResult { dropped_bytes, note: note.to_owned(), ..ToolResult::succeeded(text) })
     }
 
-    /// Whether the server has reported since the last time that its tools have changed.
+    /// Whether the server has reported a change of its tools since the last call.
     pub fn has_changed(&self) -> bool {
         self.link.changed.swap(false, Ordering::Relaxed)
     }
 
-    /// What the server has asked of us since the last time, and was refused.
+    /// The server's requests since the last call, all refused.
     pub fn refused(&self) -> BTreeSet<&'static str> {
         self.link.refused()
     }
@@ -390,7 +391,7 @@ fn is_empty(requests: &Value) -> bool {
     requests.as_object().is_none_or(Map::is_empty)
 }
 
-/// What a server wants of the user or the client before it goes on.
+/// What a server needs from the user or the client to continue.
 fn wanted(requests: &Value) -> String {
     let one = |request: &Value| {
         let words = [&request["params"]["message"], &request["params"]["url"]];

@@ -1,4 +1,5 @@
-//! What a server gives back, as a result: texts as they are, of everything else what it was.
+//! Converts the content of a server's response into a result: texts unchanged, other parts
+//! described.
 
 use alara_engine::mismatch;
 use serde_json::Value;
@@ -8,9 +9,9 @@ use crate::types::cut::middle;
 use crate::types::{KEPT_BYTES, ToolResult};
 
 /// The result of a call of a tool whose output has this schema.
-/// The texts count, or what is structured if there are none; of everything else it is told what it
-/// was.
-/// A text that only repeats what is structured gives way to it, which is shorter.
+/// It consists of the texts, or of the structured content if there are none; other parts are
+/// described.
+/// If a text only repeats the structured content, the latter is used, since it is shorter.
 pub fn called(mut result: Value, schema: Option<&Value>) -> ToolResult {
     if !result.is_object() {
         return ToolResult::failed("the server's result is no object");
@@ -40,7 +41,7 @@ pub fn called(mut result: Value, schema: Option<&Value>) -> ToolResult {
     ToolResult { dropped_bytes, note, ..ToolResult::succeeded(text.trim_end_matches(['\n', '\r'])) }
 }
 
-/// Whether there is anything in a value.
+/// Whether a value contains anything.
 fn says_something(value: &Value) -> bool {
     match value {
         Value::Null => false,
@@ -51,7 +52,7 @@ fn says_something(value: &Value) -> bool {
     }
 }
 
-/// A value as a text: JSON, unless it is only one text, alone or under a single key.
+/// A value as text: JSON, unless it is a single text, alone or under a single key.
 fn plain(value: &Value) -> String {
     let only = value.as_object().filter(|map| map.len() == 1).and_then(|map| map.values().next());
     match only.unwrap_or(value) {
@@ -60,7 +61,7 @@ fn plain(value: &Value) -> String {
     }
 }
 
-/// What a resource contains, each part under its address if there are several.
+/// The contents of a resource; if there are several, each with its address.
 pub fn read(result: &Value) -> ToolResult {
     let Some(parts) = result["contents"].as_array() else {
         return ToolResult::failed("the server's answer has no contents");
@@ -73,7 +74,7 @@ pub fn read(result: &Value) -> ToolResult {
     ToolResult { dropped_bytes, ..ToolResult::succeeded(text) }
 }
 
-/// As much of a text as is kept, and how many bytes are not.
+/// The beginning of a text up to the limit, and how many bytes were dropped.
 pub fn kept(text: &str) -> (String, u64) {
     let (text, dropped) = middle(text, KEPT_BYTES);
     (text, dropped as u64)
@@ -97,7 +98,7 @@ fn text(block: &Value) -> String {
     }
 }
 
-/// What a resource says, or what it is.
+/// The text of a resource, or a description of it.
 fn resource(resource: &Value) -> String {
     let part = |key: &str| printable(resource[key].as_str().unwrap_or_default());
     match &resource["text"] {
@@ -110,7 +111,7 @@ fn resource(resource: &Value) -> String {
     }
 }
 
-/// About how many bytes some base64 has.
+/// The approximate number of bytes in some base64.
 fn bytes(data: &Value) -> usize {
     data.as_str().map_or(0, |data| data.len() / 4 * 3)
 }
@@ -135,7 +136,7 @@ mod tests {
         for odd in [json!(null), json!("x"), json!([1])] {
             check(odd, false, json!("the server's result is no object"));
         }
-        // What is structured counts where no text says more.
+        // The structured content is used where no text has more.
         check(
             json!({"content": [text("{ \"n\": 1 }")], "structuredContent": {"n": 1}}),
             true,
@@ -146,7 +147,7 @@ mod tests {
         check(json!({"content": [text("3")], "structuredContent": {"result": 3}}), true, json!("3"));
         check(json!({"content": [text("no such row")], "isError": true}), false, json!("no such row"));
         check(json!({"isError": true}), false, json!("the tool failed and does not say why"));
-        // A reason may be structured only, or in both ways.
+        // An error may be structured only, or in both forms.
         let fails =
             |structured: Value| json!({"content": [], "structuredContent": structured, "isError": true});
         check(fails(json!({"error": "no such row"})), false, json!("no such row"));

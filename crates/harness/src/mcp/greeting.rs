@@ -1,7 +1,7 @@
-//! How client and server find out which version of the protocol they speak.
+//! Determines the protocol version that client and server use.
 //!
 //! A modern server answers `server/discover`.
-//! Whatever else comes, or nothing in time, means the handshake of legacy servers.
+//! Any other answer, or none in time, means the handshake of legacy servers.
 //! Source: "Versioning and Compatibility", 2026-07-28.
 
 use std::sync::Arc;
@@ -13,30 +13,30 @@ use super::printable;
 use super::protocol::{LEGACY, MODERN, NEWEST_LEGACY, client, common, is_modern};
 use super::rpc::{Failure, Link, Pending};
 
-/// How long to wait for a modern answer before the handshake is tried as well: some legacy servers
+/// How long to wait for a modern answer before also trying the handshake: some legacy servers
 /// answer nothing before it.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// What a server says of itself.
+/// A server's information about itself.
 #[derive(Debug, Default)]
 pub struct Greeting {
-    /// What it calls itself, and its version.
+    /// Its own name and version.
     pub version: String,
     pub capabilities: Value,
 }
 
-/// What came of the probe.
+/// The result of the probe.
 pub enum Probed {
     Modern(Greeting),
     /// The handshake is needed.
-    /// An answer to the probe may still come.
+    /// An answer to the probe may still arrive.
     Legacy(Option<Pending>),
 }
 
 /// Asks a server whether it is modern.
 ///
 /// # Errors
-/// The link broke, the server speaks no version that is known, or `stopped`.
+/// The connection failed, the server uses no known version, or `stopped` returned true.
 pub fn probe(link: &Arc<Link>, limit: Duration, stopped: &dyn Fn() -> bool) -> Result<Probed, Failure> {
     link.speak(MODERN);
     let pending = link.begin("server/discover", json!({}), &[], limit);
@@ -49,7 +49,7 @@ pub fn probe(link: &Arc<Link>, limit: Duration, stopped: &dyn Fn() -> bool) -> R
     }
 }
 
-/// What an answer to the probe means; `None` = the handshake is needed.
+/// The meaning of an answer to the probe; `None` if the handshake is needed.
 fn discovered(link: &Link, answer: Result<Value, Failure>) -> Result<Option<Greeting>, Failure> {
     let (offered, found) = match answer {
         Ok(found) => (found["supportedVersions"].clone(), Ok(found)),
@@ -78,10 +78,10 @@ fn discovered(link: &Link, answer: Result<Value, Failure>) -> Result<Option<Gree
     Ok(Some(Greeting { version: named(info), capabilities: found["capabilities"].clone() }))
 }
 
-/// Greets a legacy server.
+/// Performs the handshake with a legacy server.
 ///
 /// # Errors
-/// It refuses, speaks no version that is known, or does not answer in time.
+/// The server refuses, uses no known version, or doesn't answer in time.
 pub fn handshake(
     link: &Arc<Link>,
     late: Option<Pending>,
@@ -89,7 +89,7 @@ pub fn handshake(
     stopped: &dyn Fn() -> bool,
 ) -> Result<Greeting, Failure> {
     let hello = json!({"protocolVersion": NEWEST_LEGACY, "capabilities": {}, "clientInfo": client()});
-    // Nothing is agreed on while it is under way.
+    // No version is agreed on while the handshake is under way.
     link.speak("");
     let greeting = match (link.request("initialize", hello, &[], limit, stopped), late) {
         (Ok(greeting), _) => greeting,
@@ -103,7 +103,7 @@ pub fn handshake(
     let version = greeting["protocolVersion"].as_str().unwrap_or_default();
     let known = LEGACY.into_iter().find(|known| *known == version);
     link.speak(known.ok_or_else(|| unknown(version))?);
-    // Some servers answer nothing before they have heard this.
+    // Some servers answer nothing before they have received this.
     if let Some(sent) = link.notify("notifications/initialized", &json!({})) {
         let _ = sent.join();
     }

@@ -1,4 +1,5 @@
-//! What a modern request over HTTP repeats in headers, so that those between can see it.
+//! The HTTP headers in which a modern request repeats parts of its content, so that intermediaries
+//! can read them.
 //!
 //! Source: "Request Metadata" of Streamable HTTP, 2026-07-28.
 
@@ -6,25 +7,25 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
-/// The header that names the protocol's version, once it is agreed on.
+/// The header with the protocol's version, after it has been agreed on.
 pub const VERSION: &str = "MCP-Protocol-Version";
-/// By which a schema asks for an argument as a header.
+/// The schema keyword that requests an argument as a header.
 const KEY: &str = "x-mcp-header";
-/// What an encoded value stands between.
+/// The prefix and suffix of an encoded value.
 const ENCODED: (&str, &str) = ("=?base64?", "?=");
-/// The greatest whole number that is the same everywhere.
+/// The greatest whole number that every implementation represents exactly.
 const GREATEST: i64 = (1 << 53) - 1;
 
 /// An argument that is repeated in a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// What follows `Mcp-Param-`.
+    /// The part of the header's name after `Mcp-Param-`.
     name: String,
-    /// Where it stands among the arguments.
+    /// Its path among the arguments.
     path: Vec<String>,
 }
 
-/// The headers about the message itself: its method, and the tool or resource that it is about.
+/// The headers about the message itself: its method, and its tool or resource.
 pub fn standard(message: &Value) -> Vec<(String, String)> {
     let params = &message["params"];
     let method = message["method"].as_str().unwrap_or_default();
@@ -38,7 +39,7 @@ pub fn standard(message: &Value) -> Vec<(String, String)> {
     headers
 }
 
-/// The headers that a tool's schema asks for, with the arguments of a call.
+/// The headers that a tool's schema requests, with the arguments of a call.
 pub fn mirrored(mirrors: &[Mirror], arguments: &Map<String, Value>) -> Vec<(String, String)> {
     let header = |mirror: &Mirror| {
         let (first, rest) = mirror.path.split_first()?;
@@ -54,10 +55,11 @@ pub fn mirrored(mirrors: &[Mirror], arguments: &Map<String, Value>) -> Vec<(Stri
     mirrors.iter().filter_map(header).collect()
 }
 
-/// The arguments that a tool's schema wants repeated.
+/// The arguments that a tool's schema wants repeated in headers.
 ///
 /// # Errors
-/// It asks for that where it must not, or under a name that is none; the tool can't be used then.
+/// The schema requests this in a forbidden place, or with an invalid name; then the tool is
+/// unusable.
 pub fn read(schema: &Value) -> Result<Vec<Mirror>, String> {
     let mut found: Vec<Mirror> = Vec::new();
     walk(schema, &mut Vec::new(), &mut found)?;
@@ -86,7 +88,7 @@ fn walk(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Mirror>) -> Resu
     Ok(())
 }
 
-/// How often the key stands anywhere as an annotation; an argument may have that name too.
+/// How often the keyword occurs as an annotation; an argument may have that name too.
 fn count(schema: &Value) -> usize {
     match schema {
         Value::Object(object) => {
@@ -105,12 +107,12 @@ fn count(schema: &Value) -> usize {
     }
 }
 
-/// Whether a text may be the name of a header (RFC 9110, 5.6.2).
+/// Whether a text is a valid header name (RFC 9110, 5.6.2).
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c))
 }
 
-/// A value as a header can carry it.
+/// A value encoded for a header.
 fn encoded(text: &str) -> String {
     let (open, close) = ENCODED;
     let plain = text.chars().all(|c| c == '\t' || c == ' ' || c.is_ascii_graphic());

@@ -1,7 +1,7 @@
-//! A server at an address.
-//! Over streamable HTTP each message is a request of its own.
-//! Over the older transport the server's messages come as one stream of events, which first names
-//! the address for ours.
+//! An MCP server at an address.
+//! Over streamable HTTP, each message is a separate request.
+//! Over the older transport, the server's messages arrive as one stream of events, which first
+//! names the address for the client's messages.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
@@ -20,18 +20,18 @@ use super::rpc::{Failure, LOOK, Link, MOST, wait};
 use crate::model::endpoint::{is_loopback, sse};
 
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long a server may take to hear that it is not needed any more.
+/// How long a server may take to receive the end of the session.
 const LEAVE: Duration = Duration::from_secs(1);
-/// Most messages under way that are no requests of ours: a server that asks without end is not
-/// answered.
+/// Most messages in flight that aren't the client's requests: beyond that, a server that sends
+/// requests without end gets no answers.
 const UNDER_WAY: usize = 64;
-/// The header in which a server names the session, and we name it again.
+/// The header in which a server names the session, and the client repeats it.
 const SESSION: &str = "Mcp-Session-Id";
-/// How long to wait before a stream that broke off is asked to go on: unless it says, and at least.
+/// How long to wait before resuming a broken stream, by default and at least.
 const RESUME: Duration = Duration::from_secs(1);
 const RESUME_AT_LEAST: Duration = Duration::from_millis(50);
 
-/// An address, and what is sent there.
+/// An address with its headers.
 pub struct Http {
     url: String,
     headers: Vec<(String, String)>,
@@ -41,20 +41,20 @@ pub struct Http {
 #[derive(Default)]
 struct Connection {
     session: Option<String>,
-    /// Where messages go, if the server named it in its stream.
+    /// The address for messages, if the server named it in its stream.
     post_to: Option<String>,
-    /// What reads the stream of what the server says unasked.
+    /// The connection that reads the server's unsolicited messages.
     stream: Option<Agent>,
-    /// What requests whose answers are awaited go through.
+    /// The connections of requests that wait for an answer.
     under_way: HashMap<u64, Agent>,
 }
 
 /// A message to send.
 pub struct Post {
     pub message: String,
-    /// Those of the protocol.
+    /// The protocol's headers.
     pub headers: Vec<(String, String)>,
-    /// That of the request, if it is one.
+    /// The request's id, if it is one.
     pub id: Option<u64>,
     /// Whether its answer may begin a session.
     pub opens: bool,
@@ -75,12 +75,12 @@ impl Http {
         self.state().session.clone()
     }
 
-    /// The session is over.
+    /// Forgets the session.
     pub fn forget(&self) {
         self.state().session = None;
     }
 
-    /// Nobody waits for the answer to this request any more: its connection is closed.
+    /// Closes the connection of a request whose answer is no longer needed.
     pub fn abandon(&self, id: u64) {
         let agent = self.state().under_way.remove(&id);
         if let Some(agent) = agent {
@@ -88,8 +88,8 @@ impl Http {
         }
     }
 
-    /// Connections of their own, so that they can be closed without others.
-    /// Neither redirections nor, for this machine, proxies.
+    /// A separate set of connections, so that they can be closed without others.
+    /// It follows no redirects, and uses no proxy for this machine.
     fn agent(&self, limit: Option<Duration>) -> Agent {
         let host = self.url.parse::<Uri>().ok().and_then(|uri| uri.host().map(is_loopback));
         let mut config = Agent::config_builder()
@@ -113,7 +113,7 @@ impl Http {
         self.headers.iter().cloned().chain(session).chain(own.iter().cloned()).collect()
     }
 
-    /// Sends a message, on a thread that takes what comes of it.
+    /// Sends a message, on a thread that processes the response.
     pub fn post(link: &Arc<Link>, post: Post) -> Option<JoinHandle<()>> {
         // Each thread holds the link.
         if post.id.is_none() && Arc::strong_count(link) > UNDER_WAY {
@@ -163,8 +163,8 @@ impl Http {
         if !is_stream(&response) {
             let limited = response.into_body().into_with_config().limit(MOST as u64).lossy_utf8(true);
             let text = limited.read_to_string().map_err(broken)?;
-            // The older transport says `Accepted`, or whatever it likes; its answers come
-            // otherwise.
+            // The older transport answers `Accepted`, or anything else; its results arrive in the
+            // stream.
             if self.state().post_to.is_none() && !text.trim().is_empty() {
                 link.take(&text);
             }
@@ -173,8 +173,8 @@ impl Http {
         self.follow(link, post, &agent, response, begun + post.limit)
     }
 
-    /// Takes a stream of events until it ends.
-    /// A legacy server may break off, and go on from the last event when it is asked again.
+    /// Reads a stream of events until it ends.
+    /// A legacy server may break it off, and continue after the last event when asked.
     fn follow(
         &self,
         link: &Arc<Link>,
@@ -205,7 +205,7 @@ impl Http {
             for (name, value) in self.all_headers(&post.headers, false) {
                 request = request.header(name, value);
             }
-            // Whatever it answers instead, the request itself was taken, and is not sent again.
+            // Whatever it answers instead, it has received the request, which isn't sent again.
             match accepted(link, request.call().map_err(broken)?) {
                 Ok(next) if is_stream(&next) => response = next,
                 _ => return ended,
@@ -213,13 +213,13 @@ impl Http {
         }
     }
 
-    /// Asks a modern server for what it has to tell unasked, as long as the link lasts.
-    /// A server that does not is none the worse.
+    /// Asks a modern server for its notifications, for as long as the link exists.
+    /// A server that doesn't support this works all the same.
     pub fn subscribe(link: &Arc<Link>, message: String, headers: &[(String, String)]) {
         let Some(http) = link.http() else { return };
         let agent = http.agent(None);
         http.state().stream = Some(agent.clone());
-        // Held weakly: the stream ends with the link, and must not keep it.
+        // Held weakly: the stream ends with the link, and must not keep it alive.
         let reader = Arc::downgrade(link);
         let mut request = agent.post(&http.url).header("Content-Type", "application/json");
         request = request.header("Accept", "application/json, text/event-stream");
@@ -240,7 +240,7 @@ impl Http {
     /// Opens the stream of the older transport, and waits for the address that it names.
     ///
     /// # Errors
-    /// There is none.
+    /// It names none.
     pub fn open(link: &Arc<Link>, limit: Duration, stopped: &dyn Fn() -> bool) -> Result<(), Failure> {
         let Some(http) = link.http() else { return Ok(()) };
         let agent = http.agent(None);
@@ -287,7 +287,7 @@ impl Http {
         ended.map_err(|error| trouble(link, &error, CONNECT))
     }
 
-    /// Ends the session, and all connections.
+    /// Ends the session, and closes all connections.
     /// `headers` are those of the protocol.
     pub fn close(&self, headers: &[(String, String)]) {
         let (agents, session) = {
@@ -301,7 +301,7 @@ impl Http {
             for (name, value) in self.all_headers(headers, false) {
                 request = request.header(name, value);
             }
-            // A server that does not care has said so.
+            // A server may refuse this, which doesn't matter.
             let _ = request.call();
         }
     }
@@ -315,7 +315,7 @@ fn no_thread(error: &std::io::Error) -> Failure {
     Failure::Broken(format!("the system has no thread to speak with it: {error}"))
 }
 
-/// A response that is a success.
+/// Accepts a successful response.
 fn accepted(link: &Link, mut response: Response<Body>) -> Result<Response<Body>, Failure> {
     let status = response.status().as_u16();
     if response.status().is_success() {
@@ -323,7 +323,7 @@ fn accepted(link: &Link, mut response: Response<Body>) -> Result<Response<Body>,
     }
     let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
     let text = response.body_mut().with_config().limit(1 << 16).lossy_utf8(true).read_to_string();
-    // Modern servers explain themselves by an error of the protocol.
+    // Modern servers explain an HTTP error by a protocol error.
     let body = text.as_deref().map(|text| serde_json::from_str::<Value>(&link.hidden(text)));
     let refusal = body.ok().and_then(Result::ok).and_then(|body| Some(Refusal::read(body.get("error")?)));
     if let Some(refusal) =
@@ -343,13 +343,13 @@ fn trouble(link: &Link, error: &ureq::Error, limit: Duration) -> Failure {
     }
 }
 
-/// Whether what comes is a stream of events.
+/// Whether the response is a stream of events.
 fn is_stream(response: &Response<Body>) -> bool {
     let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }
 
-/// Gives the data of each event of a stream.
+/// Reads the data of each event of a stream.
 fn read(
     response: Response<Body>,
     events: &mut sse::Events,
@@ -375,7 +375,7 @@ fn read(
     }
 }
 
-/// The address that `text` means on the server of `base`; `None` if it is on another one.
+/// The address that `text` names on the server of `base`; `None` if it is on another one.
 fn beside(base: &str, text: &str) -> Option<String> {
     let base: Uri = base.parse().ok()?;
     let (scheme, authority) = (base.scheme_str()?, base.authority()?);

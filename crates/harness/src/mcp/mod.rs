@@ -1,18 +1,18 @@
 //! Tools that other programs offer, by the Model Context Protocol
 //! (<https://modelcontextprotocol.io/specification/2026-07-28>, and the versions before).
 //!
-//! A tool of a server is a jinx of the NPCs that name the server: on their list, in the grammar,
-//! held against rules, traced.
+//! A server's tool is a jinx of the NPCs that name the server: on their list, in the grammar,
+//! checked against rules, and traced.
 //! `offer` cleans a server's descriptions of its tools (`schema`: of their arguments), and
-//! `resources` makes one that reads them.
-//! `client` speaks with a server, over `rpc` and a program's pipes (`stdio`) or `http` (with
+//! `resources` makes a tool that reads its resources.
+//! `client` talks to a server, over `rpc` and a program's pipes (`stdio`) or `http` (with
 //! `headers`), in the version of the protocol that `greeting` finds.
 //! `content` reads results.
 //! `team` reads a [`Server`] from a file.
 //! `run` starts each once a session, with consent.
 //!
-//! What a server says is nobody's word: it is bounded and cleaned, and a server that fails takes
-//! nothing down but its own tools.
+//! alara doesn't trust a server's messages: they are bounded and cleaned, and a server that fails
+//! affects only its own tools.
 
 pub(crate) mod client;
 mod content;
@@ -36,25 +36,25 @@ use sha2::{Digest, Sha256};
 
 use crate::types::{Location, hex};
 
-/// What rules and questions call the start of a server, as if it were a jinx.
+/// The name of a server's start in rules and questions, as if it were a jinx.
 pub const START: &str = "mcp";
 
 /// A server as a file names it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Server {
-    /// What it is called: `[A-Za-z0-9_-]+`.
+    /// Its name: `[A-Za-z0-9_-]+`.
     pub name: String,
-    /// How it is reached.
+    /// How to reach it.
     #[serde(flatten)]
     pub way: Way,
-    /// The environment variables that a program gets, or the headers that are sent.
+    /// The environment variables that a program gets, or the headers to send.
     #[serde(rename = "with", skip_serializing_if = "Vec::is_empty")]
     pub given: Vec<(String, Given)>,
     /// Whether a program needs the network.
     /// Default false.
     pub network: bool,
-    /// The only tools that are taken, by the server's names.
-    /// `None` = all.
+    /// The only tools to use, by the server's names.
+    /// `None` for all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
     /// Wall-clock limit for each call.
@@ -63,27 +63,27 @@ pub struct Server {
     /// The file that names it.
     #[serde(skip)]
     pub path: PathBuf,
-    /// Where in the file.
+    /// Its location in the file.
     #[serde(skip)]
     pub location: Location,
 }
 
-/// How a server is reached.
+/// How to reach a server.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
-    /// A program and its arguments; it is spoken with over its pipes.
+    /// A program and its arguments; messages go over its pipes.
     Program(Vec<String>),
     /// An address.
     Http {
         /// `http://…` or `https://…`.
         url: String,
-        /// `None` = streamable HTTP, or the older one if the server does not know that.
+        /// `None` for streamable HTTP, or the older transport if the server doesn't know that.
         transport: Option<Transport>,
     },
 }
 
-/// How HTTP is used.
+/// How messages are sent over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -98,13 +98,13 @@ pub enum Transport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(into = "String")]
 pub enum Given {
-    /// As it stands in the file.
+    /// The text in the file.
     /// It is shown.
     Text(String),
-    /// What an environment variable holds.
+    /// The value of an environment variable.
     /// It is never shown.
     Variable(String),
-    /// The same after `Bearer `.
+    /// As [`Variable`](Self::Variable), after `Bearer `.
     Bearer(String),
 }
 
@@ -125,10 +125,10 @@ impl From<Given> for String {
 }
 
 impl Given {
-    /// The value, and what of it must not be shown.
+    /// The value, and the part of it that must not be shown.
     ///
     /// # Errors
-    /// The variable is not set; its name.
+    /// The name of a variable that isn't set.
     fn value(&self) -> Result<(String, Option<String>), String> {
         let secret = |name: &String| std::env::var(name).map_err(|_| name.clone());
         Ok(match self {
@@ -142,8 +142,8 @@ impl Given {
 }
 
 impl Server {
-    /// All that its start means, in one line without secrets: what a person is asked about, and
-    /// what the trace tells.
+    /// Everything that its start involves, in one line without secrets: for the question to a
+    /// person, and for the trace.
     pub fn start(&self) -> String {
         let mut text = match &self.way {
             Way::Program(words) => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
@@ -156,7 +156,7 @@ impl Server {
         text + if self.network { " and the network" } else { "" }
     }
 
-    /// The files that its command names, when it starts in the directory `work`.
+    /// The files that its command names, if it starts in the directory `work`.
     pub fn files(&self, work: &Path) -> Vec<PathBuf> {
         let Way::Program(words) = &self.way else { return Vec::new() };
         // A program without a slash is looked up in `PATH`.
@@ -164,7 +164,7 @@ impl Server {
         named.map(|(_, word)| work.join(word)).filter(|path| path.is_file()).collect()
     }
 
-    /// A hash of what these files say; `None`: there are none.
+    /// A hash of the contents of these files; `None` if there are none.
     pub fn content(&self, work: &Path) -> Option<String> {
         let files = self.files(work);
         let mut hasher = Sha256::new();
@@ -172,7 +172,7 @@ impl Server {
             let path_bytes = path.as_os_str().as_encoded_bytes();
             hasher.update((path_bytes.len() as u64).to_le_bytes());
             hasher.update(path_bytes);
-            // What can't be read can't be run either, and says so then.
+            // An unreadable file can't be run either, which gives an error then.
             if let Ok(mut file) = std::fs::File::open(path) {
                 let _ = std::io::copy(&mut file, &mut hasher);
             }
@@ -181,34 +181,34 @@ impl Server {
     }
 }
 
-/// A word of a command as it stands apart from others.
+/// A word of a command, quoted so that it stays separate.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:@%+=,".contains(c);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("{word:?}") }
 }
 
-/// What became of a server that an NPC names, as the trace tells it.
+/// The state of a server that an NPC names, as the trace records it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Served {
     /// Its name.
     pub server: String,
     /// See [`Server::start`].
     pub start: String,
-    /// Who permitted its start, or forbade it.
+    /// Who permitted or forbade its start.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub by: String,
-    /// What it calls itself, and its version.
+    /// Its own name and version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// What it calls its tools, by what the model calls them.
+    /// Its names for its tools, by the model's names for them.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub tools: Map<String, Value>,
-    /// Why there are none; empty if there are.
+    /// Why it has no tools; empty if it has.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
 }
 
-/// Foreign words as a message may show them: on one line, and short.
+/// External text as a message may show it: on one line, and short.
 pub(crate) fn printable(text: &str) -> String {
     let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect();
     clean.trim().to_owned()

@@ -1,5 +1,5 @@
-//! What a server says about its tools, cleaned: names that prompts can carry, texts of bounded
-//! length, schemas that hold.
+//! Cleans a server's descriptions of its tools: names that prompts can contain, texts of bounded
+//! length, valid schemas.
 
 use std::collections::BTreeMap;
 
@@ -12,30 +12,30 @@ use crate::types::Effect;
 
 /// Most tools of one server.
 pub const MOST_TOOLS: usize = 128;
-/// Longest name that a tool has in a prompt; some endpoints take no more.
+/// Longest name of a tool in a prompt; some endpoints accept no more.
 const NAME_BYTES: usize = 64;
 /// Longest description.
 const DESCRIPTION_BYTES: usize = 1024;
 
-/// A tool as a server offers it, within bounds.
+/// A tool that a server offers, within limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListedTool {
-    /// What the server calls it.
+    /// The server's name for it.
     pub name: String,
     pub description: String,
-    /// The schema of an object; its `properties` name all arguments that it declares.
+    /// The schema of an object; its `properties` contain all arguments that it declares.
     pub parameters: Value,
-    /// What the server claims that it does: it is shown, but permits nothing.
+    /// The effect that the server claims: it is shown, but permits nothing.
     pub effect: Effect,
-    /// The schema of what is structured in its results.
+    /// The schema of the structured content in its results.
     pub output: Option<Value>,
     /// The arguments that are repeated in headers.
     pub mirrors: Vec<Mirror>,
 }
 
-/// The tools of a server's list that can be used, by name.
-/// What is odd about the others goes to `remarks`.
-/// `with_headers` if calls of them repeat arguments in headers.
+/// The usable tools of a server's list, by name.
+/// Problems with the others go to `remarks`.
+/// `with_headers` tells whether calls of them repeat arguments in headers.
 pub fn read(tools: &[Value], with_headers: bool, remarks: &mut Vec<String>) -> Vec<ListedTool> {
     if tools.len() > MOST_TOOLS {
         remarks.push(format!("it offers more than {MOST_TOOLS} tools: only the first ones are taken"));
@@ -55,8 +55,8 @@ pub fn read(tools: &[Value], with_headers: bool, remarks: &mut Vec<String>) -> V
                 continue;
             }
         };
-        // What can't be guaranteed but checked is no reason: a call that violates it fails with a
-        // message.
+        // A constraint that can be checked, but not guaranteed, is no reason: a call that violates
+        // it fails with a message.
         if let Err(refusal) = loosened(&parameters) {
             let reason = refusal.to_string();
             remarks.push(format!(
@@ -89,7 +89,7 @@ pub fn read(tools: &[Value], with_headers: bool, remarks: &mut Vec<String>) -> V
     found.into_values().collect()
 }
 
-/// A text of at most so many bytes, without control characters but line ends.
+/// A text of at most this many bytes, without control characters except line ends.
 fn bounded(text: &str, most: usize) -> String {
     let clean: String = text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect();
     if clean.len() <= most {
@@ -98,7 +98,7 @@ fn bounded(text: &str, most: usize) -> String {
     format!("{}…", &clean[..clean.floor_char_boundary(most - '…'.len_utf8())])
 }
 
-/// A name that a prompt can carry: signs that it can't are `_`, and what is too long is cut.
+/// A name that a prompt can contain: other characters become `_`, and a long name is cut.
 pub fn name(name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
     name.chars().take(NAME_BYTES).map(plain).collect()
@@ -124,7 +124,7 @@ mod tests {
         let empty = json!({"type": "object", "properties": {}, "additionalProperties": false});
         check(Value::Null, empty.clone());
         check(json!({"$schema": "x", "title": "y", "type": "object", "properties": {}}), empty);
-        // As such servers write them: references, values that may be missing.
+        // As such servers write them: references, optional values.
         let schema = json!({
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"anyOf": [{"type": "integer"}, {"type": "null"}], "default": null}},
@@ -143,7 +143,7 @@ mod tests {
             json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(x"}}}),
             "can't be guaranteed",
         );
-        // What can be checked when a call arrives need not be guaranteed.
+        // A constraint that is checked when a call arrives need not be guaranteed.
         let looking = json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x)"}}});
         let (offer, remarks) = read_one(json!({"name": "t", "inputSchema": looking}));
         assert!(offer.is_some() && remarks.is_empty(), "{remarks:?}");

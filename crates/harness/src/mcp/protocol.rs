@@ -1,48 +1,48 @@
 //! Versions of the protocol.
 //!
-//! Since 2026-07-28 ("modern" in the specification's words) each request says by itself which
-//! version it speaks, who asks and what that client can do.
-//! Before ("legacy") all of that was settled by a handshake, `initialize`.
+//! Since 2026-07-28 ("modern" in the specification's words), each request itself carries its
+//! version, its client and the client's capabilities.
+//! Before ("legacy"), all of that was settled by a handshake, `initialize`.
 
 use serde_json::{Value, json};
 
 /// The newest version, and the first without a handshake.
 pub const MODERN: &str = "2026-07-28";
-/// The versions with a handshake; the newest is asked for.
+/// The versions with a handshake; alara asks for the newest.
 pub const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// The newest version with a handshake.
 pub const NEWEST_LEGACY: &str = LEGACY[LEGACY.len() - 1];
 
-/// An error by which a server shows that it is modern: a header or capability that it misses, a
-/// version that it does not speak.
+/// The errors that only a modern server reports: a missing header or capability, or an unsupported
+/// version.
 const MODERN_ERRORS: std::ops::RangeInclusive<i64> = -32022..=-32020;
-/// What the server wants can only be had by a person at an address (2025-11-25).
+/// The server needs a person to visit an address (2025-11-25).
 const ADDRESS_NEEDED: i64 = -32042;
 
-/// Whether requests of this version stand for themselves.
+/// Whether requests of this version are self-contained.
 /// Versions are dates, which compare as texts.
 pub fn is_modern(version: &str) -> bool {
     version >= MODERN
 }
 
-/// The newest version that both sides speak.
+/// The newest version that both sides support.
 pub fn common(offered: &Value) -> Option<&'static str> {
     let offers = |version: &&str| offered.as_array().is_some_and(|all| all.iter().any(|one| one == version));
     [MODERN].into_iter().chain(LEGACY.into_iter().rev()).find(offers)
 }
 
-/// All versions that are known, for messages.
+/// All known versions, for messages.
 pub fn known() -> String {
     LEGACY.into_iter().chain([MODERN]).collect::<Vec<_>>().join(", ")
 }
 
-/// Who asks.
+/// The client's information about itself.
 pub fn client() -> Value {
     json!({"name": "alara", "version": env!("CARGO_PKG_VERSION")})
 }
 
-/// What a modern request says of itself.
-/// No capability is announced: nobody answers a server's questions here.
+/// The metadata of a modern request.
+/// It announces no capabilities: alara answers no questions of a server.
 pub fn meta(version: &str) -> Value {
     json!({
         "io.modelcontextprotocol/protocolVersion": version,
@@ -55,14 +55,14 @@ pub fn meta(version: &str) -> Value {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub code: Option<i64>,
-    /// On one line, and short.
+    /// The message, on one line, and short.
     pub message: String,
-    /// The versions that the server speaks instead, if that is why.
+    /// The versions that the server supports instead, if that is the reason.
     pub supported: Value,
 }
 
 impl Refusal {
-    /// What stands under `error`.
+    /// Reads the value of `error`.
     pub fn read(error: &Value) -> Refusal {
         let code = error["code"].as_i64();
         let message = error["message"].as_str().map_or_else(|| error.to_string(), str::to_owned);
@@ -73,7 +73,7 @@ impl Refusal {
         Refusal { code, message, supported: error["data"]["supported"].clone() }
     }
 
-    /// Whether only a modern server says that.
+    /// Whether only a modern server reports this error.
     pub fn is_modern(&self) -> bool {
         self.code.is_some_and(|code| MODERN_ERRORS.contains(&code))
     }

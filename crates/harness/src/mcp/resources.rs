@@ -1,4 +1,4 @@
-//! The resources of a server, as a tool that reads them.
+//! A tool that reads the resources of a server.
 
 use std::fmt::Write;
 
@@ -6,15 +6,15 @@ use serde_json::{Value, json};
 
 use super::printable;
 
-/// What the tool is called, as if it were the server's; a model sees it as `SERVER_read_resource`.
+/// The name of the tool, as if it were the server's; a model sees it as `SERVER_read_resource`.
 pub const READ: &str = "read_resource";
-/// How many resources the tool's description names.
+/// How many resources the tool's description lists.
 pub const SHOWN: usize = 8;
-/// How much of a description is told, in characters.
+/// Most characters of a description.
 const ABOUT: usize = 80;
 
 /// The tool, in the form of a server's list.
-/// Its description tells the first resources and templates.
+/// Its description lists the first resources and templates.
 pub fn tool(found: &[Value], templates: &[Value]) -> Value {
     let about = "Reads a resource of this MCP server by its URI. Without a URI it lists all resources.";
     let known = listed(found, templates, SHOWN);
@@ -34,11 +34,11 @@ pub fn tool(found: &[Value], templates: &[Value]) -> Value {
     })
 }
 
-/// A line for each resource and each template, of both together at most so many: its address, and
-/// what it is.
+/// A line for each resource and each template, at most this many together: its address and its
+/// description.
 pub fn listed(found: &[Value], templates: &[Value], most: usize) -> String {
     let found = found.iter().map(|one| (one, "uri"));
-    // Few templates say more than many resources.
+    // A few templates describe more than many resources.
     let all: Vec<(&Value, &str)> = templates.iter().map(|one| (one, "uriTemplate")).chain(found).collect();
     let mut text = String::new();
     for (one, key) in all.iter().take(most) {

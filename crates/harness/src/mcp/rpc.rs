@@ -1,7 +1,7 @@
-//! JSON-RPC 2.0 with a server: requests that wait for their answers, whatever carries the messages.
+//! JSON-RPC 2.0 with a server: requests that wait for their answers, over any transport.
 //!
 //! This module must not know what the results mean.
-//! A legacy server may send requests too: a `ping` is answered, others are not served.
+//! A legacy server may send requests too: a `ping` is answered, others are refused.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,20 +18,20 @@ use super::{headers, printable};
 
 /// Most bytes of one message.
 pub const MOST: usize = 16 << 20;
-/// How often a waiting request looks whether it must end.
+/// How often a waiting request checks whether it must end.
 pub const LOOK: Duration = Duration::from_millis(20);
 /// How long a program may take to make room for another request.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a server may take to hear what it need not answer.
+/// How long a server may take to receive a message without an answer.
 const HEAR: Duration = Duration::from_secs(10);
 /// Longest id of a server's request that is answered.
 const ID_BYTES: usize = 256;
-/// How much may come that is no message before the server is given up.
+/// How much output that isn't a message a server may write before it is given up.
 const MOST_JUNK: u64 = 1000;
-/// Shortest secret that is looked for in what a server says.
+/// Shortest secret to hide in a server's messages.
 const SHORTEST_SECRET: usize = 6;
 const NO_SUCH_METHOD: i64 = -32601;
-/// What a server may want of a client that can do it, and is refused here.
+/// Requests that a server may send to a client with these capabilities; alara refuses them.
 const WANTS: [&str; 3] = ["elicitation/create", "roots/list", "sampling/createMessage"];
 
 /// Why a request has no result.
@@ -43,7 +43,7 @@ pub enum Failure {
     Cancelled,
     #[error("it speaks version `{0}` of the protocol, which is none of {known}", known = known())]
     Version(String),
-    /// Nothing can be asked any more, or could ever.
+    /// The connection is unusable, now and later.
     #[error("{0}")]
     Broken(String),
     #[error("it answers {status}{message}")]
@@ -52,22 +52,22 @@ pub enum Failure {
     Refused(Refusal),
 }
 
-/// What carries messages to the server.
+/// The transport to the server.
 pub enum Wire {
-    /// Lines, to a thread that writes them: a program that does not read must not hold up anybody.
-    /// `None` = closed.
+    /// Lines, to a thread that writes them: a program that doesn't read must not block the client.
+    /// `None` if it is closed.
     Lines(Mutex<Option<SyncSender<Vec<u8>>>>),
     Http(Http),
 }
 
 type Reply = Result<Value, Failure>;
 
-/// A conversation with a server.
+/// A connection to a server.
 pub struct Link {
     wire: Wire,
     waiting: Mutex<HashMap<u64, Sender<Reply>>>,
     next: AtomicU64,
-    /// The version of the protocol that is spoken; empty until that is agreed on.
+    /// The protocol version in use; empty until it has been agreed on.
     version: Mutex<&'static str>,
     /// Why it is over.
     broken: Mutex<Option<String>>,
@@ -77,7 +77,7 @@ pub struct Link {
     first_junk: Mutex<Option<String>>,
     /// The server has reported that its tools have changed.
     pub changed: AtomicBool,
-    /// What the server has asked for in vain.
+    /// The server's requests that were refused.
     refused: Mutex<BTreeSet<&'static str>>,
 }
 
@@ -110,7 +110,7 @@ impl Link {
         })
     }
 
-    /// From now on this version of the protocol is spoken.
+    /// Uses this version of the protocol from now on.
     pub fn speak(&self, version: &'static str) {
         *locked(&self.version) = version;
     }
@@ -119,9 +119,9 @@ impl Link {
         *locked(&self.version)
     }
 
-    /// Asks, and waits for the answer: at most so long, and only until `stopped`.
-    /// Then the server gets to know that nobody waits any more.
-    /// `more` are headers of its own, where there are any.
+    /// Sends a request, and waits for the answer: at most this long, and only until `stopped`.
+    /// When it gives up, it tells the server so.
+    /// `more` are further headers, for a transport with headers.
     pub fn request(
         self: &Arc<Self>,
         method: &'static str,
@@ -134,7 +134,7 @@ impl Link {
         self.reply(&pending, limit, stopped)
     }
 
-    /// Asks without waiting; what carries the answer is given up after `limit`.
+    /// Sends a request without waiting; its transport is closed after `limit`.
     pub fn begin(
         self: &Arc<Self>,
         method: &'static str,
@@ -146,7 +146,7 @@ impl Link {
         let (sender, answer) = channel();
         let pending = Pending { id, method, answer };
         locked(&self.waiting).insert(id, sender);
-        // After that: whatever breaks it later fails this request too.
+        // After registering the request, so that any later failure of the connection also ends it.
         if let Some(reason) = locked(&self.broken).clone() {
             self.answer(id, Err(Failure::Broken(reason)));
             return pending;
@@ -159,7 +159,7 @@ impl Link {
         pending
     }
 
-    /// Waits for the answer to what was asked, as [`Link::request`] does.
+    /// Waits for the answer to a request, as [`Link::request`] does.
     pub fn reply(self: &Arc<Self>, pending: &Pending, limit: Duration, stopped: &dyn Fn() -> bool) -> Reply {
         let failure = match wait(&pending.answer, limit, stopped) {
             Err(failure @ (Failure::Timeout(_) | Failure::Cancelled)) => failure,
@@ -167,8 +167,8 @@ impl Link {
         };
         let id = pending.id;
         locked(&self.waiting).remove(&id);
-        // A modern server over HTTP understands the end of the connection, and nothing else.
-        // The first request must not be cancelled, says the protocol.
+        // A modern server over HTTP understands only the end of the connection as a cancellation.
+        // The protocol forbids cancelling the first request.
         let is_first = ["initialize", "server/discover"].contains(&pending.method);
         let by_closing = is_modern(self.version()) && self.http().is_some();
         if !is_first && !by_closing {
@@ -180,7 +180,7 @@ impl Link {
         Err(failure)
     }
 
-    /// Waits as well, but goes on awaiting the answer if there is none yet.
+    /// Also waits, but if there is no answer yet, the request stays open.
     pub fn wait_beside(
         &self,
         pending: &Pending,
@@ -190,13 +190,13 @@ impl Link {
         wait(&pending.answer, limit, stopped)
     }
 
-    /// Whether somebody still waits for the answer to this request.
+    /// Whether a caller still waits for the answer to this request.
     pub fn awaits(&self, id: u64) -> bool {
         locked(&self.waiting).contains_key(&id)
     }
 
-    /// Asks a modern server to tell when its list of tools changes.
-    /// Nobody waits for an answer: there is none before the end.
+    /// Asks a modern server to report changes of its list of tools.
+    /// No caller waits for the answer, which comes only at the end.
     pub fn subscribe(self: &Arc<Self>) {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let params = json!({"_meta": meta(self.version()), "notifications": {"toolsListChanged": true}});
@@ -207,8 +207,8 @@ impl Link {
         }
     }
 
-    /// Says something that has no answer.
-    /// What may be waited for ends when it has been sent.
+    /// Sends a notification.
+    /// The returned thread, if there is one, ends when the notification has been sent.
     pub fn notify(self: &Arc<Self>, method: &str, params: &Value) -> Option<JoinHandle<()>> {
         let message = json!({"jsonrpc": "2.0", "method": method, "params": params});
         self.send(&message, &[], None, HEAR)
@@ -226,10 +226,10 @@ impl Link {
                 let sender = locked(lines).clone()?;
                 let mut line = format!("{message}\n").into_bytes();
                 let begun = Instant::now();
-                // What the server asks is answered at once or never; what it is asked may wait
-                // until it has read those answers.
+                // The server's requests are answered at once or never; the client's requests may
+                // wait until it has read those answers.
                 let patience = if id.is_some() { PATIENCE.min(limit) } else { Duration::ZERO };
-                // That the program has ended is told by the thread that listens.
+                // The listening thread reports that the program has ended.
                 while let Err(TrySendError::Full(back)) = sender.try_send(line) {
                     if begun.elapsed() >= patience {
                         let failure = Failure::Broken("it does not read what it is asked".to_owned());
@@ -249,8 +249,8 @@ impl Link {
         }
     }
 
-    /// The headers of the protocol for a message.
-    /// The handshake has none: there it is not yet known what is spoken.
+    /// The protocol's headers for a message.
+    /// The handshake has none: its version isn't known yet.
     fn headers(&self, message: &Value, more: &[(String, String)]) -> Vec<(String, String)> {
         let version = self.version();
         if version.is_empty() || message["method"] == "initialize" {
@@ -264,7 +264,7 @@ impl Link {
         headers
     }
 
-    /// Takes what the server says: a message, or several.
+    /// Processes the server's output: one message, or several.
     pub fn take(self: &Arc<Self>, text: &str) {
         let text = self.hidden(text);
         match serde_json::from_str(&text) {
@@ -284,7 +284,7 @@ impl Link {
             locked(&self.refused).extend(WANTS.iter().find(|wanted| method == Some(**wanted)));
         }
         match (method, id) {
-            // Modern servers must not ask, and are not answered.
+            // Modern servers must not send requests, and get no answer.
             (Some(_), Some(_)) if is_modern(self.version()) => {}
             (Some("ping"), Some(id)) => {
                 self.send(&json!({"jsonrpc": "2.0", "id": id, "result": {}}), &[], None, HEAR);
@@ -300,7 +300,7 @@ impl Link {
                     Some(error) => Err(Failure::Refused(Refusal::read(error))),
                     None => Ok(message["result"].take()),
                 };
-                // An answer that nobody waits for any more came too late.
+                // An answer to a request that no longer waits came too late.
                 if let Some(id) = id.as_u64().or_else(|| id.as_str()?.parse().ok()) {
                     self.answer(id, reply);
                 }
@@ -316,7 +316,7 @@ impl Link {
         }
     }
 
-    /// Takes note of what is no message.
+    /// Records output that isn't a message.
     fn junk(&self, text: &str) {
         if text.trim().is_empty() {
             return;
@@ -327,13 +327,13 @@ impl Link {
         }
     }
 
-    /// The first line of output that was no message, once.
+    /// The first line of output that was not a message; returned once.
     pub fn first_junk(&self) -> Option<String> {
         locked(&self.first_junk).take()
     }
 
-    /// Takes note that the server is gone: all that wait get to know it.
-    /// The first reason counts.
+    /// Records that the server is gone, and ends all waiting requests.
+    /// The first reason is kept.
     pub fn end(&self, reason: &str) {
         let reason = locked(&self.broken).get_or_insert_with(|| self.hidden(reason)).clone();
         for (_, waiting) in locked(&self.waiting).drain() {
@@ -341,17 +341,17 @@ impl Link {
         }
     }
 
-    /// What the server has asked for since the last time, and was refused.
+    /// The server's requests since the last call, all refused.
     pub fn refused(&self) -> BTreeSet<&'static str> {
         std::mem::take(&mut locked(&self.refused))
     }
 
-    /// Whether the server is gone, or given up.
+    /// Whether the server is gone, or was given up.
     pub fn is_over(&self) -> bool {
         locked(&self.broken).is_some()
     }
 
-    /// Lets the server know that nothing more will come.
+    /// Signals the server that no more messages will come.
     pub fn close(&self) {
         match &self.wire {
             Wire::Lines(lines) => drop(locked(lines).take()),
@@ -366,13 +366,13 @@ impl Link {
         }
     }
 
-    /// Without what must not be shown.
+    /// The text without secrets.
     pub fn hidden(&self, text: &str) -> String {
         self.secrets.iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
     }
 }
 
-/// Waits for what comes: at most so long, and only until `stopped`.
+/// Waits for a value: at most this long, and only until `stopped`.
 pub fn wait<T>(
     coming: &Receiver<Result<T, Failure>>,
     limit: Duration,

@@ -1,10 +1,10 @@
-//! The schema of a tool's arguments, as a grammar, a jinx and a prompt can use it.
+//! Converts the schema of a tool's arguments for a grammar, a jinx and a prompt.
 //!
 //! A schema may declare arguments elsewhere than in `properties`: in alternatives, in branches of a
-//! condition, in what the root refers to, or only by requiring them.
-//! Formats that write each argument apart, and rules about the first one, look at the `properties`
-//! of the root alone: so whatever is declared is declared there too.
-//! That permits nothing that the schema does not.
+//! condition, in a schema that the root refers to, or only by requiring them.
+//! Formats that write each argument separately, and rules about the first one, use only the
+//! `properties` of the root: so every declaration is copied there.
+//! That permits nothing that the schema doesn't.
 
 use std::collections::HashSet;
 
@@ -31,23 +31,23 @@ const IN_PLACE: [&str; 13] = [
 /// Keywords that don't narrow down what a schema permits.
 const ANNOTATIONS: [&str; 8] =
     ["$schema", "$defs", "definitions", "title", "description", "default", "examples", "$comment"];
-/// Keywords that say what keys may be there that `properties` does not name.
+/// Keywords about keys that `properties` doesn't name.
 const OTHERS: [&str; 4] =
     ["additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames"];
-/// Most subschemas that are looked at.
+/// Most subschemas to visit.
 const MOST_SCHEMAS: usize = 256;
-/// Most schemas of one argument of which one must hold.
+/// Most alternative schemas of one argument.
 const MOST_OPTIONS: usize = 8;
-/// Most references that lead to one another.
+/// Longest chain of references.
 const MOST_REFERENCES: usize = 8;
 
-/// The schema of a tool's arguments: that of an object with `properties`,
-/// without what only takes place.
-/// It takes no arguments but those that it declares, unless it declares none or says more about
+/// The schema of a tool's arguments: that of an object with `properties`, without annotations that
+/// only take up space.
+/// It accepts only the arguments that it declares, unless it declares none or has constraints on
 /// others.
 ///
 /// # Errors
-/// Why no calls can be made with it.
+/// The reason why no calls can be made with it.
 pub fn parameters(schema: &Value) -> Result<Value, String> {
     let size = schema.to_string().len();
     if size > BYTES {
@@ -79,7 +79,7 @@ pub fn parameters(schema: &Value) -> Result<Value, String> {
     Ok(Value::Object(root))
 }
 
-/// A root that is only a reference, as what it refers to.
+/// A root that is only a reference, replaced by its target.
 fn inlined(document: &Map<String, Value>) -> Map<String, Value> {
     let (whole, mut root) = (Value::Object(document.clone()), document.clone());
     for _ in 0..MOST_REFERENCES {
@@ -89,12 +89,12 @@ fn inlined(document: &Map<String, Value>) -> Map<String, Value> {
             break;
         };
         let Value::Object(target) = target else { break };
-        // Below an identifier of its own references lead elsewhere.
+        // Below a nested identifier, references have another base.
         if target.contains_key("$id") || target.contains_key("id") {
             break;
         }
         let mut next = target.clone();
-        // Other references lead to these places still.
+        // Other references still lead to these places.
         for key in ["$schema", "$defs", "definitions"] {
             match document.get(key) {
                 Some(value) => drop(next.insert(key.to_owned(), value.clone())),
@@ -106,19 +106,19 @@ fn inlined(document: &Map<String, Value>) -> Map<String, Value> {
     root
 }
 
-/// What a reference leads to, within the document.
+/// The target of a reference within the document.
 fn local<'a>(document: &'a Value, reference: &Value) -> Option<&'a Value> {
     document.pointer(reference.as_str()?.strip_prefix('#')?).filter(|target| *target != document)
 }
 
-/// Whether a schema of an older draft means something else without its `$schema`.
+/// Whether a schema of an older draft has another meaning without its `$schema`.
 fn draft_matters(root: &Map<String, Value>) -> bool {
     let draft = root.get("$schema").and_then(Value::as_str).unwrap_or_default();
     let is_old = ["draft-04", "draft-06", "draft-07", "draft/2019-09"].iter().any(|old| draft.contains(old));
     is_old && differs(&Value::Object(root.clone()))
 }
 
-/// Whether a schema has a keyword that drafts read differently.
+/// Whether a schema has a keyword whose meaning differs between drafts.
 fn differs(schema: &Value) -> bool {
     match schema {
         Value::Array(items) => items.iter().any(differs),
@@ -136,8 +136,8 @@ fn differs(schema: &Value) -> bool {
     }
 }
 
-/// Lets `properties` of the root declare whatever the schema declares, and says whether others may
-/// be there.
+/// Adds every declaration in the schema to the `properties` of the root, and decides whether other
+/// keys are permitted.
 fn declare(root: &mut Map<String, Value>) {
     let named = root.contains_key("properties");
     let has_others = OTHERS.iter().any(|key| root.contains_key(*key));
@@ -147,7 +147,7 @@ fn declare(root: &mut Map<String, Value>) {
         Some(Value::Object(properties)) => properties.clone(),
         _ => Map::new(),
     };
-    // A closed root is closed for arguments declared elsewhere too.
+    // A closed root is also closed for arguments declared elsewhere.
     if !closes {
         let document = Value::Object(root.clone());
         let mut found = Declared::default();
@@ -166,32 +166,32 @@ fn declare(root: &mut Map<String, Value>) {
     root.insert("properties".to_owned(), properties.into());
 }
 
-/// What a schema tells about the arguments that it declares.
+/// How much a schema determines about the arguments that it declares.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Tells {
-    /// Their names: it is a condition.
+    /// Only their names: the schema is a condition.
     Names,
-    /// Their types: it holds only under a condition, and another may hold without it.
+    /// Their types: the schema applies under a condition, and another may apply without it.
     Types,
     /// Their whole schemas.
     All,
 }
 
-/// What the schemas that hold in the place of a root declare.
+/// The declarations in the schemas that apply to a root.
 #[derive(Default)]
 struct Declared {
     /// Each argument with its schemas.
     names: Vec<(String, Vec<Value>)>,
-    /// References that were followed.
+    /// References already followed.
     followed: HashSet<String>,
     seen: usize,
-    /// Whether arguments may be something else than what their names say, by keywords about all
-    /// others.
+    /// Whether arguments may have other schemas than those under their names, because of keywords
+    /// about all other keys.
     loose: bool,
 }
 
 impl Declared {
-    /// Adds what a schema declares.
+    /// Adds the declarations of a schema.
     fn collect(&mut self, document: &Value, schema: &Map<String, Value>, tells: Tells) {
         self.seen += 1;
         if self.seen > MOST_SCHEMAS {
@@ -246,7 +246,7 @@ impl Declared {
         }
     }
 
-    /// Each argument, with a schema that holds wherever one of those about it does.
+    /// Each argument, with a schema that is valid wherever one of its schemas is.
     fn arguments(self) -> Vec<(String, Value)> {
         let size = |schemas: &[Value]| schemas.iter().map(|schema| schema.to_string().len()).sum::<usize>();
         let all: usize = self.names.iter().map(|(_, schemas)| size(schemas)).sum();

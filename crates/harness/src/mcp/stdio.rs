@@ -1,5 +1,5 @@
-//! A server that is a program: one message a line on its standard input and output; what it says on
-//! standard error is for people.
+//! A server that is a program: one message a line on its standard input and output; its standard
+//! error is for people.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStderr, ChildStdout};
@@ -13,11 +13,11 @@ use super::rpc::{Link, MOST, Wire};
 use crate::error::Error;
 use crate::sandbox::{self, Sandbox, Script, Service};
 
-/// Most bytes that are kept of the end of standard error.
+/// Most bytes of the end of standard error to keep.
 const LAST_WORDS: usize = 2048;
-/// Most messages that wait until a program reads them.
+/// Most messages waiting until a program reads them.
 const UNREAD: usize = 64;
-/// How long to wait for a program's last words.
+/// How long to wait for a program's last output.
 const GRACE: Duration = Duration::from_millis(500);
 
 /// Starts a program in the sandbox.
@@ -47,8 +47,7 @@ pub fn start(
     let failed = |source| sandbox::Error::Spawn { program: words.join(" "), source };
     let thread = || std::thread::Builder::new().name("mcp".into());
     let write = move || {
-        // That it does not read shows by the end of its output, or by a request that gets no
-        // answer.
+        // If it doesn't read them, its output ends, or a request gets no answer.
         lines.into_iter().try_for_each(|line| pipes.stdin.write_all(&line).and_then(|()| pipes.stdin.flush()))
     };
     thread().spawn(write).map_err(failed)?;
@@ -60,7 +59,7 @@ pub fn start(
     Ok((link, service))
 }
 
-/// Takes messages until there are no more.
+/// Processes messages until there are no more.
 fn listen(stdout: ChildStdout, link: &Arc<Link>, listener: &JoinHandle<()>, words: &Mutex<Vec<u8>>) {
     let mut reader = BufReader::new(stdout);
     let mut line = Vec::new();
@@ -72,7 +71,7 @@ fn listen(stdout: ChildStdout, link: &Arc<Link>, listener: &JoinHandle<()>, word
             Ok(length) if length >= MOST => return link.end("it sent a message that is too long"),
             Ok(_) => link.take(&String::from_utf8_lossy(&line)),
         }
-        // One that is given up is not read any more: then it must wait.
+        // A server that was given up is no longer read: then it must wait.
         if link.is_over() {
             return;
         }
@@ -91,7 +90,7 @@ fn listen(stdout: ChildStdout, link: &Arc<Link>, listener: &JoinHandle<()>, word
     );
 }
 
-/// Reads to the end, keeping the last bytes.
+/// Reads to the end, and keeps the last bytes.
 fn keep_last(mut stderr: ChildStderr, kept: &Mutex<Vec<u8>>) {
     let mut buffer = [0; 1024];
     while let Ok(count @ 1..) = stderr.read(&mut buffer) {

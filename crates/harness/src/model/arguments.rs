@@ -1,22 +1,22 @@
-//! The arguments of a call as models write them whom nothing holds to a form: JSON, more or less.
+//! Parses the arguments of calls that models write without a constraint: JSON, more or less.
 //!
-//! Arguments that can't be read travel on as [`UNREAD`].
-//! So the call is recorded, shown to the model again as JSON that every server takes, and answered
-//! with what is wrong in it.
+//! Unreadable arguments are passed on as [`UNREAD`].
+//! So the call is recorded, shown to the model again as JSON that every server accepts, and
+//! answered with the error.
 //! It never runs.
 
 use serde_json::{Map, Value};
 
-/// The one argument of a call whose arguments can't be read: their text.
+/// The only argument of a call with unreadable arguments: their text.
 /// No input of a jinx has such a name.
 const UNREAD: &str = "unreadable arguments";
 
-/// The arguments that a text stands for, or the text itself as [`UNREAD`].
+/// The parsed arguments of a text, or the text itself as [`UNREAD`].
 pub(crate) fn read(text: &str) -> Map<String, Value> {
     object(text).unwrap_or_else(|_| Map::from_iter([(UNREAD.to_owned(), text.into())]))
 }
 
-/// What is wrong in arguments that could not be read; `None` if they could.
+/// The error in unreadable arguments; `None` if they were readable.
 pub(crate) fn flaw(arguments: &Map<String, Value>) -> Option<String> {
     unread(arguments).and_then(|text| object(text).err())
 }
@@ -25,7 +25,7 @@ fn unread(arguments: &Map<String, Value>) -> Option<&str> {
     arguments.get(UNREAD).filter(|_| arguments.len() == 1)?.as_str()
 }
 
-/// Reads an object, once or several times encoded; nothing and `null` are an empty one.
+/// Parses an object, encoded once or several times; an empty text and `null` are an empty object.
 fn object(text: &str) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
@@ -33,7 +33,7 @@ fn object(text: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_str(text).map_err(|error| error.to_string())? {
         Value::Null => Ok(Map::new()),
         Value::String(text) => object(&text),
-        // A model may take up how it was shown to itself.
+        // A model may imitate how the call was shown to it.
         Value::Object(arguments) => match unread(&arguments) {
             Some(text) => object(text),
             None => Ok(arguments),
@@ -84,7 +84,7 @@ mod tests {
         check("ls -l", "expected value at line 1 column 1");
         check("\"ls -l\"", "expected value at line 1 column 1");
         check(&json!(r#"{"command": "echo hi",}"#).to_string(), "trailing comma");
-        // A tool may have an argument of that name beside others, or that is no text.
+        // A tool may have an argument of that name together with others, or one that isn't text.
         assert_eq!(flaw(&Map::from_iter([(UNREAD.to_owned(), json!(1))])), None);
     }
 }

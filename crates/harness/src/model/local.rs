@@ -43,8 +43,8 @@ impl Embedder for Engine {
     }
 }
 
-/// A turn under way.
-/// While its prompt is computed, which may take minutes, it gives empty texts.
+/// A running turn.
+/// While its prompt is computed, which may take minutes, it yields empty texts.
 struct Turn(alara_engine::Events);
 
 impl Iterator for Turn {

@@ -25,21 +25,21 @@ pub use tuning::{Tuned, Tuning};
 /// The events of one turn, in order; `Event::Done` comes last.
 /// Dropping it cancels the turn.
 ///
-/// A model that has to wait may give empty texts meanwhile: they say only that it is still at it,
-/// and let the listener leave.
+/// A model that has to wait may yield empty texts meanwhile: they only show that it is still
+/// working, and let the listener cancel.
 pub type Events<'a> = Box<dyn Iterator<Item = Result<Event, ModelError>> + Send + 'a>;
 
-/// How long a listener is left without an event.
+/// The longest time between two events.
 const BEAT: Duration = Duration::from_millis(100);
 
-/// Says that a turn goes on.
+/// The event that shows that a turn goes on.
 fn nothing() -> Event {
     Event::Text { text: String::new() }
 }
 
 /// A model that continues conversations: the local engine, an endpoint, or a script.
 pub trait ChatModel: Send + Sync {
-    /// What traces and reports call the model.
+    /// The model's name in traces and reports.
     fn name(&self) -> &str;
 
     /// Starts one turn.
@@ -48,10 +48,10 @@ pub trait ChatModel: Send + Sync {
     /// The request can't be served, for example because it is longer than the model's context.
     fn chat(&self, request: Request) -> Result<Events<'_>, ModelError>;
 
-    /// What it reads where `request` asks for a turn.
+    /// The prompt that it reads for `request`.
     ///
     /// # Errors
-    /// The request can't be served, as far as that is seen before it is.
+    /// The request can't be served, if that is known in advance.
     fn prompt(&self, request: &Request) -> Result<Prompt, ModelError> {
         match self.local() {
             Some(engine) => Ok(Prompt::Tokens(engine.prompt_pieces(request).map_err(ModelError::new)?)),
@@ -64,18 +64,18 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// Most tokens of a conversation; `None` = not known.
+    /// Most tokens of a conversation; `None` if unknown.
     fn context(&self) -> Option<usize> {
         self.inner()?.context()
     }
 
-    /// How it writes calls, where they are read from its text on this machine; `None` = whoever
-    /// serves it does that.
+    /// The format in which it writes calls, if they are parsed from its text on this machine;
+    /// `None` if its server does that.
     fn format(&self) -> Option<&'static Format> {
         self.inner()?.format()
     }
 
-    /// Whether somebody chose that format for it.
+    /// Whether the user chose that format for it.
     fn format_is_chosen(&self) -> bool {
         match self.inner() {
             Some(inner) => inner.format_is_chosen(),
@@ -88,7 +88,7 @@ pub trait ChatModel: Send + Sync {
         self.inner().map_or_else(Tuning::default, ChatModel::tuning)
     }
 
-    /// How many parameters it has; `None` = not known.
+    /// How many parameters it has; `None` if unknown.
     fn parameters(&self) -> Option<u64> {
         match self.inner() {
             Some(inner) => inner.parameters(),
@@ -96,17 +96,17 @@ pub trait ChatModel: Send + Sync {
         }
     }
 
-    /// How tokens are sampled where nobody says otherwise.
+    /// Its default sampling settings.
     fn sampling(&self) -> Sampling {
         self.inner().map_or_else(Sampling::default, ChatModel::sampling)
     }
 
-    /// The engine that runs it, for its vocabulary and template; `None` = it runs elsewhere.
+    /// The engine that runs it, for its vocabulary and template; `None` if it runs elsewhere.
     fn local(&self) -> Option<&Engine> {
         None
     }
 
-    /// The same model as one that makes vectors; `None` = it makes none here.
+    /// The model as an embedder; `None` if it makes no vectors here.
     fn embedder(&self) -> Option<&dyn Embedder> {
         None
     }
@@ -114,7 +114,7 @@ pub trait ChatModel: Send + Sync {
 
 /// A model that makes vectors of texts.
 pub trait Embedder: Send + Sync {
-    /// A vector of length 1 for each text, in order; what is too long for the model is cut.
+    /// A vector of length 1 for each text, in order; a text that is too long for the model is cut.
     /// `[N, D]`
     ///
     /// # Errors
@@ -170,13 +170,13 @@ impl<M: ChatModel + ?Sized> ChatModel for &M {
 
 /// Where models come from: an NPC may name its own.
 pub trait ModelSource: Sync {
-    /// The model that `spec` means; loads it if need be.
+    /// The model for `spec`, loaded if necessary.
     ///
     /// # Errors
     /// There is none, or it can't be loaded.
     fn model(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, ModelError>;
 
-    /// The model of this name that makes vectors: that one, whatever goes before other models.
+    /// The embedding model of this name, regardless of overrides for other models.
     ///
     /// # Errors
     /// There is none, or it can't be loaded.
@@ -184,24 +184,24 @@ pub trait ModelSource: Sync {
         self.model(&ModelSpec::named(name))
     }
 
-    /// What is used for `spec`: itself, unless something else goes before it.
+    /// The spec that is used for `spec`: itself, unless something overrides it.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
         spec.clone()
     }
 
-    /// The models that are loaded, by what is used.
+    /// The loaded models, by the spec in use.
     fn loaded(&self) -> Vec<Loaded> {
         Vec::new()
     }
 
-    /// Frees the memory of the model that is used for `spec`, unless it is at work.
-    /// True if it was loaded, and no longer is.
+    /// Frees the memory of the model that is used for `spec`, unless it is busy.
+    /// Returns true if it was loaded, and no longer is.
     fn unload(&self, _spec: &ModelSpec) -> bool {
         false
     }
 }
 
-/// One model, whatever is asked for.
+/// One model, whatever the request.
 pub struct Single<'a>(pub &'a dyn ChatModel);
 
 impl ModelSource for Single<'_> {
@@ -210,7 +210,7 @@ impl ModelSource for Single<'_> {
     }
 }
 
-/// Why a model could not answer, in the model's own words.
+/// Why a model could not answer, with the model's own error.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct ModelError(Box<dyn std::error::Error + Send + Sync>);
@@ -227,7 +227,7 @@ impl ModelError {
             || matches!(self.cause().downcast_ref(), Some(EndpointError::TooLong { .. }))
     }
 
-    /// Whether whatever serves the model failed, rather than the model at what it was asked.
+    /// Whether the server of the model failed, rather than the model at its task.
     pub fn is_outage(&self) -> bool {
         self.cause().downcast_ref().is_some_and(EndpointError::is_outage)
     }

@@ -1,8 +1,8 @@
-//! Several models under one byte budget: each loaded when it is first asked for, and evicted when
-//! others need its memory, or when somebody says so.
+//! Several models under one byte budget: each is loaded when it is first requested, and evicted
+//! when others need its memory, or on request.
 //!
-//! Knows sizes and who still holds a model; what a model is and where it comes from is its loader's
-//! matter.
+//! This module knows sizes and who still holds a model; its loader knows what a model is and where
+//! it comes from.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use alara_engine::Engine;
 
 use super::{ChatModel, ModelError, ModelSource, ModelSpec};
 
-/// A model that can be loaded, and what it will take.
+/// A model that can be loaded, with the memory that it needs.
 pub struct Candidate {
-    /// Bytes of memory that it will take; 0 for a model elsewhere.
+    /// Bytes of memory that it needs; 0 for a remote model.
     pub bytes: u64,
-    /// Loads it, once it fits.
+    /// Loads it, once there is space for it.
     pub load: Box<dyn FnOnce() -> Result<Arc<dyn ChatModel>, ModelError>>,
 }
 
-/// Finds the model that a spec means.
+/// Finds the model for a spec.
 type Find = Box<dyn Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Sync>;
 
-/// A model does not fit into the budget.
+/// A model doesn't fit into the budget.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{spec} does not fit the memory budget: it takes {} of {}{}",
@@ -33,43 +33,43 @@ type Find = Box<dyn Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Syn
 pub struct OverBudget {
     /// The model.
     pub spec: ModelSpec,
-    /// Bytes that it takes.
+    /// Bytes that it needs.
     pub bytes: u64,
-    /// Bytes that all models together may take.
+    /// Bytes that all models together may use.
     pub budget: u64,
-    /// Bytes of models that someone still holds.
+    /// Bytes of models that are in use.
     pub held: u64,
-    /// These models.
+    /// The models in use.
     pub holders: Vec<ModelSpec>,
 }
 
-/// A model that is loaded.
+/// A loaded model.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What it was asked for with.
+    /// The spec of the request for it.
     pub spec: ModelSpec,
-    /// Bytes of memory that it takes; 0 for a model elsewhere.
+    /// Bytes of memory that it uses; 0 for a remote model.
     pub bytes: u64,
-    /// Most tokens of a conversation; `None` = not known.
+    /// Most tokens of a conversation; `None` if unknown.
     pub context: Option<usize>,
-    /// Tokens in its KV cache, and how many that can hold; `None` of a model elsewhere.
+    /// Tokens in its KV cache, and how many that can hold; `None` for a remote model.
     pub cached: Option<(usize, usize)>,
-    /// Since when.
+    /// When it was loaded.
     pub since: SystemTime,
-    /// When it was asked for last.
+    /// When it was last requested.
     pub used: Instant,
-    /// Whether someone holds it now.
+    /// Whether it is in use now.
     pub busy: bool,
 }
 
-/// Models by what they were asked for with.
-/// One that nobody holds stays loaded until its memory is needed; of several, the one that was
-/// asked for longest ago goes first.
+/// Models by the specs of their requests.
+/// A model that isn't in use stays loaded until its memory is needed; of several, the least
+/// recently requested one is evicted first.
 pub struct Models {
     budget: Option<u64>,
     find: Find,
     state: Mutex<Slots>,
-    /// A model has been loaded, or could not be.
+    /// A model has been loaded, or failed to load.
     settled: Condvar,
 }
 
@@ -82,11 +82,11 @@ struct Slots {
 
 struct Slot {
     spec: ModelSpec,
-    /// 0 until it is known.
+    /// 0 until the size is known.
     bytes: u64,
-    /// The request that asked for it last.
+    /// The number of its latest request.
     used: u64,
-    /// When that was.
+    /// The time of its latest request.
     used_at: Instant,
     since: SystemTime,
     /// `None` while it is being loaded.
@@ -101,7 +101,7 @@ impl Slot {
 
 impl Models {
     /// No models yet.
-    /// All that get loaded take at most `budget` bytes together; `None` = no limit.
+    /// All loaded models together use at most `budget` bytes; `None` for no limit.
     pub fn new(
         budget: Option<u64>,
         find: impl Fn(&ModelSpec) -> Result<Candidate, ModelError> + Send + Sync + 'static,
@@ -109,12 +109,12 @@ impl Models {
         Models { budget, find: Box::new(find), state: Mutex::default(), settled: Condvar::new() }
     }
 
-    /// Bytes that the loaded models take together, and those that are being loaded.
+    /// Bytes that the loaded models use together, including those that are being loaded.
     pub fn bytes(&self) -> u64 {
         self.lock().slots.iter().map(|slot| slot.bytes).sum()
     }
 
-    /// The models that are loaded; those that are being loaded are not among them.
+    /// The loaded models, without those that are being loaded.
     pub fn loaded(&self) -> Vec<Loaded> {
         let state = self.lock();
         let loaded = state.slots.iter().filter_map(|slot| {
@@ -131,8 +131,8 @@ impl Models {
         loaded.collect()
     }
 
-    /// Frees the memory of the model that `spec` means, unless someone holds it.
-    /// True if it was loaded, and no longer is.
+    /// Frees the memory of the model for `spec`, unless it is in use.
+    /// Returns true if it was loaded, and no longer is.
     pub fn unload(&self, spec: &ModelSpec) -> bool {
         let mut state = self.lock();
         let idle = state.slots.iter().position(|slot| slot.spec == *spec && slot.is_idle());
@@ -145,7 +145,7 @@ impl Models {
     }
 
     /// Frees memory for a model that is being loaded.
-    /// Others are dropped under the lock, so that nobody takes their memory before they are gone.
+    /// Others are dropped under the lock, so that no load takes their memory before they are gone.
     fn reserve(&self, spec: &ModelSpec, bytes: u64) -> Result<(), ModelError> {
         let mut state = self.lock();
         if let Some(budget) = self.budget {
@@ -175,10 +175,10 @@ impl Models {
         (candidate.load)()
     }
 
-    /// The model that `spec` means; loads it if need be, once for all who ask for it meanwhile.
+    /// The model for `spec`; loads it if necessary, once for all concurrent requests.
     ///
     /// # Errors
-    /// What the loader says, and [`OverBudget`].
+    /// The loader's error, and [`OverBudget`].
     pub fn get(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel>, ModelError> {
         let mut state = self.lock();
         loop {
@@ -220,8 +220,8 @@ impl ModelSource for Models {
     }
 }
 
-/// A load under way.
-/// However it ends, others that wait for the model go on.
+/// A load in progress.
+/// However it ends, it wakes the other requests for the model.
 struct Loading<'a> {
     models: &'a Models,
     spec: &'a ModelSpec,
@@ -255,7 +255,7 @@ fn listed(specs: &[ModelSpec]) -> String {
     specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Bytes for people.
+/// A number of bytes for people.
 fn shown(bytes: u64) -> String {
     match bytes as f64 / f64::from(1 << 20) {
         mib if mib < 1024.0 => format!("{mib:.1} MiB"),

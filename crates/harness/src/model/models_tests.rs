@@ -12,7 +12,7 @@ fn spec(name: &str) -> ModelSpec {
     ModelSpec { model: Some(name.to_owned()), ..ModelSpec::default() }
 }
 
-/// What is in memory, as the loader sees it.
+/// The memory as the loader sees it.
 #[derive(Default)]
 struct Memory {
     live: Mutex<Vec<(u64, Weak<dyn ChatModel>)>>,
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-/// Models whose names are their sizes, with a letter before it.
+/// Models named by their sizes, after a letter.
 fn models(memory: &Arc<Memory>, budget: Option<u64>, pause: Duration) -> Models {
     let memory = memory.clone();
     Models::new(budget, move |spec| {
@@ -65,7 +65,7 @@ fn the_least_recently_used_goes_first() {
     // b goes, a stays.
     check("c4194304", 3, 8 << 20);
     check("a4194304", 3, 8 << 20);
-    // A model elsewhere takes no memory.
+    // A remote model takes no memory.
     check("d0", 4, 8 << 20);
     check("e10485760", 5, 10 << 20);
     check("d0", 5, 10 << 20);
@@ -107,7 +107,7 @@ fn a_model_is_unloaded_unless_it_is_at_work() {
     drop(held);
     assert!(models.unload(&spec("a4")));
     assert_eq!((models.bytes(), memory.bytes()), (0, 0));
-    // And can be had again.
+    // And can be loaded again.
     models.model(&spec("a4")).unwrap();
     assert_eq!(memory.loads.load(Ordering::Relaxed), 3);
 }
@@ -168,7 +168,7 @@ fn many_threads_stay_within_the_budget() {
             scope.spawn(move || {
                 for turn in 0..30 {
                     let name = ["a3", "b4", "c2", "d5"][(thread + turn * (thread + 1)) % 4];
-                    // Whether it fits depends on who holds what just now.
+                    // Whether it fits depends on who holds which model at the moment.
                     drop(models.model(&spec(name)));
                 }
             });
@@ -178,7 +178,7 @@ fn many_threads_stay_within_the_budget() {
 }
 
 proptest! {
-    /// Against a list that is kept in the plainest way.
+    /// Compares with a list that is maintained in the simplest way.
     #[test]
     fn as_a_plain_list_does_it(
         sizes in prop::collection::vec(0..8_u64, 1..6),
@@ -188,7 +188,7 @@ proptest! {
         let memory = Arc::new(Memory::default());
         let models = models(&memory, Some(BUDGET), Duration::ZERO);
         let mut held: HashMap<usize, Arc<dyn ChatModel>> = HashMap::new();
-        // The models that should be loaded, the one asked for last at the end.
+        // The models that should be loaded, the latest request last.
         let mut loaded: Vec<usize> = Vec::new();
         let mut loads = 0;
         for (index, hold) in steps {

@@ -1,4 +1,4 @@
-//! A model that says what a script tells it: for tests.
+//! A model that follows a script: for tests.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,27 +12,27 @@ use super::{ChatModel, Events, ModelError};
 #[serde(default, deny_unknown_fields)]
 pub struct Reply {
     /// The reply is only for conversations whose last user message contains this text.
-    /// Without it, for whoever comes.
+    /// Without it, the reply is for any conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
-    /// What the model says.
+    /// The text that the model writes.
     pub text: String,
-    /// What it calls; an empty `id` is replaced by one that tells the call's place in the script.
+    /// Its calls; an empty `id` is replaced by one made from the call's position in the script.
     pub calls: Vec<ToolCall>,
     /// A call that is cut off: the tool, and the beginning of its arguments.
-    /// The turn then ends by its length.
+    /// The turn then ends because of its length.
     pub cut: Option<(String, String)>,
     /// Why the turn ends; by default `ToolCalls` if there are any, `Stop` otherwise.
     pub finish: Option<Finish>,
 }
 
 impl Reply {
-    /// A turn that only says `text`.
+    /// A turn that only writes `text`.
     pub fn text(text: impl Into<String>) -> Self {
         Reply { text: text.into(), ..Reply::default() }
     }
 
-    /// A turn that only calls `name`; arguments that are no object are left out.
+    /// A turn that only calls `name`; arguments that aren't an object are left out.
     pub fn call(name: &str, arguments: serde_json::Value) -> Self {
         let arguments = match arguments {
             serde_json::Value::Object(map) => map,
@@ -42,17 +42,17 @@ impl Reply {
         Reply { calls: vec![call], ..Reply::default() }
     }
 
-    /// The same turn, only for conversations whose last user message contains `text`.
+    /// This turn, only for conversations whose last user message contains `text`.
     #[must_use]
     pub fn when(self, text: impl Into<String>) -> Self {
         Reply { when: Some(text.into()), ..self }
     }
 }
 
-/// Gives its replies one after the other, and remembers what it was asked.
+/// Returns its replies in order, and records its requests.
 ///
-/// A request gets the first reply left that is meant for its last user message.
-/// Else it gets the first left that is meant for nobody in particular.
+/// A request gets the first remaining reply for its last user message.
+/// Otherwise it gets the first remaining reply for any conversation.
 /// So conversations that run at the same time each get the same replies in every run.
 #[derive(Debug, Default)]
 pub struct Scripted {
@@ -76,10 +76,10 @@ impl Scripted {
         Scripted { state: Mutex::new(Scripts { replies, requests: Vec::new() }) }
     }
 
-    /// Reads a script: a JSON array of `{when?, text?, calls?: [{name, arguments}], finish?}`.
+    /// Parses a script: a JSON array of `{when?, text?, calls?: [{name, arguments}], finish?}`.
     ///
     /// # Errors
-    /// The text is no such array.
+    /// The text is not such an array.
     pub fn from_json(text: &str) -> Result<Self, serde_json::Error> {
         Ok(Scripted::new(serde_json::from_str::<Vec<Reply>>(text)?))
     }
@@ -116,7 +116,7 @@ impl ChatModel for Scripted {
         let reply =
             reply.ok_or_else(|| ModelError::new(format!("the script has no reply for turn {turns}")))?;
         let mut events = Vec::new();
-        // In pieces, as a model does it.
+        // In pieces, like a real model.
         events.extend(reply.text.split_inclusive(' ').map(|text| Event::Text { text: text.to_owned() }));
         let pieces = events.len() + reply.calls.len();
         let default = match (&reply.cut, reply.calls.is_empty()) {
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// What the model says and calls when the user says `task`.
+    /// The model's text and calls for the task `task`.
     fn ask(model: &Scripted, task: &str) -> String {
         let request = Request { messages: vec![Message::user(task)], ..Request::default() };
         let Ok(events) = model.chat(request) else { return "nothing".into() };
@@ -176,7 +176,7 @@ mod tests {
                 assert_eq!(ask(&model, task), *expected, "{order:?}");
             }
         };
-        // Ids are those of the script, whoever is first.
+        // Ids are those of the script, in any order of conversations.
         check(&[
             ("a red one", "f/call_1 "),
             ("a red one", "red 2"),
@@ -184,7 +184,7 @@ mod tests {
             ("x", "any 1"),
         ]);
         check(&[("a blue one", "blue 1"), ("x", "any 1"), ("x", "g/call_2 "), ("a red one", "f/call_1 ")]);
-        // Who has no replies of its own left takes the others.
+        // A conversation without replies of its own takes the others.
         check(&[("blue", "blue 1"), ("blue", "any 1"), ("blue", "g/call_2 "), ("blue", "nothing")]);
     }
 

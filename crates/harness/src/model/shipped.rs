@@ -1,13 +1,13 @@
-//! The model that ships: small, built in, and there without a download.
+//! The model that ships with alara: small, built in, and available without a download.
 
 use alara_engine::Gguf;
 
 use super::ModelError;
 
-/// What messages call it.
+/// Its name in messages.
 pub const NAME: &str = "alara-tiny.gguf";
 
-/// Its file, at an address that lets its weights be used in place.
+/// Its file, aligned so that its weights can be used in place.
 pub fn bytes() -> &'static [u8] {
     #[repr(C, align(64))]
     struct Aligned<T: ?Sized>(T);
@@ -23,7 +23,7 @@ pub fn bytes() -> &'static [u8] {
 /// The file, opened.
 ///
 /// # Errors
-/// The tests exclude that.
+/// None: the tests make sure of that.
 pub fn open() -> Result<Gguf, ModelError> {
     Gguf::from_static(NAME, bytes()).map_err(ModelError::new)
 }

@@ -1,24 +1,24 @@
-//! Which model an NPC or a team asks for.
+//! The model that an NPC or a team asks for.
 
 use std::fmt;
 
 use serde::Serialize;
 
 /// A model as a file names it.
-/// What is missing is inherited: from the team, then from the command line.
+/// Missing fields are inherited: from the team, then from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct ModelSpec {
-    /// Its name: of the catalog, of a file, or what an endpoint calls it.
+    /// Its name: in the catalog, of a file, or at an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Who offers it.
+    /// Its provider.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// The address of an OpenAI-compatible endpoint.
-    /// `None` = the model is local.
+    /// `None` for a local model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_url: Option<String>,
-    /// The environment variable that holds the key; the key itself is never kept.
+    /// The environment variable that holds the key; the key itself is never stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_key_env: Option<String>,
 }
@@ -34,7 +34,7 @@ impl ModelSpec {
         *self == ModelSpec::default()
     }
 
-    /// With what is missing taken from `other`; an endpoint's fields belong together.
+    /// This spec with missing fields taken from `other`; an endpoint's fields belong together.
     #[must_use]
     pub fn or(self, other: &ModelSpec) -> ModelSpec {
         let local = self.api_url.is_none() && self.provider.is_none();
@@ -42,7 +42,7 @@ impl ModelSpec {
             model: self.model.or_else(|| other.model.clone()),
             provider: if local { other.provider.clone() } else { self.provider },
             api_url: if local { other.api_url.clone() } else { self.api_url },
-            // A key goes only to the address that it was named for.
+            // A key goes only to the address that it was configured for.
             api_key_env: self.api_key_env.or_else(|| other.api_key_env.clone().filter(|_| local)),
         }
     }

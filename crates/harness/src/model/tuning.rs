@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use super::{ChatModel, Embedder, Events, ModelError, Prompt};
 use crate::calls::Calls;
 
-/// What a model was measured to do best with.
+/// The settings that were measured to work best with a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tuning {
-    /// The format of its calls, by name; `None` = as its NPC or its template has it.
+    /// The format of its calls, by name; `None` leaves it to its NPC or its template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_format: Option<String>,
-    /// Whether each turn is a call; `None` = as its NPC or its format has it.
+    /// Whether each turn is a call; `None` leaves it to its NPC or its format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
-    /// The sampling temperature; `None` = what it recommends.
+    /// The sampling temperature; `None` uses the model's recommendation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
 }

@@ -1,4 +1,4 @@
-//! Holds a call against rules: which of them fit its first argument, and what follows.
+//! Checks a call against rules: which of them match its first argument, and the verdict.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::jinx::{Action, Jinx, Steps};
 use crate::team::{ANY, JOINTS, Rule};
 use crate::types::Verdict;
 
-/// What the first argument of a jinx is, which says how a prefix is held against it.
+/// The kind of a jinx's first argument, which decides how a prefix is matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Subject {
     /// A command of a shell.
@@ -23,23 +23,23 @@ enum Subject {
     Text,
 }
 
-/// Whether a rule fits.
+/// Whether a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     No,
-    /// The text does not tell.
+    /// The text doesn't tell.
     Perhaps,
     Yes,
 }
 
-/// Parts of names of inputs that are commands.
+/// Parts of input names that are commands.
 const COMMANDS: [&str; 2] = ["command", "cmd"];
-/// Words in names of inputs that are paths.
+/// Words in input names that are paths.
 const PATHS: [&str; 10] =
     ["path", "paths", "file", "files", "filename", "filepath", "folder", "directory", "dir", "pathname"];
-/// What `rules` say of a call of `jinx` with this first argument, in the directory `work`, and
-/// which one says it.
-/// `None`: none of them fits.
+/// The verdict of `rules` on a call of `jinx` with this first argument, in the directory `work`,
+/// and the rule that it comes from.
+/// `None` if no rule matches.
 pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work: &Path) -> Option<Ruling> {
     let rules: Vec<&Rule> = rules.iter().copied().filter(|rule| is_about(rule, &jinx.name)).collect();
     let subject = subject(first.map_or("", |(name, _)| name), &jinx.steps);
@@ -69,7 +69,7 @@ pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work
         let parts = commands.into_iter().filter_map(|part| {
             decide(&rules, |rule| match prefix(rule) {
                 None => Fit::No,
-                // What is allowed is the whole text, and not what it runs in turn.
+                // An allow rule covers the whole text, and not the commands that it runs in turn.
                 Some(_) if rule.verdict == Verdict::Allow && part.inner => Fit::No,
                 Some(_) if rule.verdict != Verdict::Deny && part.inline => Fit::No,
                 Some(prefix) if rule.verdict == Verdict::Allow => {
@@ -87,11 +87,11 @@ pub fn verdict(rules: &[&Rule], jinx: &Jinx, first: Option<(&str, &Value)>, work
     texts.iter().filter_map(of_text).reduce(Ruling::stricter)
 }
 
-/// Of the rules that fit, the longest of the team's own and of those from above, and of these two
-/// the one that permits less.
-/// One that forbids and fits perhaps means that a person is asked.
+/// Finds the longest of the team's own matching rules and of those from above, and returns the
+/// stricter of the two.
+/// A deny rule that may match becomes a question.
 fn decide(rules: &[&Rule], fit: impl Fn(&Rule) -> Fit) -> Option<Ruling> {
-    // The last one of equals, as `max_by_key` does it.
+    // The last of equals, as `max_by_key` does it.
     let longest = |inherited: bool| {
         let fitting = rules.iter().filter(|rule| rule.inherited == inherited && fit(rule) == Fit::Yes);
         fitting.max_by_key(|rule| rule.pattern.len())
@@ -99,7 +99,7 @@ fn decide(rules: &[&Rule], fit: impl Fn(&Rule) -> Fit) -> Option<Ruling> {
     let certain = [longest(true), longest(false)].into_iter().flatten();
     let certain = certain.max_by_key(|rule| rule.verdict);
     let certain = certain.map(|rule| Ruling::of(rule.verdict, rule.by.clone()));
-    // However long another one is, what may be denied is in doubt.
+    // If a deny rule may match, longer rules don't remove the doubt.
     let perhaps = rules.iter().filter(|rule| fit(rule) == Fit::Perhaps);
     let perhaps = perhaps.max_by_key(|rule| (rule.verdict, rule.pattern.len())).map(|rule| Ruling {
         verdict: Verdict::Ask,
@@ -114,12 +114,12 @@ fn is_about(rule: &Rule, jinx: &str) -> bool {
     name == jinx || rule.pattern == ANY
 }
 
-/// What a rule says of the first argument.
+/// The part of a rule's pattern for the first argument.
 fn prefix(rule: &Rule) -> Option<&str> {
     rule.pattern.split_once(':').map(|(_, prefix)| prefix)
 }
 
-/// What an input is, by its name and by what the steps do with it.
+/// The kind of an input, by its name and by how the steps use it.
 fn subject(name: &str, steps: &Steps) -> Subject {
     let lower = name.to_lowercase();
     if COMMANDS.iter().any(|part| lower.contains(part)) || runs(name, steps) {
@@ -128,7 +128,7 @@ fn subject(name: &str, steps: &Steps) -> Subject {
     if lower.split(['_', '-']).any(|part| PATHS.contains(&part)) { Subject::Path } else { Subject::Text }
 }
 
-/// Whether a step runs the input of this name as a script of a shell.
+/// Whether a step runs the input of this name as a shell script.
 fn runs(name: &str, steps: &Steps) -> bool {
     let squeezed = |code: &str| code.split_whitespace().collect::<String>();
     steps.iter().any(|step| match &step.action {
@@ -154,7 +154,7 @@ pub fn plain(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a prefix fits a first argument as a whole.
+/// Whether a prefix matches a first argument as a whole.
 fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Path, looked: &Looked) -> Fit {
     let single = plain(text);
     let begins = begins(&single, prefix);
@@ -163,13 +163,13 @@ fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Pa
         (Subject::Path, _) => {
             path::reaches(looked, work, text, prefix) || path::reaches(looked, work, &single, prefix)
         }
-        // What is allowed is one command.
+        // An allow rule covers a single command.
         (_, Verdict::Allow) => {
             let folder = prefix.ends_with('/') && !prefix.contains(' ');
             !text.contains(JOINTS) && begins && (!folder || path::stays(work, first_word(text), prefix))
         }
         (Subject::Command, _) => begins,
-        // What is not allowed may stand anywhere.
+        // Other rules match anywhere in the text.
         (Subject::Text, _) => {
             begins
                 || text.split(JOINTS).any(|part| self::begins(&plain(part), prefix))
@@ -179,7 +179,7 @@ fn whole(subject: Subject, verdict: Verdict, prefix: &str, text: &str, work: &Pa
     if fits { Fit::Yes } else { Fit::No }
 }
 
-/// Whether all words of a prefix are among names that a program of the text may run.
+/// Whether all words of a prefix are among the names that a program of the text may run.
 fn is_mentioned(prefix: &str, mentioned: &BTreeSet<String>) -> bool {
     let mut words = prefix.split_whitespace().filter(|word| !is_option(word));
     let is_name = |word: &str| mentioned.contains(&command::base(word).to_lowercase());
@@ -196,14 +196,14 @@ fn begins(text: &str, prefix: &str) -> bool {
     if prefix.ends_with('/') {
         let path = text.trim_start_matches("./").replace("//", "/");
         let folder = prefix.trim_start_matches("./");
-        // Out of the folder again is not within it.
+        // A path that leaves the folder again is not within it.
         return path.starts_with(folder) && path.split('/').all(|part| part != "..");
     }
     text.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// Whether a command is one that a prefix names: the same program, whatever its folder, and the
-/// words that follow, whatever options stand between them.
+/// Whether a prefix names a command: the same program in any folder, and the words that follow,
+/// with any options between them.
 fn names(prefix: &str, command: &Command, work: &Path, looked: &Looked) -> Fit {
     let wanted: Vec<&str> = prefix.split(' ').collect();
     let (Some((head, wanted)), Some((program, args))) = (wanted.split_first(), command.words.split_first())
@@ -214,7 +214,7 @@ fn names(prefix: &str, command: &Command, work: &Path, looked: &Looked) -> Fit {
     if let (Some(_), []) = (head.strip_suffix('/'), wanted) {
         return if path::reaches(looked, work, program, head) { Fit::Yes } else { Fit::No };
     }
-    // On some systems capitals make no difference.
+    // On some systems, case doesn't matter.
     if !command::base(program).eq_ignore_ascii_case(command::base(head)) {
         return Fit::No;
     }
@@ -230,12 +230,12 @@ fn is_option(word: &str) -> bool {
     word.starts_with('-') && word.len() > 1
 }
 
-/// Whether an option is among the arguments; letters may be apart: `-rf` is in `-r -f`.
+/// Whether an option is among the arguments; its letters may be split: `-r -f` contains `-rf`.
 fn has_option(option: &str, args: &[Word]) -> Fit {
     let texts = || args.iter().filter_map(|word| if let Word::Text(text) = word { Some(text) } else { None });
     let is_it = |text: &String| {
         let name = text.split('=').next().unwrap_or_default();
-        // A long option may be cut short.
+        // A long option may be abbreviated.
         name == option || (option.starts_with("--") && name.len() > 3 && option.starts_with(name))
     };
     let clusters = || texts().filter(|text| is_option(text) && !text.starts_with("--"));
@@ -250,8 +250,8 @@ fn has_option(option: &str, args: &[Word]) -> Fit {
     }
 }
 
-/// Whether these words are the first arguments that are no options.
-/// An option may have a value as a word of its own: only those in `values` do, if that is known.
+/// Whether these words are the first arguments that aren't options.
+/// An option may have a value as a separate word: if `values` is known, only those in it do.
 fn has_operands(wanted: &[&str], args: &[Word], values: Option<&[&str]>) -> Fit {
     let mut fit = Fit::Yes;
     let mut places = BTreeSet::from([0]);
@@ -278,7 +278,7 @@ fn has_operands(wanted: &[&str], args: &[Word], values: Option<&[&str]>) -> Fit 
             }
         }
         if next.is_empty() {
-            // What is not known may still be it.
+            // An unknown word may still match.
             return if fit == Fit::Perhaps { fit } else { Fit::No };
         }
         places = next;

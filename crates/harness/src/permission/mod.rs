@@ -1,16 +1,16 @@
 //! Rules about calls that are on an NPC's list: allow, ask a person, deny.
-//! Answers are remembered for the session, or in a file of their own; no team's file is ever
-//! rewritten.
+//! Answers are remembered for the session, or in a separate file; alara never rewrites a team's
+//! files.
 //!
 //! A rule's pattern names a jinx (`shell`), or a jinx and the beginning of its first argument
 //! (`shell:git push`).
-//! Of the rules that fit a command the one with the longest pattern counts; among equals the one
-//! said last, in this order: jinx, team.
-//! Of several commands in one call the one counts that is permitted least.
-//! An answer is about exactly what was asked, to the letter, and goes before rules.
+//! Of the rules that match a command, the one with the longest pattern wins; among equals, the last
+//! one, in this order: jinx, team.
+//! Of several commands in one call, the strictest verdict wins.
+//! An answer covers exactly the text that was asked about, and overrides rules.
 //! This module must not know how a call is run.
 //! Rules are the door, the sandbox is the wall.
-//! A rule is about what a call names (`command`, `path`), and not about what a program does then.
+//! A rule judges what a call names (`command`, `path`), and not what a program does then.
 //!
 //! Where a person can't be asked, or a rule can't be read, the answer is no.
 
@@ -36,39 +36,38 @@ use crate::sandbox::Risk;
 use crate::team::{Rule, Team};
 use crate::types::{Effect, Verdict, sha256};
 
-/// Why a yes that was given beforehand does not permit a call.
+/// Why a yes given beforehand doesn't permit a call.
 pub(crate) const BEFOREHAND: &str =
     "a rule may deny this call, so a person must confirm it; --yes is not enough";
 
-/// What a person is asked: whether a call may be made, or whether it may have what is the user's.
+/// A question to a person: whether a call may be made, or whether it may use the user's keys.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// Who wants to make the call.
+    /// The NPC that wants to make the call.
     pub npc: &'a str,
     /// The jinx.
     pub jinx: &'a Jinx,
-    /// The arguments, complete.
+    /// The arguments, with defaults filled in.
     pub arguments: &'a Map<String, Value>,
     /// The user's environment variables that its programs would get.
-    /// Empty: the question is about the call itself.
+    /// Empty if the question is about the call itself.
     pub variables: &'a [&'a str],
-    /// What its programs would take away of what lies in the work directory, if that is the
-    /// question.
+    /// What its programs would remove or overwrite in the work directory, if that is the question.
     pub risk: Option<Risk<'a>>,
-    /// Whether a rule that denies may cover the call, and its text does not tell.
-    /// Then only a person permits it, and no yes that was given beforehand.
+    /// Whether a deny rule may cover the call, and its text doesn't tell.
+    /// Then only a person permits it, and no yes given beforehand.
     pub doubtful: bool,
-    /// What an answer for longer than this time is about: a pattern, or the jinx as it is now with
-    /// these variables.
+    /// What a lasting answer covers: a pattern, or the current version of the jinx with these
+    /// variables.
     pub about: String,
 }
 
-/// What holds for a call.
+/// The verdict on a call, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ruling {
     /// Whether it may be made.
     pub verdict: Verdict,
-    /// Whether a person is asked because a rule that denies may cover it.
+    /// Whether the question is asked because a deny rule may cover the call.
     pub doubtful: bool,
     /// The rule or the answer that it comes from.
     pub by: String,
@@ -79,33 +78,33 @@ impl Ruling {
         Ruling { verdict, doubtful: false, by }
     }
 
-    /// The first of two that permits less, or as much.
+    /// The stricter of two rulings; the first one if they are equal.
     fn stricter(self, other: Ruling) -> Ruling {
         let order = |ruling: &Ruling| (ruling.verdict, ruling.doubtful);
         if order(&other) > order(&self) { other } else { self }
     }
 }
 
-/// What a person answers.
+/// A person's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// This time.
     Yes,
     /// From now on, until the program ends.
     Session,
-    /// From now on; it is written down.
+    /// From now on; the answer is saved.
     Always,
     /// Not this time.
     No,
-    /// Never; it is written down.
+    /// Never; the answer is saved.
     Never,
 }
 
-/// Answers by whom they are given to (see [`holder`]) and what they are about.
-/// That is a call (see [`pattern`]), or something that begins with `/`, which no jinx does.
+/// Answers by holder (see [`holder`]) and by subject.
+/// A subject is a call (see [`pattern`]), or a text that begins with `/`, which no jinx does.
 type Answers = BTreeMap<String, BTreeMap<String, Verdict>>;
 
-/// The rules that people have made: in this session, and those in a file.
+/// The answers that people gave: in this session, and in a file.
 #[derive(Debug, Default)]
 pub struct Permissions {
     answers: Mutex<Remembered>,
@@ -119,22 +118,22 @@ struct Remembered {
 }
 
 impl Permissions {
-    /// With the answers of a file, if it exists, which later answers are added to.
+    /// Reads the answers in a file, if it exists; later answers are added to it.
     ///
     /// # Errors
-    /// The file can't be read, or is not what was once written.
+    /// The file can't be read, or isn't in the format that alara writes.
     pub fn open(file: &Path) -> Result<Self, Error> {
         let answers = read(file)?;
         let remembered = Remembered { file: answers, session: Answers::new() };
         Ok(Permissions { answers: Mutex::new(remembered), file: Some(file.to_owned()) })
     }
 
-    /// What holds for a call, and by what; `None` if no rule speaks of it.
+    /// The verdict on a call, and its source; `None` if no rule matches.
     /// Programs of the call run in the directory `work`.
-    /// Of the team's own rules the longest counts, and of those of the teams above; of these two
-    /// the one that permits less.
-    /// An answer goes before them, but one that permits never before a rule that denies: it may be
-    /// about more than this call, or older than the rule.
+    /// The longest of the team's own rules wins, and the longest of those from the teams above; the
+    /// stricter of these two is the verdict.
+    /// An answer overrides them, but one that permits never overrides a deny rule: it may cover
+    /// more than this call, or be older than the rule.
     pub fn verdict(
         &self,
         team: &Team,
@@ -145,7 +144,7 @@ impl Permissions {
         self.verdict_about(team, jinx, arguments, work, &pattern(jinx, arguments))
     }
 
-    /// The same, where an answer is about `about`.
+    /// As [`verdict`](Self::verdict), for an answer about `about`.
     pub fn verdict_about(
         &self,
         team: &Team,
@@ -167,7 +166,7 @@ impl Permissions {
         }
     }
 
-    /// What a person has answered to `holder` about exactly this, and when.
+    /// A person's answer to `holder` about exactly this, and how long it applies.
     pub fn answer(&self, holder: &str, about: &str) -> Option<(Verdict, String)> {
         let remembered = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         let answered = |answers: &Answers| answers.get(holder)?.get(about).copied();
@@ -176,11 +175,11 @@ impl Permissions {
         now.or_else(|| answered(&remembered.file).map(|verdict| (verdict, "an earlier answer".to_owned())))
     }
 
-    /// Remembers an answer to `holder` about this, as far as it holds for longer than this time.
+    /// Remembers an answer to `holder` about this, if it applies for longer than this time.
     ///
     /// # Errors
     /// The file can't be written, as on a full disk.
-    /// The answer holds in this session nevertheless.
+    /// The answer applies in this session nevertheless.
     pub fn remember(&self, holder: &str, about: &str, answer: Answer) -> Result<(), Error> {
         let verdict = match answer {
             Answer::Session | Answer::Always => Verdict::Allow,
@@ -202,31 +201,31 @@ impl Permissions {
     }
 }
 
-/// Whom answers about a team are given to: its directory, or the name of a built-in one.
-/// Jinxes of the same name may be something else elsewhere.
+/// The holder of answers about a team: its directory, or the name of a built-in one.
+/// Jinxes of the same name may differ elsewhere.
 pub fn holder(team: &Team) -> String {
     let directory = team.directory.as_ref();
-    // Where a relative path leads depends on where one stands.
+    // The target of a relative path depends on the current directory.
     let directory = directory.map(|path| path.canonicalize().unwrap_or_else(|_| path.clone()));
     directory.map_or_else(|| team.name.clone(), |directory| directory.display().to_string())
 }
 
-/// What a yes to a team that was found is about: its files as they are now.
+/// The subject of a yes to a team that was found: the current contents of its files.
 pub fn about_files(team: &Team) -> String {
     format!("/files {}", team.fingerprint())
 }
 
-/// Whom answers about keys are given to: whatever team it is, a key goes where the user said.
+/// The holder of answers about keys: for any team, a key goes where the user said.
 pub const KEYS: &str = "/keys";
 
-/// What a yes to sending the key in `variable` to `host` is about.
+/// The subject of a yes to sending the key in `variable` to `host`.
 pub fn about_key(variable: &str, host: &str) -> String {
     format!("/{variable} to {host}")
 }
 
-/// What an answer is about: for a jinx that may change something its very first argument to the
-/// letter, otherwise the jinx.
-/// That another program's tool only reads is that program's word, and widens no answer.
+/// The subject of an answer about a call: for a jinx that may change something, its exact first
+/// argument, otherwise the jinx.
+/// A remote tool's claim that it only reads doesn't widen an answer.
 pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     match first_argument(jinx, arguments) {
         Some(first) if jinx.effect == Effect::Write || jinx.remote.is_some() => {
@@ -236,17 +235,18 @@ pub fn pattern(jinx: &Jinx, arguments: &Map<String, Value>) -> String {
     }
 }
 
-/// What an answer is about that lets a jinx have these variables of the environment.
-/// That is the jinx as it is now, with the values that its steps get from the team's `.ctx`.
-/// Another one once either has changed.
+/// The subject of an answer that grants a jinx these environment variables.
+/// That is the current version of the jinx, with the values that its steps get from the team's
+/// `.ctx`.
+/// It changes when either does.
 pub fn variables(team: &Team, jinx: &Jinx, names: &[&str]) -> String {
     let parts = serde_json::to_vec(&(jinx, &team.values)).unwrap_or_default();
     format!("/{} {} gets {}", jinx.name, sha256(&parts), names.join(", "))
 }
 
-/// What rules say of a call: of its first input.
-/// Callers of another program's tool may choose which inputs they give: where the first one is
-/// missing, all are judged and the strictest verdict counts.
+/// The verdict of the rules on a call, by its first input.
+/// Callers of a remote tool may choose which inputs they give: if the first one is missing, all are
+/// judged and the strictest verdict wins.
 /// A rule that allows a prefix applies to the first input only.
 fn held(rules: &[&Rule], jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<Ruling> {
     let first = first(jinx, arguments);
@@ -265,8 +265,8 @@ fn first<'a>(jinx: &'a Jinx, arguments: &'a Map<String, Value>) -> Option<(&'a s
     Some((name, arguments.get(name)?))
 }
 
-/// The argument that an answer applies to: the first input.
-/// Where another program's tool is not given that one, all arguments.
+/// The argument that an answer covers: the first input.
+/// If a remote tool doesn't get that one, all arguments.
 fn first_argument(jinx: &Jinx, arguments: &Map<String, Value>) -> Option<String> {
     match first(jinx, arguments) {
         Some((_, Value::String(text))) => Some(text.clone()),
@@ -282,7 +282,7 @@ fn read(path: &Path) -> Result<Answers, Error> {
     match file::read_text(path, file::TEXT) {
         Ok(text) => serde_json::from_str(&text)
             .map_err(|source| Error::Answers { path: path.to_owned(), source: source.into() }),
-        // Below what is no folder there is no file either.
+        // If a parent is not a folder, the file doesn't exist either.
         Err(error)
             if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) =>
         {
@@ -292,12 +292,12 @@ fn read(path: &Path) -> Result<Answers, Error> {
     }
 }
 
-/// Writes to a temporary file that then takes the place: a full disk loses nothing.
+/// Writes to a temporary file and renames it: a full disk loses nothing.
 fn write(file: &Path, answers: &Answers) -> Result<(), Error> {
     let error = |source| Error::Answer { path: file.to_owned(), source };
     let folder = file.parent().unwrap_or(Path::new("."));
     std::fs::create_dir_all(folder).map_err(error)?;
-    // Readable for its owner only.
+    // Readable by its owner only.
     let mut new = tempfile::NamedTempFile::new_in(folder).map_err(error)?;
     let text = serde_json::to_string_pretty(answers).unwrap_or_default();
     new.write_all(format!("{text}\n").as_bytes()).map_err(error)?;

@@ -1,8 +1,8 @@
-//! Where a path leads, to hold it against a rule about a path.
+//! Resolves a path, to check it against a rule about a path.
 //!
-//! Each path has two forms: what its text says, and where it really leads, through links.
-//! Links are followed as far as there is something; what does not exist yet lies in the deepest
-//! folder that does.
+//! Each path has two forms: its text, and its real target through links.
+//! Links are followed as far as the path exists; the rest is relative to the deepest folder that
+//! does.
 //! This module only reads the filesystem.
 
 use std::cell::RefCell;
@@ -14,11 +14,11 @@ use crate::sandbox::normalized;
 
 /// Most links that a path may lead through, as on Linux.
 const LINKS: usize = 40;
-/// Most entries of a folder that are looked at for another name of a file.
+/// Most entries of a folder to check for another name of a file.
 const ENTRIES: usize = 20_000;
 
-/// What was found out for one verdict: which files have another name in which folders.
-/// A folder is walked through once for a file, however many rules name it.
+/// The hard links found for one verdict: which files have another name in which folders.
+/// A folder is searched once for each file, however many rules name it.
 #[derive(Debug, Default)]
 pub struct Looked(RefCell<HashMap<(PathBuf, PathBuf), bool>>);
 
@@ -34,15 +34,15 @@ impl Looked {
     }
 }
 
-/// Whether a path leads to what `pattern` names or below it, in one of its forms.
-/// A deny or ask fits then.
+/// Whether a path, in one of its forms, leads to the path that `pattern` names or below it.
+/// A deny or ask rule then matches.
 /// Both are relative to `work`.
 pub fn reaches(looked: &Looked, work: &Path, path: &str, pattern: &str) -> bool {
     let (path, pattern) = (forms(work, path), forms(work, &home(pattern)));
     let within = |path: &PathBuf| {
         pattern.iter().flatten().any(|place| {
-            // Another name of the same folder or file: a hard link, or other capitals where they
-            // don't count.
+            // Another name of the same folder or file: a hard link, or another case where case
+            // doesn't matter.
             path.starts_with(place) || path.ancestors().any(|path| same(path, place))
         })
     };
@@ -53,10 +53,11 @@ pub fn reaches(looked: &Looked, work: &Path, path: &str, pattern: &str) -> bool 
     path.iter().flatten().any(within) || named_within()
 }
 
-/// Whether a path leads to what `pattern` names in every form: below it, if that ends in `/`.
-/// Only then an allow fits.
+/// Whether a path, in every form, leads to the path that `pattern` names; below it, if that ends in
+/// `/`.
+/// Only then does an allow rule match.
 pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
-    // Where the pattern's own links lead does not count: somebody may have put them there since.
+    // The target of links in the pattern doesn't count: they may have been created since.
     let real_work = real(work, work).unwrap_or_else(|| work.to_owned());
     let places = [work, &real_work].map(|work| normalized(&work.join(home(pattern))));
     let path = forms(work, path);
@@ -68,14 +69,14 @@ pub fn stays(work: &Path, path: &str, pattern: &str) -> bool {
     path.iter().all(|form| form.as_ref().is_some_and(within))
 }
 
-/// A path's forms, absolute: by its text, and where it leads.
-/// The second is missing if links lead round in circles.
+/// The absolute forms of a path: its text, and its target.
+/// The second is missing if links form a cycle.
 fn forms(work: &Path, path: &str) -> [Option<PathBuf>; 2] {
     let path = work.join(path);
     [Some(normalized(&path)), real(work, &path)]
 }
 
-/// Where a path leads for a program that runs in `work`.
+/// The target of a path for a program that runs in `work`.
 fn real(work: &Path, path: &Path) -> Option<PathBuf> {
     let reversed = |path: &Path| path.components().rev().map(owned).collect::<Vec<_>>();
     let mut rest = reversed(path);
@@ -87,7 +88,7 @@ fn real(work: &Path, path: &Path) -> Option<PathBuf> {
             Some(Component::ParentDir) => drop(found.pop()),
             Some(Component::RootDir | Component::Prefix(_)) => found.push(&part),
             Some(Component::Normal(name)) => {
-                // These are another place for each process.
+                // These differ for each process.
                 if is_process(&found) && (name == "cwd" || name == "root") {
                     found = if name == "cwd" { work.to_owned() } else { PathBuf::from("/") };
                     continue;
@@ -115,7 +116,7 @@ fn owned(part: Component) -> OsString {
     part.as_os_str().to_owned()
 }
 
-/// Whether a folder is a process's own in `/proc`.
+/// Whether a folder is that of a process in `/proc`.
 fn is_process(folder: &Path) -> bool {
     let mut parts = folder.strip_prefix("/proc").into_iter().flat_map(Path::iter);
     let number = |part: &std::ffi::OsStr| part.to_str().is_some_and(|part| part.parse::<u32>().is_ok());
@@ -126,7 +127,7 @@ fn is_process(folder: &Path) -> bool {
     }
 }
 
-/// A pattern in which `~/` is the user's home directory.
+/// A pattern in which `~/` is replaced by the user's home directory.
 fn home(pattern: &str) -> String {
     match (pattern.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => format!("{}/{rest}", home.display()),
@@ -134,7 +135,7 @@ fn home(pattern: &str) -> String {
     }
 }
 
-/// Whether two paths are the same file or folder, which exists.
+/// Whether two paths are the same existing file or folder.
 #[cfg(unix)]
 fn same(path: &Path, other: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -143,7 +144,7 @@ fn same(path: &Path, other: &Path) -> bool {
 }
 
 /// Whether a file with several names (hard links) has one below a folder.
-/// In a folder of too many entries, or one that can't be read, it counts as one that has.
+/// In a folder with too many entries, or an unreadable one, the answer is yes.
 #[cfg(unix)]
 fn has_name_in(path: &Path, folder: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
@@ -160,7 +161,7 @@ fn has_name_in(path: &Path, folder: &Path) -> bool {
         };
         for entry in entries {
             seen += 1;
-            // The entry's own, not that of where it leads.
+            // The entry's own metadata, not that of a link's target.
             let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
             let (found, entry) = match found {
                 Err(error) if is_none(&error) => continue,
@@ -178,7 +179,7 @@ fn has_name_in(path: &Path, folder: &Path) -> bool {
     false
 }
 
-/// Whether there is no such folder, or none any more.
+/// Whether the folder doesn't exist, or no longer does.
 #[cfg(unix)]
 fn is_none(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
@@ -257,9 +258,9 @@ mod tests {
         for path in ["secretsx/a", "sub/secrets/a", "keep.txt", "other.txt", "out/a", "circle", ""] {
             assert!(!reaches(work, path, "secrets/"), "{path}");
         }
-        // The rule may name the folder by another path, too.
+        // The rule may name the folder by another path too.
         assert!(reaches(work, "secrets/a", "link/") && reaches(work, "link/a", &format!("{absolute}/..")));
-        // Links in the way to the work directory don't matter.
+        // Links on the way to the work directory don't matter.
         let beside = tempfile::tempdir().unwrap();
         symlink(work, beside.path().join("w")).unwrap();
         assert!(reaches(&beside.path().join("w"), &absolute, "secrets/"));

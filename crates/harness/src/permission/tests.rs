@@ -1,4 +1,4 @@
-//! Rules held against calls: commands, paths, and answers.
+//! Tests rules against calls: commands, paths, and answers.
 
 use super::*;
 use crate::jinx::{Choices, Input, Kind};
@@ -16,7 +16,7 @@ fn shell() -> Jinx {
     Jinx { name: "shell".into(), inputs: vec![input], ..Jinx::default() }
 }
 
-/// Where nothing is.
+/// An empty path, for calls without files.
 fn nowhere() -> &'static Path {
     Path::new("/nothing/here")
 }
@@ -51,7 +51,7 @@ fn the_longest_rule_that_fits_counts() {
     check("gitk", "shell");
     check("make", "shell");
     check("ls -l", "shell:ls");
-    // Several commands are not what one of them is.
+    // Several commands are not covered by an answer about one of them.
     check("ls; make", "shell");
     check("ls $(make)", "shell");
     check("ls\nmake", "shell");
@@ -152,7 +152,7 @@ fn answers_hold_as_long_as_they_say() {
     let second = Permissions::open(&file).unwrap();
     assert_eq!(verdict(&second, &here, "make all"), Verdict::Ask);
     assert_eq!(verdict(&second, &here, "make\n  test; ls"), Verdict::Allow);
-    // An answer is about exactly what was asked.
+    // An answer covers exactly the text that was asked about.
     assert_eq!(verdict(&second, &here, "make test; ls"), Verdict::Ask);
     assert_eq!(verdict(&second, &here, "make\n  test; ls; make"), Verdict::Ask);
     assert_eq!(verdict(&second, &here, "rm x"), Verdict::Deny);
@@ -161,7 +161,7 @@ fn answers_hold_as_long_as_they_say() {
     std::fs::write(&file, "{").unwrap();
     let error = Permissions::open(&file).unwrap_err().to_string();
     assert!(error.starts_with("the file of answers "), "{error}");
-    // Where there can be no file, as below /dev/null, there are no answers.
+    // Where no file can exist, as below /dev/null, there are no answers.
     assert!(Permissions::open(&file.join("permissions.json")).is_ok());
 }
 
@@ -171,7 +171,7 @@ fn no_answer_permits_what_a_rule_denies() {
     let team = Team { rules, ..Team::default() };
     let reads = Jinx { effect: Effect::Read, ..shell() };
     let permissions = Permissions::default();
-    // An answer about a jinx that only reads is about all of its calls.
+    // An answer about a jinx that only reads covers all of its calls.
     assert_eq!(pattern(&reads, &arguments("a")), "shell");
     permissions.remember(&holder(&team), "shell", Answer::Session).unwrap();
     let verdict =
@@ -192,7 +192,7 @@ fn shell_rules(rules: &BTreeMap<String, Verdict>) -> Team {
     Team { rules, ..Team::default() }
 }
 
-/// What holds for a command; no rule permits.
+/// The verdict on a command, if no rule permits.
 fn held(team: &Team, command: &str) -> Verdict {
     let found = Permissions::default().verdict(team, &shell(), &arguments(command), nowhere());
     found.map_or(Verdict::Allow, |ruling| ruling.verdict)
@@ -219,7 +219,7 @@ fn the_table_of_commands_has_no_wrong_cell() {
     assert!(rows >= 120, "{rows}");
 }
 
-/// Numbers that look random, from a seed.
+/// Pseudorandom numbers from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -237,12 +237,12 @@ impl Dice {
     }
 }
 
-/// In single quotes of a shell.
+/// Quotes a text for a shell with single quotes.
 fn single(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// `rm`, dressed.
+/// `rm` in one of many spellings.
 fn dressed(dice: &mut Dice) -> String {
     let folder = dice.of(&["", "", "/bin/", "../../bin/", "./"]);
     let name = match dice.below(9) {
@@ -273,7 +273,7 @@ fn wrapped(dice: &mut Dice) -> String {
     script
 }
 
-/// What stands before a command.
+/// Prefixes of a command.
 const PREFIXES: [&str; 34] = [
     "timeout 5",
     "timeout -k 1 -s KILL 5",
@@ -311,7 +311,7 @@ const PREFIXES: [&str; 34] = [
     "cd sub\n",
 ];
 
-/// What stands around a command.
+/// Text around a command.
 const AROUND: [&str; 24] = [
     "(@)",
     "{ @; }",
@@ -339,7 +339,7 @@ const AROUND: [&str; 24] = [
     "echo $((1 + $( @ )))",
 ];
 
-/// What takes a script in quotes.
+/// Commands that take a script in quotes.
 const QUOTING: [&str; 14] = [
     "bash -c @",
     "sh -ec @",
@@ -370,7 +370,7 @@ fn nothing_denied_gets_through_in_ten_thousand_wrappings() {
             Verdict::Ask => {}
         }
     }
-    // Most are understood, and not only refused for want of it.
+    // Most are understood, and not merely refused as unknown.
     assert!(denied > 3_000, "{denied}");
 }
 
@@ -423,7 +423,7 @@ fn only_what_a_rule_may_deny_is_in_doubt() {
     check(&team, "rm x; $y", (Deny, false));
     check(&team, "curl x", (Ask, false));
     check(&team, "ls", (Allow, false));
-    // However long another rule is that may fit too.
+    // However long another rule is that may match too.
     check(&rules(&[("rm", Deny), ("git push --force", Ask)]), "$x y", (Ask, true));
     check(&rules(&[("rm", Ask)]), "$x y", (Ask, false));
 }
@@ -456,11 +456,11 @@ fn another_programs_tool_is_held_by_all_arguments_where_the_first_input_is_missi
     };
     check(json!({"path": "a"}), "get:a", Some(Verdict::Allow));
     check(json!({"url": "b", "path": "secrets/a"}), "get:secrets/a", Some(Verdict::Deny));
-    // An answer about one is not about the other.
+    // An answer about one doesn't cover the other.
     check(json!({"url": "a"}), r#"get:{"url":"a"}"#, None);
     check(json!({"url": "http://a"}), r#"get:{"url":"http://a"}"#, Some(Verdict::Deny));
     check(json!({"other": "secrets/a"}), r#"get:{"other":"secrets/a"}"#, Some(Verdict::Deny));
-    // Callers don't choose which argument is judged, nor is one allowed in place of another.
+    // Callers can't choose which argument is judged, nor get one allowed in place of another.
     let chosen = json!({"url": "a", "other": "secrets/a"});
     check(chosen, r#"get:{"url":"a","other":"secrets/a"}"#, Some(Verdict::Deny));
     let chosen = json!({"a": "a", "url": "http://a"});
@@ -473,7 +473,7 @@ fn writer(input: &str) -> Jinx {
     Jinx { name: "write_file".into(), inputs: vec![input], ..Jinx::default() }
 }
 
-/// What holds for a path, of those that `rules` name.
+/// The verdict of `rules` on a path.
 fn of_path(work: &Path, rules: &[(&str, Verdict)], path: &str) -> Option<Verdict> {
     let rules =
         rules.iter().map(|(prefix, verdict)| rule(&format!("write_file:{prefix}"), *verdict)).collect();
@@ -526,7 +526,7 @@ fn every_path_of_several_counts() {
     check(&["out/a", "x/../secrets/b"], Some(Verdict::Deny));
 }
 
-/// What a program makes of its arguments is not known of all programs.
+/// Not every program's use of its arguments is known.
 #[test]
 fn a_denied_program_that_a_text_mentions_may_run() {
     let team = Team {

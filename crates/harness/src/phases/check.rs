@@ -1,5 +1,5 @@
-//! What is wrong with phases that can be read: names that lead nowhere are errors; what can never
-//! come to pass is told.
+//! Checks phases that were parsed: names that lead nowhere are errors; outcomes that can never
+//! happen are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,10 +36,10 @@ struct Check<'a> {
     found: Vec<Diagnostic>,
 }
 
-/// What the facts and conditions ask for, by their text.
+/// The uses in facts and conditions, by their text.
 type Known = BTreeMap<String, Uses>;
 
-/// What can come to pass.
+/// The outcomes that can happen.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Possible {
     phases: BTreeSet<String>,
@@ -71,7 +71,7 @@ impl Check<'_> {
         self.found.push(self.source.warning(self.at(path), message));
     }
 
-    /// Names of phases and tools.
+    /// Checks the names of phases and tools.
     fn names(&mut self, phases: &Phases) {
         let mut named = vec![("start".to_owned(), phases.start.as_str())];
         named.extend(phases.queue.iter().map(|queue| ("queue/from".to_owned(), queue.from.as_str())));
@@ -149,7 +149,7 @@ impl Check<'_> {
         )
     }
 
-    /// What facts and conditions ask for.
+    /// Checks facts and conditions; returns their uses.
     fn conditions(&mut self, phases: &Phases) -> Known {
         let mut known = Known::new();
         let mut facts: Vec<&str> = Vec::new();
@@ -194,7 +194,7 @@ impl Check<'_> {
     ) {
         let uses = uses(condition, phases, facts, self.listed).and_then(|uses| {
             let all: BTreeSet<String> = facts.iter().map(|fact| (*fact).to_owned()).collect();
-            // What it is compared with may be of another type than it.
+            // The compared value may be of another type.
             met(condition, &uses, &all, &|_| true).map(|_| uses)
         });
         match uses {
@@ -283,7 +283,7 @@ impl Check<'_> {
         }
     }
 
-    /// What can never come to pass.
+    /// Reports outcomes that can never happen.
     fn outcomes(&mut self, phases: &Phases, known: &Known) {
         let possible = self.possible(phases, known);
         let can = |condition: &Condition| self.can(condition, phases, known, &possible);
@@ -332,7 +332,7 @@ impl Check<'_> {
         remarks.into_iter().for_each(|(path, message)| self.warning(&path, message));
     }
 
-    /// Whether the model may answer in this phase or in one that follows.
+    /// Whether the model may answer in this phase or in a following one.
     fn can_answer(&self, phases: &Phases, phase: &Phase, can: &dyn Fn(&Condition) -> bool) -> bool {
         let mut seen: Vec<&str> = vec![&phase.name];
         let mut at = 0;
@@ -350,14 +350,14 @@ impl Check<'_> {
         false
     }
 
-    /// What can come to pass: more and more, until nothing is added.
+    /// The outcomes that can happen: grows until nothing is added.
     fn possible(&self, phases: &Phases, known: &Known) -> Possible {
         let mut possible = Possible::default();
         possible.phases.insert(phases.start.clone());
         loop {
             let (mut names, mut facts) = (possible.phases.clone(), BTreeSet::new());
             for fact in &phases.facts {
-                // Later facts may build on those before.
+                // Later facts may build on earlier ones.
                 let so_far = Possible { phases: possible.phases.clone(), facts: facts.clone() };
                 if self.can(&fact.when, phases, known, &so_far) {
                     facts.insert(fact.name.clone());
@@ -393,16 +393,16 @@ impl Check<'_> {
         met(condition, uses, &possible.facts, &tools).unwrap_or(true)
     }
 
-    /// Whether a tool that fits a pattern can be called in a phase.
+    /// Whether a tool that matches a pattern can be called in a phase.
     fn can_call(&self, phases: &Phases, phase: &Phase, pattern: &str) -> bool {
         let mut known = self.listed.tools.iter().map(String::as_str).chain([PLAN]);
         let listed = |tool: &str| tool == PLAN || self.listed.tools.iter().any(|other| other == tool);
-        // What servers offer is known by the patterns alone.
+        // The tools of servers are known only by the patterns.
         let overlap = |other: &String| {
             (fits(pattern, other) || fits(other, pattern)) && (!listed(other) || fits(pattern, other))
         };
         let by_name = known.any(|tool| fits(pattern, tool) && permits(phases, phase, tool));
-        // By its own name, or by the tool that calls all that are hidden.
+        // By its own name, or through the tool that calls all hidden ones.
         let by_call =
             permits(phases, phase, CALL) && self.listed.hidden.iter().any(|tool| fits(pattern, tool));
         by_name
@@ -417,7 +417,7 @@ fn reached<'p>(phases: &'p Phases, possible: &'p Possible) -> impl Iterator<Item
     phases.phases.iter().filter(|phase| possible.phases.contains(&phase.name))
 }
 
-/// What a condition and the facts in it count and name.
+/// The uses in a condition and in its facts.
 fn all_uses(
     condition: &Condition,
     phases: &Phases,
@@ -425,7 +425,7 @@ fn all_uses(
 ) -> (BTreeSet<(Counter, String)>, BTreeSet<String>) {
     let uses = known.get(&condition.to_string()).cloned().unwrap_or_default();
     let (mut counted, mut names) = (uses.counted, uses.names);
-    // A fact names only facts before it, so from the last on all are seen once.
+    // A fact names only earlier facts, so going backwards visits all of them once.
     for fact in phases.facts.iter().rev() {
         if names.contains(&fact.name)
             && let Some(uses) = known.get(&fact.when.to_string())

@@ -1,5 +1,5 @@
-//! Conditions: expressions over the calls that were made, `queue`, `turns`, `answers`, the facts,
-//! and what ledgers know.
+//! Conditions: expressions over past calls, `queue`, `turns`, `answers`, the facts, and the
+//! contents of ledgers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::{Listed, Phases};
 use crate::expression::{Counter, Expression, Key, Names, Seen, Truth};
 
-/// When something is so.
+/// A condition.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Condition {
@@ -20,29 +20,29 @@ pub struct Condition {
 }
 
 impl Condition {
-    /// Reads a condition.
+    /// Parses a condition.
     ///
     /// # Errors
-    /// It is no expression.
+    /// It is not an expression.
     pub fn parse(text: &str) -> Result<Self, String> {
         Ok(Condition { text: text.to_owned(), expression: Expression::parse(text)? })
     }
 
-    /// What it asks.
+    /// Its expression.
     pub fn expression(&self) -> &Expression {
         &self.expression
     }
 
-    /// Whether it holds.
+    /// Whether it is true.
     ///
     /// # Errors
-    /// It compares or computes what can't be.
+    /// It compares or computes values of the wrong types.
     pub fn truth(&self, names: &Names) -> Result<Truth, String> {
         names.truth(&self.expression, &mut Seen::default())
     }
 
-    /// Whether it is known to hold.
-    /// One that can't be computed does not: what it guards stays closed.
+    /// Whether it is known to be true.
+    /// A condition that can't be evaluated is not: what it guards stays closed.
     pub fn is_met(&self, names: &Names) -> bool {
         self.truth(names) == Ok(Truth::True)
     }
@@ -76,12 +76,12 @@ impl From<Condition> for String {
     }
 }
 
-/// The names that conditions see beside facts.
+/// The names that conditions can use in addition to facts.
 pub const NAMES: [&str; 3] = ["answers", "queue", "turns"];
-/// What `queue` has.
+/// The parts of `queue`.
 const QUEUE: [&str; 3] = ["done", "empty", "pending"];
 
-/// The names that conditions see beside facts, with their values.
+/// The names that conditions can use in addition to facts, with their values.
 pub fn values(pending: &[String], done: &[String], turns: u64, answers: u64) -> Map<String, Value> {
     let queue = json!({"empty": pending.is_empty(), "pending": pending, "done": done});
     Map::from_iter([
@@ -91,23 +91,23 @@ pub fn values(pending: &[String], done: &[String], turns: u64, answers: u64) -> 
     ])
 }
 
-/// What a condition asks for.
+/// The values that a condition uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uses {
-    /// What it counts.
+    /// The calls that it counts.
     pub counted: BTreeSet<(Counter, String)>,
     /// The facts and other names in it.
     pub names: BTreeSet<String>,
-    /// Whether it asks a ledger.
+    /// Whether it uses a ledger.
     pub ledger: bool,
     /// The numbers in it.
     pub numbers: BTreeSet<u64>,
 }
 
-/// What a condition asks for, which may name these `facts`.
+/// The values that a condition uses, which may name these `facts`.
 ///
 /// # Errors
-/// What is wrong with it, and what to write instead.
+/// The problem, and what to write instead.
 pub fn uses(condition: &Condition, phases: &Phases, facts: &[&str], listed: &Listed) -> Result<Uses, String> {
     let mut uses = Uses::default();
     let mut paths = Vec::new();

@@ -1,4 +1,4 @@
-//! Where a conversation stands among its phases: folded from what happened in it.
+//! The phase and state of a conversation: folded from its events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use crate::expression::{Counter, Names, Truth, fits};
 use crate::hidden::CALL;
 use crate::ledger::Ledger;
 
-/// Something that happened in a conversation.
+/// An event in a conversation.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'e> {
-    /// The user said something.
+    /// The user sent a message.
     User,
     /// The model took a turn.
     Turn {
-        /// Whether it calls anything.
+        /// Whether it makes calls.
         calls: bool,
     },
-    /// A call came back that was made, and not only refused because it came too late.
+    /// A call returned that was made, and not only refused for being too late.
     Result {
         /// The tool.
         tool: &'e str,
-        /// The tool within the call, of one that calls a hidden tool.
+        /// The inner tool, for a call of a hidden tool.
         inner: Option<&'e str>,
         /// Its arguments.
         arguments: &'e Map<String, Value>,
@@ -36,39 +36,41 @@ pub enum Event<'e> {
     },
 }
 
-/// Where a conversation stands.
+/// The state of a conversation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// The phase.
     pub phase: String,
-    /// The facts, and whether they hold.
+    /// The facts, and whether they are true.
     pub facts: BTreeMap<String, bool>,
-    /// The tasks that are left, in their order.
+    /// The remaining tasks, in order.
     pub pending: Vec<String>,
-    /// The tasks that are done.
+    /// The finished tasks.
     pub done: Vec<String>,
-    /// How often each tool has failed since it last succeeded, or was last given up.
+    /// How often each tool has failed since it last succeeded, or since its budget was last used
+    /// up.
     pub retries: BTreeMap<String, u64>,
     /// The model's turns in this phase.
     pub turns: u64,
-    /// Those of them that called nothing.
+    /// Those turns that made no call.
     pub answers: u64,
-    /// How calls ended, by tool; behind a space the one within it, of a call of a hidden tool.
+    /// The results of calls, by tool; for a call of a hidden tool, the inner tool follows after a
+    /// space.
     pub counts: Arc<BTreeMap<String, Count>>,
 }
 
-/// Where a conversation stands, as a trace tells it.
+/// The state of a conversation as a trace records it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
     /// The phase.
     pub phase: String,
-    /// The facts that hold, in alphabetical order.
+    /// The facts that are true, in alphabetical order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<String>,
-    /// The tasks that are left, in their order.
+    /// The remaining tasks, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pending: Vec<String>,
-    /// The tasks that are done.
+    /// The finished tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<String>,
     /// How often tools have failed in a row.
@@ -76,22 +78,22 @@ pub struct Standing {
     pub retries: BTreeMap<String, u64>,
 }
 
-/// How the calls of a tool ended.
+/// The results of a tool's calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Those that succeeded.
+    /// How many succeeded.
     pub ok: u64,
-    /// Those that did not.
+    /// How many failed.
     pub failed: u64,
 }
 
-/// Phases, and where a conversation stands among them.
+/// Phases, and the state of a conversation among them.
 ///
-/// After each message the way on is looked for: a budget that is used up comes before all, then the
-/// gate of the phase, then its ways in their order.
-/// This is repeated until nothing leads on; no phase is entered twice meanwhile, and one whose gate
-/// is closed leads to the gate's phase.
-/// Calls of one turn are looked at one by one: what the first leads to holds for the second.
+/// After each event the next phase is determined: a used-up budget comes first, then the gate of
+/// the phase, then its ways in order.
+/// This repeats until no way is open; no phase is entered twice meanwhile, and a closed gate leads
+/// to the gate's phase.
+/// Calls of one turn are processed one by one: the phase after the first applies to the second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine<'p> {
     phases: &'p Phases,
@@ -99,7 +101,7 @@ pub struct Machine<'p> {
 }
 
 impl<'p> Machine<'p> {
-    /// The beginning of a conversation, with what ledgers know.
+    /// The beginning of a conversation, with these ledgers.
     pub fn new(phases: &'p Phases, ledgers: &[&Ledger]) -> Self {
         let mut machine =
             Machine { phases, state: State { phase: phases.start.clone(), ..State::default() } };
@@ -112,30 +114,30 @@ impl<'p> Machine<'p> {
         self.phases
     }
 
-    /// Where it stands.
+    /// Its state.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Where it stands, as a trace tells it.
+    /// Its state as a trace records it.
     pub fn standing(&self) -> Standing {
         let State { phase, facts, pending, done, retries, .. } = self.state.clone();
         let facts = facts.into_iter().filter(|(_, holds)| *holds).map(|(name, _)| name).collect();
         Standing { phase, facts, pending, done, retries }
     }
 
-    /// The phase that it is in.
+    /// The current phase.
     pub fn phase(&self) -> Option<&'p Phase> {
         self.phases.phase(&self.state.phase)
     }
 
-    /// Takes up what happened, with what ledgers know since.
+    /// Applies an event, with the ledgers as they are after it.
     pub fn apply(&mut self, event: Event, ledgers: &[&Ledger]) {
         match event {
             Event::User => {}
             Event::Turn { calls } => {
                 self.state.turns += 1;
-                // Its calls were written in this phase; they lead on when they are back.
+                // Its calls were written in this phase; their results can change it.
                 if calls {
                     return;
                 }
@@ -157,7 +159,7 @@ impl<'p> Machine<'p> {
         self.phase().is_some_and(|phase| permits(self.phases, phase, tool))
     }
 
-    /// Whether a call may be made now, also by the name of the tool within it.
+    /// Whether a call may be made now, judging also by the inner tool's name.
     pub fn permits_call(&self, tool: &str, inner: Option<&str>) -> bool {
         self.permits(tool) || inner.is_some_and(|inner| self.permits(inner))
     }
@@ -171,14 +173,14 @@ impl<'p> Machine<'p> {
         phase.tools.iter().map(String::as_str).chain(queue.map(|_| PLAN)).collect()
     }
 
-    /// What the next turn may be, of an NPC with these tools.
-    /// `unlocked`: the hidden tools that may be called now.
-    /// `finish`: the tool with which it answers, if each turn is a call.
+    /// The options for the next turn of an NPC with these tools.
+    /// `unlocked` are the hidden tools that may be called now.
+    /// `finish` is the tool with which it answers, if each turn is a call.
     pub fn choice(&self, tools: &[Tool], unlocked: &[&Tool], finish: Option<&str>) -> ToolChoice {
         let calls = |tool: &Tool| tool.name == CALL && !unlocked.is_empty();
         let permitted = tools.iter().filter(|tool| self.permits(&tool.name) || calls(tool));
         let mut names: Vec<String> = permitted.map(|tool| tool.name.clone()).collect();
-        // What can't be called must not be asked for: tools may be fewer than the file says.
+        // Don't require a call that can't be made: there may be fewer tools than the file lists.
         let expect = match self.phase().map_or(Expect::Text, |phase| phase.expect) {
             _ if names.is_empty() => Expect::Text,
             expect => expect,
@@ -195,7 +197,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// What the model is told of where it stands; the same as long as nothing of it changes.
+    /// The state as the model reads it; unchanged as long as none of it changes.
     pub fn block(&self) -> String {
         let Some(phase) = self.phase() else { return String::new() };
         let mut lines = vec!["<phase>".to_owned(), format!("name: {}", phase.name)];
@@ -247,7 +249,7 @@ impl<'p> Machine<'p> {
                 self.state.pending = queue.order(arguments).tasks;
             }
         } else if !self.state.pending.is_empty() {
-            // The condition is over this call alone.
+            // The condition is about this call alone.
             let last = |counter, pattern: &str| {
                 let so = match counter {
                     Counter::Ok => ok,
@@ -270,8 +272,8 @@ impl<'p> Machine<'p> {
         values(pending, done, *turns, *answers)
     }
 
-    /// Computes the facts; what conditions see with them.
-    /// A fact that depends on what is not known is not known either.
+    /// Computes the facts; returns the names for conditions with them.
+    /// A fact that depends on an unknown value is unknown too.
     fn look(&mut self, ledgers: &[&Ledger]) -> Map<String, Value> {
         let mut values = self.values();
         for fact in &self.phases.facts {
@@ -284,7 +286,7 @@ impl<'p> Machine<'p> {
         values
     }
 
-    /// What can't be computed is not known.
+    /// A condition that can't be evaluated is unknown.
     fn truth(&self, condition: &Condition, values: &Map<String, Value>, ledgers: &[&Ledger]) -> Truth {
         let count = |counter, pattern: &str| {
             let fitting = self.state.counts.iter().filter(|(call, _)| is_counted(pattern, call));
@@ -318,7 +320,7 @@ impl<'p> Machine<'p> {
                 }
                 to
             } else {
-                // Nobody stays behind a closed gate.
+                // A conversation doesn't stay behind a closed gate.
                 kept
             };
             self.enter(to);
@@ -330,7 +332,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// The first budget that is used up and leads elsewhere.
+    /// The first used-up budget that leads to another phase.
     fn used_up(&self) -> Option<&'p Budget> {
         let used = |budget: &&Budget| {
             let mut failing = self.state.retries.iter().filter(|(tool, _)| fits(&budget.tool, tool));
@@ -339,7 +341,7 @@ impl<'p> Machine<'p> {
         self.phases.retries.iter().find(used)
     }
 
-    /// Where one is who wants to be in a phase: there, or where the gates on the way lead.
+    /// The phase that is entered instead of `phase`: itself, or where the gates on the way lead.
     fn admitted(&self, phase: &'p str, is_met: &dyn Fn(&Condition) -> bool) -> &'p str {
         let mut at = phase;
         for _ in 0..=self.phases.phases.len() {
@@ -349,7 +351,7 @@ impl<'p> Machine<'p> {
                 None => return at,
             }
         }
-        // Gates in a circle, which no file that was read has.
+        // Gates in a cycle, which can't come from a parsed file.
         &self.phases.start
     }
 
@@ -359,7 +361,7 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// Whether a pattern is about a call: its tool, or the one within it.
+/// Whether a pattern matches a call: its tool, or the inner one.
 fn is_counted(pattern: &str, call: &str) -> bool {
     call.split(' ').any(|tool| fits(pattern, tool))
 }

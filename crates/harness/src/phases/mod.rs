@@ -1,4 +1,4 @@
-//! `phases:` of an NPC: what it may do when, as data.
+//! `phases:` of an NPC: which calls it may make when, as data.
 //!
 //! ```yaml
 //! phases:
@@ -15,13 +15,13 @@
 //! - `queue.empty`, `queue.pending` and `queue.done`: the tasks,
 //! - `turns` and `answers`: the model's turns in this phase, and those that called nothing,
 //! - the facts,
-//! - what the ledgers of the NPC's gates know; what they don't know meets no condition.
+//! - the contents of the ledgers of the NPC's gates; an unknown value makes no condition true.
 //!
-//! Where a conversation stands is folded from what happened in it ([`Machine`]).
-//! The decoder gets what may come next as a choice among the tools; the executor asks too.
-//! The prompt stays the same in all phases: what changed is appended to the last message.
+//! The state of a conversation is folded from its events ([`Machine`]).
+//! The decoder gets the next turn's options as a choice among the tools; the executor checks too.
+//! The prompt stays the same in all phases: changes are appended to the last message.
 //!
-//! This module must not know how a conversation is recorded, and where ledgers come from.
+//! This module must not know how a conversation is recorded, or where ledgers come from.
 
 mod check;
 mod condition;
@@ -44,7 +44,7 @@ pub use read::{Listed, read};
 pub struct Phases {
     /// The phase in which a conversation begins.
     pub start: String,
-    /// What conditions may name, in the order of the file.
+    /// Facts that conditions may name, in the order of the file.
     /// Each sees those before it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub facts: Vec<Fact>,
@@ -63,19 +63,19 @@ pub struct Phases {
 pub struct Fact {
     /// The name.
     pub name: String,
-    /// When it holds.
+    /// When it is true.
     pub when: Condition,
 }
 
 /// How often a tool may fail in a row.
-/// Nothing overrides it: it is looked at before gates and ways.
+/// Nothing overrides it: it is checked before gates and ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// The tools, each with a count of its own: a name, in which `*` stands for anything.
+    /// The tools, each with its own count: a name, in which `*` matches anything.
     pub tool: String,
-    /// At which failure in a row it is used up.
+    /// The number of failures in a row that uses it up.
     pub failures: u64,
-    /// The phase that follows; the count begins anew then.
+    /// The phase that follows; the count restarts then.
     pub phase: String,
 }
 
@@ -84,24 +84,24 @@ pub struct Budget {
 pub struct Phase {
     /// The name.
     pub name: String,
-    /// What the model is told to do in it.
+    /// The model's goal in it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub goal: String,
-    /// Which of the NPC's tools may be called: names, in which `*` stands for anything.
+    /// Which of the NPC's tools may be called: names, in which `*` matches anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tools: Vec<String>,
-    /// What a turn of the model is.
+    /// The kind of the model's turns.
     #[serde(default)]
     pub expect: Expect,
-    /// What must hold to be in it.
+    /// The condition for being in it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<Gate>,
-    /// Where it goes on; the first condition that holds decides.
+    /// The following phases; the first condition that is true decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<Next>,
 }
 
-/// What a turn of the model is.
+/// The kind of the model's turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expect {
@@ -127,12 +127,12 @@ impl Expect {
     }
 }
 
-/// What must hold to be in a phase, and where one is otherwise.
+/// A condition for being in a phase, and the phase that is entered otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
     /// The condition.
     pub when: Condition,
-    /// The phase that can make it hold.
+    /// The phase that can make it true.
     pub phase: String,
 }
 
@@ -141,7 +141,7 @@ pub struct Gate {
 pub struct Next {
     /// The phase that follows.
     pub phase: String,
-    /// When.
+    /// The condition.
     pub when: Condition,
 }
 

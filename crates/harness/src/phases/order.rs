@@ -1,22 +1,22 @@
-//! The order of tasks by rules of precedence.
+//! Orders tasks by rules of precedence.
 
 /// Tasks in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order {
-    /// Each once.
+    /// The tasks, each once.
     pub tasks: Vec<String>,
-    /// Those that the rules put before each other; all tasks then stay as they were given.
+    /// Tasks that the rules put before each other; then all tasks keep their given order.
     pub cycle: Vec<String>,
 }
 
-/// Puts tasks in order: of each pair of `before`, tasks with the words of the first come before
-/// those with the words of the second.
+/// Orders tasks: for each pair of `before`, tasks with the words of the first come before those
+/// with the words of the second.
 ///
-/// Words are compared as words, in any case: `close` is not in `disclose`.
-/// One that ends in `*` is a beginning: `clos*` fits `closing`.
-/// Where no rule says otherwise, tasks stay as they were given.
-/// Of equal tasks the first counts.
-/// Kahn's algorithm over indices, always with the first task that is free.
+/// Words are compared as whole words, ignoring case: `close` is not in `disclose`.
+/// A word that ends in `*` is a prefix: `clos*` matches `closing`.
+/// Without a rule, tasks keep their given order.
+/// Of equal tasks, the first one counts.
+/// This is Kahn's algorithm over indices, always with the first task that is free.
 pub fn order(tasks: &[String], before: &[(String, String)]) -> Order {
     let mut kept: Vec<&str> = Vec::new();
     for task in tasks.iter().map(|task| task.trim()).filter(|task| !task.is_empty()) {
@@ -38,7 +38,7 @@ pub fn order(tasks: &[String], before: &[(String, String)]) -> Order {
     if left.is_empty() {
         return Order { tasks: named(&placed), cycle: Vec::new() };
     }
-    // What only comes after the circle is no part of it.
+    // Tasks that only come after the cycle aren't part of it.
     while let Some(at) = left.iter().position(|task| !left.iter().any(|other| precedes(*task, *other))) {
         left.remove(at);
     }
@@ -51,7 +51,7 @@ fn words(text: &str) -> Vec<String> {
     words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect()
 }
 
-/// Whether these words stand one after the other in a task.
+/// Whether a task contains these words in sequence.
 fn has(task: &[String], phrase: &str) -> bool {
     let phrase = words(phrase);
     let fits = |(word, wanted): (&String, &String)| match wanted.strip_suffix('*') {
@@ -104,8 +104,8 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Against the definition: an order without a broken rule, of the same tasks, and the first
-        /// such by places in the list.
+        /// Compares with the definition: an order without a broken rule, of the same tasks, and the
+        /// first such by positions in the list.
         #[test]
         fn the_order_is_the_first_that_breaks_no_rule(
             tasks in proptest::collection::vec("[abcd]", 0..5),
@@ -136,7 +136,7 @@ mod tests {
         }
     }
 
-    /// All orders of `count` things, the first by their numbers first.
+    /// All orders of `count` things, in lexicographic order.
     fn permutations(count: usize) -> Vec<Vec<usize>> {
         let mut all = vec![Vec::new()];
         for _ in 0..count {

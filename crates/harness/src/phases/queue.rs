@@ -24,7 +24,7 @@ pub struct Queue {
     /// Tasks with the words of the first come before those with the words of the second.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<(String, String)>,
-    /// When the first task that is left is done: a condition over the last call alone.
+    /// When the first remaining task is done: a condition over the last call alone.
     pub done: Condition,
 }
 
@@ -51,7 +51,7 @@ impl Queue {
         }
     }
 
-    /// What a call of the tool gives: the tasks in their order.
+    /// The result of a call of the tool: the tasks in order.
     pub fn plan(&self, arguments: &Map<String, Value>) -> ToolResult {
         if let Some(violation) = violation(&self.tool().parameters, arguments) {
             return ToolResult::failed(format!(

@@ -1,6 +1,6 @@
 //! Reads `phases:` of an NPC's file.
-//! What can't be understood is an error, also a key that nobody knows: an agent that should be
-//! bound must not run unbound.
+//! Anything unknown is an error, including an unknown key: an agent that should be bound must not
+//! run unbound.
 
 use std::collections::BTreeSet;
 
@@ -14,28 +14,28 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::{Entry, Node};
 
-/// Keys of `phases` that are no phases.
+/// Keys of `phases` that aren't phases.
 const KEYS: [&str; 4] = ["start", "facts", "queue", "retries"];
 /// Keys of a phase.
 const PHASE_KEYS: [&str; 5] = ["goal", "tools", "expect", "gate", "next"];
 
 /// The tools of the NPC whose phases are read.
 pub struct Listed<'a> {
-    /// Those that are known.
+    /// The known tools.
     pub tools: &'a [String],
-    /// Those of them that are hidden.
+    /// The hidden ones among them.
     pub hidden: &'a [String],
-    /// Whether there may be a tool with such a name or pattern beside these: one of a server, or
-    /// one whose file can't be used, which is told there.
+    /// Whether there may be another tool that matches a name or pattern: one of a server, or one
+    /// whose file is unusable, which has its own diagnostic.
     pub beside: &'a dyn Fn(&str) -> bool,
-    /// The first parts of the paths of what ledgers know.
+    /// The first components of the paths in ledgers.
     pub ledger: &'a BTreeSet<String>,
-    /// Why nothing can ever be known at a path of a ledger.
+    /// Why no fact can ever be known at a path of a ledger.
     pub lost: &'a dyn Fn(&[Key]) -> Option<String>,
 }
 
 impl Listed<'_> {
-    /// Whether there is a tool that fits a pattern, or may be.
+    /// Whether a tool matches a pattern, or may.
     pub(super) fn has(&self, pattern: &str) -> bool {
         self.tools.iter().any(|tool| fits(pattern, tool)) || (self.beside)(pattern)
     }
@@ -44,7 +44,7 @@ impl Listed<'_> {
 /// Reads the phases at a node.
 ///
 /// # Errors
-/// The first thing that is wrong with them; all of them are told.
+/// The first problem; all of them are reported.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -103,7 +103,7 @@ fn build(source: &Source, node: &Node, diagnostics: &mut Vec<Diagnostic>) -> Opt
     Some(phases)
 }
 
-/// Why an entry is no phase, but perhaps a key that is spelt wrong.
+/// Why an entry is not a phase, but perhaps a misspelt key.
 fn misread(entry: &Entry) -> Option<String> {
     let key = &entry.key;
     let near =
@@ -242,7 +242,7 @@ fn phase(source: &Source, entry: &Entry, diagnostics: &mut Vec<Diagnostic>) -> O
         }
     }
     if let Some(entry) = fields.entry(&["gate"]) {
-        // Which phase it leads to is looked up when all are known.
+        // The phase that it leads to is looked up when all are known.
         phase.gate = match entry.value.items() {
             None => {
                 condition(&mut fields, &entry.value, "gate").map(|when| Gate { when, phase: String::new() })
@@ -325,7 +325,7 @@ fn required(fields: &mut Fields, entry: &Entry, key: &'static str, what: &str) -
     found
 }
 
-/// Keys that nobody knows are errors.
+/// Reports unknown keys as errors.
 fn unknown(fields: &mut Fields, of: &str) {
     let others: Vec<(Location, String)> = fields
         .others()

@@ -1,8 +1,9 @@
-//! Whether a condition can hold: it is tried on samples of all that it asks for.
+//! Tests whether a condition can be true, on samples of all the values that it uses.
 //!
-//! These are the numbers in it and their neighbours, facts that can and can't hold, short and long
-//! queues.
-//! If it is met by none, it is never met; one that asks for too much is taken to be met.
+//! The samples are the numbers in it and their neighbours, facts that can and can't be true, short
+//! and long queues.
+//! A condition that no sample makes true is never true; one that uses too many values counts as
+//! possible.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +13,16 @@ use super::Condition;
 use super::condition::{Uses, values};
 use crate::expression::{Counter, Names, Truth};
 
-/// Most samples that a condition is tried on.
+/// Most samples to try for a condition.
 const SAMPLES: usize = 4096;
-/// A number that is larger than what conditions compare with.
+/// A number larger than any that conditions compare with.
 const MANY: u64 = 1_000_000;
 
-/// Whether a condition holds for any sample; `facts` are those that can hold, `tools` says which
-/// patterns a call may fit.
+/// Whether a condition is true for any sample; `facts` are those that can be true, `tools` tells
+/// which patterns a call may match.
 ///
 /// # Errors
-/// It can be computed for none.
+/// It can't be evaluated for any sample.
 pub fn met(
     condition: &Condition,
     uses: &Uses,
@@ -32,7 +33,7 @@ pub fn met(
     let numbers: BTreeSet<u64> =
         [0, 1, MANY].into_iter().chain(uses.numbers.iter().flat_map(around)).collect();
     let numbers: Vec<Value> = numbers.into_iter().map(Value::from).collect();
-    // Each thing that is asked for, and its samples.
+    // Each value that is used, and its samples.
     let mut counted = Vec::new();
     for (counter, pattern) in &uses.counted {
         counted.push((
@@ -46,7 +47,7 @@ pub fn met(
             "turns" | "answers" => numbers.clone(),
             "queue" => queues(&uses.numbers),
             fact if facts.contains(fact) => vec![true.into(), false.into()],
-            // One that can't hold.
+            // A fact that can't be true.
             _ => vec![false.into()],
         };
         named.push((name.clone(), samples));
@@ -87,12 +88,12 @@ pub fn met(
     }
     match wrong {
         Some(error) if !computed => Err(error),
-        // What a ledger may come to know decides.
+        // A future fact in a ledger decides.
         _ => Ok(uses.ledger),
     }
 }
 
-/// Queues of the lengths that a condition may ask for.
+/// Queues of the lengths that a condition may test for.
 fn queues(numbers: &BTreeSet<u64>) -> Vec<Value> {
     let lengths = [0, 1].into_iter().chain(numbers.iter().flat_map(|number| [*number, number + 1]));
     let lengths: BTreeSet<usize> =

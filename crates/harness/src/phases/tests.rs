@@ -35,7 +35,7 @@ fn tools() -> Vec<String> {
     TOOLS.map(str::to_owned).to_vec()
 }
 
-/// What is read, and what is told as `line: message`.
+/// The parsed phases, and the diagnostics as `line: message`.
 fn read_text(text: &str) -> (Option<Phases>, Vec<String>) {
     let source = Source { path: "a.npc".into(), text: text.to_owned() };
     let mut diagnostics: Vec<Diagnostic> = Vec::new();
@@ -132,7 +132,7 @@ fn what_a_turn_may_be_follows_from_the_phase() {
     );
     check("confirm", ToolChoice::None, among(&["finish"], true));
     check("escalate", among(&["transfer"], true), among(&["transfer"], true));
-    // Where none of its tools is there, it can't be made to call one.
+    // If none of its tools exist, it can't be required to call one.
     let machine = Machine::new(&phases, &[]);
     assert_eq!(machine.choice(&[], &[], None), ToolChoice::None);
 }
@@ -149,10 +149,10 @@ fn a_budget_that_is_used_up_is_overridden_by_nothing() {
     result(&mut machine, "log_verification", false);
     assert_eq!(machine.state().phase, "escalate");
     assert!(machine.permits("transfer") && !machine.permits("log_verification"));
-    // The budget is whole again, so that the way goes on from there.
+    // The budget is restored, so that the way continues from there.
     result(&mut machine, "transfer", true);
     assert_eq!(machine.state().phase, "confirm");
-    // A call that was refused was no try.
+    // A refused call doesn't count as an attempt.
     let mut machine = Machine::new(&phases, &[]);
     for _ in 0..5 {
         result(&mut machine, "log_verification", false);
@@ -210,7 +210,7 @@ b: {expect: text, next: [[a, open]]}
     assert_eq!((machine.state().phase.as_str(), holding(&machine)), ("a", vec!["open".to_owned()]));
 }
 
-/// The same machine, written down once more without expressions, patterns and folds.
+/// A reference implementation of the machine, without expressions, patterns and folds.
 #[derive(Debug, Default)]
 struct Model {
     phase: &'static str,
@@ -296,8 +296,8 @@ impl Model {
     }
 }
 
-/// Every tool is tried at every step, with either end: none gets through that the model refuses,
-/// and both are always in the same phase.
+/// Tries every tool at every step, with either result: no call that the reference refuses gets
+/// through, and both are always in the same phase.
 #[test]
 fn random_conversations_go_as_an_independent_model_says() {
     let phases = bank();
@@ -330,7 +330,7 @@ fn random_conversations_go_as_an_independent_model_says() {
                     model.on();
                 }
                 _ => {
-                    // Mostly what may be called, else nothing would ever happen.
+                    // Mostly permitted calls, otherwise nothing would ever happen.
                     let from = if random(3) > 0 && !permitted.is_empty() { &permitted } else { &all };
                     let tool = from[random(from.len())];
                     let (ok, count) = (random(5) > 1, 1 + random(3));
@@ -534,7 +534,8 @@ fn the_stock_phases_are_read_without_a_remark_and_are_short() {
     assert_eq!((verify("paper", "verification"), verify("clerk", "verify")), (Expect::Call, Expect::Either));
 }
 
-/// Whom the published machine has identified without what it needs to verify them, it can't ask.
+/// A user that the published machine has identified without the data to verify them can't be asked
+/// for it.
 #[test]
 fn the_published_machine_can_not_ask_and_the_corrected_one_can() {
     let team = crate::Team::stock("bank").unwrap();
@@ -558,7 +559,7 @@ fn the_published_machine_can_not_ask_and_the_corrected_one_can() {
     assert!(identified("clerk").permits("log_verification") && !identified("clerk").permits("call_tool"));
 }
 
-/// Whoever should be bound to phases does not run without them.
+/// An NPC that should be bound to phases does not run without them.
 #[test]
 fn an_npc_whose_phases_can_not_be_read_does_not_run() {
     let check = |phases: &str, expected: &str| {

@@ -52,7 +52,7 @@ fn a_hundred_replays_come_to_the_same_verdicts_and_phases() {
     }
 }
 
-/// Orders that are looked up side by side, then a call that depends on all of them.
+/// Orders that are looked up in parallel, then a call that depends on all of them.
 #[test]
 fn what_is_read_side_by_side_is_known_in_the_order_of_the_file() {
     let directory = tempfile::tempdir().unwrap();
@@ -103,13 +103,13 @@ fn what_is_read_side_by_side_is_known_in_the_order_of_the_file() {
     }
 }
 
-/// A call, and what the tools of the team are told to answer.
+/// Calls, with the answers that the team's tools should give.
 fn work() -> Vec<Reply> {
     let order = |id: u64| json!({"id": id});
     vec![
         Reply::call("identify", json!({})),
         Reply::call("plan_tasks", json!({"tasks": ["the second", "the first", "another"]})),
-        // Nobody has read it.
+        // It was not read.
         Reply::call("run_tool", json!({"tool": "cancel_order", "arguments": "{\"id\": 1}"})),
         // It fails: once more, and the conversation is handed over.
         Reply::call("get_order", json!({"id": 1, "fails": true})),
@@ -123,8 +123,8 @@ fn work() -> Vec<Reply> {
     ]
 }
 
-/// What became of the calls that were not cut off: what the model read, and where the conversation
-/// then stood.
+/// The results of the calls that were not cut off: the text that the model read, and the state of
+/// the conversation afterwards.
 fn results(entries: &[Entry]) -> Vec<(String, String, Option<Standing>)> {
     let mut results: Vec<(String, String, Option<Standing>)> = Vec::new();
     let mut standing = None;
@@ -149,7 +149,7 @@ fn is_cut_off(result: &ToolResult) -> bool {
     result.error.starts_with("interrupted") || result.error.starts_with("not run: ")
 }
 
-/// Goes on with a trace whose last records were lost, until all is done.
+/// Resumes a trace whose last records were lost, until all is done.
 fn resumed(fixture: &Fixture, path: &Path) -> (Vec<Entry>, Vec<Ledger>) {
     let mut resumed = resume(path, fixture.work(), None).unwrap();
     let (scope, conversation) = resumed.take("clerk");
@@ -166,7 +166,7 @@ fn resumed(fixture: &Fixture, path: &Path) -> (Vec<Entry>, Vec<Ledger>) {
     (entries, ledgers.into_values().collect())
 }
 
-/// As if killed behind each record in turn: what was cut off never was.
+/// Kills the run after each record in turn: a call that was cut off was never made.
 #[test]
 fn killed_anywhere_it_comes_to_the_same_verdicts_phases_and_ledgers() {
     let (team, directory) = team();
@@ -198,7 +198,7 @@ fn killed_anywhere_it_comes_to_the_same_verdicts_phases_and_ledgers() {
             .iter()
             .filter(|entry| matches!(&*entry.record, Record::ToolResult { result, .. } if result.interrupted.is_some()))
             .count();
-        // What it told is not believed, so that it has to be read once more.
+        // Its facts are discarded, so it has to be read again.
         if matches!(&*entry.record, Record::Ledger { .. }) {
             unlearnt += 1;
             let stale = again.iter().skip(at + 1).find_map(|entry| match &*entry.record {

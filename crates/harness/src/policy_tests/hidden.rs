@@ -1,5 +1,5 @@
-//! Hidden tools: nobody tells their names, what is unlocked is called as itself, and that costs
-//! neither prefix hits nor a resume.
+//! Hidden tools: nothing reveals their names, unlocked tools are called as themselves, and this
+//! costs neither prefix hits nor a resume.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
@@ -37,7 +37,7 @@ rules:
 "#;
 
 /// Name, inputs, effect and result of each jinx.
-/// The last one is on nobody's list but the boss's.
+/// Only the boss lists the last one.
 const TOOLS: [(&str, &str, &str, &str); 5] = [
     ("look_up", "", "read", "a document"),
     ("hidden/get_fee_8046", "{id: {type: integer, enum: [1, 2]}}", "read", "{status: charged}"),
@@ -77,7 +77,7 @@ fn gated() -> String {
     format!("{CLERK}gate: desk\n")
 }
 
-/// The trace of a conversation with these replies, and what the model was asked.
+/// The trace of a conversation with these replies, and the model's requests.
 fn held(fixture: &Fixture, replies: Vec<Reply>) -> (Vec<Entry>, Vec<Request>) {
     let model = Scripted::new(replies.into_iter().chain([Reply::text("Done.")]));
     let source = Single(&model);
@@ -96,7 +96,7 @@ fn call(tool: &str, arguments: Value) -> Reply {
     Reply::call(CALL, Map::from_iter(arguments).into())
 }
 
-/// What became of a call: its result, who said what about it, and what ran.
+/// The effects of a call: its result, the verdicts on it, and what ran.
 struct Done {
     call: ToolCall,
     result: ToolResult,
@@ -162,7 +162,7 @@ fn nobody_tells_a_name_and_all_guesses_are_answered_alike() {
     let own: Vec<_> = calls[7..].iter().map(|done| told(done, &done.call.name)).collect();
     assert!(own.iter().all(|one| *one == own[0]), "{own:?}");
     assert_eq!(own[0].0, "`X` is not permitted; the tools are: look_up, unlock_tool, call_tool");
-    // Neither the prompt nor what the grammar is made of has a name that the model did not write.
+    // Neither the prompt nor the input of the grammar contains a name that the model didn't write.
     for request in &requests {
         assert_eq!(head(request), head(&requests[0]));
         assert!(request.bound.is_empty());
@@ -221,11 +221,11 @@ fn what_is_unlocked_is_called_as_itself_and_gated_once() {
     check(7, false, "must be one of [1,2]", &[], "");
     check(8, false, "is called by `call_tool`, as in", &[("get_fee_8046", deny, "the NPC's list")], "");
     check(9, true, "freeze_card_4471", &[], "");
-    // A rule about the tool that calls holds beside those about what it calls.
+    // A rule about the calling tool applies together with those about the tool that it calls.
     check(10, false, "the rule `staff` is not kept", &[("freeze_card_4471", deny, "the rule `staff`")], "");
     check(11, true, "frozen", &[("freeze_card_4471", allow, "gate")], "freeze_card_4471");
     check(12, false, "is not unlocked", &[("call_tool", deny, "what is unlocked")], "");
-    // The prompt stays; what the grammar binds the call to grows.
+    // The prompt stays; the grammar's constraint on the call grows.
     let bound: Vec<usize> =
         requests.iter().map(|request| request.bound.get(CALL).map_or(0, Vec::len)).collect();
     assert_eq!(bound, [0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3]);
@@ -316,7 +316,7 @@ fn what_is_wrong_with_hidden_tools_is_told() {
     );
 }
 
-/// The bank of the benchmark, whose documents lie outside of its team.
+/// The bank of the benchmark, whose documents are outside its team.
 #[test]
 fn the_bank_hides_fifteen_tools_and_is_in_order() {
     let team = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/bank/team");
@@ -334,7 +334,7 @@ fn the_bank_hides_fifteen_tools_and_is_in_order() {
     }
 }
 
-/// Behind each record in turn, as if killed there.
+/// Kills the run after each record in turn.
 #[test]
 fn what_is_unlocked_survives_a_kill() {
     let (team, directory) = team(CLERK);
@@ -402,7 +402,7 @@ fn each_conversation_unlocks_for_itself() {
     assert_eq!(oks, [true, true, false]);
     let request = |records: &[Arc<Record>]| trace::request(records.iter().map(|record| &**record));
     assert_eq!(request(&records).bound[CALL].len(), 1);
-    // What the model no longer reads is told once more; what is taken back was never unlocked.
+    // The model reads again what was compacted; a retracted unlock never happened.
     records.push(Arc::new(Record::Compaction { summary: "short".into(), kept: 0 }));
     let shortened = request(&records);
     let told = shortened.messages.last().unwrap().content.clone();
@@ -419,7 +419,7 @@ fn each_conversation_unlocks_for_itself() {
     assert!(request(&records).bound.is_empty());
 }
 
-/// A model with random weights that is told its first answers.
+/// A model with random weights whose first answers are given.
 struct Led<'a> {
     engine: &'a Engine,
     answers: Mutex<VecDeque<Message>>,

@@ -1,6 +1,6 @@
-//! What the decoder makes of phases.
-//! A model with random weights can't even write what its phase forbids, and what is permitted
-//! changes without the prompt.
+//! The decoder's view of phases.
+//! A model with random weights can't even write a call that its phase forbids, and the permitted
+//! calls change without the prompt.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,7 +28,7 @@ phases:
   fourth: {tools: [green]}
 ";
 
-/// As the one above, but that `red` leads nowhere.
+/// As [`PAINTER`], except that `red` leads nowhere.
 const DAUBER: (&str, &str) = ("[[second, \"ok('red')\"]]", "[[second, \"ok('red') > 9\"]]");
 
 fn team(painter: &str) -> (Team, tempfile::TempDir) {
@@ -58,7 +58,7 @@ pub(super) fn engine(format: Option<&'static Format>, threads: usize) -> Engine 
     Engine::load(&Gguf::open(&file).unwrap(), &options).unwrap()
 }
 
-/// An engine whose requests are kept, and which may call anything if it is `unmasked`.
+/// An engine that records its requests, and that may call anything if it is `unmasked`.
 struct Watched<'a> {
     engine: &'a Engine,
     unmasked: bool,
@@ -98,7 +98,7 @@ fn talk(model: &dyn ChatModel, fixture: &Fixture, seed: u64, temperature: f32) -
     told(&["paint it", "and now?"], model, fixture, seed, temperature)
 }
 
-/// A conversation in which the team's agent is told this.
+/// A conversation in which the team's agent gets these messages.
 pub(super) fn told(
     texts: &[&str],
     model: &dyn ChatModel,
@@ -120,7 +120,7 @@ pub(super) fn told(
     session.trace.entries()
 }
 
-/// The tools that were called, and whether each ran.
+/// The called tools, and whether each ran.
 fn called(entries: &[Entry]) -> Vec<(String, bool)> {
     let called = entries.iter().filter_map(|entry| match &*entry.record {
         Record::ToolResult { call, result, .. } => Some((call.name.clone(), result.ok)),
@@ -148,7 +148,7 @@ fn write_down(entries: &[Entry], written: &mut Written) {
     }
 }
 
-/// In its own format of calls, and where each turn is one.
+/// The model's own format of calls, and one in which each turn is a call.
 pub(super) fn formats() -> [Option<&'static Format>; 2] {
     [None, Some(Format::generic())]
 }
@@ -168,7 +168,7 @@ fn a_random_model_can_not_even_write_what_its_phase_forbids() {
             let calls = called(&entries);
             assert!(calls.iter().all(|(_, ran)| *ran), "{calls:?}");
             assert!(calls.iter().map(|(name, _)| name).take(2).eq(["red", "blue"]), "{calls:?}");
-            // What is permitted changed twice or more, and no byte before the messages.
+            // The permitted calls changed twice or more, and no byte before the messages.
             let requests = watched.requests.into_inner().unwrap();
             let head = |request: &Request| {
                 let listed = request.tools.iter().filter(|tool| !request.unlisted.contains(&tool.name));
@@ -186,8 +186,8 @@ fn a_random_model_can_not_even_write_what_its_phase_forbids() {
     }
 }
 
-/// That no call was forbidden above is the mask's doing: without it there are such, and none of
-/// them runs.
+/// The mask is the reason that no call above was forbidden: without it there are forbidden calls,
+/// and none of them runs.
 #[test]
 fn without_the_mask_it_writes_such_calls_and_none_runs() {
     let (team, _directory) = team(PAINTER);
@@ -210,7 +210,7 @@ fn without_the_mask_it_writes_such_calls_and_none_runs() {
     assert!(written["first"].keys().any(|name| name != "red"), "{written:?}");
 }
 
-/// The tokens of the prompt, and those of them that were cached, of each turn.
+/// The tokens of each turn's prompt, and how many of them were cached.
 fn hits(painter: &str, format: Option<&'static Format>) -> (Vec<(usize, usize)>, Vec<String>) {
     let (team, _directory) = team(painter);
     let fixture = Fixture::with(team);
@@ -237,12 +237,12 @@ fn a_change_of_phase_costs_no_prefix_hit() {
             (phases[..2].join(" "), stays[0].as_str(), stays.len()),
             ("first second".to_owned(), "first", 1)
         );
-        // The same turn, with another phase behind the result and without.
+        // The same turn, with and without another phase after the result.
         assert_eq!(changing[0], staying[0]);
         assert!(changing[1].0 > staying[1].0, "the new phase is told");
         assert_eq!(changing[1].1, staying[1].1);
-        // All that was there before is a hit, in each turn, whatever its phase.
-        // Only the head of an answer is not: templates write it otherwise once there is one.
+        // Everything from before is a hit, in each turn, whatever its phase.
+        // Except the head of an answer: templates write it differently once there is an answer.
         let lost = |turns: &[(usize, usize)]| {
             let pairs = turns.iter().zip(&turns[1..]);
             pairs.map(|(before, after)| before.0.saturating_sub(after.1)).collect::<BTreeSet<usize>>()

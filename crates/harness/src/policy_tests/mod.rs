@@ -1,7 +1,7 @@
 //! Phases, queue, ledger and gate together, from files through the agent loop to the trace.
 //!
-//! The tools are texts: they run in this process, and what the world says stands in their
-//! arguments.
+//! The tools are texts: they run in this process, and their arguments contain the answers of the
+//! world.
 
 mod again;
 mod hidden;
@@ -17,7 +17,7 @@ use crate::team::Team;
 use crate::trace::{Entry, Record};
 use crate::types::Verdict;
 
-/// The clerk of a desk: who asks is to be known, then what is to be done, then it is done.
+/// The clerk of a desk: identifies the user, plans the tasks, then performs them.
 const CLERK: &str = r#"
 name: clerk
 primary_directive: Help.
@@ -53,7 +53,7 @@ rules:
 "#;
 
 /// Name, inputs, effect and result of each tool.
-/// `get_secret` is none of the clerk's, though a phase lets such names through.
+/// `get_secret` is not on the clerk's list, though a phase permits such names.
 const TOOLS: [(&str, &str, &str, &str); 6] = [
     ("identify", "{name: ann}", "read", r#"{name: "{{ name }}"}"#),
     (
@@ -92,14 +92,13 @@ fn team() -> (Team, tempfile::TempDir) {
     (team, directory)
 }
 
-/// What became of a call, or of a turn without one.
+/// The result of a call, or of a turn without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// The tool; empty if nothing was called.
+    /// The tool; empty if there was no call.
     tool: String,
-    /// Whether its steps ran.
     ran: bool,
-    /// By what it was refused: `phase NAME`, `list`, or `rule NAME`.
+    /// The source of its refusal: `phase NAME`, `list`, or `rule NAME`.
     refused: Option<String>,
     /// Whether the rule only lacks a fact.
     unknown: bool,
@@ -107,7 +106,7 @@ struct Seen {
     phase: String,
 }
 
-/// What a trace tells of the calls in it.
+/// The calls in a trace.
 fn seen(entries: &[Entry]) -> Vec<Seen> {
     let (mut all, mut phase) = (Vec::<Seen>::new(), String::new());
     for entry in entries {

@@ -1,4 +1,4 @@
-//! A model that tries whatever it likes never gets through what the rules forbid.
+//! A model that tries random calls never gets a forbidden one through.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,11 +12,12 @@ use crate::run::{Agent, Session};
 use crate::testing::Fixture;
 use crate::trace::{self, Entry, Record};
 
-/// How many conversations are held.
+/// How many conversations to hold.
 const SEQUENCES: u64 = 10_000;
 /// How many calls and answers each has.
 const STEPS: usize = 6;
-/// How often a phase and a state of the ledger must have come for every tool to be tried in them.
+/// How often a phase and a state of the ledger must occur before every tool must have been tried in
+/// them.
 const OFTEN: usize = 100;
 /// All that a model may try; the last is no tool at all.
 pub(super) const TRIED: [&str; 8] = [
@@ -30,7 +31,7 @@ pub(super) const TRIED: [&str; 8] = [
     "delete_all",
 ];
 
-/// Numbers that look random, the same in each run.
+/// Pseudorandom numbers, the same in each run.
 pub(super) struct Random(pub u64);
 
 impl Random {
@@ -48,7 +49,7 @@ impl Random {
 type Turn = Vec<Call>;
 
 fn call(random: &mut Random, rules: &Rules) -> Call {
-    // Half of them are such as the phase permits, else nothing would ever happen.
+    // Half of them are permitted by the phase, otherwise nothing would ever happen.
     let permitted: Vec<&str> = TRIED.into_iter().filter(|tool| rules.permits(tool)).collect();
     let from: &[&str] =
         if random.below(2) == 0 && !permitted.is_empty() { permitted.as_slice() } else { &TRIED };
@@ -97,7 +98,7 @@ fn reply(turn: &Turn, number: &mut usize) -> Reply {
     reply
 }
 
-/// A conversation, what the rules say of it, and where they end.
+/// A conversation, the expected verdicts, and the final state.
 pub(super) struct Sequence {
     turns: Vec<Turn>,
     expected: Vec<Seen>,
@@ -139,7 +140,7 @@ impl Sequence {
         Sequence { turns, expected, rules, tried }
     }
 
-    /// Holds the conversation; its trace.
+    /// Holds the conversation; returns its trace.
     pub fn held(&self, fixture: &Fixture) -> Vec<Entry> {
         let mut number = 0;
         let model = Scripted::new(self.turns.iter().map(|turn| reply(turn, &mut number)));
@@ -152,7 +153,7 @@ impl Sequence {
         session.trace.entries()
     }
 
-    /// Holds a trace of it against what the rules say.
+    /// Compares a trace of it with the expected verdicts.
     pub fn check(&self, entries: &[Entry]) {
         assert_eq!(seen(entries), self.expected);
         let records = entries.iter().map(|entry| &*entry.record);
@@ -175,8 +176,8 @@ impl Sequence {
 }
 
 /// Every call is tried in every phase and in every state of the ledger.
-/// What the agent loop lets through, by which rule it refuses, and where it then stands is what the
-/// rules say, written down by hand.
+/// The calls that the agent loop permits, the rules by which it refuses, and the phases afterwards
+/// match the reference rules, which are written by hand.
 #[test]
 fn no_call_gets_through_that_the_rules_forbid() {
     let (team, _directory) = team();

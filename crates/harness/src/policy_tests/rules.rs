@@ -1,36 +1,36 @@
-//! The rules of the team once more: written down by hand, without expressions, patterns or folds.
+//! A reference implementation of the team's rules: by hand, without expressions, patterns or folds.
 
 use std::collections::BTreeMap;
 
 use super::Seen;
 
-/// What is known of an order.
+/// The known facts of an order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
-    /// `None` = it may have changed since it was read.
+    /// `None` if it may have changed since it was read.
     status: Option<String>,
     total: Option<i64>,
     owner: Option<String>,
 }
 
-/// A call, with what the world answers.
+/// A call, with the answer of the world.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Call {
     pub tool: String,
     pub id: i64,
-    /// The tool within a `run_tool`; empty: no tool, in arguments that are no JSON.
+    /// The inner tool of a `run_tool`; empty for no tool, in arguments that aren't JSON.
     pub inner: String,
     /// The tasks of a `plan_tasks`.
     pub tasks: Vec<&'static str>,
     pub fails: bool,
-    /// Who was identified, or whose order it is.
+    /// The identified person, or the owner of the order.
     pub name: &'static str,
     pub status: &'static str,
-    /// `None` = the tool gives a text.
+    /// `None` if the tool returns a text.
     pub total: Option<i64>,
 }
 
-/// Where a conversation stands.
+/// The state of a conversation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rules {
     pub phase: &'static str,
@@ -42,7 +42,7 @@ pub(super) struct Rules {
     pub left: Vec<&'static str>,
     answered: bool,
     pub orders: BTreeMap<i64, Order>,
-    /// Who was identified; `None` = nobody, or that may have changed.
+    /// The identified person; `None` if there is none, or that may have changed.
     customer: Option<&'static str>,
 }
 
@@ -51,7 +51,7 @@ impl Rules {
         Rules { phase: "triage", ..Rules::default() }
     }
 
-    /// What is known of an order, in a word.
+    /// The state of an order, in a word.
     pub fn state(&self, id: i64) -> String {
         match self.orders.get(&id) {
             None => "unknown".to_owned(),
@@ -101,7 +101,7 @@ impl Rules {
         seen
     }
 
-    /// The rule that stands against a call, and whether a fact is all that it lacks.
+    /// The rule that refuses a call, and whether it only lacks a fact.
     fn broken(&self, call: &Call) -> Option<(&'static str, bool)> {
         let tool = match call.tool.as_str() {
             "run_tool" if call.inner.is_empty() => return Some(("wraps", false)),
@@ -127,7 +127,7 @@ impl Rules {
         (waits.is_none() || is_small.is_none()).then_some(("waiting", true))
     }
 
-    /// What a call that was made tells.
+    /// Learns from a call that was made.
     fn learn(&mut self, call: &Call) {
         match (call.tool.as_str(), call.inner.as_str()) {
             ("identify", _) if !call.fails => self.customer = Some(call.name),
@@ -143,7 +143,7 @@ impl Rules {
                 let status = (!call.fails).then(|| "cancelled".to_owned());
                 self.orders.insert(call.id, Order { status, ..Order::default() });
             }
-            // Nobody knows what it did.
+            // Its effects are unknown.
             ("run_tool", _) => {
                 self.customer = None;
                 self.orders.values_mut().for_each(|order| *order = Order::default());
@@ -152,7 +152,7 @@ impl Rules {
         }
     }
 
-    /// A call is over that its phase let through.
+    /// Ends a call that its phase permitted.
     fn ended(&mut self, call: &Call, ok: bool) {
         let row = match call.tool.as_str() {
             "cancel_order" => Some(0),
@@ -218,7 +218,7 @@ impl Rules {
     }
 }
 
-/// The tasks, with the second behind the first.
+/// The tasks, with the second after the first.
 fn in_order(tasks: &[&'static str]) -> Vec<&'static str> {
     let mut tasks = tasks.to_vec();
     let at = |word: &str| tasks.iter().position(|task| task.contains(word));
@@ -226,7 +226,7 @@ fn in_order(tasks: &[&'static str]) -> Vec<&'static str> {
         && second < first
     {
         let task = tasks.remove(second);
-        // All behind it has moved up.
+        // All tasks after it have moved up.
         tasks.insert(first, task);
     }
     tasks

@@ -8,7 +8,7 @@ use crate::permission::Question;
 use crate::sandbox::{Risk, losses};
 
 /// The JSON object of a notice: its kind in `notice`, and its fields.
-/// `None`: it only shows that a turn goes on, or is a prompt.
+/// Returns `None` for a notice that only shows the progress of a turn, or that is a prompt.
 pub fn of_notice(notice: &Notice) -> Option<Value> {
     Some(match notice {
         Notice::Event { event: Event::Text { text } | Event::Reasoning { text }, .. } if text.is_empty() => {
@@ -39,7 +39,7 @@ pub fn of_notice(notice: &Notice) -> Option<Value> {
     })
 }
 
-/// The JSON object of a question: who wants to call what, and what may be lost by it.
+/// The JSON object of a question: who wants to make which call, and which data it may destroy.
 pub fn of_question(question: &Question) -> Value {
     let risk = match question.risk {
         Some(Risk::Losses(changes, _)) => losses(changes),

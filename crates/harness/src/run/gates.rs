@@ -1,4 +1,4 @@
-//! Where calls are held against gates, and where gates learn from results.
+//! Checks calls against gates, and lets gates learn from results.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,13 +17,13 @@ use crate::team::Team;
 use crate::trace::Record;
 use crate::types::{Blocked, ToolResult, Verdict};
 
-/// The gates that learn from all that is done in a session, by whomever: what one NPC writes,
-/// another one's gate no longer knows.
+/// The gates that learn from every call of a session, whoever makes it: after one NPC writes a
+/// file, another NPC's gate no longer trusts what it knew of it.
 #[derive(Debug, Default)]
 pub struct Observers(Mutex<BTreeMap<String, Arc<Gate>>>);
 
 impl Observers {
-    /// Adds those of a team and of the teams below it.
+    /// Adds the gates of a team and of the teams below it.
     pub fn add(&self, team: &Team) {
         let mut gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         add(&mut gates, team);
@@ -42,12 +42,12 @@ fn add(gates: &mut BTreeMap<String, Arc<Gate>>, team: &Team) {
     team.teams.iter().for_each(|team| add(gates, team));
 }
 
-/// What a trace calls a gate.
+/// The key of a gate in a trace.
 pub fn key(gate: &Gate) -> String {
     gate.path.display().to_string()
 }
 
-/// A call as gates see it: of a hidden tool, the call that calls it.
+/// A call as gates see it: for a hidden tool, the call that calls it.
 fn seen<'c>(jinx: &'c Jinx, arguments: &'c Map<String, Value>) -> (&'c str, Cow<'c, Map<String, Value>>) {
     match jinx.hidden {
         true => (CALL, Cow::Owned(hidden::wrapped(&jinx.name, arguments))),
@@ -55,9 +55,9 @@ fn seen<'c>(jinx: &'c Jinx, arguments: &'c Map<String, Value>) -> (&'c str, Cow<
     }
 }
 
-/// Holds a call against the gates of its NPC; the result says why it may not be made.
-/// Each verdict is recorded of a gate that has a rule about the call.
-/// What a person starts is held against none.
+/// Checks a call against the gates of its NPC; the result is the refusal.
+/// The verdict of each gate with a rule about the call is recorded.
+/// Gates don't check calls that a person starts.
 ///
 /// # Errors
 /// The trace can't be written.
@@ -85,8 +85,8 @@ pub fn hold(
     Ok(told.map(ToolResult::blocked))
 }
 
-/// Lets the gates of the session learn from a call that was made, and records what changes.
-/// From one that a dry run did not make nothing is learnt.
+/// Lets the gates of the session learn from a call that was made, and records the changes.
+/// A call that a dry run didn't make teaches nothing.
 ///
 /// # Errors
 /// The trace can't be written.
@@ -99,13 +99,13 @@ pub fn observe(
     if *result == review::not_made() {
         return Ok(());
     }
-    // A person may have changed them.
+    // A person may have changed the arguments.
     let (tool, arguments) = seen(jinx, result.edited.as_ref().unwrap_or(arguments));
     for (key, gate) in caller.session.gates.all() {
         let done = Done { tool, effect: jinx.effect, arguments: &arguments, result };
         let changes = match gate.knows(jinx) {
             true => gate.changes(&done),
-            // Another team's jinx of the same name tells nothing, and may have done anything.
+            // Another team's jinx of the same name has unknown effects.
             false => vec![Change::Stale { path: Vec::new() }],
         };
         if !changes.is_empty() {

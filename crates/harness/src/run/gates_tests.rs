@@ -23,12 +23,12 @@ const GET: &str = "description: Read an order.\ninputs: [id]\neffect: read\n\
 const CANCEL: &str =
     "description: Cancel an order.\ninputs: [id]\nsteps: [{engine: bash, code: 'echo cancelled'}]\n";
 
-/// A team whose clerk is bound by a gate.
+/// A team with a gate for its clerk.
 fn shop() -> (Team, tempfile::TempDir) {
     shop_with("")
 }
 
-/// The same, and more in the clerk's file.
+/// As [`shop`], with `more` in the clerk's file.
 fn shop_with(more: &str) -> (Team, tempfile::TempDir) {
     let clerk = format!(
         "name: clerk\nprimary_directive: Help.\njinxes: [get_order, cancel_order]\ngate: shop\n{more}"
@@ -53,7 +53,7 @@ fn call(tool: &str, id: &str) -> Reply {
     Reply::call(tool, json!({"id": id}))
 }
 
-/// What the model read of its calls, and the trace.
+/// The results that the model read, and the trace.
 fn played(fixture: &Fixture, replies: Vec<Reply>) -> (Vec<String>, Vec<Entry>) {
     let model = Scripted::new(replies);
     let source = Single(&model);
@@ -65,7 +65,7 @@ fn played(fixture: &Fixture, replies: Vec<Reply>) -> (Vec<String>, Vec<Entry>) {
     (read.map(|message| message.content).collect(), session.trace.entries())
 }
 
-/// The example of the manual: an order that was shipped is read, not cancelled, and handed over.
+/// The example of the manual: the order has shipped, so it is read, not cancelled, and handed over.
 #[test]
 fn the_stock_shop_cancels_nothing_that_was_shipped() {
     let fixture = Fixture::with(Team::stock("shop").unwrap());
@@ -163,7 +163,7 @@ fn calls_are_held_against_what_was_read() {
         })
         .collect();
     assert_eq!(verdicts, [Verdict::Deny, Verdict::Deny, Verdict::Allow, Verdict::Deny]);
-    // What the records say is what the session knew.
+    // The records and the session agree.
     let ledgers = trace::ledgers(entries.iter().map(|entry| &*entry.record));
     let ledger = ledgers.values().next().unwrap().value();
     let expected = json!({
@@ -236,8 +236,8 @@ fn phases_follow_what_the_gates_know() {
     }
 }
 
-/// A conversation that ended in the middle of a call goes on with what it knew, but for what that
-/// call may have changed.
+/// A conversation that ended in the middle of a call resumes with its earlier knowledge, except for
+/// what that call may have changed.
 #[test]
 fn a_session_that_was_killed_knows_what_it_knew() {
     let (team, dir) = shop_with("");

@@ -1,5 +1,5 @@
-//! Who is asked about what programs of an NPC take away in a guarded work directory, and what is
-//! said if nobody says yes.
+//! Asks before programs of an NPC delete or overwrite files in a guarded work directory, and
+//! explains a refusal.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -16,21 +16,21 @@ use crate::trace::{Record, Trace};
 use crate::types::{Effect, Verdict};
 use crate::undo::By;
 
-/// Most characters of a call's first argument that a journal has.
+/// Most characters of a call's first argument that a journal records.
 const FIRST: usize = 60;
 
-/// What came of a program.
+/// The result of a guarded program.
 #[derive(Default)]
 pub struct Ran {
-    /// What it did; `None`: it did not even run.
+    /// The program's output; `None` if it didn't even run.
     pub output: Option<Output>,
-    /// Why nothing of it is left, if so.
+    /// Why its effects were discarded, if they were.
     pub undone: Option<String>,
-    /// What a person did to it; may be empty.
+    /// How a person changed its effects; may be empty.
     pub note: String,
 }
 
-/// Whoever answers for a program of an NPC.
+/// Answers the guard's questions about a program of an NPC.
 #[derive(Clone)]
 pub struct Guardian {
     npc: String,
@@ -38,17 +38,17 @@ pub struct Guardian {
     arguments: Map<String, Value>,
     /// The conversation that the program belongs to.
     scope: String,
-    /// What a journal calls what it does: `coder: shell make all`.
+    /// The label of its changes in a journal: `coder: shell make all`.
     by: String,
-    /// Why the latest answer was no.
+    /// The reason for the latest refusal.
     pub why: String,
-    /// What the person who answered yes did to it; may be empty.
+    /// How the person who agreed changed the effects; may be empty.
     pub note: String,
 }
 
 impl Guardian {
-    /// That of a program of a step of `jinx`; `None` for what a person starts, who knows what it
-    /// does.
+    /// The guardian of a program in a step of `jinx`; `None` for a person's own call, since the
+    /// person knows what it does.
     pub fn of(jinx: &Jinx, scope: &Scope, caller: &Caller) -> Option<Self> {
         let npc = &caller.npc?.name;
         let value = |name: &String| Some((name.clone(), scope.value(name)?));
@@ -63,12 +63,12 @@ impl Guardian {
         })
     }
 
-    /// Who it is, for a journal.
+    /// The author, for a journal.
     pub fn by<'a>(&'a self, session: &'a Session) -> By<'a> {
         By { text: &self.by, trace: session.trace.path(), scope: &self.scope }
     }
 
-    /// Asks a person, if one is there; `trace` is where the answer is recorded.
+    /// Asks a person, if there is one; `trace` records the answer.
     pub fn answer(&mut self, risk: Risk, session: &Session, trace: &Trace) -> Result<bool, Error> {
         let sandbox = session.sandbox;
         if let Risk::Refused(changes) = risk {
@@ -88,7 +88,7 @@ impl Guardian {
             doubtful: false,
             about,
         };
-        // Whoever interrupts is not asked what else may happen.
+        // After an interrupt, ask no further questions.
         let interrupted = sandbox.cancel_flag().load(Ordering::Relaxed);
         let answer = if interrupted { Some(Answer::No) } else { session.ask(&question) };
         let (verdict, by) = decided(answer, sandbox);
@@ -112,7 +112,7 @@ impl Guardian {
         Ok(verdict == Verdict::Allow)
     }
 
-    /// Says that nobody is asked about what has been done.
+    /// Reports that the changes were discarded because there was no person to ask.
     fn refuse(&mut self, changes: &[Change], session: &Session, trace: &Trace) -> Result<bool, Error> {
         let what = phrases(changes.iter().map(ToString::to_string).collect()).join(", ");
         let by = format!("the guard of the work directory: it {what}, which steps may not");
@@ -128,7 +128,7 @@ impl Guardian {
     }
 }
 
-/// What an answer comes to, and why; one for the session permits what comes, too.
+/// The verdict of an answer, and its reason; an answer for the session also permits later calls.
 pub fn decided(answer: Option<Answer>, sandbox: &Sandbox) -> (Verdict, &'static str) {
     match answer {
         Some(Answer::Yes) => (Verdict::Allow, "by an answer"),
@@ -141,13 +141,13 @@ pub fn decided(answer: Option<Answer>, sandbox: &Sandbox) -> (Verdict, &'static 
     }
 }
 
-/// Why something is not done, if the answer is no or there is none.
+/// The reason for a refusal: the answer was no, or there was none.
 pub fn refusal(answer: Option<Answer>) -> &'static str {
     if answer.is_none() { "nobody is there to be asked" } else { "the user does not allow it" }
 }
 
 /// Runs a program of a step of `jinx`.
-/// What a person starts is not guarded: they know what they do.
+/// A person's own call is not guarded.
 pub fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Result<Ran, Error> {
     let session = caller.session;
     session.jobs.settle(session);
@@ -159,7 +159,7 @@ pub fn run(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Resu
 fn run_in_turn(script: &Script, jinx: &Jinx, scope: &Scope, caller: &Caller) -> Result<Ran, Error> {
     let (session, sandbox) = (caller.session, caller.session.sandbox);
     let Some(mut guardian) = Guardian::of(jinx, scope, caller) else {
-        // A person's own call: no rule is about it.
+        // A person's own call: no rule applies.
         let output = if caller.finishing { sandbox.finish(script) } else { sandbox.run(script) };
         return Ok(Ran { output: Some(output?), ..Ran::default() });
     };
@@ -188,7 +188,7 @@ pub fn reads(jinx: &Jinx) -> bool {
     jinx.trusted && jinx.effect != Effect::Write
 }
 
-/// Tells what can't be taken back later.
+/// Reports changes that can't be undone later.
 pub fn tell_of_journal(session: &Session) {
     if let Some(problem) = session.sandbox.journal_problem() {
         let warning = format!("not all of what is changed can be taken back by `alara undo`: {problem}");
@@ -205,7 +205,7 @@ pub fn call_line(jinx: &Jinx, scope: &Scope) -> String {
     format!("{} {}", jinx.name, &first[..cut]).trim_end().to_owned()
 }
 
-/// What a program does, for people.
+/// The effects of a program, as text for people.
 fn what(risk: Risk) -> String {
     match risk {
         Risk::Losses(changes, _) | Risk::Refused(changes) => losses(changes).join(", "),

@@ -1,8 +1,8 @@
 //! Hooks of a team: its jinxes run before and after calls, and when a session begins and ends.
 //!
-//! They are steps of the team, so no NPC needs to list them.
-//! Rules and the guard of the work directory hold for them as for any step.
-//! A hook never makes another one run, nor does anything that it calls.
+//! Hooks are steps of the team, so no NPC needs to list them.
+//! Rules and the guard of the work directory apply to them as to any step.
+//! A hook never triggers another hook, nor does anything that it calls.
 //!
 //! A hook that can't be run refuses the call.
 
@@ -18,13 +18,13 @@ use crate::run::tool;
 use crate::team::{Hook, HookEvent, Npc, Team};
 use crate::types::ToolResult;
 
-/// Most bytes of what a hook says that a model gets to read.
+/// Most bytes of a hook's message that a model reads.
 const BYTES: usize = 4096;
-/// How long a hook at the end may take after the session was interrupted.
+/// How long a hook at the end may take after an interrupt.
 const FINISH: Duration = Duration::from_secs(5);
 
-/// Runs the hooks before a call; the result says why it may not be made.
-/// A hook that fails refuses it, and so does one that can't be run.
+/// Runs the hooks before a call; the result is the refusal.
+/// A hook that fails, or can't run, refuses the call.
 ///
 /// # Errors
 /// As [`tool::call`].
@@ -46,7 +46,7 @@ pub fn before(
 }
 
 /// Runs the hooks after a call.
-/// What they say goes into the note of its result; the outcome stays as it is.
+/// Their messages go into the note of its result; the outcome doesn't change.
 ///
 /// # Errors
 /// As [`tool::call`].
@@ -74,7 +74,7 @@ pub fn after(
     Ok(())
 }
 
-/// Runs the hooks of a session that begins, with this NPC.
+/// Runs the hooks at the start of a session with this NPC.
 ///
 /// # Errors
 /// As [`tool::call`].
@@ -83,7 +83,7 @@ pub fn start(session: &Session, team: &Team, npc: &Npc) -> Result<(), Error> {
     tell(&caller, HookEvent::Start, &json!({}))
 }
 
-/// Runs the hooks of a session that ends, with what became of it in a word.
+/// Runs the hooks at the end of a session, with its outcome as one word.
 ///
 /// # Errors
 /// As [`tool::call`].
@@ -94,8 +94,8 @@ pub fn end(session: &Session, team: &Team, npc: &Npc, outcome: &str) -> Result<(
     tell(&caller, HookEvent::End, &json!({"outcome": outcome}))
 }
 
-/// Runs again what a trace says that a hook of a session did at `place`.
-/// Nothing, if the team no longer has that hook.
+/// Replays the hook of a session that a trace records at `place`.
+/// Does nothing if the team no longer has that hook.
 ///
 /// # Errors
 /// As [`tool::call`].
@@ -114,7 +114,7 @@ pub fn again(
     }
 }
 
-/// Those that are about a call, unless it is made by a person or by a hook.
+/// The hooks for a call, unless a person or a hook makes it.
 fn hooks<'a>(caller: &Caller<'a, '_>, event: HookEvent, jinx: &Jinx) -> impl Iterator<Item = &'a Hook> {
     let all = if caller.hook || caller.npc.is_none() { &[][..] } else { &caller.team.hooks[..] };
     all.iter().filter(move |hook| hook.is_about(event, &jinx.name))
@@ -133,7 +133,7 @@ fn tell(caller: &Caller, event: HookEvent, facts: &Value) -> Result<(), Error> {
     Ok(())
 }
 
-/// Runs the jinx of a hook with those of the facts that it takes.
+/// Runs the jinx of a hook with those of the facts that it takes as inputs.
 fn run(caller: &Caller, hook: &Hook, mut facts: Value) -> Result<ToolResult, Error> {
     let Some(jinx) = &hook.jinx else {
         return Ok(ToolResult::failed(format!("the team has no jinx `{}`", hook.name)));
@@ -150,7 +150,7 @@ fn run(caller: &Caller, hook: &Hook, mut facts: Value) -> Result<ToolResult, Err
     tool::call(&Caller { hook: true, ..*caller }, jinx, &given.collect(), &place(hook))
 }
 
-/// What a hook's run is called in the trace.
+/// The name of a hook's run in the trace.
 fn place(hook: &Hook) -> String {
     format!("{}.{}", hook.event.name(), hook.name)
 }
@@ -159,13 +159,13 @@ fn outcome(ok: bool) -> &'static str {
     if ok { "ok" } else { "failed" }
 }
 
-/// What a hook says: what it gave back, and what went wrong.
+/// The message of a hook: its output and its error.
 fn message(result: &ToolResult) -> String {
     let (output, error, _) = result.within(BYTES);
     let said = [output.trim(), error.trim()];
     let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
     match said.as_slice() {
-        // Who says something need not say its exit status.
+        // With a message, the exit status is redundant.
         [output, error] if error.starts_with("exit status") => (*output).to_owned(),
         said => said.join("\n"),
     }

@@ -1,5 +1,5 @@
 //! The jobs of a session: programs that steps have started in the background.
-//! They live as long as the session, unless they end or somebody ends them.
+//! A job lives as long as the session, unless it exits or is ended.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +14,15 @@ use crate::trace::Record;
 use crate::types::{ToolResult, cut};
 use crate::undo::By;
 
-/// Most jobs of a session that run at a time.
+/// Most jobs of a session that run at once.
 const RUNNING: usize = 8;
-/// How many of those that have ended can still be read.
+/// How many ended jobs can still be read.
 const ENDED: usize = 32;
-/// How long to watch a new one: what does not start at all is told at once.
+/// How long to watch a new job, so that one that fails to start is reported at once.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
-/// How long to wait for output of one that has none yet.
+/// How long to wait for the output of a job that has none yet.
 const WAIT: Duration = Duration::from_secs(1);
-/// How often to look meanwhile.
+/// How often to look while waiting.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The jobs of a session.
@@ -37,44 +37,44 @@ struct Started {
     jobs: Vec<Arc<Job>>,
 }
 
-/// A job, and who answers for it.
+/// A job and the guardian of its changes.
 struct Job {
     number: usize,
-    /// What was called: `shell python3 -m http.server`.
+    /// The call that started it: `shell python3 -m http.server`.
     call: String,
-    /// Which team may read and end it.
+    /// The team that may read and end it.
     holder: String,
-    /// Where in the trace it belongs.
+    /// Its scope in the trace.
     scope: String,
-    /// Who is asked about what it does; `None` = what a person starts, who knows what it does.
+    /// Answers for its changes; `None` for a person's own job.
     guardian: Option<Guardian>,
     job: crate::sandbox::Job,
-    /// Whether its end was told.
+    /// Whether its end has been reported.
     told: AtomicBool,
 }
 
-/// What came of what a job has written.
+/// The result of taking over a job's changes.
 #[derive(Default)]
 struct Taken {
-    /// Why nothing of it is left, if so.
+    /// Why its changes were discarded, if they were.
     undone: Option<String>,
-    /// What a person did to it; may be empty.
+    /// How a person changed its changes; may be empty.
     note: String,
 }
 
-/// What can be done about jobs.
+/// An action on jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobAction {
-    /// Tells which there are.
+    /// Lists the jobs.
     List,
-    /// Gives what a job has written since the last time.
+    /// Returns a job's output since the last read.
     Read,
     /// Ends a job.
     End,
 }
 
 impl JobAction {
-    /// The action of this name.
+    /// The action with this name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "list" => Some(JobAction::List),
@@ -87,7 +87,7 @@ impl JobAction {
 
 impl Jobs {
     /// Starts a program of a step in the background.
-    /// `call` is what was called, in a line.
+    /// `call` is the call as one line.
     ///
     /// # Errors
     /// The sandbox or the trace failed.
@@ -103,7 +103,7 @@ impl Jobs {
         if let Some(why) = caller.overruled()? {
             return Ok(ToolResult::failed(format!("not run: {why}")));
         }
-        // One after the other: the limit holds for those that start at the same time, too.
+        // Start them one at a time, so that the limit also holds for jobs that start at once.
         let mut started = session.jobs.started();
         let running = started.jobs.iter().filter(|job| job.runs()).count();
         if running >= RUNNING {
@@ -162,8 +162,8 @@ impl Jobs {
         Ok(result)
     }
 
-    /// Does something about the jobs of the caller's team.
-    /// Without a number the latest one is meant.
+    /// Performs an action on the jobs of the caller's team.
+    /// Without a number, it acts on the latest job.
     ///
     /// # Errors
     /// The sandbox or the trace failed.
@@ -210,9 +210,10 @@ impl Jobs {
         Ok(result)
     }
 
-    /// Brings the work directory up to date before another program runs in it.
-    /// What jobs have written is taken over, as far as it needs no yes; they see what others wrote.
-    /// Tells which have ended.
+    /// Updates the work directory before another program runs in it.
+    /// Takes over the changes of jobs that need no confirmation, and shows jobs the changes of
+    /// others.
+    /// Reports which jobs have ended.
     pub(in crate::run) fn settle(&self, session: &Session) {
         let jobs = self.started().jobs.clone();
         for job in jobs {
@@ -227,12 +228,12 @@ impl Jobs {
         }
     }
 
-    /// Lets jobs see what a program has written.
+    /// Shows jobs the changes of a program.
     pub(in crate::run) fn refresh(&self) {
         self.started().jobs.iter().for_each(|job| job.job.refresh());
     }
 
-    /// Ends all that still run; gives which calls these were.
+    /// Ends all running jobs; returns the calls that started them.
     pub(in crate::run) fn finish(&self, session: &Session) -> Vec<String> {
         let jobs = self.started().jobs.clone();
         let mut ended = Vec::new();
@@ -262,7 +263,7 @@ impl Job {
         self.job.ended(Duration::ZERO).is_none()
     }
 
-    /// `1  runs for 12 s: shell python3 -m http.server`.
+    /// The job as a line: `1  runs for 12 s: shell python3 -m http.server`.
     fn line(&self) -> String {
         format!("{}  {}: {}", self.number, self.state(), self.call)
     }
@@ -274,13 +275,13 @@ impl Job {
         }
     }
 
-    /// What a caller gets to know of it.
+    /// The result that a caller gets for the job.
     fn result(&self, output: &str, mut dropped_bytes: u64) -> ToolResult {
         let note = format!("job {} {}", self.number, self.state());
         let mut output = output.trim_end_matches(['\n', '\r']).to_owned();
         if dropped_bytes > 0 {
-            // The oldest made space for the newest, up to somewhere within a line.
-            // Some more make space for the mark.
+            // The oldest output made space for the newest, up to somewhere within a line.
+            // Some more makes space for the mark.
             let mark = output.floor_char_boundary(cut::mark(0, u64::MAX).len());
             let rest = output.split_off(output[mark..].find('\n').map_or(0, |at| mark + at + 1));
             dropped_bytes += output.len() as u64;
@@ -296,9 +297,9 @@ impl Job {
         }
     }
 
-    /// Takes over what it has written.
-    /// If that is refused the job is ended: what it goes on to write would be built on what is not
-    /// there.
+    /// Takes over the job's changes.
+    /// If they are refused, the job is ended: its later changes would build on files that don't
+    /// exist.
     fn take(&self, session: &Session) -> Result<Taken, Error> {
         let Some(mut guardian) = self.guardian.clone() else { return Ok(Taken::default()) };
         let own = guardian.clone();
@@ -314,20 +315,20 @@ impl Job {
         Ok(Taken { undone, note: String::new() })
     }
 
-    /// The same once it has ended.
+    /// As [`take`](Self::take), after the job has ended.
     fn close(&self, session: &Session) -> Result<Taken, Error> {
         self.tell(session);
         self.take(session)
     }
 
-    /// Tells its end, once.
+    /// Reports its end, once.
     fn tell(&self, session: &Session) {
         let Some(ended) = self.job.ended(Duration::ZERO) else { return };
         if self.told.swap(true, Ordering::Relaxed) {
             return;
         }
         let how = Some(ended.how.clone());
-        // A trace that can't be written is told by whatever comes next.
+        // If the trace can't be written, the next write reports it.
         let record = Record::Job { job: self.number, call: self.call.clone(), ended: how };
         let _ = session.trace.push(&self.scope, record);
         session.notify(&Notice::Job { job: self.number, call: &self.call, ended: Some(&ended.how) });

@@ -1,4 +1,4 @@
-//! Mocks of a replay: recorded results that calls get, so that nothing needs to run.
+//! Mocks of a replay: calls get their recorded results, so that nothing needs to run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,28 +9,26 @@ use crate::mcp::Served;
 use crate::trace::{About, Entry, Record, inside};
 use crate::types::ToolResult;
 
-/// The recorded results that the calls of a trace get, so that nothing needs to run.
-/// Calls in which a conversation was held, or asked to be shortened, have none: they are replayed
-/// themselves.
+/// The recorded results for the calls of a trace, so that nothing needs to run.
+/// Calls that held a conversation, or that asked for compaction, have no mock: they are replayed.
 #[derive(Debug, Default)]
 pub struct Mocks {
-    /// By the scope of the call, in their order.
+    /// Results by the scope of the call, in order.
     results: BTreeMap<String, Mutex<VecDeque<Mock>>>,
-    /// The MCP servers with what is known of their tools, by
-    /// [`Server::start`](crate::mcp::Server::start).
+    /// The MCP servers with their recorded tools, by [`Server::start`](crate::mcp::Server::start).
     servers: BTreeMap<String, (Served, Vec<Value>)>,
     /// The hints about missing files, by conversation and task.
     missing: BTreeMap<(String, String), String>,
-    /// The scopes that run all the same.
-    /// `None` = every call may run.
+    /// The scopes that run nevertheless.
+    /// `None` lets every call run.
     replayed: Option<BTreeSet<String>>,
 }
 
-/// A recorded result, and what the calls in its call have told the ledgers.
+/// A recorded result, and the ledger records from within its call.
 type Mock = (ToolResult, Vec<Arc<Record>>);
 
 impl Mocks {
-    /// Those of the trace that consists of `entries`.
+    /// The mocks from the trace that consists of `entries`.
     pub fn new(entries: &[Entry]) -> Self {
         let mut results: BTreeMap<String, VecDeque<Mock>> = BTreeMap::new();
         let mut told: Vec<(&str, Arc<Record>)> = Vec::new();
@@ -39,7 +37,7 @@ impl Mocks {
                 Record::ToolCall { call } => (&call.id, None),
                 Record::ToolResult { call, result, .. } => (&call.id, Some(result)),
                 Record::Jinx { place, result, .. } => (place, Some(result)),
-                // Of the conversation that the run began with no call is made in another one.
+                // A record in the run's first conversation is not inside a call.
                 Record::Ledger { .. } if entry.scope.is_empty() => continue,
                 Record::Ledger { .. } => {
                     told.push((entry.scope.as_str(), entry.record.clone()));
@@ -87,9 +85,9 @@ impl Mocks {
         }
     }
 
-    /// The next result of the call with this scope: a failure, if the trace has none.
-    /// With it what happened to ledgers in the call.
-    /// `None` = it is to run.
+    /// The next result of the call with this scope, with the ledger records from within the call.
+    /// If the trace has no result, it is a failure.
+    /// `None` means that the call should run.
     pub fn take(&self, scope: &str) -> Option<Mock> {
         let replayed = self.replayed.as_ref()?;
         if replayed.contains(scope) {
@@ -101,15 +99,15 @@ impl Mocks {
         Some(self.results.get(scope).and_then(next).unwrap_or_else(none))
     }
 
-    /// What the model was told of a missing file at this task of a conversation.
-    /// The outer `None`: it is to be looked for.
+    /// The hint about a missing file that the model read at this task of a conversation.
+    /// The outer `None` means that the file should be looked for.
     pub fn missing_file(&self, scope: &str, task: &str) -> Option<Option<&str>> {
         self.replayed.as_ref()?;
         Some(self.missing.get(&(scope.to_owned(), task.to_owned())).map(String::as_str))
     }
 
-    /// What a trace knows of a server and its tools, as it would list them; `None` = it is to be
-    /// started.
+    /// The tools of a server as a trace records them, in the form that the server would list them.
+    /// `None` means that the server should be started.
     pub fn served(&self, start: &str) -> Option<(Served, Vec<Value>)> {
         self.replayed.as_ref()?;
         let unknown = || {
@@ -119,14 +117,14 @@ impl Mocks {
         Some(self.servers.get(start).cloned().unwrap_or_else(unknown))
     }
 
-    /// What of a trace happened outside of these calls.
+    /// The entries of a trace from outside these calls.
     pub fn outside(&self, entries: &[Entry]) -> Vec<Entry> {
         let within = |entry: &&Entry| around(&entry.scope).any(|scope| self.results.contains_key(scope));
         entries.iter().filter(|entry| !within(entry)).cloned().collect()
     }
 }
 
-/// The servers of a trace, each with the tools that any NPC had of it.
+/// The servers of a trace, each with all tools that any NPC had from it.
 fn servers(entries: &[Entry]) -> BTreeMap<String, (Served, Vec<Value>)> {
     let mut found: BTreeMap<String, (Served, Vec<Value>)> = BTreeMap::new();
     for entry in entries {
@@ -147,7 +145,7 @@ fn servers(entries: &[Entry]) -> BTreeMap<String, (Served, Vec<Value>)> {
     found
 }
 
-/// A scope and those that it is inside of.
+/// A scope and the scopes that contain it.
 fn around(scope: &str) -> impl Iterator<Item = &str> {
     scope.match_indices('/').map(|(at, _)| &scope[..at]).chain([scope])
 }

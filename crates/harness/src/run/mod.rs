@@ -1,14 +1,14 @@
-//! Running: agents, the tools that they call, the steps of jinxes.
+//! Runs agents, the tools that they call, and the steps of jinxes.
 //!
-//! It is one module because it is one recursion.
+//! This is one module because it is one recursion.
 //! An agent calls tools, a tool runs a jinx, a step of a jinx may be an agent.
-//! `session` is what all of them share, `as_json` its notices as JSON.
-//! `tool` is the one place where tools run, `agent` the loop of turns, `steps` runs a jinx.
-//! `guarded` asks about what programs take away, `jobs` holds those that run in the background.
+//! All of them share `session`; `as_json` writes its notices as JSON.
+//! `tool` is the one place where tools run, `agent` the loop of turns, and `steps` runs a jinx.
+//! `guarded` asks about destructive programs, and `jobs` holds those that run in the background.
 //! `mcp` holds the servers of a session, `mocks` the results of a replay.
-//! `gates` holds calls against gates and lets these learn from results; `refusals` counts what was
-//! refused.
-//! `review` and `hooks` are what stands around a call: a person who looks at it, a team's jinxes.
+//! `gates` checks calls against gates and lets gates learn from results; `refusals` counts refused
+//! calls.
+//! `review` and `hooks` surround a call: a person's review of it, and a team's jinxes.
 
 pub mod agent;
 pub mod as_json;

@@ -1,20 +1,20 @@
-//! What refused calls in a run.
+//! The policies that refused calls in a run.
 
 use std::collections::BTreeMap;
 
 use crate::trace::Record;
 use crate::types::Verdict;
 
-/// By what a trace records that a call was refused, if its tool is not on the NPC's list.
+/// The name that a trace records for a refusal because the tool isn't on the NPC's list.
 pub(super) const LIST: &str = "the NPC's list";
 
-/// What a trace says that a call was refused by, if it was by a phase.
+/// The name that a trace records for a refusal by a phase.
 pub(super) fn by_phase(phase: &str) -> String {
     format!("the phase `{phase}`")
 }
 
 /// Whether the last call of a run that could have changed something was refused.
-/// `changes`: whether the tool of this name changes anything; `None` = it is not known.
+/// `changes` tells whether the tool of this name changes anything; `None` if that is unknown.
 pub fn last_change_refused<'r>(
     records: impl IntoIterator<Item = &'r Record>,
     changes: impl Fn(&str) -> Option<bool>,
@@ -23,7 +23,7 @@ pub fn last_change_refused<'r>(
     for record in records {
         match record {
             Record::Permission { jinx, verdict: Verdict::Deny, by } => {
-                // A tool that a model invented would have changed nothing.
+                // A tool that a model made up would have changed nothing.
                 denied |= changes(jinx).unwrap_or(by != LIST);
             }
             Record::ToolResult { call, result, .. } => match std::mem::take(&mut denied) {
@@ -84,15 +84,15 @@ mod tests {
         check(&no, true);
         check(&[write.clone(), first.clone(), second.clone()], true);
         check(&[first.clone(), second.clone(), write], false);
-        // What reads, or fails, makes nothing good.
+        // A read, or a failed call, doesn't make up for a refusal.
         let (read, failed) = (result("read", true), result("write", false));
         check(&[first.clone(), second.clone(), read.clone(), failed.clone()], true);
-        // A refused read and a failure are no refused change.
+        // A refused read and a failure are no refused changes.
         check(&[denied("read"), result("read", false), failed], false);
         let invented =
             Record::Permission { jinx: "invented".into(), verdict: Verdict::Deny, by: LIST.to_owned() };
         check(&[invented, result("invented", false)], false);
-        // A jinx may catch what was refused in it.
+        // A jinx may catch a refusal within it.
         check(&[first, result("jinx", true)], false);
     }
 

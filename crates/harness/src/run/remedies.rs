@@ -1,8 +1,8 @@
-//! Remedies for errors of Python that models often make, added to the result.
+//! Remedies for common errors of Python programs, added to the result.
 
 use crate::types::ToolResult;
 
-/// How an error of Python begins, and what helps.
+/// How a Python error begins, and its remedy.
 const REMEDIES: [(&str, &str); 2] = [
     (
         "ModuleNotFoundError: No module named",

@@ -1,8 +1,8 @@
-//! What stands between a call and what it changes: a dry run does not make it, and a person may
-//! want to look at it first.
+//! The checks between a call and its effects: a dry run doesn't make the call, and a person may
+//! want to review it first.
 //!
-//! Where programs write to a layer, the person sees what they wrote (`steps/guarded.rs`).
-//! Elsewhere, and for tools of servers, only the call itself tells: this module shows its plan.
+//! Where programs write to a layer, the person sees the changes (`run/guarded.rs`).
+//! Elsewhere, and for tools of servers, only the call itself is known: this module shows its plan.
 //!
 //! With `--ask` nothing is written that a person has not seen or edited.
 //! A dry run changes nothing.
@@ -22,28 +22,28 @@ use crate::sandbox::{Guarding, Proposal, ProposedFile, Risk, Sandbox};
 use crate::trace::Record;
 use crate::types::{Effect, ToolResult, Verdict};
 
-/// What a model reads of a call that a dry run does not make.
+/// The result that a model reads for a call that a dry run doesn't make.
 const DRY: &str = "this is a dry run: the call was not made, and nothing has changed";
-/// Most bytes of a file that is shown as it would become.
+/// Most bytes of a file whose new contents are shown.
 const BYTES: u64 = 1 << 20;
 
-/// What a call comes to that may be made.
+/// A call that may be made.
 pub struct Planned {
-    /// Its arguments, perhaps as a person edited them.
+    /// Its arguments, possibly edited by a person.
     pub arguments: Map<String, Value>,
-    /// Whether a person did.
+    /// Whether a person edited them.
     pub edited: bool,
-    /// What the model is told of that.
+    /// The note about that for the model.
     pub note: String,
 }
 
-/// The result of a call that a dry run does not make.
+/// The result of a call that a dry run doesn't make.
 pub fn not_made() -> ToolResult {
     ToolResult::succeeded(DRY)
 }
 
-/// Asks about a call, if it is one to be asked about before it is made.
-/// The inner error is the result of one that is not made.
+/// Asks about a call, if it needs a review before it is made.
+/// The inner error is the result of a call that isn't made.
 ///
 /// # Errors
 /// The trace can't be written.
@@ -54,7 +54,7 @@ pub fn plan(
 ) -> Result<Result<Planned, ToolResult>, Error> {
     let (session, note) = (caller.session, String::new());
     let unwatched = jinx.remote.is_some() || !is_watched(session.sandbox);
-    // What a server says of its tool is only its word.
+    // A server's claims about its tool are not proof.
     let trusted = jinx.remote.is_none() || !session.dry_run;
     if trusted && !may_change(jinx, unwatched) {
         return Ok(Ok(Planned { arguments, edited: false, note }));
@@ -104,13 +104,13 @@ pub fn plan(
     }))
 }
 
-/// Whether programs change nothing, or nothing that is not seen before.
+/// Whether programs can't change anything without a later review.
 fn is_watched(sandbox: &Sandbox) -> bool {
     sandbox.is_read_only() || (sandbox.reviews() && sandbox.guarding() == Some(Guarding::Layer))
 }
 
-/// Whether a call may change something by itself, and not by calls of other jinxes.
-/// Where what it does is not seen, only a trusted jinx is believed that it changes nothing.
+/// Whether a call may change something itself, and not by calls of other jinxes.
+/// Where its effects can't be seen, alara believes only a trusted jinx that it changes nothing.
 pub fn may_change(jinx: &Jinx, unwatched: bool) -> bool {
     if jinx.remote.is_some() {
         return jinx.effect == Effect::Write;
@@ -130,7 +130,7 @@ fn has_programs(steps: &Steps) -> bool {
     })
 }
 
-/// What a call of a stock tool that writes a file would make of it, as far as its arguments tell.
+/// The file as a stock tool's call would write it, as far as its arguments tell.
 fn written(jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<ProposedFile> {
     let text = |name: &str| arguments.get(name).and_then(Value::as_str);
     let path = text("path").filter(|_| jinx.trusted)?;
@@ -151,7 +151,7 @@ fn written(jinx: &Jinx, arguments: &Map<String, Value>, work: &Path) -> Option<P
         "edit_file" => {
             let (find, replace) = (text("find")?, text("replace")?);
             let before = std::str::from_utf8(before.as_ref()?).ok()?;
-            // What is not found to the letter, only the tool itself can tell.
+            // Without an exact match, only the tool itself can tell.
             let is_clear =
                 before.matches(find).count() == 1 && arguments.get("edits").is_none_or(Value::is_null);
             is_clear.then(|| before.replace(find, replace))?
@@ -211,14 +211,15 @@ mod tests {
     use crate::sandbox::{Isolation, Policy};
     use crate::team::Team;
 
-    /// What a person was shown, what a model read of its calls, and what is in the file `a` then.
+    /// What a person saw, the results that the model read, and the contents of the file `a`
+    /// afterwards.
     struct Ran {
         shown: Vec<String>,
         read: Vec<String>,
         content: Option<String>,
     }
 
-    /// Calls of an NPC where programs have no layer, each answered by the next of `answers`, which
+    /// Makes calls of an NPC where programs have no layer; each gets the next of `answers`, which
     /// may edit the call's arguments first.
     fn ran(calls: &[(&str, Value)], answers: &[(Answer, Option<&str>)], dry_run: bool) -> Ran {
         let work = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What all agents of a run share, and who is doing something in it right now.
+//! The state that all agents of a run share, and the caller that currently acts in it.
 //!
 //! This module must not know how turns are made or how a jinx runs.
 
@@ -27,139 +27,140 @@ use crate::team::{Npc, Team};
 use crate::trace::{self, Record, Trace};
 use crate::types::{Outcome, ToolResult, Verdict};
 
-/// What happens during a run, for display.
+/// An event of a run, for display.
 /// `depth` 0 is the conversation that the run began with.
 #[derive(Debug)]
 pub enum Notice<'a> {
     /// A turn of an NPC begins; the first is 1.
     Turn {
-        /// The NPC.
+        /// The name of the NPC.
         npc: &'a str,
-        /// How many conversations it is inside of.
+        /// How many conversations contain it.
         depth: usize,
-        /// The number.
+        /// The number of the turn.
         turn: usize,
     },
-    /// What the model is about to read; sent if [`Session::prompts`] is set.
+    /// The prompt that the model is about to read; sent if [`Session::prompts`] is set.
     Prompt {
-        /// The NPC.
+        /// The name of the NPC.
         npc: &'a str,
         /// The conversation, see [`Entry::scope`](crate::trace::Entry::scope).
         scope: &'a str,
-        /// Which turn of the conversation it is for, from 1.
+        /// The turn of the conversation that it is for, from 1.
         turn: usize,
-        /// What.
+        /// The prompt.
         prompt: &'a Prompt,
     },
-    /// The model says or calls something, or its turn is over.
+    /// The model writes text or makes a call, or its turn ends.
     Event {
-        /// How many conversations it is inside of.
+        /// How many conversations contain it.
         depth: usize,
-        /// What.
+        /// The event.
         event: &'a Event,
     },
     /// A call begins.
     Call {
-        /// How many conversations it is inside of.
+        /// How many conversations contain it.
         depth: usize,
-        /// Which.
+        /// The call.
         call: &'a ToolCall,
     },
-    /// A call has ended, after so long.
+    /// A call has ended.
     Result {
-        /// How many conversations it is inside of.
+        /// How many conversations contain it.
         depth: usize,
-        /// Which.
+        /// The call.
         call: &'a ToolCall,
-        /// With what.
+        /// The result.
         result: &'a ToolResult,
-        /// After how long.
+        /// How long the call took.
         took: Duration,
     },
     /// A jinx gives a response: `{type, id?, content}`.
     Emit(&'a serde_json::Value),
-    /// Something is not as it should be, and the work goes on.
+    /// A problem that doesn't stop the work.
     Warning(&'a str),
-    /// Nothing was changed in the work directory, since nobody agreed.
+    /// The work directory is unchanged, since no person agreed to the change.
     Unchanged {
-        /// What would have been done, as in "removes a, overwrites b".
+        /// The change that was refused, as in "removes a, overwrites b".
         what: &'a str,
-        /// Whether nobody was there to be asked.
+        /// Whether there was no person to ask.
         nobody: bool,
     },
-    /// A program begins to run in the background, or has ended.
+    /// A program starts in the background, or has ended.
     Job {
-        /// Its number.
+        /// The number of the job.
         job: usize,
-        /// What was called.
+        /// The call that started it.
         call: &'a str,
         /// How it ended, if it did: "exit status 1".
         ended: Option<&'a str>,
     },
-    /// The conversation was shortened to fit the context, so many messages were replaced.
+    /// The conversation was compacted to fit the context.
     Compaction {
-        /// How many.
+        /// How many messages were replaced.
         messages: usize,
     },
 }
 
-/// Who gets notices of what happens.
+/// Receives the notices of a run.
 pub type Observer<'a> = Box<dyn FnMut(&Notice) + Send + 'a>;
-/// Who answers when a rule says `ask`.
+/// Answers when a rule is `ask`.
 pub type Asked<'a> = Box<dyn Fn(&Question) -> Answer + Sync + Send + 'a>;
 
-/// What all agents of a run share.
+/// The state that all agents of a run share.
 pub struct Session<'a> {
     /// Where models come from.
     pub models: &'a dyn ModelSource,
     /// Runs programs.
     pub sandbox: &'a Sandbox,
-    /// How tokens are sampled, as far as it is set here; the rest is as each model has it.
+    /// The sampling settings of the session; each model's own settings apply to the rest.
     pub sampling: SamplingOverrides,
-    /// Whether models that can reason do so; `None` = as each is set up.
+    /// Whether models that can reason do so; `None` uses each model's setting.
     pub thinking: Option<bool>,
-    /// Whether each turn of its agents is a call, whatever their files say; `None` = what these
-    /// say.
+    /// Whether each turn of an agent must be a call, regardless of the NPC files; `None` uses the
+    /// files.
     pub calls: Option<Calls>,
-    /// What the work directory tells all that work in it.
+    /// The work directory's context files, for all agents that work in it.
     pub context_files: ContextFiles,
-    /// Whether calls that change something are shown and not made: see [`tool`](crate::run::tool).
+    /// Whether to show calls that change something instead of making them: see
+    /// [`tool`](crate::run::tool).
     pub dry_run: bool,
-    /// Whether the observer gets what models read.
+    /// Whether the observer gets the prompts.
     pub prompts: bool,
-    /// How many branches of a jinx may run side by side.
+    /// How many branches of a jinx may run in parallel.
     /// Default 4.
     pub threads: usize,
     /// The rules about calls.
     pub permissions: Permissions,
-    /// What the team's members share.
+    /// The store that the team's members share.
     pub store: Store,
     /// Cached results.
     pub memo: Memo,
-    /// The MCP servers that were started for it.
+    /// The MCP servers that were started for the session.
     pub mcp: Servers,
-    /// The gates that learn from what is done.
+    /// The gates that learn from calls.
     pub gates: Observers,
-    /// The documents that have been searched, which other sessions may share.
+    /// The indexes of searched documents, which sessions may share.
     pub knowledge: Arc<IndexCache>,
-    /// The documents that all agents have in their prompts: retrieval `golden`.
+    /// The documents in every agent's prompt: retrieval `golden`.
     pub documents: Vec<Segment>,
-    /// What runs in the background.
+    /// The programs in the background.
     pub jobs: Jobs,
-    /// What has happened.
+    /// The record of the session so far.
     pub trace: Trace,
-    /// Results that calls get instead of being run, for a replay.
+    /// Recorded results for calls of a replay.
     pub mocks: Mocks,
-    /// One question at a time.
+    /// Asks one question at a time.
     ask: Option<Mutex<Asked<'a>>>,
-    /// Whether yes was said beforehand.
+    /// Whether the user agreed to every question beforehand.
     agrees: bool,
     observer: Mutex<Observer<'a>>,
 }
 
 impl<'a> Session<'a> {
-    /// A session with default settings, whose trace lives in memory, and where nobody is there to
-    /// be asked.
+    /// Creates a session with default settings, whose trace lives in memory, and without a person
+    /// to ask.
     pub fn new(models: &'a dyn ModelSource, sandbox: &'a Sandbox) -> Self {
         Session {
             models,
@@ -187,42 +188,42 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Draws tokens by `sampling`, where it says something.
+    /// Overrides the sampling settings that `sampling` sets.
     #[must_use]
     pub fn sampled(mut self, sampling: impl Into<SamplingOverrides>) -> Self {
         self.sampling = sampling.into();
         self
     }
 
-    /// Lets each turn of every agent be a call, or not, whatever their files say.
+    /// Sets whether each turn of every agent must be a call, regardless of the NPC files.
     #[must_use]
     pub fn calling(mut self, calls: Option<Calls>) -> Self {
         self.calls = calls;
         self
     }
 
-    /// Has agents read these files of the work directory.
+    /// Lets agents read these files of the work directory.
     #[must_use]
     pub fn reading(mut self, files: ContextFiles) -> Self {
         self.context_files = files;
         self
     }
 
-    /// Writes to `trace`.
+    /// Writes the trace to `trace`.
     #[must_use]
     pub fn traced(mut self, trace: Trace) -> Self {
         self.trace = trace;
         self
     }
 
-    /// Tells `observer` what happens.
+    /// Sends notices to `observer`.
     #[must_use]
     pub fn observed(mut self, observer: impl FnMut(&Notice) + Send + 'a) -> Self {
         self.observer = Mutex::new(Box::new(observer));
         self
     }
 
-    /// Lets a person answer where a rule says `ask`; without one that means no.
+    /// Lets a person answer where a rule is `ask`; without one, the answer is no.
     #[must_use]
     pub fn asking(mut self, ask: impl Fn(&Question) -> Answer + Sync + Send + 'a) -> Self {
         self.ask = Some(Mutex::new(Box::new(ask)));
@@ -230,34 +231,34 @@ impl<'a> Session<'a> {
     }
 
     /// Answers yes to every question beforehand, as `--yes` does.
-    /// What a rule that denies may cover takes a person's yes nevertheless: it is asked about, if
-    /// somebody [is there](Self::asking), and else refused.
+    /// A call that a deny rule may cover still needs a person's yes: it is asked about if there is
+    /// [a person to ask](Self::asking), and refused otherwise.
     #[must_use]
     pub fn agreeing(mut self) -> Self {
         self.agrees = true;
         self
     }
 
-    /// Whether yes was said [beforehand](Self::agreeing).
+    /// Whether every question is answered yes [beforehand](Self::agreeing).
     pub fn agrees(&self) -> bool {
         self.agrees
     }
 
-    /// Holds calls against `permissions`.
+    /// Checks calls against `permissions`.
     #[must_use]
     pub fn permitted(mut self, permissions: Permissions) -> Self {
         self.permissions = permissions;
         self
     }
 
-    /// Ends what still runs in the background; gives which calls these were.
-    /// What they have written is taken over as when they are read.
-    /// It also happens when this is dropped.
+    /// Ends the programs in the background; returns the calls that started them.
+    /// Their changes are taken over as by a read.
+    /// Dropping the session does this too.
     pub fn finish(&self) -> Vec<String> {
         self.jobs.finish(self)
     }
 
-    /// Says what happens, and before it what happens no more: that the trace is written.
+    /// Sends a notice; before it, reports if the trace can no longer be written.
     pub fn notify(&self, notice: &Notice) {
         let mut observer = self.observer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(problem) = self.trace.problem() {
@@ -266,7 +267,7 @@ impl<'a> Session<'a> {
         observer(notice);
     }
 
-    /// Remembers an answer of the person; that it can't be written down is told, and no more.
+    /// Remembers the person's answer; a failure to save it is reported and otherwise ignored.
     pub fn remember(&self, holder: &str, about: &str, answer: Answer) {
         if let Err(error) = self.permissions.remember(holder, about, answer) {
             self.notify(&Notice::Warning(&chain(&error)));
@@ -289,41 +290,41 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Who does something, and where in the run.
+/// Who acts, and where in the run.
 #[derive(Clone, Copy)]
 pub struct Caller<'a, 's: 'a> {
-    /// What all share.
+    /// The shared state.
     pub session: &'a Session<'s>,
-    /// The team whose jinxes and members are known.
+    /// The team whose jinxes and members the caller can use.
     pub team: &'a Team,
-    /// The NPC for which it is done; `None` = the person who started it.
+    /// The NPC that acts; `None` for the person who started the session.
     pub npc: Option<&'a Npc>,
-    /// The jinxes of MCP servers that may be called in the conversation, beside the team's.
+    /// The jinxes of MCP servers that may be called in the conversation, in addition to the team's.
     pub offered: &'a [Jinx],
-    /// Where it is recorded: the session's trace, or that of a branch that runs beside others.
+    /// Where to record: the session's trace, or that of a parallel branch.
     pub trace: &'a Trace,
-    /// The conversation that it belongs to, see [`Entry::scope`](crate::trace::Entry::scope).
+    /// The conversation, see [`Entry::scope`](crate::trace::Entry::scope).
     pub scope: &'a str,
-    /// How many conversations it is inside of.
+    /// How many conversations contain it.
     pub depth: usize,
-    /// When it must be over.
+    /// When the work must end.
     pub deadline: Option<Instant>,
-    /// Whether it ends what was begun: then only `deadline` stops it.
+    /// Whether this finishes work that was begun: then only `deadline` stops it.
     pub finishing: bool,
-    /// Whether it is a hook at work: then no other hook is run.
+    /// Whether a hook acts: then no other hook runs.
     pub hook: bool,
-    /// The call that it is done for, as rules have judged it.
+    /// The call that this is part of, as the rules judged it.
     pub ruled: Option<&'a Ruled<'a>>,
 }
 
-/// A call of an NPC, and what rules say of it.
+/// A call of an NPC, with the verdict of the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Ruled<'a> {
     /// The jinx.
     pub jinx: &'a Jinx,
-    /// The arguments, complete.
+    /// The arguments, with defaults filled in.
     pub arguments: &'a Map<String, Value>,
-    /// What the rules say, before a person was asked; `None` = nothing.
+    /// The verdict of the rules, before a person was asked; `None` if no rule matches.
     pub verdict: Option<Verdict>,
 }
 
@@ -345,7 +346,7 @@ impl<'a, 's> Caller<'a, 's> {
         }
     }
 
-    /// The name of whoever does it, for messages.
+    /// The caller's name, for messages.
     pub fn name(&self) -> &'a str {
         self.npc.map_or("you", |npc| &npc.name)
     }
@@ -355,27 +356,27 @@ impl<'a, 's> Caller<'a, 's> {
         self.team.jinx(name).or_else(|| self.offered.iter().find(|jinx| jinx.name == name))
     }
 
-    /// The scope of something named `place` inside of this one.
+    /// The scope of `place` within this one.
     pub fn scope_of(&self, place: &str) -> String {
         trace::inside(self.scope, place)
     }
 
-    /// When the work is to end that comes before a model's first token.
+    /// When work before a model's first token must end.
     pub fn until(&self) -> Until {
         let cancel = self.session.sandbox.cancel_flag();
         let cancelled = Some(cancel.clone()).filter(|_| !self.finishing);
         Until { cancelled, deadline: self.deadline }
     }
 
-    /// What rules say of a call now.
+    /// The verdict of the rules on a call now.
     pub fn verdict(&self, jinx: &Jinx, arguments: &Map<String, Value>) -> Option<Ruling> {
         self.session.permissions.verdict(self.team, jinx, arguments, self.session.sandbox.work())
     }
 
-    /// Why the call that it is done for may not be made any more, if so.
-    /// A rule about a path is judged by where it leads, and that may have changed since: a job may
-    /// have made a link.
-    /// That it may not is recorded.
+    /// Why the call that this is part of may no longer be made, if so.
+    /// A rule about a path depends on where the path leads, and that may have changed since: a job
+    /// may have made a link.
+    /// The refusal is recorded.
     ///
     /// # Errors
     /// The trace can't be written.
@@ -391,7 +392,7 @@ impl<'a, 's> Caller<'a, 's> {
         Ok(Some(why))
     }
 
-    /// Why it must stop now, if it must.
+    /// Why the work must stop now, if it must.
     pub fn stopped(&self) -> Option<Outcome> {
         if !self.finishing && self.session.sandbox.cancel_flag().load(Ordering::Relaxed) {
             return Some(Outcome::Cancelled);

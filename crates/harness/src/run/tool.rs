@@ -1,5 +1,5 @@
-//! The one place where tools execute: the permission check stands here, and nothing runs that did
-//! not pass it.
+//! The one place where tools run: it checks permissions, and nothing runs that hasn't passed the
+//! check.
 //!
 //! An NPC's list of jinxes is its permission set, in the decoder's grammar and here.
 //! A model inside a jinx never gets more.
@@ -25,15 +25,15 @@ use crate::trace::{PERSON, Record};
 use crate::types::{KEPT_BYTES, Limits, ToolResult, Verdict};
 
 /// Runs a call that a model made, if it is one of its `tools`.
-/// A call that is refused, malformed or fails gives a result that says so.
+/// A call that is refused, malformed or fails returns a result that explains this.
 ///
 /// # Errors
-/// The sandbox or a model failed: nothing that the caller could do better.
+/// The sandbox or a model failed: the caller can't do better.
 pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<ToolResult, Error> {
     let permitted = tools.contains(&call.name).then(|| caller.jinx(&call.name)).flatten();
     let Some(jinx) = permitted else {
         audit(caller, &call.name, Verdict::Deny, refusals::LIST)?;
-        // What may have been meant comes first.
+        // The tool that the model may have meant comes first.
         let mut list: Vec<&str> = tools.iter().map(String::as_str).collect();
         let near = nearest(&call.name, list.iter().copied());
         list.sort_by_key(|name| Some(*name) != near);
@@ -54,9 +54,9 @@ pub fn execute(caller: &Caller, tools: &[String], call: &ToolCall) -> Result<Too
     Ok(result.kept(KEPT_BYTES))
 }
 
-/// Runs the call of a hidden tool that a model made by [`CALL`], if the tool is `unlocked`.
-/// From there on it is a call of that tool.
-/// Whether there is a tool that is not unlocked can't be told from the result.
+/// Runs the call of a hidden tool that a model made with [`CALL`], if the tool is `unlocked`.
+/// From then on it is a call of that tool.
+/// The result doesn't reveal whether a locked tool exists.
 ///
 /// # Errors
 /// As [`execute`].
@@ -81,7 +81,7 @@ pub fn execute_hidden(caller: &Caller, unlocked: &[String], call: &ToolCall) -> 
     execute(caller, unlocked, &inner)
 }
 
-/// Answers a call that may not be made in the phase of its conversation.
+/// Answers a call that the current phase of its conversation forbids.
 ///
 /// # Errors
 /// The trace can't be written.
@@ -96,7 +96,7 @@ pub fn out_of_phase(caller: &Caller, call: &ToolCall, machine: &Machine) -> Resu
 }
 
 /// Runs a jinx for a step or a person.
-/// A step's call was granted with the jinx that it stands in, but rules hold for it too.
+/// A step's call was granted with the jinx that contains it, but rules apply to it too.
 /// `place` names the call in the trace.
 ///
 /// # Errors
@@ -133,7 +133,7 @@ fn dispatch(
         Ok(arguments) => arguments,
         Err(reason) => return Ok(ToolResult::failed(reason)),
     };
-    // Its schema may say more than can be kept to while the model writes.
+    // Its schema may be stricter than the grammar that the model writes under.
     let remote = jinx.remote.as_ref();
     if let Some(violation) = remote.and_then(|remote| violation(&remote.parameters, &arguments)) {
         let name = &jinx.name;
@@ -141,7 +141,7 @@ fn dispatch(
             "the arguments don't fit the schema of `{name}`: {violation}"
         )));
     }
-    // Where a path leads is judged by what jobs have written till now.
+    // The check of where a path leads includes the changes of jobs so far.
     caller.session.jobs.settle(caller.session);
     if let Some(blocked) = gates::hold(caller, jinx, &arguments)? {
         return Ok(blocked);
@@ -156,7 +156,7 @@ fn dispatch(
     Ok(result)
 }
 
-/// Makes a call that may be made, unless a hook or a review stops it.
+/// Makes a permitted call, unless a hook or a review stops it.
 fn made(
     caller: &Caller,
     jinx: &Jinx,
@@ -177,7 +177,7 @@ fn made(
         Ok(planned) => planned,
         Err(not_made) => return Ok(not_made),
     };
-    // What a person made of it is held against the same rules.
+    // The same rules apply to a call that a person edited.
     if edited {
         if let Some(blocked) = gates::hold(&caller, jinx, &arguments)? {
             return Ok(blocked);
@@ -187,7 +187,7 @@ fn made(
                 audit(&caller, &jinx.name, Verdict::Deny, &by)?;
                 return Ok(denied(jinx, &by));
             }
-            // Whoever edited it has answered.
+            // By editing the call, the person has answered.
             ruled => ruled.map(|ruling| ruling.verdict),
         };
     }
@@ -196,7 +196,7 @@ fn made(
     }
     let ruled = Ruled { jinx, arguments: &arguments, verdict };
     let caller = Caller { ruled: caller.npc.is_some().then_some(&ruled), ..caller };
-    // Programs look once more where nothing comes between.
+    // Programs repeat this check right before they start.
     if jinx.remote.is_some()
         && let Some(why) = caller.overruled()?
     {
@@ -212,8 +212,8 @@ fn made(
     Ok(result)
 }
 
-/// Runs a call that the person makes beside all conversations, and records it.
-/// `offered` is what MCP servers offer beside the team's jinxes.
+/// Runs a call that the person makes outside all conversations, and records it.
+/// `offered` are the jinxes of MCP servers, in addition to the team's.
 ///
 /// # Errors
 /// As [`execute`].
@@ -239,7 +239,7 @@ pub fn person(
 }
 
 /// Applies the rules to a call; the result is the refusal, if there is one.
-/// What a person starts needs no permission.
+/// A person's own call needs no permission.
 fn refused(
     caller: &Caller,
     jinx: &Jinx,
@@ -249,7 +249,7 @@ fn refused(
     let (Some(npc), Some(Ruling { mut verdict, doubtful, mut by })) = (caller.npc, ruled) else {
         return Ok(None);
     };
-    // Who only wants to see what would be done is not asked whether it may be.
+    // A dry run only shows the call, so it needs no permission.
     if verdict == Verdict::Ask && !caller.session.dry_run {
         let about = permission::pattern(jinx, arguments);
         let question =
@@ -274,9 +274,10 @@ fn denied(jinx: &Jinx, by: &str) -> ToolResult {
     ToolResult::failed(format!("`{}` is not permitted by {by}", jinx.name))
 }
 
-/// Holds a call against what the user lets this jinx, as its file is now, have of the environment.
-/// The result says why it is not run.
-/// The files of a team can't say yes to that: where a program sends a key is not seen from outside.
+/// Checks a call against the environment variables that the user grants to this jinx, in the
+/// current version of its file.
+/// The result is the refusal.
+/// A team's files can't grant this: the sandbox can't see where a program sends a key.
 fn withheld(
     caller: &Caller,
     jinx: &Jinx,
@@ -316,7 +317,7 @@ fn withheld(
     Ok((verdict == Verdict::Deny).then(|| ToolResult::failed(error)))
 }
 
-/// What a person says, and that it was a person; `None` = nobody is there.
+/// The person's answer, and the record of who answered; `None` if there is no person to ask.
 fn ask(caller: &Caller, question: &Question) -> Result<Option<(Verdict, String)>, Error> {
     let Some(answer) = caller.session.ask(question) else { return Ok(None) };
     caller.session.remember(&permission::holder(caller.team), &question.about, answer);

@@ -1,8 +1,8 @@
-//! From a team's files to a [`Team`]: what depends on what, and what a team gets from the one above
-//! it.
+//! Builds a [`Team`] from its files: what depends on what, and what a team inherits from the one
+//! above it.
 //!
 //! The order is fixed: jinxes (templates may list them), the `.ctx`, the NPCs, the sub-teams.
-//! A file that can't be used is left out with an error, and everything else works.
+//! An unusable file is left out with an error, and everything else works.
 
 use std::path::{Path, PathBuf};
 
@@ -28,35 +28,35 @@ use crate::team::Rule;
 use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
 
-/// What a team gets from above: from the team that it is part of, or from alara and the user.
-/// Context, store and values are not among it.
+/// What a team inherits: from the team that it is part of, or from alara and the user.
+/// Context, store and values are not inherited.
 #[derive(Default)]
 pub struct Above {
-    /// Hidden by the team's own, by name.
+    /// Jinxes that the team's own hide, by name.
     pub jinxes: Library,
-    /// The user's own, between `jinxes` and the team's.
+    /// The user's own jinxes, between `jinxes` and the team's.
     pub user: Layer,
     pub model: ModelSpec,
     pub providers: Vec<Provider>,
-    /// To be named, else they are not seen.
+    /// Servers that are visible only if they are named.
     pub servers: Vec<Server>,
     pub limits: Limits,
-    /// Rules that permit nothing.
+    /// Rules that don't permit anything.
     pub rules: Vec<Rule>,
     /// Folders whose modules the jinxes' programs may import; the first is the work directory.
     pub modules: Vec<PathBuf>,
-    /// Those about calls.
+    /// Hooks about calls.
     pub hooks: Vec<Hook>,
-    /// Those that can be named, and those that bind everybody.
+    /// The gates that can be named, and those that bind all NPCs.
     pub gates: Gates,
 }
 
-/// Puts a team together.
-/// What is odd in its files and in those of its sub-teams goes to `diagnostics`; what else is to be
-/// watched for changes to `watch`.
+/// Builds a team.
+/// Problems in its files and in those of its sub-teams go to `diagnostics`; other paths to watch
+/// for changes go to `watch`.
 ///
 /// # Errors
-/// No NPC can be used, so that there is nobody to lead it.
+/// No NPC is usable, so the team has no lead.
 pub fn team(
     listing: &Listing,
     above: &Above,
@@ -75,16 +75,16 @@ pub fn team(
     team
 }
 
-/// The templates among a team's files, and the diagnostics of their rendered texts.
+/// The templates of a team's files, and the diagnostics of their rendered texts.
 struct Files {
     rendered: Vec<Rendered>,
     diagnostics: Vec<Diagnostic>,
-    /// Of the templates as they stand in the files.
+    /// Diagnostics with locations in the files, not in the rendered texts.
     of_templates: Vec<Diagnostic>,
 }
 
 impl Files {
-    /// Renders and parses a file; `None` if it can't be used, with an error.
+    /// Renders and parses a file; `None` if it is unusable, with an error.
     fn open(
         &mut self,
         file: &File,
@@ -174,7 +174,7 @@ fn assemble(
         jinxes: source.map(|source| (source, ctx.jinxes.as_slice())),
     };
     let mut npcs = npcs(listing, &ctx, source, &templates, &shared, files, watch);
-    // What a server's tools are called is not known before it runs.
+    // The names of a server's tools are unknown before it runs.
     let known = npcs.iter().all(|npc| npc.servers.is_empty()).then_some(&library);
     let mut rules = above.rules.clone();
     let mut unreadable = file.filter(|_| opened.is_none());
@@ -265,7 +265,7 @@ fn assemble(
     })
 }
 
-/// The one `.ctx` that counts: `team.ctx`, that with the folder's name, `npcsh.ctx`, or the first
+/// The `.ctx` that is used: `team.ctx`, the one with the folder's name, `npcsh.ctx`, or the first
 /// by name.
 fn chosen<'a>(ctx: &'a [File], folder: &str, diagnostics: &mut Vec<Diagnostic>) -> Option<&'a File> {
     let named = |stem: &str| ctx.iter().find(|file| file.stem() == stem);
@@ -279,7 +279,7 @@ fn chosen<'a>(ctx: &'a [File], folder: &str, diagnostics: &mut Vec<Diagnostic>) 
     Some(chosen)
 }
 
-/// The jinxes in the folder of skills that a `.ctx` names, relative to the team's.
+/// The jinxes in the folder of skills that a `.ctx` names, relative to the team's folder.
 fn skills(
     folder: &Folder,
     node: &Node,
@@ -297,7 +297,7 @@ fn skills(
         diagnostics.push(source.error(node.location, message));
         return Vec::new();
     }
-    // Neither elsewhere, nor all that lies beside the team.
+    // Neither elsewhere, nor everything around the team's folder.
     let below = match (path.canonicalize(), root.canonicalize()) {
         (Ok(path), Ok(root)) => path != root && path.starts_with(root),
         _ => false,
@@ -315,7 +315,7 @@ fn skills(
 }
 
 /// The NPCs by name.
-/// Of several with the same name the first one counts, and `.npc` files before Markdown.
+/// Of several with the same name the first one wins, and `.npc` files come before Markdown.
 fn npcs(
     listing: &Listing,
     ctx: &Ctx,
@@ -356,7 +356,7 @@ fn add_npc(found: &mut Vec<(Npc, Location)>, (npc, location): (Npc, Location), f
     files.diagnostics.push(source.error(location, message));
 }
 
-/// The Markdown files that a `.ctx` names, in the team's folder or the one that it is in.
+/// The Markdown files that a `.ctx` names, in the team's folder or its parent.
 fn markdown(
     listing: &Listing,
     ctx: &Ctx,
@@ -370,7 +370,7 @@ fn markdown(
         let plain = |name: &&str| Path::new(name).components().count() == 1 && name.ends_with(".md");
         let beside = folder.join("..");
         let places = node.text().filter(plain).map(|name| {
-            // What lies beside a sub-team is still of the team.
+            // Files next to a sub-team's folder still belong to the team.
             let around = if folder == root { &beside } else { root };
             [(folder.join(name), root), (beside.join(name), around)]
         });
@@ -393,7 +393,7 @@ fn markdown(
     found
 }
 
-/// The NPC that leads: the one that the `.ctx` names, or else the first by name.
+/// The leading NPC: the one that the `.ctx` names, otherwise the first by name.
 fn lead(
     listing: &Listing,
     ctx: &Ctx,
@@ -428,7 +428,7 @@ fn lead(
             };
             files.diagnostics.push(diagnostic);
         }
-        // What a `.ctx` says that can't be read, nobody knows.
+        // An unreadable `.ctx` may name a lead.
         (None, None) if !listing.ctx.is_empty() => {}
         _ if npcs.len() > 1 => {
             let message = format!("no `forenpc` says which NPC leads the team: `{}` does", first.name);
@@ -445,7 +445,7 @@ fn unknown_npc(name: &str, npcs: &[Npc]) -> String {
     format!("there is no NPC `{name}`{hint}")
 }
 
-/// Adds a sub-team, which needs a name of its own and a description.
+/// Adds a sub-team, which needs a unique name and a description.
 fn add_team(teams: &mut Vec<Team>, team: Team, npcs: &[Npc], files: &mut Files) {
     let path = team.directory.clone().unwrap_or_else(|| team.name.clone().into());
     let source = Source { path, text: String::new() };

@@ -13,13 +13,12 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 
 impl Team {
-    /// All that is odd or wrong in the files of the team and of its sub-teams, by file and
-    /// location.
-    /// With what analysis finds in their jinxes.
+    /// All problems in the files of the team and of its sub-teams, by file and location.
+    /// This includes the results of analysing their jinxes.
     pub fn check(&self) -> Vec<Diagnostic> {
         let mut found = self.diagnostics.clone();
         self.analyse(&mut found);
-        // The jinxes of a team are its sub-teams', too.
+        // The jinxes of a team also belong to its sub-teams.
         found.sort_by(|left, right| {
             let key = |one: &Diagnostic| (one.path.clone(), one.location, one.message.clone());
             key(left).cmp(&key(right))
@@ -34,7 +33,7 @@ impl Team {
             || self.teams.iter().any(|team| team.reaches(jinx))
     }
 
-    /// Warns of steps that ask an NPC which the team does not have.
+    /// Warns of steps that ask an NPC that the team doesn't have.
     fn addressed(&self, jinx: &Jinx, steps: &[Step], found: &mut Vec<Diagnostic>) {
         for step in steps {
             if let Action::Llm(Llm { npc: Some(Value::String(name)), .. }) = &step.action
@@ -51,7 +50,7 @@ impl Team {
         }
     }
 
-    /// What can be read of the team's jinxes that can't be used.
+    /// The readable parts of the team's unusable jinxes.
     fn broken_jinxes(&self) -> Vec<Jinx> {
         let errors = self.diagnostics.iter().filter(|problem| problem.severity == Severity::Error);
         let files = errors.map(|problem| &problem.path);
@@ -69,7 +68,7 @@ impl Team {
         let keys = |jinx: &Jinx| if is_own(jinx) { all } else { none };
         let unusable = |name: &str| unusable(name, &self.diagnostics).is_some();
         found.extend(check(&self.jinxes, &unusable, &keys, &text_of));
-        // Of a file that can't be used, the programs are read all the same.
+        // The programs of an unusable file are checked all the same.
         let broken = self.broken_jinxes();
         let own = self.jinxes.iter().filter(|jinx| is_own(jinx));
         found.extend(syntax::check(own.chain(&broken), &text_of));
@@ -91,7 +90,7 @@ impl Team {
     }
 }
 
-/// That a jinx says nothing of itself.
+/// The diagnostic for a jinx without a description.
 pub(super) fn undescribed_jinx(jinx: &Jinx) -> Diagnostic {
     let message = format!("`{}` has no `description`: a model chooses its tools by theirs", jinx.name);
     let (path, severity) = (jinx.path.clone(), Severity::Warning);
@@ -99,7 +98,7 @@ pub(super) fn undescribed_jinx(jinx: &Jinx) -> Diagnostic {
 }
 
 /// The file of a jinx or an NPC of this name, if one of the errors is about it.
-/// Then whoever names it is right, and its own error says what to mend.
+/// Then a reference to the name is correct, and the file's own error tells what to fix.
 pub(super) fn unusable<'a>(name: &str, diagnostics: &'a [Diagnostic]) -> Option<&'a Path> {
     let named = |path: &Path| match path.file_name().is_some_and(|file| file == skill::FILE) {
         true => path.parent().and_then(Path::file_name).is_some_and(|folder| folder == name),

@@ -1,4 +1,4 @@
-//! A `.ctx` file: what a team shares.
+//! A `.ctx` file: the settings that a team shares.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +14,16 @@ use crate::team::Access;
 use crate::types::{Diagnostic, Limits};
 use crate::yaml::Node;
 
-/// Keys that say how things look elsewhere.
+/// Keys about the appearance in other programs.
 const LOOKS: [&str; 2] = ["ascii_art", "colors"];
-/// Keys of files in the wild that steps and templates may read, and that mean nothing else here.
-/// Files that `file_patterns` name are not read when a team is loaded.
+/// Keys of existing files that steps and templates may read, and that have no other meaning here.
+/// Loading a team doesn't read the files that `file_patterns` names.
 const ONLY_VALUES: [&str; 4] = ["databases", "file_patterns", "preferences", "websites"];
 const WITHOUT_EFFECT: [&str; 1] = ["env"];
-/// Keys that are no values of a team's own: who wrote one meant to bind somebody.
+/// Keys that can't be a team's own values: their author meant to bind an NPC.
 const POLICIES: [&str; 2] = ["gates", "phases"];
 
-/// What a `.ctx` says.
+/// The contents of a `.ctx`.
 #[derive(Default)]
 pub struct Ctx {
     pub name: Option<String>,
@@ -33,32 +33,32 @@ pub struct Ctx {
     pub providers: Vec<Provider>,
     pub model: ModelSpec,
     pub limits: Limits,
-    /// What every NPC lists too.
+    /// Jinxes that every NPC also lists.
     pub jinxes: Vec<Node>,
-    /// A folder of skills, relative to the team's.
+    /// A folder of skills, relative to the team's folder.
     pub skills: Option<Node>,
-    /// Whether the user's own jinxes are not known.
+    /// Whether to ignore the user's own jinxes.
     pub without_user_jinxes: bool,
     /// The MCP servers that NPCs may name.
     pub servers: Vec<Server>,
-    /// Markdown files with agents, in the team's folder or the one that it is in.
+    /// Markdown files with agents, in the team's folder or its parent.
     pub agents: Vec<Node>,
     pub permissions: Option<Node>,
-    /// The gates that bind everybody.
+    /// The gates that bind all NPCs.
     pub gate: Option<Node>,
-    /// Why nobody knows what is to bind everybody.
+    /// Why the policies that bind all NPCs are unknown.
     pub refused: Option<Diagnostic>,
     pub hooks: Option<Node>,
     pub knowledge: Option<Node>,
     pub store: BTreeMap<String, Access>,
-    /// The NPCs that `store` names, to be checked when they are known.
+    /// The NPCs that `store` names, to check once the NPCs are known.
     pub store_npcs: Vec<Node>,
     pub values: Map<String, Value>,
     pub date: Option<String>,
 }
 
 /// Reads a `.ctx` below a team with `providers`, `servers` and `limits`.
-/// What is wrong in it is left out, with an error.
+/// Invalid parts are left out, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -118,8 +118,7 @@ pub fn read(
         ctx.refused.get_or_insert(slip);
     }
     for (entry, near) in fields.others() {
-        // Any other key is a value of the team's own; only what looks very much like a slip is
-        // told.
+        // Any other key is a value of the team's own; only a very likely typo is reported.
         if let Some(near) = near.filter(|near| is_slip(&entry.key, near)) {
             fields.warning(
                 entry.location,
@@ -131,12 +130,12 @@ pub fn read(
     ctx
 }
 
-/// One thing, or a list of things.
+/// The items of a node: itself, or those of a list.
 pub fn list(node: &Node) -> Vec<Node> {
     node.items().map_or_else(|| vec![node.clone()], <[Node]>::to_vec)
 }
 
-/// Whether two words are so long and so alike that one is hardly a word of its own.
+/// Whether two words are so long and so similar that one is probably a typo.
 fn is_slip(key: &str, near: &str) -> bool {
     key.len() > 4 && key.len().abs_diff(near.len()) <= 1
 }
@@ -153,7 +152,7 @@ fn date(fields: &mut Fields) -> Option<String> {
     }
 }
 
-/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is missing is open to all of the
+/// `store: {key: {read: [npc, …], write: [npc, …]}}`; whatever is missing is open to the whole
 /// team.
 fn store(fields: &mut Fields) -> (BTreeMap<String, Access>, Vec<Node>) {
     let (mut store, mut npcs) = (BTreeMap::new(), Vec::new());
@@ -165,7 +164,7 @@ fn store(fields: &mut Fields) -> (BTreeMap<String, Access>, Vec<Node>) {
         return (store, npcs);
     };
     for entry in entries {
-        // What can't be read is open to nobody.
+        // An unreadable list permits no one.
         let nobody = Access { read: Some(Vec::new()), write: Some(Vec::new()) };
         let Some(mut fields) = Fields::new(source, &entry.value, fields.diagnostics()) else {
             store.insert(entry.key.clone(), nobody);

@@ -1,7 +1,7 @@
-//! What lies in a team's directory, on disk or in the binary: files by kind, and whether they have
-//! changed.
+//! The contents of a team's directory, on disk or in the binary: files by kind, and whether they
+//! have changed.
 //!
-//! This module knows names and kinds of files, not what they say.
+//! This module knows names and kinds of files, not their contents.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Read;
@@ -16,10 +16,10 @@ use crate::skill;
 use crate::source::{Source, no_text};
 use crate::types::{Diagnostic, Location, Severity, hex};
 
-/// Folders of a team in which no sub-team is looked for.
+/// Folders of a team in which alara looks for no sub-team.
 const OWN_FOLDERS: [&str; 4] = ["jinxes", "jinxs", "agents", "models"];
 
-/// What is read of a team's folder and of those below it, as patterns of paths.
+/// The files that are read from a team's folder and those below it, as patterns of paths.
 pub const READ: [&str; 11] = [
     "**/*.ctx",
     "**/*.npc",
@@ -41,36 +41,36 @@ const FILE_BYTES: u64 = 1 << 20;
 /// A file on disk or in the binary.
 #[derive(Clone, Debug)]
 pub struct File {
-    /// Where it is; a built-in one has a path relative to the repository.
+    /// Its path; that of a built-in file is relative to the repository.
     pub path: PathBuf,
-    /// What it may not lead out of.
+    /// The folder that its path must stay in.
     root: PathBuf,
     built_in: Option<&'static include_dir::File<'static>>,
 }
 
 impl File {
-    /// A file on disk that is read if it really lies below `root`.
+    /// A file on disk, which is read only if it is really below `root`.
     pub fn on_disk(path: PathBuf, root: PathBuf) -> Self {
         File { path, root, built_in: None }
     }
 
-    /// Its path, from wherever one is.
+    /// Its absolute path.
     pub fn absolute(&self) -> PathBuf {
         let absolute = self.built_in.is_none().then(|| std::path::absolute(&self.path).ok()).flatten();
         absolute.unwrap_or_else(|| self.path.clone())
     }
 
-    /// The name with its ending.
+    /// The name with its extension.
     pub fn name(&self) -> String {
         name(&self.path)
     }
 
-    /// The name without its ending.
+    /// The name without its extension.
     pub fn stem(&self) -> String {
         self.path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Its text; `None` if it can't be read or is no text, with an error.
+    /// Its text; `None` if it can't be read or isn't text, with an error.
     pub fn read(&self, diagnostics: &mut Vec<Diagnostic>) -> Option<Source> {
         let text = match self.built_in {
             Some(file) => file.contents_utf8().map(str::to_owned).ok_or("it is no text".to_owned()),
@@ -85,7 +85,7 @@ impl File {
         }
     }
 
-    /// A team may come from strangers: only a plain file of it is read, neither what a link leads
+    /// Reads a plain file only, since a team may come from strangers: neither the target of a link
     /// to elsewhere nor a device.
     fn text(&self) -> Result<String, String> {
         let message = |error: std::io::Error| error.to_string();
@@ -110,19 +110,19 @@ impl File {
 /// A folder on disk or in the binary.
 #[derive(Clone, Debug)]
 pub enum Folder {
-    /// On disk, and what its files and folders may not lead out of.
+    /// On disk, with the folder that the paths in it must stay in.
     Disk(PathBuf, PathBuf),
     /// In the binary, below a folder of the repository.
     BuiltIn(&'static str, &'static Dir<'static>),
 }
 
 impl Folder {
-    /// A folder on disk that nothing in it may lead out of.
+    /// A folder on disk that no path in it may leave.
     pub fn root(path: PathBuf) -> Self {
         Folder::Disk(path.clone(), path)
     }
 
-    /// Whether a link leads out of what it may not lead out of.
+    /// Whether a link leads out of its root.
     fn leads_out(&self) -> bool {
         let Folder::Disk(path, root) = self else { return false };
         match (path.canonicalize(), root.canonicalize()) {
@@ -131,7 +131,7 @@ impl Folder {
         }
     }
 
-    /// Where it is; a built-in one has a path relative to the repository.
+    /// Its path; that of a built-in folder is relative to the repository.
     pub fn path(&self) -> PathBuf {
         match self {
             Folder::Disk(path, _) => path.clone(),
@@ -139,7 +139,7 @@ impl Folder {
         }
     }
 
-    /// Its name, also where the path does not end in one.
+    /// Its name, even if the path doesn't end in one.
     pub fn name(&self) -> String {
         let path = self.path();
         match self {
@@ -150,7 +150,7 @@ impl Folder {
         }
     }
 
-    /// Where it is, if it is on disk.
+    /// Its path, if it is on disk.
     pub fn on_disk(&self) -> Option<PathBuf> {
         match self {
             Folder::Disk(path, _) => Some(path.clone()),
@@ -162,8 +162,8 @@ impl Folder {
         matches!(self, Folder::Disk(path, _) if path.is_symlink())
     }
 
-    /// The folders and the files in it, by name, without those whose names begin with a dot.
-    /// What can't be read is empty, with an error.
+    /// Its folders and files, by name, without those whose names begin with a dot.
+    /// An unreadable folder counts as empty, with an error.
     pub fn contents(&self, diagnostics: &mut Vec<Diagnostic>) -> (Vec<Folder>, Vec<File>) {
         let (mut folders, mut files) = (Vec::new(), Vec::new());
         match self {
@@ -200,14 +200,14 @@ impl Folder {
 }
 
 impl Folder {
-    /// The files in it, also those whose names begin with a dot.
+    /// Its files, including those whose names begin with a dot.
     pub fn all_files(&self) -> Vec<File> {
         let Folder::Disk(path, root) = self else { return Vec::new() };
         let paths = paths(path).unwrap_or_default().into_iter().filter(|path| path.is_file());
         paths.map(|path| File::on_disk(path, root.clone())).collect()
     }
 
-    /// The files anywhere below it; folders that are links are left out.
+    /// The files at any depth; folders that are links are left out.
     pub fn files_below(&self) -> Vec<File> {
         all_files(self, &mut Vec::new())
     }
@@ -227,37 +227,37 @@ pub fn problem(path: &Path, message: String) -> Diagnostic {
     Diagnostic { path: path.to_owned(), location: Location::default(), severity: Severity::Error, message }
 }
 
-/// A jinx's file, or a skill's `SKILL.md`.
+/// The file of a jinx, or a skill's `SKILL.md`.
 #[derive(Clone, Debug)]
 pub struct JinxFile {
     /// The file.
     pub file: File,
-    /// Its path below the folder of jinxes without the ending; a skill's is that of its folder.
+    /// Its path below the folder of jinxes, without the extension; for a skill, that of its folder.
     pub reference: String,
-    /// The files beside a skill's, relative to its folder.
+    /// The other files of a skill, relative to its folder.
     pub beside: Vec<String>,
 }
 
 impl JinxFile {
-    /// Whether it is a skill's.
+    /// Whether it belongs to a skill.
     pub fn is_skill(&self) -> bool {
         skill::is_file(&self.file.path)
     }
 
-    /// The name that it has unless it says another.
+    /// The name of the jinx, unless the file sets another.
     pub fn stem(&self) -> String {
         name(Path::new(&self.reference))
     }
 }
 
-/// The jinxes and skills anywhere below a folder, in the order of their paths.
+/// The jinxes and skills at any depth of a folder, in the order of their paths.
 pub fn jinxes(root: &Folder, diagnostics: &mut Vec<Diagnostic>) -> Vec<JinxFile> {
     let mut found = Vec::new();
     add_jinxes(root, &root.path(), &mut found, diagnostics);
     found
 }
 
-/// The file of the skill that a folder is.
+/// The file of the skill, if a folder is one.
 fn skill_of(files: &[File]) -> Option<&File> {
     let exact = files.iter().find(|file| file.name() == skill::FILE);
     exact.or_else(|| files.iter().find(|file| skill::is_file(&file.path)))
@@ -284,7 +284,7 @@ fn add_jinxes(folder: &Folder, root: &Path, found: &mut Vec<JinxFile>, diagnosti
         let reference = below(&file.path.with_extension(""));
         found.push(JinxFile { file, reference, beside: Vec::new() });
     }
-    // A link to a folder could lead back to itself.
+    // A link to a folder could form a cycle.
     for folder in folders.into_iter().filter(|folder| !folder.is_link()) {
         add_jinxes(&folder, root, found, diagnostics);
     }
@@ -311,7 +311,7 @@ pub struct Listing {
     pub gates: Vec<File>,
     /// `agents.md` and `agents/*.md`.
     pub agents: Vec<File>,
-    /// Below `jinxes` and `jinxs`.
+    /// Files below `jinxes` and `jinxs`.
     pub jinxes: Vec<JinxFile>,
     /// `permissions.yaml`.
     pub permissions: Option<File>,
@@ -320,9 +320,9 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// What lies in a folder.
-    /// Sub-teams are its subfolders with a `.ctx`, `.npc` or agents of their own.
-    /// One that is a link back to a team that it is in is refused.
+    /// Lists the files of a folder.
+    /// Sub-teams are its subfolders with their own `.ctx`, `.npc` or agents.
+    /// A link back to a team that contains it is refused.
     pub fn of(folder: Folder, diagnostics: &mut Vec<Diagnostic>) -> Self {
         Listing::within(folder, &mut Vec::new(), diagnostics)
     }
@@ -387,7 +387,7 @@ impl Listing {
     }
 }
 
-/// Tells of gates where nobody looks for them: whoever put one there believes to be guarded.
+/// Reports gates in places that alara doesn't read: their author relies on them.
 fn misplaced(folder: &Folder, diagnostics: &mut Vec<Diagnostic>) {
     let (_, files) = folder.contents(&mut Vec::new());
     for file in files.iter().filter(|file| file.has_ending("gate")) {
@@ -398,7 +398,7 @@ fn misplaced(folder: &Folder, diagnostics: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Where a folder on disk really is.
+/// The real path of a folder on disk.
 fn real(folder: &Folder) -> Option<PathBuf> {
     match folder {
         Folder::Disk(path, _) => path.canonicalize().ok(),
@@ -406,37 +406,37 @@ fn real(folder: &Folder) -> Option<PathBuf> {
     }
 }
 
-/// Whether something in a folder makes it a team: a `.ctx`, a `.npc` or agents.
+/// Whether a folder is a team: it has a `.ctx`, a `.npc` or agents.
 pub fn is_team(folder: &Folder) -> bool {
     let (folders, files) = folder.contents(&mut Vec::new());
     let makes = |file: &File| file.has_ending("ctx") || file.has_ending("npc") || file.name() == "agents.md";
     files.iter().any(makes) || folders.iter().any(|folder| folder.name() == "agents")
 }
 
-/// What a team was read from, and in which state that was.
+/// The files that a team was read from, and their state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
     /// The team's directory.
-    /// `None` = it is built in.
+    /// `None` if it is built in.
     team: Option<PathBuf>,
     /// The user's folder of jinxes.
     pub user: Option<PathBuf>,
-    /// Folders of jinxes outside of it that it names.
+    /// Folders of jinxes outside the team that it names.
     pub jinxes: Vec<PathBuf>,
-    /// Files outside of it.
+    /// Files outside the team.
     pub files: Vec<PathBuf>,
-    /// Where files and folders that it names would be read from, if they were there.
+    /// Paths that don't exist, but would be read if they did.
     pub absent: Vec<PathBuf>,
     state: u64,
 }
 
 impl Watch {
-    /// For a team in this directory.
+    /// The paths for a team in this directory.
     pub fn of(team: Option<PathBuf>) -> Self {
         Watch { team, ..Watch::default() }
     }
 
-    /// From now on.
+    /// Records the current state.
     #[must_use]
     pub fn begun(mut self) -> Self {
         self.state = self.state();
@@ -448,7 +448,7 @@ impl Watch {
         self.state != self.state()
     }
 
-    /// Paths, sizes and times of change.
+    /// A hash of paths, sizes and modification times.
     fn state(&self) -> u64 {
         let mut paths = self.own();
         paths.extend(self.user.iter().flat_map(|folder| below(folder)));
@@ -472,7 +472,7 @@ impl Watch {
         paths
     }
 
-    /// What is there of all that it is read from: files, and folders in which all is read.
+    /// The existing paths that it is read from: files, and folders whose contents are all read.
     pub fn places(&self) -> Vec<PathBuf> {
         let mut places = self.own();
         places.extend(self.jinxes.iter().chain(&self.user).cloned());
@@ -487,13 +487,13 @@ impl Watch {
         places
     }
 
-    /// A hash of what the team's files say and where they lie in it, as hexadecimal digits.
+    /// A hash of the contents and paths of the team's files, as hexadecimal digits.
     pub fn fingerprint(&self) -> String {
         let mut hasher = Sha256::new();
         for path in self.own() {
             let relative = self.team.as_ref().and_then(|team| path.strip_prefix(team).ok()).unwrap_or(&path);
             let mut text = Vec::new();
-            // What can't be read counts as empty.
+            // An unreadable file counts as empty.
             if let Ok(file) = file::open(&path) {
                 let _ = file.take(FILE_BYTES + 1).read_to_end(&mut text);
             }
@@ -513,10 +513,10 @@ fn below(folder: &Path) -> Vec<PathBuf> {
     files.into_iter().map(|jinx| jinx.file.path).collect()
 }
 
-/// The listing of a team on disk.
+/// Lists the files of a team on disk.
 ///
 /// # Errors
-/// There is none.
+/// The directory is not a team.
 pub fn on_disk(directory: &Path, diagnostics: &mut Vec<Diagnostic>) -> Result<Listing, Error> {
     let none = || Error::NoTeam { path: directory.to_owned() };
     if !directory.is_dir() {

@@ -1,8 +1,8 @@
-//! The gates of a team: which there are, and who is bound by which.
+//! The gates of a team, and the NPCs that they bind.
 //!
 //! A gate is a file `NAME.gate` in the team's folder; `gate: NAME` in its `.ctx` binds all NPCs of
-//! the team and of its sub-teams, and in an `.npc` this one.
-//! Who is to be bound by a gate that can't be read does not run: nobody knows what it may do.
+//! the team and of its sub-teams, and in an `.npc` that NPC.
+//! An NPC whose gate is unreadable does not run, since its limits are unknown.
 //! This module must not know what rules mean.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Severity};
 use crate::yaml::Node;
 
-/// The gates that can be named, and those that bind everybody.
+/// The gates that can be named, and those that bind all NPCs.
 #[derive(Clone, Default)]
 pub struct Gates {
     named: BTreeMap<String, Named>,
@@ -31,47 +31,47 @@ pub struct Gates {
 #[derive(Clone)]
 struct Named {
     source: Source,
-    /// `None` = it can't be used.
+    /// `None` if it is unusable.
     gate: Option<Arc<Gate>>,
-    /// Whether it lies in this team's folder.
+    /// Whether it is in this team's folder.
     own: bool,
 }
 
-/// The gates that bind somebody.
+/// The gates of an NPC.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Held {
-    /// All of them must let a call through.
+    /// A call must pass all of them.
     pub gates: Vec<Arc<Gate>>,
-    /// Why it is not known what binds its holder: a gate can't be used, or phases can't be read.
+    /// Why it is unknown what binds the NPC: a gate is unusable, or phases are unreadable.
     pub broken: Option<Diagnostic>,
 }
 
 impl Gates {
-    /// Reads the gates of a team below one with these, which has these jinxes.
+    /// Reads the gates of a team with these jinxes, below a team with these gates.
     pub fn read(&self, files: &[File], jinxes: &[Jinx], diagnostics: &mut Vec<Diagnostic>) -> Self {
         let mut gates = self.clone();
         gates.named.values_mut().for_each(|named| named.own = false);
         for file in files {
             let source = file.read(diagnostics);
             let gate = source.as_ref().and_then(|source| gate::read(source, diagnostics)).map(|mut gate| {
-                // A trace names it so, and may go on elsewhere.
+                // A trace contains this path, and may be resumed in another directory.
                 gate.path = file.absolute();
                 gate.meet(jinxes);
                 Arc::new(gate)
             });
-            // One that can't be read hides what is above it nevertheless: that may permit more.
+            // An unreadable gate hides the one above nevertheless: that one may permit more.
             let source = source.unwrap_or_else(|| Source { path: file.path.clone(), text: String::new() });
             gates.named.insert(file.stem(), Named { source, gate, own: true });
         }
         gates
     }
 
-    /// Whether there are any that could be named.
+    /// Whether there are no gates that could be named.
     pub fn is_empty(&self) -> bool {
         self.named.is_empty()
     }
 
-    /// What binds whoever names the gates of `node`, beside those that bind everybody.
+    /// The gates that `node` names, in addition to those that bind all NPCs.
     pub fn hold(&self, source: &Source, node: &Node, diagnostics: &mut Vec<Diagnostic>) -> Held {
         let mut held = self.all.clone();
         for node in list(node) {
@@ -91,7 +91,7 @@ impl Gates {
                     held.refuse(source.error(node.location, message), diagnostics);
                 }
                 None => {
-                    // A name has neither folder nor another ending.
+                    // A gate's name has neither a folder nor an extension.
                     let stem = name.rsplit('/').next().and_then(|name| name.split('.').next());
                     let stem = stem.unwrap_or_default();
                     let remedy = match nearest(stem, self.named.keys().map(String::as_str)) {
@@ -108,9 +108,9 @@ impl Gates {
         held
     }
 
-    /// Holds the gates of this team against its `jinxes`; whoever is bound by one that does not fit
-    /// them does not run, in the teams below neither.
-    /// What nobody is bound by is told.
+    /// Checks the gates of this team against its `jinxes`; an NPC bound by one that doesn't fit
+    /// them does not run, in the teams below either.
+    /// Warns of gates that bind no NPC.
     pub fn check(
         &self,
         jinxes: &[Jinx],
@@ -122,7 +122,7 @@ impl Gates {
         let mut npcs: Vec<&mut Npc> = npcs.iter_mut().collect();
         let own = npcs.len();
         gather(below, &mut npcs, &mut names);
-        // What a server's tools are called is not known before it runs.
+        // The names of a server's tools are unknown before it runs.
         let served = npcs.iter().any(|npc| !npc.servers.is_empty());
         for Named { source, gate, .. } in self.named.values().filter(|named| named.own) {
             let Some(gate) = gate else { continue };
@@ -135,11 +135,11 @@ impl Gates {
                 );
                 diagnostics.push(source.warning(Location::default(), message));
             }
-            // Who lists nothing has no tools here, and may have any of a client's.
+            // An NPC without a list has no tools here, and may have any of a client's.
             let lists = |npc: &&Npc| npc.entries.is_some() || !npc.jinxes.is_empty();
             let all = !served && (bound.is_empty() || bound.iter().any(lists));
             let listed = bound.iter().flat_map(|npc| npc.entries.iter().flatten());
-            // An entry that means several names none of a client's.
+            // A pattern means none of a client's tools.
             let listed =
                 listed.filter_map(|entry| entry.rsplit('/').next().filter(|name| !name.contains('*')));
             let built_in = [hidden::UNLOCK, hidden::CALL].into_iter();
@@ -157,7 +157,7 @@ impl Gates {
     }
 }
 
-/// The NPCs of teams and of those below them, and the names of their jinxes.
+/// The NPCs of these teams and of those below, and the names of their jinxes.
 fn gather<'t>(teams: &'t mut [Team], npcs: &mut Vec<&'t mut Npc>, names: &mut BTreeSet<String>) {
     for team in teams {
         names.extend(team.jinxes.iter().map(|jinx| jinx.name.clone()));
@@ -167,7 +167,7 @@ fn gather<'t>(teams: &'t mut [Team], npcs: &mut Vec<&'t mut Npc>, names: &mut BT
 }
 
 impl Held {
-    /// Says why nobody knows what binds whoever holds these.
+    /// Records why the gates of an NPC are unknown.
     pub fn refuse(&mut self, why: Diagnostic, diagnostics: &mut Vec<Diagnostic>) {
         self.broken.get_or_insert_with(|| why.clone());
         diagnostics.push(why);

@@ -19,17 +19,17 @@ use crate::source::Source;
 use crate::types::Diagnostic;
 use crate::yaml::Node;
 
-/// When a hook runs.
+/// The event that a hook runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HookEvent {
-    /// Before a call is made; a failure of the hook refuses it.
+    /// Before a call is made; a failure of the hook refuses the call.
     BeforeTool,
     /// After a call was made.
     AfterTool,
     /// When a session begins.
     Start,
-    /// When it ends.
+    /// When a session ends.
     End,
 }
 
@@ -47,8 +47,8 @@ impl HookEvent {
         }
     }
 
-    /// What a hook's jinx gets of it, for inputs of these names.
-    /// `arguments` is an object, or JSON for an input that is a text; the others are texts.
+    /// The facts that a hook's jinx gets, for inputs of these names.
+    /// `arguments` is an object, or JSON for an input that is text; the others are texts.
     pub fn inputs(self) -> &'static [&'static str] {
         match self {
             HookEvent::BeforeTool => &["event", "npc", "tool", "arguments"],
@@ -58,7 +58,7 @@ impl HookEvent {
         }
     }
 
-    /// Whether it is about a call.
+    /// Whether the event is about a call.
     pub fn is_about_tools(self) -> bool {
         matches!(self, HookEvent::BeforeTool | HookEvent::AfterTool)
     }
@@ -67,28 +67,29 @@ impl HookEvent {
 /// A hook.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Hook {
-    /// When it runs.
+    /// The event that it runs on.
     pub event: HookEvent,
     /// The name of the jinx that it runs.
     pub name: String,
-    /// That jinx, as the team that says so knows it; `None` = it has none of that name.
+    /// That jinx, as the team that declares the hook knows it; `None` if there is none of that
+    /// name.
     #[serde(skip)]
     pub jinx: Option<Box<Jinx>>,
-    /// The only tools that it is about, as entries of a list of jinxes.
+    /// The only tools that it runs for, as entries of a list of jinxes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<String>>,
 }
 
 impl Hook {
-    /// Whether it runs then, for this tool.
+    /// Whether it runs on this event, for this tool.
     pub fn is_about(&self, event: HookEvent, tool: &str) -> bool {
         let tools = self.tools.as_ref();
         self.event == event && tools.is_none_or(|tools| tools.iter().any(|entry| library::names(entry, tool)))
     }
 }
 
-/// Reads the hooks of a team that knows the jinxes of `library`; `others`: tools of servers too.
-/// One that can't be used is kept: what it was to look at is not let through.
+/// Reads the hooks of a team that knows the jinxes of `library`; `others` permits tools of servers.
+/// An unusable hook stays: the calls that it was meant to check are refused.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -178,7 +179,7 @@ fn hook(
     Some(Hook { event, name, jinx: jinx.cloned().map(Box::new), tools })
 }
 
-/// Why a jinx can't be given what an event tells, if so.
+/// Why a jinx can't take the facts of an event, if so.
 fn misfit(event: HookEvent, jinx: &Jinx) -> Option<String> {
     let takes = |input: &Input| match input.name.as_str() {
         name if !event.inputs().contains(&name) => input.default.is_some(),

@@ -20,20 +20,20 @@ use crate::types::{Diagnostic, Location, Severity};
 #[derive(Clone, Debug, Default)]
 pub struct Layer {
     jinxes: BTreeMap<String, Jinx>,
-    /// The names of the files that can't be used.
+    /// The names of the unusable files.
     broken: BTreeSet<String>,
 }
 
 impl Layer {
     /// Reads files.
-    /// Of two jinxes with the same name the first one counts.
+    /// Of two jinxes with the same name, the first one wins.
     pub fn read(files: &[JinxFile], diagnostics: &mut Vec<Diagnostic>) -> Self {
         let mut layer = Layer::default();
         layer.add(files, diagnostics);
         layer
     }
 
-    /// Those of nobody but alara and the user.
+    /// Marks the jinxes as built in or the user's own.
     #[must_use]
     pub fn trusted(mut self) -> Self {
         self.jinxes.values_mut().for_each(|jinx| jinx.trusted = true);
@@ -68,8 +68,8 @@ impl Layer {
         }
     }
 
-    /// Looks which of them can't run here.
-    /// Their programs may import modules that lie in the folders `beside`; the first is the work
+    /// Finds the jinxes that can't run here.
+    /// Their programs may import modules from the folders `beside`; the first is the work
     /// directory.
     pub fn look(&mut self, beside: &[PathBuf]) {
         needs::look(self.jinxes.values_mut(), beside, &text_of);
@@ -86,15 +86,15 @@ impl Layer {
 pub struct Library(BTreeMap<String, Jinx>);
 
 impl Library {
-    /// The built-in ones, read once.
+    /// The built-in jinxes, read once.
     pub fn stock() -> &'static Library {
         &STOCK.0
     }
 
-    /// With `layer` on top.
-    /// A jinx that can't run here is replaced by the one below it, which can.
-    /// A file that can't be used hides what is below it nevertheless: that may be permitted more
-    /// than the file.
+    /// This library with `layer` on top.
+    /// A jinx that can't run here is replaced by the one below it, if that one can.
+    /// An unusable file hides the jinx below it nevertheless: that one may be permitted more than
+    /// the file's.
     #[must_use]
     pub fn under(&self, layer: &Layer, diagnostics: &mut Vec<Diagnostic>) -> Library {
         let mut all = self.0.clone();
@@ -104,7 +104,7 @@ impl Library {
         for (name, jinx) in &layer.jinxes {
             let below = all.get(name).filter(|below| below.missing.is_empty() && !jinx.missing.is_empty());
             let jinx = match below {
-                // Listed and permitted as the file says.
+                // Listed and permitted by the name and reference of the upper file.
                 Some(below) => {
                     let what = if below.path.is_relative() { "built-in jinx" } else { "jinx below it" };
                     let message = format!(
@@ -148,10 +148,10 @@ impl Library {
         self.0.into_values().collect()
     }
 
-    /// The jinxes that an entry of a list means.
-    /// An entry is a name, a path below the folder of jinxes, or a pattern of either (`lib/*`,
-    /// which crosses folders).
-    /// With a remark if it is none of them, or only nearly one.
+    /// The jinxes that match an entry of a list.
+    /// An entry is a name, a path below the folder of jinxes, or a pattern for either (`lib/*`,
+    /// which also matches subfolders).
+    /// Returns a remark too, if it matches none of them, or only nearly one.
     pub fn find(&self, entry: &str) -> (Vec<&Jinx>, Option<String>) {
         let entry = plain(entry);
         if let Some(jinx) = self.get(entry) {
@@ -181,7 +181,8 @@ impl Library {
     }
 }
 
-/// Whether an entry of a list means a tool of this name that is no jinx, and so lies in no folder.
+/// Whether an entry of a list matches a tool of this name that isn't a jinx, and so is in no
+/// folder.
 pub fn names(entry: &str, tool: &str) -> bool {
     let entry = plain(entry);
     match is_pattern(entry) {
@@ -190,7 +191,7 @@ pub fn names(entry: &str, tool: &str) -> bool {
     }
 }
 
-/// An entry without what may be left out of it.
+/// An entry without its optional parts.
 fn plain(entry: &str) -> &str {
     let entry = entry.trim().trim_start_matches("./");
     let entry = entry.strip_suffix(".jinx").unwrap_or(entry);
@@ -201,7 +202,7 @@ fn is_pattern(entry: &str) -> bool {
     entry.contains(['*', '?', '['])
 }
 
-/// With what is odd in them.
+/// The built-in jinxes with their diagnostics.
 static STOCK: LazyLock<(Library, Vec<Diagnostic>)> = LazyLock::new(|| {
     let mut diagnostics = Vec::new();
     let files = files::jinxes(&Folder::BuiltIn("jinxes", &stock::JINXES), &mut diagnostics);
@@ -213,41 +214,41 @@ static STOCK: LazyLock<(Library, Vec<Diagnostic>)> = LazyLock::new(|| {
 pub struct Pattern(GlobMatcher);
 
 impl Pattern {
-    /// `*` also crosses folders.
+    /// Parses a pattern, in which `*` also matches `/`.
     ///
     /// # Errors
-    /// It is none.
+    /// The pattern is invalid.
     pub fn new(pattern: &str) -> Result<Self, String> {
         let glob = GlobBuilder::new(pattern).literal_separator(false).build();
         glob.map(|glob| Pattern(glob.compile_matcher())).map_err(|error| error.kind().to_string())
     }
 
-    /// Whether a jinx fits by its name or its reference.
+    /// Whether a jinx matches by its name or its reference.
     pub fn fits(&self, name: &str, reference: &str) -> bool {
         self.0.is_match(name) || self.0.is_match(reference)
     }
 }
 
-/// The name in a file that can't be used, as well as a plain look can tell.
+/// The name in an unusable file, as far as a plain text search finds it.
 fn said_name(text: &str) -> Option<String> {
     let value =
         |line: &str| Some(line.strip_prefix("jinx_name:").or(line.strip_prefix("name:"))?.trim().to_owned());
     text.lines().find_map(value).map(|name| name.trim_matches(['"', '\'']).to_owned())
 }
 
-/// That a jinx can't run here, and why.
+/// The diagnostic for a jinx that can't run here.
 pub fn cant_run(jinx: &Jinx) -> Diagnostic {
     let needs = told(&jinx.missing);
     warning(jinx, format!("`{}` can't run here, it needs {needs}; it is offered to no model", jinx.name))
 }
 
-/// Where something that a jinx needs is missing.
+/// A warning located where a jinx needs something that is missing.
 fn warning(jinx: &Jinx, message: String) -> Diagnostic {
     let location = jinx.missing.first().map(|missing| missing.location).unwrap_or_default();
     Diagnostic { path: jinx.path.clone(), location, severity: Severity::Warning, message }
 }
 
-/// Who calls a jinx that can't run can't run either, unless it catches that.
+/// Marks callers of a jinx that can't run as unable to run, unless they catch its failure.
 fn spread(all: &mut BTreeMap<String, Jinx>) {
     loop {
         let is_missing = |name: &str| {
@@ -264,7 +265,7 @@ fn spread(all: &mut BTreeMap<String, Jinx>) {
     }
 }
 
-/// The jinxes that steps call, but for those whose failure is caught.
+/// The jinxes that steps call, except for those whose failure is caught.
 fn calls(steps: &[Step]) -> Vec<(&str, Location)> {
     let found = steps.iter().flat_map(|step| match &step.action {
         Action::Call { jinx, .. } => vec![(jinx.as_str(), step.location)],

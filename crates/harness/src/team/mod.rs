@@ -1,7 +1,7 @@
-//! A team: a directory of text files that says who works, with what, and under which limits.
+//! A team: a directory of text files that define the agents, their tools and their limits.
 //!
-//! This module owns the reading of `.ctx`, `.npc` and `.jinx` files and what can be wrong in them.
-//! It must not know how anything runs, except that Python tells what Python programs lack.
+//! This module owns the reading of `.ctx`, `.npc` and `.jinx` files, and their diagnostics.
+//! It must not know how anything runs, except that it asks Python what Python programs lack.
 //!
 //! A team sees only the name and description of a sub-team.
 //! Its files can't permit what is the user's to permit.
@@ -58,17 +58,17 @@ pub use syntax::unreadable_bash;
 /// A team.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Team {
-    /// The name; the directory's if the `.ctx` has none.
+    /// The name; that of the directory if the `.ctx` has none.
     pub name: String,
-    /// The names from the outermost team to this one, as a JSON pointer has them: `name/name`.
+    /// The names from the outermost team to this one, as in a JSON pointer: `name/name`.
     /// Empty if it was not read from files.
     #[serde(skip)]
     pub path: String,
-    /// What the team is for: all that a team above it sees of it.
+    /// The purpose of the team: all that a team above sees of it.
     pub description: String,
     /// Text that every NPC of the team gets after its directive; may be empty.
     pub context: String,
-    /// The NPC that is meant if none is named.
+    /// The NPC that is used if none is named.
     pub forenpc: String,
     /// The model of the NPCs that name none.
     #[serde(skip_serializing_if = "ModelSpec::is_empty")]
@@ -78,11 +78,11 @@ pub struct Team {
     /// The jinxes that NPCs may list: the stock ones, overlaid by the team's own; by name.
     pub jinxes: Vec<Jinx>,
     /// The sub-teams, by name.
-    /// Nothing of theirs but name and description is seen from here.
+    /// Only their names and descriptions are visible from here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub teams: Vec<Team>,
-    /// Who may read and write which key of the shared store; a key that is not named is
-    /// everybody's.
+    /// Who may read and write which key of the shared store; a key that isn't listed is open to
+    /// everyone.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub store: BTreeMap<String, Access>,
     /// The MCP servers that its NPCs may name.
@@ -91,35 +91,36 @@ pub struct Team {
     /// The team's rules about calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<Rule>,
-    /// What runs before and after calls, and when a session begins and ends.
-    /// Those of the teams above that are about calls come first.
+    /// The hooks before and after calls, and at the beginning and end of a session.
+    /// Those about calls from the teams above come first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<Hook>,
     /// Other keys of the `.ctx`: `ctx.key` in templates, `context['key']` in Python.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub values: Map<String, Value>,
-    /// The date that templates print, `YYYY-MM-DD`; `None` = today.
+    /// The date that templates print, `YYYY-MM-DD`; `None` for today.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub date: Option<String>,
-    /// Where it was read; `None` = it is built in.
+    /// The file or directory that it was read from; `None` if it is built in.
     #[serde(skip)]
     pub directory: Option<PathBuf>,
-    /// Whether it lay in the work directory and was not surely meant: then someone should say yes
-    /// to it before it works.
+    /// Whether it was in the work directory and the user didn't clearly ask for it: then it needs a
+    /// confirmation before it works.
     #[serde(skip)]
     pub found: bool,
-    /// What its NPCs can look up unless their files say otherwise.
+    /// The documents that its NPCs can look up, unless their files set others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knowledge: Option<Knowledge>,
-    /// What is odd in its files and in those of its sub-teams; errors are about what was left out.
+    /// Problems in its files and in those of its sub-teams; errors are about parts that were left
+    /// out.
     #[serde(skip)]
     pub diagnostics: Vec<Diagnostic>,
-    /// What it was read from.
+    /// The files that it was read from.
     #[serde(skip)]
     pub watch: Watch,
 }
 
-/// An agent's description.
+/// The definition of an agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Npc {
     /// The name.
@@ -129,39 +130,39 @@ pub struct Npc {
     /// Whether a person replaced the directive of its file.
     #[serde(skip)]
     pub directed: bool,
-    /// The model that it wants; the team's where the file says nothing.
+    /// Its model; the team's if the file sets none.
     #[serde(skip_serializing_if = "ModelSpec::is_empty")]
     pub model: ModelSpec,
-    /// The jinxes that it sees and may call, in this order: catalog and permission set.
+    /// The jinxes that it sees and may call, in this order: its catalog and its permissions.
     pub jinxes: Vec<String>,
-    /// The entries of that list as its files write them, for tools that are no jinxes.
-    /// `None` = no file has a list for it.
+    /// The entries of that list as its files write them, for tools that aren't jinxes.
+    /// `None` if no file has a list for it.
     #[serde(skip)]
     pub entries: Option<Vec<String>>,
-    /// The MCP servers whose tools it sees and may call too.
+    /// The MCP servers whose tools it also sees and may call.
     #[serde(rename = "mcp_servers", skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
     /// The skills that it knows.
     pub skills: Skills,
-    /// How long it may go on.
+    /// The limits of its runs.
     pub limits: Limits,
-    /// Whether each of its turns is a call; `None` = as its model needs it.
+    /// Whether each of its turns is a call; `None` depends on its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
-    /// Whether an answer after a failed call counts at once.
-    /// Otherwise the model gets a hint once a run: what failed and how many turns are left.
+    /// Whether an answer after a failed call is accepted at once.
+    /// Otherwise the model gets a hint once a run: the failure, and how many turns are left.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub accepts_failure: bool,
-    /// What it gets with small models.
+    /// Its substitutes for small models.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub small_models: Option<SmallModels>,
-    /// What it can look up: its own, or the team's.
+    /// The documents that it can look up: its own, or the team's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub knowledge: Option<Knowledge>,
-    /// Whether its model is not told what the gates know.
+    /// Whether to hide the knowledge of the gates from its model.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub ledger_hidden: bool,
-    /// What it may do when; `None` = anything at any time.
+    /// The phases of its work; `None` permits every call at any time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phases: Option<Phases>,
     /// The gates that bind it: its own, the team's, and those of the teams above.
@@ -173,22 +174,22 @@ pub struct Npc {
 }
 
 impl Npc {
-    /// This NPC with a directive of a person in place of its file's.
+    /// This NPC with a person's directive in place of its file's.
     #[must_use]
     pub fn with_directive(&self, directive: &str) -> Npc {
         Npc { directive: directive.to_owned(), directed: true, ..self.clone() }
     }
 
-    /// Whether all that binds it is known.
+    /// Checks that everything that binds it is known.
     ///
     /// # Errors
-    /// What is to bind it can't be read, so that nobody knows what it may do.
+    /// A policy that binds it is unreadable, so its limits are unknown.
     pub fn may_run(&self) -> Result<(), Error> {
         self.gate.broken.clone().map_or(Ok(()), |broken| Err(Error::Invalid(broken)))
     }
 
-    /// Whether a tool of this name, which is run elsewhere, is on its list.
-    /// An NPC without a list, and without MCP servers, has no bound.
+    /// Whether a tool of this name, which runs elsewhere, is on its list.
+    /// An NPC without a list, and without MCP servers, may call any.
     pub fn lists(&self, tool: &str) -> bool {
         let (unbound, entries) = match &self.entries {
             Some(entries) => (false, entries.as_slice()),
@@ -201,44 +202,43 @@ impl Npc {
     }
 }
 
-/// Who may use a key of the store.
+/// The NPCs that may use a key of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Access {
-    /// The NPCs that may read it; `None` = all of the team.
+    /// The NPCs that may read it; `None` for the whole team.
     pub read: Option<Vec<String>>,
-    /// The NPCs that may write it; `None` = all of the team.
+    /// The NPCs that may write it; `None` for the whole team.
     pub write: Option<Vec<String>>,
 }
 
 /// The skills of an NPC: names of jinxes that are skills.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Skills {
-    /// Those whose whole text is part of its system prompt.
+    /// Skills whose whole text is part of its system prompt.
     pub inline: Vec<String>,
-    /// Those of which it sees name and description, and looks up the text with the jinx `skill`.
+    /// Skills of which it sees name and description, and looks up the text with the jinx `skill`.
     pub catalog: Vec<String>,
 }
 
 impl Team {
     /// Reads the team in a directory.
-    /// What is wrong in its files is listed in `diagnostics`, and what can't be used is left out.
+    /// Problems in its files are listed in `diagnostics`, and unusable parts are left out.
     ///
     /// # Errors
-    /// There is no team, or no NPC of it can be used.
+    /// There is no team, or none of its NPCs is usable.
     pub fn load(directory: &Path) -> Result<Self, Error> {
         Team::load_with(directory, None, Path::new(""))
     }
 
-    /// A team that is built in.
+    /// A built-in team.
     ///
     /// # Errors
-    /// There is none of this name; the message names those that there are.
+    /// There is none of this name; the message lists the existing ones.
     pub fn stock(name: &str) -> Result<Self, Error> {
         Team::stock_with(name, None, Path::new(""))
     }
 
-    /// The team that a user named, without a look at the user's configuration: see
-    /// [`Search::team`].
+    /// The team that a user named, without reading the user's configuration: see [`Search::team`].
     ///
     /// # Errors
     /// As [`Team::load`] and [`Team::stock`].
@@ -268,7 +268,8 @@ impl Team {
         work: &Path,
         mut diagnostics: Vec<Diagnostic>,
     ) -> Result<Self, Error> {
-        // Programs run in the work directory; a team lies beside what it is for.
+        // Programs run in the work directory; a team's folder is next to the files that it works
+        // on.
         let beside = listing.folder.on_disk().map(|directory| directory.join(".."));
         let modules = std::iter::once(work.to_owned()).chain(beside).collect();
         let mut above = Above { jinxes: Library::stock().clone(), modules, ..Above::default() };
@@ -286,7 +287,7 @@ impl Team {
         Ok(team)
     }
 
-    /// Says where it is among the teams; a name with a `/` is not taken for two.
+    /// Records its position among the teams; a name with a `/` doesn't count as two.
     fn place_below(&mut self, above: &str) {
         let name = self.name.replace('~', "~0").replace('/', "~1");
         self.path = if above.is_empty() { name } else { format!("{above}/{name}") };
@@ -295,18 +296,18 @@ impl Team {
         }
     }
 
-    /// What tells it from all other teams of its tree: a name may occur twice in one.
+    /// Its unique key in its tree of teams: a name may occur twice.
     pub fn key(&self) -> &str {
         if self.path.is_empty() { &self.name } else { &self.path }
     }
 
-    /// What its files say, as a hexadecimal SHA-256: another one once any of those that it is read
-    /// from has changed.
+    /// The SHA-256 of its files' contents, in hexadecimal: it changes when any of the files that
+    /// the team is read from changes.
     pub fn fingerprint(&self) -> String {
         self.watch.fingerprint()
     }
 
-    /// What is there of all that it and its MCP servers are read from: files and folders.
+    /// The existing files and folders that it and its MCP servers are read from.
     /// Its servers start in the directory `work`.
     pub fn places(&self, work: &Path) -> Vec<PathBuf> {
         let mut places = self.watch.places();
@@ -327,16 +328,16 @@ impl Team {
     /// The NPC with this name, or the team's `forenpc`.
     ///
     /// # Errors
-    /// There is none; the message names those that there are.
+    /// There is none; the message lists the existing ones.
     pub fn npc(&self, name: Option<&str>) -> Result<&Npc, Error> {
         let name = name.unwrap_or(&self.forenpc);
         let known = || self.npcs.iter().map(|npc| npc.name.as_str());
         self.npcs.iter().find(|npc| npc.name == name).ok_or_else(|| Error::unknown("NPC", name, known()))
     }
 
-    /// Name and description of those to whom work can be given: its NPCs but for `except`, and its
-    /// sub-teams.
-    /// An NPC is described by the first line of its directive.
+    /// Names and descriptions of the members to whom work can be delegated: its NPCs except
+    /// `except`, and its sub-teams.
+    /// The description of an NPC is the first line of its directive.
     pub fn members(&self, except: Option<&Npc>) -> Vec<(&str, &str)> {
         let npcs = self.npcs.iter().filter(|npc| except.is_none_or(|except| except.name != npc.name));
         let npcs =
@@ -353,7 +354,7 @@ impl Team {
         self
     }
 
-    /// The member that work can be given to by this name, with its team.
+    /// The member of this name to whom work can be delegated, with its team.
     /// That is an NPC of this team, or the first one of a sub-team.
     pub fn member(&self, name: &str) -> Option<(&Team, &Npc)> {
         if let Some(npc) = self.npcs.iter().find(|npc| npc.name == name) {
@@ -369,10 +370,10 @@ impl Team {
     }
 }
 
-/// Reads one jinx file or a skill's `SKILL.md`, with what is odd in it.
+/// Reads one jinx file or a skill's `SKILL.md`, with its diagnostics.
 ///
 /// # Errors
-/// The file can't be read, or can't be used.
+/// The file is unreadable or unusable.
 pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
     let mut diagnostics = Vec::new();
     let source = Source::from_file(path)?;
@@ -383,8 +384,8 @@ pub fn load_jinx(path: &Path) -> Result<(Jinx, Vec<Diagnostic>), Error> {
     Err(Error::Invalid(fatal.unwrap_or_else(|| source.error(Default::default(), "it is no jinx"))))
 }
 
-/// Reads one such file to check it; `None` if it can't be used.
-/// All that is odd or wrong in it goes to `diagnostics`, also that it can't run here.
+/// Reads one such file to check it; `None` if it is unusable.
+/// All its problems go to `diagnostics`, including that it can't run here.
 ///
 /// # Errors
 /// The file can't be read.

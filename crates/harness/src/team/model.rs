@@ -1,4 +1,4 @@
-//! Which model a file asks for: `model`, `provider`, `api_url`, `api_key`, and the team's
+//! The model that a file asks for: `model`, `provider`, `api_url`, `api_key`, and the team's
 //! `providers`.
 
 use crate::fields::Fields;
@@ -13,9 +13,9 @@ pub struct Provider {
     spec: ModelSpec,
 }
 
-/// What a file asks for.
-/// A `provider` with the name of one of `providers` means that one, and the file's own keys go
-/// before its.
+/// The model that a file asks for.
+/// A `provider` with the name of an entry of `providers` uses that entry, and the file's own keys
+/// override it.
 pub fn spec(fields: &mut Fields, providers: &[Provider]) -> ModelSpec {
     let model = fields.text(&["model"]);
     let provider = fields.text(&["provider"]);
@@ -25,7 +25,7 @@ pub fn spec(fields: &mut Fields, providers: &[Provider]) -> ModelSpec {
         Some(spec) => ModelSpec {
             model: model.or(spec.model),
             provider: spec.provider,
-            // A key goes only to the address that it was named for.
+            // A key is sent only to the address that it was configured for.
             api_key_env: api_key_env.or(spec.api_key_env.filter(|_| api_url.is_none())),
             api_url: api_url.or(spec.api_url),
         },
@@ -68,7 +68,7 @@ pub fn providers(fields: &mut Fields) -> Vec<Provider> {
     found
 }
 
-/// Address and variable of the key.
+/// The address, and the variable with the key.
 fn endpoint(fields: &mut Fields) -> (Option<String>, Option<String>) {
     let location = fields.location("api_url");
     let api_url = fields.text(&["api_url"]);
@@ -79,7 +79,7 @@ fn endpoint(fields: &mut Fields) -> (Option<String>, Option<String>) {
     let key = fields.text(&["api_key"]);
     let variable = key.as_deref().and_then(variable);
     if key.is_some() && variable.is_none() {
-        // The key itself is never shown.
+        // The key itself is never printed.
         fields.error(location, "a key in a file is not used: name the environment variable that holds it, as in `api_key: $NAME`");
     }
     (api_url, variable)
@@ -95,7 +95,7 @@ pub fn variable(text: &str) -> Option<String> {
     good.then(|| name.to_owned())
 }
 
-/// Reads `limits` over those that hold without it.
+/// Reads `limits`; missing ones keep the values of `base`.
 pub fn limits(fields: &mut Fields, base: Limits) -> Limits {
     let mut limits = base;
     let Some(entry) = fields.entry(&["limits"]) else { return limits };

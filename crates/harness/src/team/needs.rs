@@ -1,8 +1,9 @@
-//! What the Python steps of jinxes need and is not here: modules, names, attributes.
+//! Finds modules, names and attributes that the Python steps of jinxes need and that are missing
+//! here.
 //!
-//! Python itself is asked, in a sandbox: it knows its grammar and its modules best.
-//! It parses the programs and runs none of them.
-//! Without an answer nothing is missing; without Python, every Python step lacks that.
+//! alara asks Python itself, in a sandbox: it knows its grammar and its modules best.
+//! Python parses the programs and runs none of them.
+//! Without an answer nothing counts as missing; without Python, every Python step lacks it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,18 +26,18 @@ const PYTHON: &str = "python3";
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// Most bytes of the answer.
 const ANSWER_BYTES: usize = 4 << 20;
-/// The exit status of the launcher for a program that is not there.
+/// The exit status of the launcher for a program that doesn't exist.
 const NO_PROGRAM: i32 = 127;
-/// Most programs whose needs are remembered.
+/// Most programs whose needs are cached.
 const REMEMBERED: usize = 4096;
 
-/// What a program needs and is not here, each with its line from 1.
+/// The missing needs of a program, each with its line from 1.
 type Needs = Vec<(Need, String, usize)>;
 
-/// Looks what these jinxes can't run without.
-/// Modules that lie in the folders `beside` are here too; the first is the work directory, in which
+/// Finds what these jinxes need and lack.
+/// Modules in the folders `beside` count as present; the first is the work directory, in which
 /// steps run.
-/// `text_of` gives the text of a file, in which places are looked up.
+/// `text_of` returns the text of a file, to determine locations.
 pub fn look<'a>(
     jinxes: impl Iterator<Item = &'a mut Jinx>,
     beside: &[PathBuf],
@@ -73,8 +74,8 @@ pub fn look<'a>(
     }
 }
 
-/// The Python programs among steps, but for those whose failure is caught, each with the place of
-/// its step.
+/// The Python programs among steps, except for those whose failure is caught, each with the
+/// location of its step.
 fn programs(steps: &[Step]) -> Vec<(Location, String)> {
     let found = steps.iter().flat_map(|step| match &step.action {
         Action::Python { code } => vec![(step.location, code.clone())],
@@ -85,8 +86,8 @@ fn programs(steps: &[Step]) -> Vec<(Location, String)> {
     found.collect()
 }
 
-/// A program with a value in place of each placeholder, and its lines where they were.
-/// Empty if it has tags: what it says is not known before it is rendered.
+/// A program with a value in place of each placeholder, on unchanged lines.
+/// Empty if it has tags: its text is unknown before it is rendered.
 fn plain(code: &str) -> String {
     let mut program = String::new();
     for piece in pieces(code) {
@@ -102,8 +103,8 @@ fn plain(code: &str) -> String {
     program
 }
 
-/// What each of these programs needs and is not here.
-/// Answers are remembered: a team is read several times in a process.
+/// The missing needs of each of these programs.
+/// Answers are cached: a process may read a team several times.
 fn needs(programs: &[String], beside: &[PathBuf]) -> Option<Vec<Needs>> {
     static KNOWN: Mutex<BTreeMap<(PathBuf, String), Needs>> = Mutex::new(BTreeMap::new());
     let work = beside.first().filter(|path| !path.as_os_str().is_empty());
@@ -121,9 +122,9 @@ fn needs(programs: &[String], beside: &[PathBuf]) -> Option<Vec<Needs>> {
     Some(programs.iter().map(|program| known.get(&key(program)).cloned().unwrap_or_default()).collect())
 }
 
-/// Asks the Python that steps would have in `work`; `None` if there is no answer.
+/// Asks the Python that steps would use in `work`; `None` if there is no answer.
 fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Needs>> {
-    // An environment of Python's own may lie in these folders.
+    // These folders may contain a Python environment.
     let sandbox = sandbox(work, beside.to_vec())?;
     let question = json!({"programs": programs, "modules": MODULES, "npc": NPC}).to_string();
     let output = sandbox.run(&Script {
@@ -142,9 +143,9 @@ fn ask(programs: &[&String], work: &Path, beside: &[PathBuf]) -> Option<Vec<Need
     }
 }
 
-/// Where programs are looked at, in the folder in which steps run.
+/// The sandbox that checks programs, in the folder in which steps run.
 pub(super) fn sandbox(work: &Path, readable: Vec<PathBuf>) -> Option<Sandbox> {
-    // Who embeds this crate may do without the launcher.
+    // A program that embeds this crate may lack a launcher.
     let isolation = if launcher().is_some() { Isolation::Auto } else { Isolation::Off };
     Sandbox::new(work, Policy { isolation, readable, ..Policy::default() }).ok()
 }
@@ -157,7 +158,7 @@ fn without_python(programs: &[&String]) -> Vec<Needs> {
 mod tests {
     use super::*;
 
-    /// What a program needs, as `kind name line`.
+    /// The missing needs of a program, as `kind name line`.
     fn needed(program: &str) -> Vec<String> {
         let needs = needs(&[plain(program)], &[]).unwrap().remove(0);
         needs.iter().map(|(kind, name, line)| format!("{kind:?} {name} {line}")).collect()
@@ -172,7 +173,7 @@ mod tests {
         check("if context:\n    import nowhere_a\nelse:\n    import nowhere_a", &["Module nowhere_a 2"]);
         check("__import__('nowhere_a')", &["Module nowhere_a 1"]);
         check("import alara, yaml_of_nowhere as y", &["Module yaml_of_nowhere 1"]);
-        // Names, also those that another runtime gives.
+        // Names, including those that another runtime defines.
         check("x = 1\noutput = x + nowhere", &["Name nowhere 2"]);
         check("output = [y for y in [1]]\nprint(state.path)", &["Name state 2"]);
         check("print(os.sep, json.dumps(1), __v[1], npc.name, output, exit, __name__)", &[]);
@@ -183,7 +184,7 @@ mod tests {
         );
         check("with open('x') as f, open('y') as (g, h): print(f, g, h)\nif (n := 1): print(n)", &[]);
         check("def f(x: Nowhere) -> Nowhere: ...\ny: Nowhere = 1", &[]);
-        // Attributes of what a step is given.
+        // Attributes of the objects that a step gets.
         check("print(npc.model)", &["Attribute npc.model 1"]);
         check("me = context['npc']\nprint(me.name, me.get('x'), me.model)", &["Attribute me.model 2"]);
         check("team = context.get('team')\nteam.npcs", &["Attribute team.npcs 2"]);
@@ -194,7 +195,7 @@ mod tests {
         check("x = {{ {'a':\n 1} }}\nimport nowhere_a", &["Module nowhere_a 3"]);
         check("{{ code }}", &[]);
         check("{% if x %}\nimport nowhere_a\n{% endif %}", &[]);
-        // What no Python can read tells nothing.
+        // A program with a syntax error reports nothing.
         check("import nowhere_a\n)", &[]);
     }
 
@@ -218,7 +219,7 @@ mod tests {
         check("exec('x = 1')\nprint(x)");
         check("from os import *\nprint(getcwd())");
         check("if hasattr(npc, 'model') and npc.model: print(npc.model)");
-        // A handler that can only tell it is no way to get by.
+        // A handler that only reports the error is no fallback.
         for handler in [
             "raise",
             "exit(1)",
@@ -230,14 +231,14 @@ mod tests {
             let program = format!("try:\n    import nowhere_a\nexcept Exception:\n    {handler}");
             assert_eq!(needed(&program), ["Module nowhere_a 2"], "{program}");
         }
-        // Nor is one for something else.
+        // Nor is a handler for another error.
         let program = "try:\n    import nowhere_a\nexcept OSError:\n    pass\nelse:\n    import nowhere_b";
         assert_eq!(needed(program), ["Module nowhere_a 2", "Module nowhere_b 6"]);
     }
 
     #[test]
     fn python_is_told_what_it_is_given() {
-        // The names by which the look knows what a step has are those that a step gets.
+        // The names that the check expects are those that a step gets.
         for module in MODULES {
             assert_eq!(needed(&format!("print({module}.__name__)")), Vec::<String>::new());
         }

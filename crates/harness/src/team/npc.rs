@@ -22,7 +22,7 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Limits, Location};
 use crate::yaml::Node;
 
-/// Keys that say how things look elsewhere.
+/// Keys about the appearance in other programs.
 const LOOKS: [&str; 3] = ["ascii_art", "colors", "language"];
 const WITHOUT_EFFECT: [&str; 8] = [
     "tools",
@@ -35,7 +35,7 @@ const WITHOUT_EFFECT: [&str; 8] = [
     "env",
 ];
 
-/// Keys that bind an NPC: without what one of them says it does not run.
+/// Keys that bind an NPC: it does not run if one of them is unreadable.
 const POLICIES: [&str; 2] = ["gate", "phases"];
 
 /// What an NPC gets from its team.
@@ -45,18 +45,18 @@ pub struct Shared<'a> {
     pub providers: &'a [Provider],
     pub model: &'a ModelSpec,
     pub limits: Limits,
-    /// The team's MCP servers, and those of the teams above, which may be named too.
+    /// The team's MCP servers, and those of the teams above, which can be named too.
     pub servers: [&'a [Server]; 2],
     pub gates: &'a Gates,
-    /// The team's folder, in which documents lie.
+    /// The team's folder, which may contain documents.
     pub directory: Option<&'a Path>,
-    /// What every NPC can look up that has no knowledge of its own.
+    /// The knowledge of every NPC without its own.
     pub knowledge: Option<&'a Knowledge>,
-    /// What every NPC lists too, with its location.
+    /// Jinxes that every NPC also lists, with their location.
     pub jinxes: Option<(&'a Source, &'a [Node])>,
 }
 
-/// Reads a `.npc`; `None` if it can't be used, with an error.
+/// Reads a `.npc`; `None` if it is unusable, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -79,7 +79,7 @@ pub fn read(
 }
 
 /// Reads the agents of a Markdown file.
-/// One for each `##` section of `agents.md` and its like, which has no tools.
+/// One for each `##` section of `agents.md` and similar files, without tools.
 /// Or one for the whole file, with name, model and jinxes in YAML at the top.
 pub fn read_markdown(
     source: &Source,
@@ -115,7 +115,7 @@ pub fn read_markdown(
     npc.into_iter().collect()
 }
 
-/// The keys that both kinds of files have.
+/// Reads the keys that both kinds of files have.
 fn build(
     fields: &mut Fields,
     stem: &str,
@@ -125,7 +125,7 @@ fn build(
 ) -> Option<(Npc, Location)> {
     let location = fields.location("name");
     let name = fields.text(&["name"]).unwrap_or_else(|| slug(stem));
-    // All problems of the file are told, also if it can't be used.
+    // All problems of the file are reported, even if it is unusable.
     let usable = is_name(&name);
     if !usable {
         fields.error(location, format!("the name `{name}` is not made of letters, digits, `_` and `-`"));
@@ -148,7 +148,7 @@ fn build(
         let mut entries: Vec<(Location, &str)> = Vec::new();
         for node in &nodes {
             match node.text() {
-                // Markdown files in the wild list their tools in one line.
+                // Existing Markdown files list their tools in one line.
                 Some(text) => entries.extend(text.split(',').map(|text| (node.location, text.trim()))),
                 None if node.is_null() => {
                     fields.warning(
@@ -190,7 +190,7 @@ fn build(
         };
         let gates = &npc.gate.gates;
         let ledger = gates.iter().flat_map(|gate| gate.roots()).map(str::to_owned).collect();
-        // What one gate may come to know is known.
+        // A path that one of the gates can learn is known.
         let lost = |path: &[Key]| {
             let lost: Option<Vec<String>> = gates.iter().map(|gate| gate.lost(path)).collect();
             lost?.pop()
@@ -253,12 +253,12 @@ fn plain(path: &Path, name: &str, directive: String, shared: &Shared) -> Npc {
     Npc { gate, name, directive, model, limits, knowledge, path, ..Npc::default() }
 }
 
-/// Lists what the team's `.ctx` lists for all.
+/// Adds the jinxes that the team's `.ctx` lists for all NPCs.
 fn add_shared(npc: &mut Npc, shared: &Shared, diagnostics: &mut Vec<Diagnostic>) {
     let Some((source, nodes)) = shared.jinxes else { return };
     let entries: Vec<(Location, &str)> =
         nodes.iter().filter_map(|node| Some((node.location, node.text()?))).collect();
-    // A list that adds nothing bounds nobody.
+    // A list that adds nothing restricts no one.
     if !entries.is_empty() {
         list_as(npc, &entries);
     }
@@ -275,13 +275,13 @@ fn add_shared(npc: &mut Npc, shared: &Shared, diagnostics: &mut Vec<Diagnostic>)
     }
 }
 
-/// Notes what a list says.
+/// Records the entries of a list.
 fn list_as(npc: &mut Npc, entries: &[(Location, &str)]) {
     let entries = entries.iter().map(|(_, entry)| (*entry).to_owned()).filter(|entry| !entry.is_empty());
     npc.entries.get_or_insert_default().extend(entries);
 }
 
-/// Adds the jinxes that entries mean and that are `of_kind` to a list, each once.
+/// Adds the jinxes that match entries and are `of_kind` to a list, each once.
 fn add(
     names: &mut Vec<String>,
     entries: &[(Location, &str)],
@@ -305,7 +305,7 @@ fn add(
             diagnostics.push(source.warning(*location, remark));
         }
         let several = found.len() > 1;
-        // What can't run here is offered to nobody; that is told where the jinx stands.
+        // A jinx that can't run here is not offered; its own file has the diagnostic.
         for jinx in found.into_iter().filter(|jinx| jinx.missing.is_empty()) {
             if !of_kind(jinx) {
                 if !several {
@@ -345,12 +345,12 @@ fn skills(fields: &mut Fields, library: &Library) -> Skills {
         }
     }
     fields.unknown();
-    // What is part of the system prompt need not be looked up.
+    // A skill in the system prompt need not be looked up.
     skills.catalog.retain(|name| !skills.inline.contains(name));
     skills
 }
 
-/// A heading or a file's name as a name: words joined by `-`, without other signs.
+/// Turns a heading or a file name into a name: words joined by `-`, without other signs.
 fn slug(text: &str) -> String {
     let keep = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let words = text.split_whitespace().map(|word| word.chars().filter(|c| keep(*c)).collect::<String>());

@@ -7,7 +7,7 @@
 //!   shell:git push: ask          # a jinx and the beginning of its first argument
 //!   shell: {default: ask, ls: allow}
 //! ```
-//! This module must not know how rules are held against calls.
+//! This module must not know how rules are checked against calls.
 
 use std::path::Path;
 
@@ -22,10 +22,10 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location, Verdict};
 use crate::yaml::Node;
 
-/// What joins or nests commands in a shell: a command with one of these is several.
+/// Characters that join or nest commands in a shell: a command with one of these is several.
 pub(crate) const JOINTS: [char; 13] = [';', '|', '&', '$', '`', '<', '>', '(', ')', '{', '}', '\n', '\r'];
 
-/// The pattern of a rule for every jinx that no other rule speaks of.
+/// The pattern of a rule for every jinx that no other rule covers.
 pub const ANY: &str = "*";
 
 /// A rule.
@@ -33,22 +33,22 @@ pub const ANY: &str = "*";
 pub struct Rule {
     /// A jinx, or a jinx and a prefix: `shell`, `shell:git push`.
     pub pattern: String,
-    /// What holds.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Where it stands, for the trace.
+    /// Its location, for the trace.
     pub by: String,
-    /// Whether it is from a team above: then no rule of this team permits more.
+    /// Whether it comes from a team above: then no rule of this team permits more.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub inherited: bool,
 }
 
-/// Names that jinxes once had; a rule for one is also for the other.
+/// Former names of jinxes; a rule for one also applies to the other.
 const RENAMED: [(&str, &str); 2] = [("sh", "shell"), ("python", "py")];
 
-/// Reads the rules of a team that knows the jinxes of `library` (`None` = others too), below a team
-/// with the rules `above`.
-/// What those do not permit can't be permitted here.
-/// A rule whose verdict can't be read counts as `deny`, with an error.
+/// Reads the rules of a team that knows the jinxes of `library` (`None` permits others too), below
+/// a team with the rules `above`.
+/// A rule here can't permit what those rules don't permit.
+/// A rule with an unreadable verdict counts as `deny`, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -109,7 +109,7 @@ pub fn read(
             }
         };
         let by = format!("{}:{}", file(&source.path), location.line);
-        // A rule for an old name is also one for the new name.
+        // A rule for an old name also applies to the new name.
         let of_new = renamed(&pattern);
         let covered = |wide: &str| {
             covers(wide, &pattern) || of_new.as_ref().is_some_and(|pattern| covers(wide, pattern))
@@ -139,18 +139,18 @@ pub fn read(
         }
         kept.push(rule);
     }
-    // Rules for the new name itself come last, so that they count.
+    // Rules for the new name itself come last, so that they win.
     copies.append(&mut kept);
     copies
 }
 
 /// Adds the rules of a second file of a team.
-/// Of two rules with the same pattern, the stricter one holds.
+/// Of two rules with the same pattern, the stricter one applies.
 pub fn join(rules: &mut Vec<Rule>, second: &[Rule], source: &Source, diagnostics: &mut Vec<Diagnostic>) {
     let first = rules.len();
     for (at, rule) in second.iter().enumerate() {
         let mut rule = rule.clone();
-        // The last one of a file counts.
+        // The last one in a file wins.
         let is_last = second[at + 1..].iter().all(|later| later.pattern != rule.pattern);
         let same = |other: &&Rule| is_last && !other.inherited && other.pattern == rule.pattern;
         if let Some(other) = rules[..first].iter().rfind(same).filter(|other| other.verdict != rule.verdict) {
@@ -169,20 +169,20 @@ pub fn join(rules: &mut Vec<Rule>, second: &[Rule], source: &Source, diagnostics
     }
 }
 
-/// A rule for every jinx: what holds where rules can't be read.
+/// A rule for every jinx, which applies if the rules are unreadable.
 pub fn cautious(path: &Path) -> Rule {
     let by = format!("{}, which can't be read", file(path));
     Rule { pattern: ANY.to_owned(), verdict: Verdict::Ask, by, inherited: false }
 }
 
-/// Those that hold for sub-teams too: all that do not permit.
+/// The rules that also apply to sub-teams: all that don't permit.
 pub fn strict(rules: &[Rule]) -> Vec<Rule> {
     let strict = rules.iter().filter(|rule| rule.verdict != Verdict::Allow);
     strict.map(|rule| Rule { inherited: true, ..rule.clone() }).collect()
 }
 
-/// With a rule for each jinx beside one for all, which is for those that are not known yet; the
-/// others go before it.
+/// Adds a rule for each jinx to one for all, which covers jinxes that aren't known yet; the others
+/// override it.
 pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
     let (any, others): (Vec<&Rule>, Vec<&Rule>) = rules.iter().partition(|rule| rule.pattern == ANY);
     let each = |rule: &Rule| -> Vec<Rule> {
@@ -192,13 +192,13 @@ pub fn expanded(rules: &[Rule], library: &Library) -> Vec<Rule> {
     any.into_iter().flat_map(each).chain(others.into_iter().cloned()).collect()
 }
 
-/// Whether a rule can never hold: what is allowed is one command, and this prefix joins several.
+/// Whether a rule can never match: an allow rule covers one command, and this prefix joins several.
 fn never_fits(rule: &Rule) -> bool {
     let prefix = rule.pattern.split_once(':').map_or("", |(_, prefix)| prefix);
     rule.verdict == Verdict::Allow && prefix.contains(JOINTS)
 }
 
-/// A pattern as it is held against others: with single spaces, and none around its parts.
+/// A pattern in its normal form: with single spaces, and none around its parts.
 fn normal(pattern: &str) -> String {
     let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     match pattern.split_once(':') {
@@ -215,7 +215,7 @@ fn beginning(pattern: &str) -> Result<(), &str> {
     }
 }
 
-/// The same pattern for the new name of a jinx.
+/// The pattern with the new name of a jinx.
 fn renamed(pattern: &str) -> Option<String> {
     RENAMED.iter().find_map(|(old, new)| {
         let rest = pattern.strip_prefix(old)?;
@@ -223,8 +223,8 @@ fn renamed(pattern: &str) -> Option<String> {
     })
 }
 
-/// Whether whatever fits `narrow` fits `wide` too, as far as the patterns show it: for a warning,
-/// since a rule from above holds anyway.
+/// Whether everything that matches `narrow` also matches `wide`, as far as the patterns tell: for a
+/// warning, since a rule from above applies anyway.
 fn covers(wide: &str, narrow: &str) -> bool {
     if wide == ANY || wide == narrow {
         return true;

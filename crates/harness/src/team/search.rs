@@ -1,4 +1,4 @@
-//! Where teams are looked for.
+//! The search for teams.
 
 use std::path::{MAIN_SEPARATOR, Path, PathBuf};
 
@@ -6,45 +6,45 @@ use super::files::{Folder, is_team};
 use super::{Team, stock as built_in};
 use crate::error::Error;
 
-/// The team that is meant if none is named and none lies here.
+/// The team that is used if none is named and the directory has none.
 const DEFAULT: &str = "alara";
-/// The folder of a team that is meant if none is named.
+/// The folder of the team that is used if none is named.
 const HERE: &str = "npc_team";
 
 /// Where teams and the user's own jinxes may be.
-/// Whoever reads the environment fills it in; by default it is the current directory alone.
+/// The caller that reads the environment fills it in; by default it is the current directory alone.
 #[derive(Clone, Debug, Default)]
 pub struct Search {
-    /// The directory that one works in.
-    /// Default: the current one.
+    /// The user's current directory.
+    /// Default: that of the process.
     pub work: PathBuf,
     /// The directory that steps run in, whose Python modules they may import.
     /// Default: the current one.
     pub workdir: PathBuf,
-    /// Where the user's configuration is, as `XDG_CONFIG_HOME` says it: `alara/teams` and
-    /// `alara/jinxes` are looked for below it.
+    /// The user's configuration directory, as in `XDG_CONFIG_HOME`: alara looks for `alara/teams`
+    /// and `alara/jinxes` below it.
     pub config_home: Option<PathBuf>,
-    /// The user's home.
+    /// The user's home directory.
     pub home: Option<PathBuf>,
 }
 
 impl Search {
-    /// The team that a user named, or the one that is meant without a name.
+    /// The team that a user named, or the default one.
     ///
     /// - No name: `./npc_team`, then the built-in team `alara`.
     /// - A path (with a `/`, or `.`): that directory.
     /// - A name: `./NAME`, `./teams/NAME`, `alara/teams/NAME` in the user's configuration,
     ///   `~/.npcsh/npc_team` if it is `npcsh`, then the built-in team of that name.
-    ///   A directory that is no team is passed over.
+    ///   A directory that is not a team is skipped.
     ///
-    /// A team of the work directory that the user did not name, or whose name is another team's
-    /// too, is [found](Team::found).
+    /// A team of the work directory that the user didn't name, or whose name also belongs to
+    /// another team, is [found](Team::found).
     ///
-    /// Between the built-in jinxes and the team's own lie those in `alara/jinxes` in the user's
-    /// configuration.
+    /// The jinxes in `alara/jinxes` in the user's configuration come between the built-in jinxes
+    /// and the team's own.
     ///
     /// # Errors
-    /// There is no such team, or nobody to lead it.
+    /// There is no such team, or it has no lead.
     pub fn team(&self, name: Option<&str>) -> Result<Team, Error> {
         let user =
             self.config_home.as_ref().map(|home| home.join("alara/jinxes")).filter(|path| path.is_dir());
@@ -64,7 +64,7 @@ impl Search {
         let elsewhere = self.elsewhere(name).into_iter().find(|path| is_team_at(path));
         let here: Vec<PathBuf> = self.here(name).into_iter().filter(|path| is_team_at(path)).collect();
         if let Some(path) = here.first() {
-            // One of them was meant, and who put this one here is not known.
+            // The user meant one of them, and who put this one here is unknown.
             let found = is_built_in || elsewhere.is_some() || here.len() > 1;
             return Ok(load(path)?.found_if(found));
         }
@@ -74,7 +74,7 @@ impl Search {
         if is_built_in {
             return stock(name);
         }
-        // Then the directory was meant, and what it lacks is told.
+        // Then the user meant the directory, and the error tells what it lacks.
         if let Some(path) = self.here(name).into_iter().find(|path| path.is_dir()) {
             return load(&path);
         }
@@ -82,12 +82,12 @@ impl Search {
         Err(Error::unknown("team", name, known.iter().map(String::as_str)))
     }
 
-    /// Where a team with this name may be in the work directory.
+    /// The paths of a team with this name in the work directory.
     fn here(&self, name: &str) -> [PathBuf; 2] {
         [self.work.join(name), self.work.join("teams").join(name)]
     }
 
-    /// Where one of the user's with this name may be.
+    /// The paths of one of the user's teams with this name.
     fn elsewhere(&self, name: &str) -> Vec<PathBuf> {
         let home = self.config_home.iter();
         let mut places: Vec<PathBuf> = home.map(|home| home.join("alara/teams").join(name)).collect();
@@ -97,7 +97,7 @@ impl Search {
         places
     }
 
-    /// The names of the built-in teams and of those that lie where they are looked for.
+    /// The names of the built-in teams and of those in the search directories.
     fn names(&self) -> Vec<String> {
         let folders = self.config_home.iter().map(|home| home.join("alara/teams"));
         let folders = folders.chain([self.work.join("teams")]);

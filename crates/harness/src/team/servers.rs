@@ -1,4 +1,4 @@
-//! `mcp_servers` of `.ctx` and `.npc` files: what they say, and what can't be used of it.
+//! Reads `mcp_servers` of `.ctx` and `.npc` files, and reports unusable entries.
 //! Nothing is started here.
 
 use std::path::Path;
@@ -16,18 +16,18 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 use crate::yaml::{Kind, Node};
 
-/// What runs a script, by its ending.
+/// The interpreter of a script, by its extension.
 const INTERPRETERS: [(&str, &str); 4] = [("py", "python3"), ("js", "node"), ("mjs", "node"), ("sh", "bash")];
-/// Parts of names whose values are nobody's business.
+/// Parts of names whose values are secret.
 const SECRET: [&str; 6] = ["key", "token", "secret", "password", "passwd", "authorization"];
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Longest time that may be set for a call, in seconds: a day.
+/// Longest time limit of a call, in seconds: a day.
 const MOST_TIMEOUT: f64 = 86_400.0;
 
 /// Reads `mcp_servers`.
-/// `team` are the servers of the team's `.ctx`, which `{tools: […]}` alone picks from; `above`
-/// others that may be meant by their names.
-/// What is wrong is left out, with an error.
+/// `team` are the servers of the team's `.ctx`, from which a lone `{tools: […]}` picks; `above` are
+/// others that can be used by name.
+/// Invalid entries are left out, with an error.
 pub fn read(
     source: &Source,
     node: &Node,
@@ -43,7 +43,7 @@ pub fn read(
             let before = found.iter_mut().find(|before| before.name == server.name);
             match before {
                 None => found.push(server),
-                // The same one again: more of its tools.
+                // A repeated server adds more of its tools.
                 Some(before) if before.start() == server.start() => {
                     before.tools = match (before.tools.take(), server.tools) {
                         (Some(mut tools), Some(more)) => {
@@ -106,7 +106,7 @@ impl<'a> Reading<'a, '_> {
             given.extend(key(&mut fields));
             transport = self::transport(&mut fields);
         } else if name.as_deref().is_none_or(|name| !known(name)) {
-            // What is missing says more than that these belong to it.
+            // The missing key is a clearer error than that these don't belong to it.
             fields.know(&["args", "env", "network", "headers", "api_key", "transport"]);
         }
         fields.unknown();
@@ -181,7 +181,7 @@ impl<'a> Reading<'a, '_> {
         );
     }
 
-    /// The name of a known server, an address, a path or a command.
+    /// Reads the name of a known server, an address, a path or a command.
     fn text(&mut self, text: &str, location: Location) -> Option<Server> {
         if let Some(server) = self.known(text) {
             return Some(server.clone());
@@ -214,7 +214,7 @@ impl<'a> Reading<'a, '_> {
         }
     }
 
-    /// A file in the team's folder or the one that it is in, with what runs it.
+    /// A file in the team's folder or its parent, with its interpreter.
     fn script(&mut self, text: &str, location: Location) -> Option<Way> {
         let Some(path) = find(self.source, text) else {
             let home = if text.starts_with('~') {
@@ -283,16 +283,17 @@ fn is_there(source: &Source, text: &str) -> bool {
     find(source, text).is_some()
 }
 
-/// The file that a path means, absolute.
+/// The absolute path of a file.
 fn find(source: &Source, text: &str) -> Option<String> {
     let folder = source.path.parent()?;
     let places = [folder.join(text), folder.join("..").join(text)];
     places.iter().find(|path| path.is_file())?.canonicalize().ok()?.to_str().map(str::to_owned)
 }
 
-/// The program beside the file, or in the folder above, that a relative path means, absolute.
-/// Of a link it is the link: an environment of Python's knows itself by it.
-/// `None`: it lies in the work directory, or is found as any command.
+/// The absolute path of a program that a relative path names, next to the file or in the folder
+/// above.
+/// For a link it is the link itself: a Python environment identifies itself by it.
+/// `None` if it is in the work directory, or is looked up as any command.
 fn program(source: &Source, text: &str) -> Option<String> {
     if !text.contains('/') || Path::new(text).is_absolute() {
         return None;
@@ -303,7 +304,7 @@ fn program(source: &Source, text: &str) -> Option<String> {
     found.to_str().map(str::to_owned)
 }
 
-/// A name for a server that is given none: that of its script, package or host.
+/// The name of a server without one: that of its script, package or host.
 fn default_name(way: &Way) -> String {
     let name = match way {
         Way::Http { url, .. } => url.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)),
@@ -321,7 +322,7 @@ fn default_name(way: &Way) -> String {
     offer::name(&name.unwrap_or_default())
 }
 
-/// The words of a command, as a shell without expansions has them; `None` if a quote is not closed.
+/// The words of a command, as in a shell without expansions; `None` if a quote isn't closed.
 fn words(text: &str) -> Option<Vec<String>> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut characters = text.chars();
@@ -341,7 +342,7 @@ fn words(text: &str) -> Option<Vec<String>> {
     quote.is_none().then_some(words)
 }
 
-/// A list of texts; numbers and words like `on` count as they are written.
+/// A list of texts; numbers and words like `on` are kept as written.
 fn texts(fields: &mut Fields, node: &Node, key: &str) -> Vec<String> {
     let one = std::slice::from_ref(node);
     let mut texts = Vec::new();

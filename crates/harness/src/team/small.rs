@@ -1,4 +1,4 @@
-//! What small models get in place of an NPC's own: fewer tools, another format, worked examples.
+//! The substitutes for small models: fewer tools, another format, worked examples.
 
 use alara_engine::{Format, Message, ToolCall};
 use serde::Serialize;
@@ -9,38 +9,38 @@ use crate::fields::Fields;
 use crate::types::{Limits, ToolResult};
 use crate::yaml::{self, Node};
 
-/// What an NPC gets with models of some sizes.
+/// The substitutes of an NPC for models of some sizes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SmallModels {
     /// The fewest parameters of such a model.
     pub from: u64,
-    /// The parameters that a model of these has fewer of.
+    /// Such a model has fewer parameters than this.
     pub below: u64,
-    /// Its tools, some of the NPC's; `None` = all of them.
+    /// Its tools, a subset of the NPC's; `None` for all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jinxes: Option<Vec<String>>,
-    /// The format of its calls, unless somebody chose another one for the model.
+    /// The format of its calls, unless the user chose another one for the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_format: Option<String>,
-    /// Whether results are plain text and not JSON.
+    /// Whether results are plain text rather than JSON.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub plain_results: bool,
-    /// Most tokens of a turn, if they are fewer than the NPC's.
+    /// Most tokens of a turn, if fewer than the NPC's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub turn_tokens: Option<usize>,
-    /// Conversations before its own.
+    /// Example conversations before its own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<Example>,
 }
 
-/// A task that was done, as a model is to do others.
+/// An example of a completed task.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Example {
-    /// What the user asked for.
+    /// The user's request.
     pub task: String,
-    /// What was done, in order.
+    /// The turns, in order.
     pub steps: Vec<Step>,
-    /// The text that the user saw.
+    /// The final answer.
     pub answer: String,
 }
 
@@ -51,19 +51,19 @@ pub struct Step {
     pub say: String,
     /// The jinx that is called.
     pub jinx: String,
-    /// With what.
+    /// Its arguments.
     pub arguments: Map<String, Value>,
-    /// What it gave.
+    /// Its result.
     pub result: ToolResult,
 }
 
 impl SmallModels {
-    /// Whether a model with so many parameters is one of these.
+    /// Whether a model with this many parameters is in the range.
     pub fn holds(&self, parameters: Option<u64>) -> bool {
         parameters.is_some_and(|parameters| (self.from..self.below).contains(&parameters))
     }
 
-    /// The limits of an NPC that has those of `own`.
+    /// The limits for an NPC with the limits `own`.
     pub fn limits(&self, own: Limits) -> Limits {
         Limits { turn_tokens: self.turn_tokens.unwrap_or(usize::MAX).min(own.turn_tokens), ..own }
     }
@@ -76,7 +76,7 @@ impl SmallModels {
         for example in self.examples.iter().filter(possible) {
             messages.push(Message::user(&example.task));
             for step in &example.steps {
-                // Some templates take ids of nine characters only.
+                // Some templates accept only ids of nine characters.
                 let id = format!("example{:02}", messages.len());
                 let call = ToolCall { id, name: step.jinx.clone(), arguments: step.arguments.clone() };
                 messages.push(Message::assistant(&step.say, vec![call.clone()]));
@@ -92,7 +92,7 @@ impl SmallModels {
     }
 }
 
-/// Reads `small_models`, whose jinxes must be some of `listed`; `None` if it can't be used, with an
+/// Reads `small_models`, whose jinxes must be among `listed`; `None` if it is unusable, with an
 /// error.
 pub fn read(fields: &mut Fields, listed: &[String]) -> Option<SmallModels> {
     let source = fields.source();
@@ -164,7 +164,7 @@ fn described() -> impl Iterator<Item = &'static Format> {
     Format::all().iter().copied().filter(|format| format.described())
 }
 
-/// An example; `None` if it can't be used, with an error.
+/// Reads an example; `None` if it is unusable, with an error.
 fn example(fields: &mut Fields, node: &Node, tools: &[String]) -> Option<Example> {
     let source = fields.source();
     let mut fields = Fields::new(source, node, fields.diagnostics())?;

@@ -1,4 +1,4 @@
-//! The teams and jinxes that are built in.
+//! The built-in teams and jinxes.
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,6 @@
-//! Files that look like rules of a team, a jinx or a skill, and that nothing reads.
+//! Finds files that look like rules of a team, a jinx or a skill, but that alara doesn't read.
 //!
-//! Whoever wrote `permissions.yml` counts on it, so no NPC of the team runs before it has the right
+//! The author of `permissions.yml` relies on it, so no NPC of the team runs until it has the right
 //! name.
 
 use std::path::Path;
@@ -11,26 +11,26 @@ use super::files::{File, Folder, problem};
 use crate::skill;
 use crate::types::Diagnostic;
 
-/// Keys that bind somebody; what resembles one of them in a team's files is an error.
+/// Keys with binding rules; a similar name among a team's files is an error.
 const BINDING: [&str; 5] = ["gate", "hooks", "limits", "permissions", "phases"];
 /// Words that only look like one of them.
 const OTHER_WORDS: [&str; 2] = ["phrase", "phrases"];
-/// Endings of files that may hold such keys.
+/// Extensions of files that may hold such keys.
 const ENDINGS: [&str; 7] = ["", "ctx", "json", "toml", "txt", "yaml", "yml"];
 const RULES: &str = "permissions.yaml";
 
-/// The key that binds somebody which a word resembles.
+/// The binding key that a word resembles.
 pub fn binding(word: &str) -> Option<&'static str> {
     if OTHER_WORDS.contains(&word) {
         return None;
     }
-    // As `permission_rules`.
+    // Such as `permission_rules`.
     let word = word.trim();
     let is_long = word.to_lowercase().contains("permission") || ["perm", "perms"].contains(&word);
     BINDING.into_iter().find(|key| resembles(word, key) || (is_long && *key == "permissions"))
 }
 
-/// What lies in a team's folder that looks like a rule, as errors.
+/// Files in a team's folder that look like rules, as errors.
 pub fn rules(folder: &Folder) -> Vec<Diagnostic> {
     let stray = |file: &File| Some(problem(&file.path, why(&file.path)?));
     let is_rules = |folder: &&Folder| binding(&folder.name()) == Some("permissions");
@@ -56,7 +56,7 @@ fn why(path: &Path) -> Option<String> {
     if is_hidden_gate {
         return Some(format!("{lost}: rename it to `{}.gate`, or remove it", stem.trim_start_matches('.')));
     }
-    // `.permissions` is all stem, and of `permissions.yaml.txt` the first part counts.
+    // `.permissions` is all stem, and in `permissions.yaml.txt` the first part counts.
     let name = stem.trim_start_matches('.');
     let name = name.split('.').next().unwrap_or(name);
     // A `.ctx` of any name may be the team's own.
@@ -70,7 +70,7 @@ fn why(path: &Path) -> Option<String> {
     })
 }
 
-/// Jinxes and skills in a team's folder where nothing looks for them, as errors.
+/// Jinxes and skills in places of a team's folder that alara doesn't read, as errors.
 /// `skills` is the folder of skills that the `.ctx` names.
 pub fn jinxes(folder: &Folder, skills: Option<&str>) -> Vec<Diagnostic> {
     let (folders, files) = folder.contents(&mut Vec::new());
@@ -87,7 +87,7 @@ pub fn jinxes(folder: &Folder, skills: Option<&str>) -> Vec<Diagnostic> {
     stray.map(|file| problem(&file.path, why.to_owned())).collect()
 }
 
-/// Whether a folder is named like one for jinxes or skills.
+/// Whether a folder's name resembles that of a folder for jinxes or skills.
 fn resembles_folder(name: &str) -> bool {
     ["jinxes", "jinx", "skills"].iter().any(|word| resembles(name, word))
 }

@@ -1,7 +1,7 @@
-//! What bash and Python can't read of the programs of jinxes.
+//! Finds syntax errors in the bash and Python programs of jinxes.
 //!
-//! bash and Python themselves are asked, in a sandbox: they parse the programs and run none.
-//! Where one of them is not there, nothing is said of its programs.
+//! alara asks bash and Python themselves, in a sandbox: they parse the programs and run none.
+//! If one of them is missing, its programs aren't checked.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::jinx::{Action, Jinx, Step};
 use crate::sandbox::{Sandbox, Script};
 use crate::types::{Diagnostic, Location, Severity};
 
-/// Reads programs that a NUL ends, and writes what is wrong with each, ended alike.
-/// Patterns that a script may switch on are read as such.
+/// Reads programs that each end with a NUL, and writes the errors of each, ended alike.
+/// It enables the extended patterns that a script may switch on.
 const BASH: &str =
     r#"while IFS= read -r -d '' code; do printf '%s' "$code" | bash -O extglob -n 2>&1; printf '\0'; done"#;
-/// Reads a list of programs, and writes for each what is wrong and in which line, or null.
+/// Reads a list of programs, and writes for each the error and its line, or null.
 const PYTHON: &str = "\
 import json, sys, warnings
 warnings.simplefilter('ignore')
@@ -36,10 +36,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Most bytes of an answer.
 const ANSWER_BYTES: usize = 4 << 20;
 
-/// What is wrong with a program, and its line from 1.
+/// The error of a program, and its line from 1.
 type Wrong = Option<(String, usize)>;
 
-/// A program of a jinx, and the place of its step.
+/// A program of a jinx, and the location of its step.
 struct Program<'a> {
     jinx: &'a Jinx,
     step: Location,
@@ -47,8 +47,8 @@ struct Program<'a> {
     language: Language,
 }
 
-/// The programs of `jinxes` that can't be read, each with its line.
-/// `text_of` gives the text of a file, in which places are looked up.
+/// The programs of `jinxes` with syntax errors, each with its line.
+/// `text_of` returns the text of a file, to determine locations.
 pub fn check<'a>(
     jinxes: impl Iterator<Item = &'a Jinx>,
     text_of: &dyn Fn(&Path) -> Option<String>,
@@ -77,7 +77,7 @@ pub fn check<'a>(
     found
 }
 
-/// What bash can't read of each of these scripts: the message, and the line from 1.
+/// The syntax error in each of these bash scripts: the message, and the line from 1.
 /// Nothing runs.
 pub fn unreadable_bash(scripts: &[&str]) -> Vec<Option<(String, usize)>> {
     let scripts: Vec<String> = scripts.iter().map(|script| script.replace('\0', "")).collect();
@@ -102,8 +102,8 @@ fn collect<'a>(jinx: &'a Jinx, steps: &'a [Step], programs: &mut Vec<Program<'a>
     }
 }
 
-/// A program as it runs, with a value in place of each placeholder and its lines where they were.
-/// Empty if it has tags, or is a placeholder alone: what it says is not known before.
+/// A program as it runs, with a value in place of each placeholder, on unchanged lines.
+/// Empty if it has tags, or is only a placeholder: its text is unknown before it is rendered.
 fn plain(program: &Program) -> String {
     let Program { code, language, .. } = program;
     let pieces = pieces(code);
@@ -122,11 +122,11 @@ fn plain(program: &Program) -> String {
             (_, Language::Python) => plain += &format!("(__v[0]{lines})"),
         }
     }
-    // It ends a program here.
+    // A NUL ends a program here.
     plain.replace('\0', "")
 }
 
-/// What is wrong with each of these programs; `None` if there is no answer.
+/// The error of each of these programs; `None` if there is no answer.
 fn ask(language: Language, programs: &[String]) -> Option<Vec<Wrong>> {
     let sandbox = needs::sandbox(Path::new("."), Vec::new())?;
     match language {
@@ -160,14 +160,14 @@ fn output(sandbox: &Sandbox, program: &[&str], question: &str) -> Option<String>
     String::from_utf8(output.stdout).ok()
 }
 
-/// What bash says of a program: `bash: line 3: syntax error near …`, and more lines.
+/// The error in bash's output for a program: `bash: line 3: syntax error near …`, and more lines.
 fn of_bash(answer: &str) -> Wrong {
     let told = answer.lines().find_map(|line| {
         let (_, rest) = line.split_once(": line ")?;
         let (number, message) = rest.split_once(": ")?;
         Some((message.to_owned(), number.parse().ok()?))
     });
-    // Warnings are none: a here-document that the end of the program ends works.
+    // Warnings are no errors: a here-document that the end of the program ends works.
     told.filter(|(message, _)| !message.starts_with("warning:"))
 }
 
@@ -193,12 +193,12 @@ mod tests {
         check_steps(
             "- engine: bash\n  code: |\n    echo a\n    if true; then ls\n- {engine: bash, code: 'ls )'}",
             &[
-                // Where the program ends.
+                // At the end of the program.
                 "j.jinx:2:3: error: bash can't read line 3 of the code, ``: syntax error: unexpected end of file",
                 "j.jinx:6:25: error: bash can't read line 1 of the code, `ls )`: syntax error near unexpected token",
             ],
         );
-        // In whatever step it stands.
+        // In any kind of step.
         check_steps(
             "- {try: [{when: 1 > 0, then: [{engine: bash, code: 'done'}]}], catch: [{for: x, in: [1], do: [{engine: bash, code: 'fi'}]}]}",
             &["j.jinx:2:", "j.jinx:2:"],

@@ -1,9 +1,9 @@
-//! `.npc` and `.ctx` files are templates before they are YAML: rendering them, and finding the way
-//! back to the locations of the file.
+//! Renders `.npc` and `.ctx` files, which are templates before they are YAML, and maps locations
+//! back to the file.
 //!
-//! Known to templates: `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each
-//! jinx's name as a variable, and in an `.npc` `ctx`, the other keys of the team's `.ctx`.
-//! Anything else is empty, with a warning.
+//! Templates know `Jinx(name, path=)`, `NPC(name)`, `ref(name)`, `jinxes_list(glob)`, each jinx's
+//! name as a variable, and in an `.npc` also `ctx` and the other keys of the team's `.ctx`.
+//! Any other name is empty, with a warning.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,32 +18,31 @@ use crate::jinx::check::{guarded, words};
 use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 
-/// Most steps of one template, which also bound what it makes: thousands of lines of text are made
-/// with fewer.
+/// Most steps of one template, which also bounds its output: thousands of lines of text take fewer.
 const FUEL: u64 = 100_000;
-/// Most bytes of a template, and of the values that it knows.
+/// Most bytes of a template, and of the values that it can use.
 const TEMPLATE: usize = 64 << 10;
-/// What surrounds a line's number while locations are looked for: characters for private use, which
-/// no text has.
+/// The characters around a line number while locations are determined: from the private use area,
+/// which no text contains.
 const MARKS: [char; 2] = ['\u{e0fe}', '\u{e0ff}'];
 
 /// The templates of a team.
 pub struct Templates {
     environment: Environment<'static>,
-    /// Names of jinxes that a template wanted from elsewhere.
+    /// Names of jinxes that a template fetches from elsewhere.
     fetched: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A file after templating.
 pub struct Rendered {
-    /// The file with the text that the template makes.
+    /// The file with the rendered text.
     pub source: Source,
     original: Option<String>,
     lines: Option<Vec<usize>>,
 }
 
 impl Templates {
-    /// For a team whose jinxes have these names and references.
+    /// The templates of a team whose jinxes have these names and references.
     pub fn new(jinxes: Vec<(String, String)>) -> Self {
         let mut environment = jinja::environment();
         environment.set_undefined_behavior(UndefinedBehavior::Chainable);
@@ -70,10 +69,10 @@ impl Templates {
         Templates { environment, fetched }
     }
 
-    /// Renders a file in which `ctx` is known.
+    /// Renders a file that can use `ctx`.
     ///
     /// # Errors
-    /// What the template does wrong.
+    /// The template fails.
     pub fn render(
         &self,
         source: &Source,
@@ -123,8 +122,8 @@ impl Templates {
         Ok(Rendered { source: Source { path: source.path.clone(), text }, original, lines })
     }
 
-    /// Warns of what a template names and nothing defines: it is empty there.
-    /// Who asks whether there is such a name knows it.
+    /// Warns of names in a template that nothing defines: they render as empty.
+    /// A template that tests whether a name is defined expects that it may not be.
     fn undefined(
         &self,
         source: &Source,
@@ -141,7 +140,7 @@ impl Templates {
             let mut parts = path.split('.');
             let (root, key) = (parts.next().unwrap_or_default(), parts.next());
             let (name, near) = match (root, key) {
-                // What is in one of its keys may be anything.
+                // The values in one of its keys may be anything.
                 ("ctx", Some(key)) if !ctx.contains_key(key) => {
                     (of_ctx(key), nearest(key, keys()).map(of_ctx))
                 }
@@ -160,13 +159,13 @@ impl Templates {
         }
     }
 
-    /// What has been asked for since the last time.
+    /// The jinxes fetched since the last call.
     fn wanted(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.fetched.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Where a template names `path` first, within its tags.
+/// Where a template first names `path`, within its tags.
 fn place(text: &str, path: &str) -> Location {
     let within = |at: &usize| {
         let open = |before: &str, tags: [&str; 2]| tags.iter().filter_map(|tag| before.rfind(tag)).max();
@@ -181,7 +180,7 @@ fn place(text: &str, path: &str) -> Location {
 }
 
 impl Rendered {
-    /// A diagnostic of the rendered text as one of the file.
+    /// Maps a diagnostic of the rendered text to the file.
     pub fn placed(&self, diagnostic: Diagnostic) -> Diagnostic {
         let Some(original) = self.original.as_deref().filter(|_| diagnostic.location.line > 0) else {
             return diagnostic;
@@ -191,7 +190,7 @@ impl Rendered {
             let message = format!("{} (the place is that after templating)", diagnostic.message);
             return Diagnostic { message, ..diagnostic };
         };
-        // Beyond the first difference the columns are others.
+        // After the first difference, the columns don't match.
         let nth = |text: &str, line: usize| text.lines().nth(line - 1).unwrap_or_default().to_owned();
         let (before, after) = (nth(original, from), nth(&self.source.text, line));
         let same = before.chars().zip(after.chars()).take_while(|(left, right)| left == right).count();
@@ -200,9 +199,8 @@ impl Rendered {
     }
 }
 
-/// For each line of the rendered text the line of the template that it comes from, if that is
-/// known.
-/// It is found by rendering the template again with a number at the start of each line.
+/// For each line of the rendered text, the line of the template that it comes from, if known.
+/// Found by rendering the template again with a number at the start of each line.
 fn lines(
     template: &str,
     rendered: &str,
@@ -287,7 +285,7 @@ mod tests {
             "{% if shel %}{{ nothing.at.all }}{% endif %}",
             &[&told("1:17", "nothing", ""), &told("1:7", "shel", ", did you mean `shell`?")],
         );
-        // What is known, bound in the template, or asked for.
+        // Names that are known, bound in the template, or tested.
         check("{{ ctx.currency }}{{ ctx.shop.whatever }}{{ shell }}{{ Jinx('a') }}{{ range(2) }}", &[]);
         check("{% for x in ctx.shop %}{{ x }}{{ loop.index }}{% endfor %}{% set y = 1 %}{{ y }}", &[]);
         check("{{ z | default('') }}{% if w is defined %}{{ w }}{% endif %}", &[]);

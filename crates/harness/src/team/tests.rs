@@ -33,7 +33,7 @@ impl TeamDir {
         self.0.path().join(path)
     }
 
-    /// Texts with paths as seen from here.
+    /// Replaces the directory's absolute paths in a text.
     fn shown(&self, text: &str) -> String {
         text.replace(&format!("{}/", self.0.path().display()), "")
     }
@@ -150,7 +150,7 @@ fn odd_keys_are_reported_with_their_place() {
     );
 }
 
-/// An older name is read, and not proposed.
+/// An older name is read, but not proposed.
 #[test]
 fn of_the_names_of_a_key_the_first_is_proposed() {
     says(
@@ -333,8 +333,8 @@ fn one_of_several_ctx_counts() {
     check(&["b.ctx", "a.ctx"], "a.ctx");
 }
 
-/// Compatibility: "Jinx loader", what is about many files: one bad file does not take the team
-/// down.
+/// Compatibility: "Jinx loader", the parts about several files: one bad file doesn't break the
+/// team.
 #[test]
 fn bad_files_are_left_out() {
     let (team, diagnostics) = load(&[
@@ -351,7 +351,7 @@ fn bad_files_are_left_out() {
     assert_eq!(team.forenpc, "w");
     assert_eq!(team.npcs.iter().map(|npc| npc.name.as_str()).collect::<Vec<_>>(), ["w"]);
     assert_eq!(npc(&team, "w").jinxes, ["good"]);
-    // What stands in the place of a file that can't be read might be permitted more.
+    // A replacement for an unreadable file might be permitted more.
     assert!(team.jinx("shell").is_none() && team.jinx("python").is_none());
     let has = |start: &str| {
         assert!(diagnostics.iter().any(|line| line.starts_with(start)), "{start}: {diagnostics:#?}");
@@ -453,8 +453,8 @@ fn skills_of_a_team() {
     );
 }
 
-/// What NPCs share stands first, in one order, however their files list it: so they share keys and
-/// values too.
+/// The parts of a prompt that NPCs share come first, in one order, however their files list them:
+/// so they share keys and values too.
 #[test]
 fn static_segments_are_in_canonical_order() {
     let skill = |name: &str| format!("---\nname: {name}\ndescription: d\n---\nHow to {name}.\n");
@@ -476,7 +476,7 @@ fn static_segments_are_in_canonical_order() {
     assert_eq!(names("three"), names("one"));
 }
 
-/// What is no jinx may stand on a list too, for tools that are run elsewhere.
+/// A list may also contain tools that aren't jinxes and run elsewhere.
 #[test]
 fn lists_name_tools_that_are_run_elsewhere() {
     let npc_files = [
@@ -499,7 +499,7 @@ fn lists_name_tools_that_are_run_elsewhere() {
     check(&team, "all", &all);
     check(&team, "served", &["query"]);
     check(&team, "guest", &all);
-    // A list for all NPCs is one of each.
+    // A list for all NPCs is one for each.
     let mut files = npc_files;
     files[0].1 = "forenpc: one\njinxes: [other]\n";
     let (team, _) = load(&files);
@@ -545,7 +545,7 @@ fn agents_in_markdown() {
             "npc_team/agents/scout.md:4:8: warning: there is no jinx `Grep`; it is left out",
         ]
     );
-    // Nobody asked for it: it is no agent.
+    // It wasn't asked for: it is no agent.
     dir.write("npc_team/team.ctx", "forenpc: w\n");
     assert!(Team::load(&dir.path("npc_team")).unwrap().npc(Some("Build-steps")).is_err());
 }

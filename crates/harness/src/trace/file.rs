@@ -1,4 +1,4 @@
-//! The records of a run as they come, in memory and line by line in a file.
+//! The records of a run as they happen, in memory and line by line in a file.
 
 use std::collections::BTreeMap;
 use std::fs::{DirBuilder, File, TryLockError};
@@ -16,29 +16,30 @@ use super::{Entry, Record, fold, usage};
 use crate::error::{Error, chain};
 use crate::ledger::Ledger;
 
-/// How long to wait for a trace that somebody else writes.
+/// How long to wait for a trace that another process writes.
 const RELEASE: Duration = Duration::from_secs(1);
 
 /// A line of a trace file: an entry and when it was written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line<E = Entry> {
-    /// When, as RFC 3339.
+    /// The time, as RFC 3339.
     pub time: String,
-    /// What happened, and where.
+    /// The record, and its conversation.
     #[serde(flatten)]
     pub entry: E,
 }
 
-/// The records of a run, in memory and, if wanted, in a file.
-/// Shared by all that work on the run.
+/// The records of a run, in memory and optionally in a file.
+/// Shared by everything that works on the run.
 #[derive(Debug, Default)]
 pub struct Trace {
     inner: Mutex<Inner>,
     path: Option<PathBuf>,
     journal: Option<Arc<Journal>>,
-    /// Its position in the order, if it is a branch's.
+    /// Its position in the order, if it belongs to a branch.
     at: Vec<usize>,
-    /// Why its file says no more, once that is so; `None` = the work stops if it can't be written.
+    /// Why its file isn't continued, if so; `None` if the work stops when the file can't be
+    /// written.
     problem: Option<Arc<Mutex<Problem>>>,
 }
 
@@ -54,11 +55,11 @@ enum Problem {
 struct Inner {
     entries: Vec<Entry>,
     file: Option<File>,
-    /// What the entries say, and those before a branch, of what gates know.
+    /// The ledger records of the entries, and of those before a branch.
     learnt: Learnt,
 }
 
-/// What happened to the ledgers of a session, and what they know since.
+/// The ledger events of a session, and the ledgers after them.
 #[derive(Clone, Debug, Default)]
 struct Learnt {
     records: Vec<Arc<Record>>,
@@ -75,16 +76,16 @@ impl Learnt {
 }
 
 impl Trace {
-    /// A trace that lives in memory only.
+    /// A trace in memory only.
     pub fn in_memory() -> Self {
         Trace::default()
     }
 
-    /// A trace that is also written to a new file at `path`, whose directories are made.
-    /// Only the user may read what is made: it holds what tools saw.
+    /// A trace that is also written to a new file at `path`, whose directories are created.
+    /// Only the user may read the new files: they contain what tools saw.
     ///
     /// # Errors
-    /// The file can't be created, or exists already.
+    /// The file can't be created, or already exists.
     pub fn create(path: &Path) -> Result<Self, Error> {
         let error = |source| Error::Trace { path: path.to_owned(), source };
         if let Some(parent) = path.parent() {
@@ -95,16 +96,16 @@ impl Trace {
         Ok(Trace::written_to(path, file, Vec::new()))
     }
 
-    /// Takes up the trace in the file at `path`, to go on with it; also gives its lines.
-    /// What a killed run left of a last line is cut off, and what ran side by side then is taken
-    /// in.
+    /// Opens the trace in the file at `path`, to continue it; also returns its lines.
+    /// An unfinished last line of a killed run is removed, and the records of its parallel branches
+    /// are added.
     ///
     /// # Errors
-    /// The file can't be read or written, is no trace, or somebody else writes it.
+    /// The file can't be read or written, is no trace, or another process writes it.
     pub fn resume(path: &Path) -> Result<(Self, Vec<Line>), Error> {
         let error = |source| Error::Trace { path: path.to_owned(), source };
         let mut file = File::options().append(true).open(path).map_err(error)?;
-        // What a killed process was just starting may hold its files a moment longer.
+        // A process that a killed one was just starting may hold its files a moment longer.
         let begun = Instant::now();
         while let Err(error) = lock(path, &file) {
             if begun.elapsed() > RELEASE {
@@ -116,7 +117,7 @@ impl Trace {
         let left = journal::left(path, &lines)?;
         let text = file::read(path, file::RECORDS).map_err(error)?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
-        // A last line without its end is kept if it is a record.
+        // A last line without a line end is kept if it is a record.
         let unended = if whole < text.len() && serde_json::from_slice::<Line>(&text[whole..]).is_ok() {
             file.write_all(b"\n")
         } else {
@@ -140,15 +141,15 @@ impl Trace {
         Trace { inner, path: Some(path.to_owned()), journal, ..Trace::default() }
     }
 
-    /// The same, but the work goes on where its file can't be written any more, as on a full disk:
-    /// then the file ends there, and [`problem`](Self::problem) says why.
+    /// Lets the work go on if the file can't be written any more, as on a full disk: then the file
+    /// ends there, and [`problem`](Self::problem) returns the reason.
     #[must_use]
     pub fn optional(mut self) -> Self {
         self.problem = Some(Arc::default());
         self
     }
 
-    /// Why an [optional](Self::optional) trace is written no further, told once.
+    /// Why an [optional](Self::optional) trace isn't continued; returned once.
     pub fn problem(&self) -> Option<String> {
         let mut problem = self.problem.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         match &*problem {
@@ -161,7 +162,7 @@ impl Trace {
         }
     }
 
-    /// Whether something was written; what an optional trace lacks is noted.
+    /// Whether something was written; a failure of an optional trace is recorded.
     fn written(&self, result: Result<(), Error>) -> Result<bool, Error> {
         let Err(error) = result else { return Ok(true) };
         let Some(problem) = &self.problem else { return Err(error) };
@@ -173,8 +174,8 @@ impl Trace {
         Ok(false)
     }
 
-    /// Work that runs side by side begins.
-    /// It is to be [ended](Self::end_series) once all of it is [joined](Self::join).
+    /// Begins a series of parallel branches.
+    /// [End](Self::end_series) it once all of them are [joined](Self::join).
     pub fn begin_series(&self) -> Series {
         if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
             journal.begin();
@@ -187,14 +188,14 @@ impl Trace {
         }
     }
 
-    /// All of such work is joined.
+    /// Ends a series whose branches are all joined.
     pub fn end_series(&self) {
         if let (Some(journal), true) = (&self.journal, self.at.is_empty()) {
             journal.end();
         }
     }
 
-    /// Appends what happened in the conversation `scope`.
+    /// Appends a record of the conversation `scope`.
     ///
     /// # Errors
     /// The file can't be written.
@@ -208,7 +209,7 @@ impl Trace {
         Ok(record)
     }
 
-    /// Appends all that happened in `branch`: so the order of a trace never depends on threads.
+    /// Appends all records of `branch`: so the order of a trace never depends on threads.
     ///
     /// # Errors
     /// The file can't be written.
@@ -224,7 +225,7 @@ impl Trace {
             let written = serde_json::to_string(&line)
                 .map_err(std::io::Error::from)
                 .and_then(|line| file.write_all(format!("{line}\n").as_bytes()));
-            // After half a line there can be no other.
+            // After half a line, no other line can follow.
             if !self.written(written.map_err(|source| Error::Trace { path: path.clone(), source }))? {
                 inner.file = None;
             }
@@ -234,7 +235,7 @@ impl Trace {
         Ok(())
     }
 
-    /// What `ask` says of the ledger of a gate, as far as this trace has led to it.
+    /// The result of `ask` for the ledger of a gate, in its state after this trace.
     pub fn ledger<T>(&self, gate: &str, ask: impl FnOnce(&Ledger) -> T) -> T {
         let inner = self.lock();
         match inner.learnt.ledgers.get(gate) {
@@ -243,43 +244,43 @@ impl Trace {
         }
     }
 
-    /// Takes over what happened to ledgers in a call that is not made again.
+    /// Applies the ledger records of a call that isn't made again.
     pub(crate) fn learn(&self, records: &[Arc<Record>]) {
         let mut inner = self.lock();
         records.iter().for_each(|record| inner.learnt.take_over(record));
     }
 
-    /// What happened to ledgers, by whomever, without the first `known` of it.
+    /// The ledger events, whoever caused them, without the first `known` ones.
     pub fn learnt(&self, known: usize) -> Vec<Arc<Record>> {
         self.lock().learnt.records.get(known..).unwrap_or_default().to_vec()
     }
 
-    /// Everything that has happened so far, oldest first.
+    /// All entries so far, oldest first.
     pub fn entries(&self) -> Vec<Entry> {
         self.lock().entries.clone()
     }
 
-    /// How many entries there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// Whether nothing has happened yet.
+    /// Whether there are no entries yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What has happened after the first `count` entries.
+    /// The entries after the first `count`.
     pub fn since(&self, count: usize) -> Vec<Entry> {
         self.lock().entries[count..].to_vec()
     }
 
-    /// What all turns of the run cost together, those of conversations inside of it too.
+    /// The usage of all turns of the run together, including those of inner conversations.
     pub fn usage(&self) -> Usage {
         usage(self.lock().entries.iter().map(|entry| &*entry.record))
     }
 
-    /// Where the trace is written.
+    /// The path of the trace's file.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
@@ -289,20 +290,20 @@ impl Trace {
     }
 }
 
-/// Work that runs side by side.
-/// Its branches have traces of their own, which live in memory.
-/// Until they are joined they also lie in a file beside the trace, if that has one.
+/// A series of parallel branches.
+/// Its branches have their own traces, which live in memory.
+/// Until they are joined, their records are also in a file next to the trace, if that has one.
 #[derive(Debug)]
 pub struct Series {
     journal: Option<Arc<Journal>>,
     at: Vec<usize>,
     problem: Option<Arc<Mutex<Problem>>>,
-    /// What gates knew when it began.
+    /// The ledgers when it began.
     learnt: Learnt,
 }
 
 impl Series {
-    /// The trace of the branch with this number.
+    /// The trace of the branch with this index.
     pub fn branch(&self, index: usize) -> Trace {
         let at = [self.at.as_slice(), &[index]].concat();
         let (journal, problem) = (self.journal.clone(), self.problem.clone());
@@ -311,8 +312,8 @@ impl Series {
     }
 }
 
-/// Takes the file for this process: only one may write a trace.
-/// Where files can't be locked, nothing is taken.
+/// Locks the file for this process: only one process may write a trace.
+/// On a filesystem without locks, nothing is locked.
 fn lock(path: &Path, file: &File) -> Result<(), Error> {
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(Error::TraceInUse { path: path.to_owned() }),
@@ -320,13 +321,13 @@ fn lock(path: &Path, file: &File) -> Result<(), Error> {
     }
 }
 
-/// Whether somebody writes the trace in the file at `path`.
+/// Whether a process writes the trace in the file at `path`.
 pub fn is_in_use(path: &Path) -> bool {
     let locked = |file: File| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock));
     file::open(path).is_ok_and(locked)
 }
 
-/// Makes a file that only the user may read.
+/// Creates a file that only the user may read.
 pub(super) fn create(path: &Path) -> std::io::Result<File> {
     let mut options = File::options();
     #[cfg(unix)]
@@ -334,11 +335,11 @@ pub(super) fn create(path: &Path) -> std::io::Result<File> {
     options.append(true).create_new(true).open(path)
 }
 
-/// Makes a directory and those above it that only the user may look into; those that are there stay
-/// as they are.
+/// Creates a directory and its missing parents, which only the user may read; existing ones don't
+/// change.
 ///
 /// # Errors
-/// It can't be made.
+/// It can't be created.
 pub fn make_directory(path: &Path) -> std::io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
@@ -346,11 +347,12 @@ pub fn make_directory(path: &Path) -> std::io::Result<()> {
     builder.recursive(true).create(path)
 }
 
-/// Reads the lines of a trace file, and what ran side by side when it was killed.
-/// A last line that it left unfinished is left out.
+/// Reads the lines of a trace file, and the records of branches that were running when the run was
+/// killed.
+/// An unfinished last line is left out.
 ///
 /// # Errors
-/// The file can't be read, or another line is no record.
+/// The file can't be read, or another line is not a record.
 pub fn lines(path: &Path) -> Result<Vec<Line>, Error> {
     let mut lines = parse(path)?;
     let left = journal::left(path, &lines)?;
@@ -392,7 +394,7 @@ mod tests {
         Record::User { text: text.into() }
     }
 
-    /// The texts of a trace file, as they are read.
+    /// The texts in a trace file, as they are read.
     fn texts(path: &Path) -> Vec<String> {
         texts_of(lines(path).unwrap())
     }
@@ -415,7 +417,7 @@ mod tests {
         let (first, second) = (series.branch(0), series.branch(1));
         second.push("s", user("second 1")).unwrap();
         first.push("f", user("first 1")).unwrap();
-        // One of them has branches, too.
+        // One of them has branches too.
         let inner = first.begin_series();
         let (left, right) = (inner.branch(0), inner.branch(1));
         right.push("f/r", user("right")).unwrap();
@@ -431,7 +433,7 @@ mod tests {
         let plain = || std::fs::read_to_string(&path).unwrap();
         assert_eq!(plain().lines().count(), 1);
         trace.join(first).unwrap();
-        // Nothing is recorded twice if it is killed here.
+        // Nothing is recorded twice if the run is killed here.
         assert_eq!(texts(&path), all);
         trace.join(second).unwrap();
         assert_eq!(texts(&path), all);
@@ -440,7 +442,7 @@ mod tests {
         trace.end_series();
         assert!(!beside.exists());
         assert_eq!((texts(&path), plain().lines().count()), (all.map(str::to_owned).to_vec(), 6));
-        // What another trace of this name has left is not of this one.
+        // The leftovers of another trace of this name don't belong to this one.
         std::fs::write(&beside, "{\"at\":[0],").unwrap();
         std::fs::remove_file(&path).unwrap();
         Trace::create(&path).unwrap();
@@ -458,7 +460,7 @@ mod tests {
         branch.push("s", user("beside")).unwrap();
         assert!(is_in_use(&path));
         assert!(matches!(Trace::resume(&path), Err(Error::TraceInUse { .. })));
-        // As if it were killed here, within a line.
+        // As if the run were killed here, within a line.
         let lock = trace.lock().file.take();
         drop((branch, lock));
         assert!(!is_in_use(&path));
@@ -472,7 +474,7 @@ mod tests {
         assert!(!journal::beside(&path).exists());
         trace.push("", user("after")).unwrap();
         assert_eq!(texts(&path), ["before", "beside", "after"]);
-        // A line that lacks only its end is a line.
+        // A line that lacks only its line end is a line.
         drop(trace);
         let whole = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, whole.trim_end()).unwrap();
@@ -499,7 +501,7 @@ mod tests {
         assert!(problem.contains("No space left on device") && problem.contains("/dev/full"), "{problem}");
         optional.push("", user("three")).unwrap();
         assert_eq!(optional.problem(), None);
-        // What runs side by side goes on, too.
+        // Parallel branches go on too.
         let journal = Some(Arc::new(Journal::new(Path::new("/dev/null/trace"))));
         let optional = Trace { journal, ..trace() }.optional();
         let branch = optional.begin_series().branch(0);

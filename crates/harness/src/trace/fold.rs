@@ -1,4 +1,4 @@
-//! What follows from the records: the next request, the costs, and a form in which two runs can be
+//! Derives from the records: the next request, the usage, and a form in which two runs can be
 //! compared.
 
 use std::collections::BTreeMap;
@@ -55,8 +55,8 @@ fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Mes
                     last: request.messages.last().map_or(0, |last| last.content.len()),
                 });
                 match request.messages.last_mut() {
-                    // A turn that was ended left the one before without an answer; many templates
-                    // want them in turns.
+                    // A turn that was cut off left the previous message without an answer; many
+                    // templates require alternating roles.
                     Some(last) if last.role == Role::User => last.content += &format!("\n\n{text}"),
                     _ => request.messages.push(Message::user(text)),
                 }
@@ -68,7 +68,7 @@ fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Mes
                 before = before.map(|before| Before::All(before.messages(request.messages.clone())));
                 let recent = request.messages.len().saturating_sub(*kept);
                 request.messages.splice(..recent, [Message::user(summary)]);
-                // Many templates want the user and the assistant in turns.
+                // Many templates require that the user and the assistant alternate.
                 if request.messages.get(1).is_some_and(|next| next.role == Role::User) {
                     let next = request.messages.remove(1);
                     request.messages[0].content += &format!("\n\n{}", next.content);
@@ -88,7 +88,7 @@ fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Mes
             | Record::Phase(_)
             | Record::End { .. } => {}
         }
-        // What is told stands behind a message of the user or a result, once that is complete.
+        // State blocks are appended to a message of the user or a result, once that is complete.
         if let Record::User { .. }
         | Record::Hint { .. }
         | Record::ToolResult { .. }
@@ -103,7 +103,7 @@ fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Mes
         let finish = steering.finish(&request.tools);
         machine.choice(&request.tools, &unlocked, finish.as_deref())
     });
-    // Before that the name is any text: a list of names would tell them.
+    // Before that, the name may be any text: a list of names would reveal them.
     if !unlocked.is_empty() {
         let bound = unlocked.into_iter().map(hidden::bound).collect();
         request.bound.insert(hidden::CALL.to_owned(), bound);
@@ -119,22 +119,23 @@ fn fold<'a>(records: impl IntoIterator<Item = &'a Record>) -> (Request, &'a [Mes
     (request, examples)
 }
 
-/// Where a conversation stands among its phases, from its own records; `None` = it has none.
+/// The state of a conversation among its phases, from its own records; `None` if it has no phases.
 pub fn phases<'a>(records: impl IntoIterator<Item = &'a Record>) -> Option<Machine<'a>> {
     let mut followed = Followed::default();
     records.into_iter().for_each(|record| followed.follow(record));
     followed.machine().cloned()
 }
 
-/// The hidden tools that are unlocked in a conversation, from its own records, in that order.
+/// The hidden tools that are unlocked in a conversation, from its own records, in the order of
+/// unlocking.
 pub fn unlocked<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<&'a Tool> {
     let mut followed = Followed::default();
     records.into_iter().for_each(|record| followed.follow(record));
     followed.unlocked()
 }
 
-/// What the gates of a conversation's NPC know, from its own records: each fact with its path, as
-/// its model is told of it.
+/// The facts that the gates of a conversation's NPC know, from its own records, each with its path
+/// and in the text for the model.
 pub fn facts<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<String, String> {
     let mut followed = Followed::default();
     records.into_iter().for_each(|record| followed.follow(record));
@@ -143,14 +144,14 @@ pub fn facts<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<Stri
 
 /// The messages before the last one of the user.
 enum Before {
-    /// How many there were, and how long the last of them was: they are still there.
+    /// Their number, and the length of the last one: they are still there.
     Length { messages: usize, last: usize },
-    /// All of them: the conversation was shortened since.
+    /// The messages themselves: the conversation has been compacted since.
     All(Vec<Message>),
 }
 
 impl Before {
-    /// The messages, if it is `now` those.
+    /// The messages, given the current ones.
     fn messages(self, mut now: Vec<Message>) -> Vec<Message> {
         match self {
             Before::All(messages) => messages,
@@ -165,21 +166,21 @@ impl Before {
     }
 }
 
-/// What each gate knows, by its file, after these records.
+/// The ledger of each gate, by its file, after these records.
 pub fn ledgers<'a>(records: impl IntoIterator<Item = &'a Record>) -> BTreeMap<String, Ledger> {
     let mut ledgers = BTreeMap::new();
     records.into_iter().for_each(|record| take_over(&mut ledgers, record));
     ledgers
 }
 
-/// Takes over what a record says of a ledger.
+/// Applies the ledger changes of a record.
 pub(super) fn take_over(ledgers: &mut BTreeMap<String, Ledger>, record: &Record) {
     let Record::Ledger { gate, changes } = record else { return };
     let ledger = ledgers.entry(gate.clone()).or_default();
     changes.iter().for_each(|change| ledger.apply(change));
 }
 
-/// What turns cost together; the time to the first token is the first turn's.
+/// The usage of turns together; the time to the first token is the first turn's.
 pub fn usage<'a>(records: impl IntoIterator<Item = &'a Record>) -> Usage {
     let mut total = Usage::default();
     for record in records {
@@ -190,10 +191,10 @@ pub fn usage<'a>(records: impl IntoIterator<Item = &'a Record>) -> Usage {
     total
 }
 
-/// An entry without what differs between two runs that do the same: times and the work directory.
+/// An entry without the parts that differ between two equal runs: times and the work directory.
 pub fn normalised(entry: &Entry) -> Value {
     let mut value = serde_json::to_value(entry).unwrap_or_default();
-    // What is drafted depends on times as well.
+    // The number of drafted tokens also depends on times.
     let times = ["time_to_first_token", "prefill_time", "snapshot_time", "decode_time", "grammar", "drafts"];
     if let Some(usage) = value.get_mut("usage").and_then(Value::as_object_mut) {
         times.iter().for_each(|time| drop(usage.shift_remove(*time)));

@@ -1,8 +1,8 @@
-//! The phases of a conversation, what its gates know and what is unlocked, followed record by
-//! record, and what the model is told of them.
+//! The phase, facts and unlocked tools of a conversation, followed record by record, and the blocks
+//! that tell the model about them.
 //!
-//! What is told is a block behind the message that changed it; no message before is touched, so the
-//! cached prompt stays.
+//! A block is appended to the message after which the state changed; earlier messages don't change,
+//! so the cached prompt stays valid.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,17 @@ use crate::hidden;
 use crate::ledger::Ledger;
 use crate::phases::{Event, Machine};
 
-/// Where a conversation stands, and what of that its model was told.
+/// The state of a conversation, and the part of it that the model has read.
 #[derive(Debug, Default)]
 pub struct Followed<'a> {
     now: Now<'a>,
-    /// What the last message of the user began with; it may be taken back.
+    /// The state before the last message of the user, which may be retracted.
     before: Option<Now<'a>>,
-    /// What each gate of the session knows, by its file: what was done is not taken back.
+    /// The ledger of each gate of the session, by its file: effects of calls can't be retracted.
     ledgers: BTreeMap<String, Ledger>,
     /// The gates that bind the NPC.
     gates: &'a [String],
-    /// Whether the model is told what they know.
+    /// Whether the model reads the facts that they know.
     shown: bool,
     /// The tools that may be unlocked.
     hidden: &'a [Tool],
@@ -32,27 +32,26 @@ pub struct Followed<'a> {
 #[derive(Clone, Debug, Default)]
 struct Now<'a> {
     machine: Option<Machine<'a>>,
-    /// What happened so far, for phases that others take the place of.
+    /// The records so far, in case other phases replace the current ones.
     seen: Vec<&'a Record>,
-    /// The call that is being run.
     running: Option<&'a str>,
-    /// The last block on phases that the model was told.
+    /// The last block on phases that the model has read.
     phase: String,
-    /// What the model was told of facts, by their paths.
+    /// The facts that the model has read, by their paths.
     facts: BTreeMap<String, String>,
-    /// The tools that are unlocked, in that order.
+    /// The unlocked tools, in the order of unlocking.
     unlocked: Vec<&'a str>,
-    /// Whether the messages that told of them are gone.
+    /// Whether the messages about them are gone.
     untold: bool,
 }
 
 impl<'a> Followed<'a> {
-    /// Where it stands; `None` = there are no phases.
+    /// The phases and the current state; `None` if there are no phases.
     pub fn machine(&self) -> Option<&Machine<'a>> {
         self.now.machine.as_ref()
     }
 
-    /// The hidden tools that are unlocked, in that order.
+    /// The unlocked hidden tools, in the order of unlocking.
     pub fn unlocked(&self) -> Vec<&'a Tool> {
         let of = |name: &&str| self.hidden.iter().find(|tool| tool.name == *name);
         self.now.unlocked.iter().filter_map(of).collect()
@@ -64,7 +63,7 @@ impl<'a> Followed<'a> {
         known.flat_map(Ledger::told).collect()
     }
 
-    /// Takes up what happened next.
+    /// Applies the next record.
     pub fn follow(&mut self, record: &'a Record) {
         match record {
             Record::Start(start) => {
@@ -80,7 +79,7 @@ impl<'a> Followed<'a> {
                     self.now = before;
                 }
             }
-            // The messages that told it are gone.
+            // The messages with the blocks are gone.
             Record::Compaction { .. } => {
                 self.now.phase.clear();
                 self.now.facts.clear();
@@ -92,8 +91,7 @@ impl<'a> Followed<'a> {
         self.now.take_up(record, &known(&self.ledgers, self.gates), self.hidden);
     }
 
-    /// Tells the model behind the last message where it stands and what is known, as far as that
-    /// has changed and it is its turn.
+    /// Appends the state to the last message, if it has changed and it is the model's turn.
     pub fn tell(&mut self, messages: &mut [Message]) {
         let Some(last) = messages.last_mut().filter(|last| matches!(last.role, Role::User | Role::Tool))
         else {
@@ -124,13 +122,13 @@ impl<'a> Followed<'a> {
     }
 }
 
-/// What these gates know.
+/// The facts that these gates know.
 fn known<'l>(ledgers: &'l BTreeMap<String, Ledger>, gates: &[String]) -> Vec<&'l Ledger> {
     gates.iter().filter_map(|gate| ledgers.get(gate)).collect()
 }
 
 impl<'a> Now<'a> {
-    /// Other phases begin; what has happened counts for them too.
+    /// Begins other phases; past records count for them too.
     fn begin(&mut self, machine: Option<Machine<'a>>, ledgers: &[&Ledger], hidden: &[Tool]) {
         if self.machine.as_ref().map(Machine::phases) == machine.as_ref().map(Machine::phases) {
             return;
@@ -153,15 +151,14 @@ impl<'a> Now<'a> {
                 self.seen.push(record);
                 return;
             }
-            // Others were answered without being made, or were taken back: the run was cancelled or
-            // killed.
+            // Others were answered without being made, or undone: the run was cancelled or killed.
             Record::ToolResult { call, result, .. }
                 if running == Some(call.id.as_str()) && result.interrupted.is_none() =>
             {
                 let unlocked = hidden::unlocked(call, result);
                 let unlocked = unlocked.filter(|name| hidden.iter().any(|tool| tool.name == *name));
                 self.unlocked.extend(unlocked.filter(|name| !self.unlocked.contains(name)));
-                // What it names otherwise is any text.
+                // Any other name is arbitrary text.
                 let inner = hidden::named(call).filter(|name| self.unlocked.contains(name));
                 Event::Result { tool: &call.name, inner, arguments: &call.arguments, ok: result.ok }
             }

@@ -1,12 +1,12 @@
-//! What happens side by side, on disk before its turn in the trace comes.
+//! Stores the records of parallel branches on disk before they are merged into the trace.
 //!
-//! Branches are merged into a trace in the order of the file, so that its bytes don't depend on
-//! threads.
-//! Until then their records would be lost with a killed run.
-//! So they are written, as they come, into a file beside the trace, each with its position in the
+//! Branches are merged into a trace in the order of the jinx's file, so that its bytes don't depend
+//! on threads.
+//! Until then, a killed run would lose their records.
+//! So each record is immediately written to a file next to the trace, with its position in the
 //! order.
-//! That file is gone once the trace has all of it; where a run was killed it stays, and [`left`]
-//! gives what the trace lacks.
+//! The file is removed once the trace has all of it; after a killed run it stays, and [`left`]
+//! returns the records that the trace lacks.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,14 +21,14 @@ use crate::error::Error;
 /// A line of the file.
 #[derive(Serialize, Deserialize)]
 struct Placed<L = Line> {
-    /// The position in the order: how many records stood before the series, which branch of it, and
-    /// so on inwards, at last which record.
+    /// The position in the order: the number of records before the series, the index of the branch,
+    /// and so on inwards, finally the index of the record.
     at: Vec<usize>,
     #[serde(flatten)]
     line: L,
 }
 
-/// The file beside a trace.
+/// The file next to a trace.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
@@ -38,11 +38,11 @@ pub(super) struct Journal {
 #[derive(Debug, Default)]
 struct OpenFile {
     file: Option<File>,
-    /// How many series are under way.
+    /// How many series are running.
     series: usize,
 }
 
-/// The path of the file beside a trace at `path`.
+/// The path of the file next to a trace at `path`.
 pub(super) fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".branches");
@@ -50,30 +50,30 @@ pub(super) fn beside(path: &Path) -> PathBuf {
 }
 
 impl Journal {
-    /// For a new trace at `path`; what an older one has left is gone.
+    /// A journal for a new trace at `path`; removes an older one's leftovers.
     pub(super) fn new(path: &Path) -> Self {
         let path = beside(path);
-        // It need not be there.
+        // It need not exist.
         let _ = std::fs::remove_file(&path);
         Journal { path, state: Mutex::default() }
     }
 
-    /// A series begins.
+    /// Begins a series.
     pub(super) fn begin(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).series += 1;
     }
 
-    /// A series is over, and the trace has all of it.
+    /// Ends a series whose records are all in the trace.
     pub(super) fn end(&self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.series = state.series.saturating_sub(1);
         if state.series == 0 && state.file.take().is_some() {
-            // What can't be removed shows when it is read, by what is missing.
+            // A file that can't be removed does no harm: a reader compares it with the trace.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 
-    /// Writes what has happened in a branch.
+    /// Writes a record of a branch.
     ///
     /// # Errors
     /// The file can't be written.
@@ -91,11 +91,11 @@ impl Journal {
     }
 }
 
-/// What the file beside the trace at `path` has beyond `lines`, those of the trace.
-/// That is nothing, unless the run was killed or is still at work.
+/// The records in the file next to the trace at `path` beyond `lines`, those of the trace.
+/// There are none, unless the run was killed or is still working.
 ///
 /// # Errors
-/// The file can't be read, or a line in it is no record.
+/// The file can't be read, or a line in it is not a record.
 pub(super) fn left(path: &Path, lines: &[Line]) -> Result<Vec<Line>, Error> {
     let path = beside(path);
     if !path.exists() {
@@ -104,7 +104,7 @@ pub(super) fn left(path: &Path, lines: &[Line]) -> Result<Vec<Line>, Error> {
     let mut placed: Vec<Placed> = super::file::parse(&path)?;
     placed.sort_by(|left, right| left.at.cmp(&right.at));
     let mut left: Vec<Line> = placed.into_iter().map(|placed| placed.line).collect();
-    // It may have been killed while they were merged.
+    // The run may have been killed while they were merged.
     let merged = |count: &usize| {
         let end = lines.len().checked_sub(*count).map(|start| &lines[start..]);
         end.is_some_and(|end| end.iter().zip(&left).all(|(one, other)| one.entry == other.entry))

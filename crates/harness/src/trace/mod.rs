@@ -1,12 +1,12 @@
-//! The trace: an append-only list of what happened.
+//! The trace: an append-only list of the events of a run.
 //! Everything that a run knows is folded from it.
 //!
-//! A run may hold conversations inside of others (an NPC that another one gave work to): each
+//! A run may hold conversations inside of others (an NPC to which another one delegated work): each
 //! record names its own.
-//! As a file it is one JSON object a line, flushed line by line, so a killed run leaves all that it
-//! did.
-//! What ran side by side lies in a file beside it.
-//! These files are the truth; the database beside them is an index that can be lost.
+//! A trace file contains one JSON object a line, flushed line by line, so a killed run leaves
+//! everything up to then.
+//! Records of parallel branches are in a file next to it.
+//! These files are the source of truth; the database next to them is an index that can be rebuilt.
 //! This module must not know how turns are made or tools are run.
 
 mod file;

@@ -1,8 +1,9 @@
-//! An index of trace files for lists and searches: `traces.sqlite` beside them.
+//! An index of trace files for lists and searches: `traces.sqlite` in the same directory.
 //!
-//! It holds nothing that the files don't say.
-//! A file that is new or has grown is folded again as a whole, one that is gone is forgotten.
-//! A database of another version, a broken one or none is made anew.
+//! It contains only what the files contain.
+//! A file that is new or has grown is indexed again as a whole; a missing one is removed from the
+//! index.
+//! A database that is missing, broken or of another version is rebuilt.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use super::{Line, PERSON, Record, lines};
 use crate::error::Error;
 
-/// Of the tables below; another one in the database means that it is made anew.
+/// The version of the tables below; a database with another one is rebuilt.
 const VERSION: i64 = 3;
 const TABLES: &str = "
     CREATE TABLE runs (
@@ -43,7 +44,7 @@ const TABLES: &str = "
 /// A run in the index.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RunRow {
-    /// The file's name without its ending.
+    /// The file's name without its extension.
     pub id: String,
     /// The trace file.
     pub path: PathBuf,
@@ -57,24 +58,24 @@ pub struct RunRow {
     pub model: String,
     /// The first message of the user; in a run without one, the first jinx that a person ran.
     pub task: String,
-    /// How the last message of the user ended: the tag of an [`Outcome`](crate::types::Outcome), or
+    /// How the last user message ended: the tag of an [`Outcome`](crate::types::Outcome), or
     /// `unfinished`.
-    /// Without one: `answer` or `failed`, as the last jinx that a person ran.
+    /// Without a user message: `answer` or `failed`, as the last jinx that a person ran.
     pub outcome: String,
-    /// Turns of models, those of conversations inside of others too.
+    /// Turns of models, including those of inner conversations.
     pub turns: usize,
     /// Calls of tools that models made.
     pub calls: usize,
     /// Tokens of all prompts.
     pub prompt_tokens: usize,
-    /// Those of them that were reused.
+    /// The reused ones among them.
     pub cached_tokens: usize,
     /// Tokens generated.
     pub completion_tokens: usize,
-    /// From the first record to the last.
+    /// The time from the first record to the last.
     pub seconds: f64,
-    /// The work directory of its conversation, which can go on; empty: it has none, but for those
-    /// inside of a jinx.
+    /// The work directory of its conversation, which can be resumed; empty if it has none, except
+    /// inside a jinx.
     pub work: PathBuf,
 }
 
@@ -91,10 +92,10 @@ fn error(path: &Path) -> impl Fn(rusqlite::Error) -> Error {
 }
 
 impl Index {
-    /// The index of the traces in `directory`, kept in the database at `path`, and why files were
-    /// left out: they hold no trace.
-    /// Where that can't be written, as on a full disk, the index is made in memory: it holds
-    /// nothing that the files don't say.
+    /// The index of the traces in `directory`, stored in the database at `path`, and why files were
+    /// left out: they aren't traces.
+    /// If the database can't be written, as on a full disk, the index is built in memory: it
+    /// contains only what the files contain.
     ///
     /// # Errors
     /// The directory can't be read.
@@ -106,10 +107,10 @@ impl Index {
         }
     }
 
-    /// Opens the database at `path`, which is made if need be.
+    /// Opens the database at `path`; creates it if necessary.
     ///
     /// # Errors
-    /// It can't be made or opened.
+    /// It can't be created or opened.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let broken = |cause: &rusqlite::Error| {
             matches!(cause.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
@@ -141,8 +142,8 @@ impl Index {
         Ok(database)
     }
 
-    /// Takes in what has changed in the `*.jsonl` files of `directory`.
-    /// Returns why files were left out: they hold no trace.
+    /// Indexes the changed `*.jsonl` files of `directory`.
+    /// Returns why files were left out: they aren't traces.
     ///
     /// # Errors
     /// The directory can't be read, or the database can't be written.
@@ -189,7 +190,7 @@ impl Index {
     }
 
     /// The latest runs, newest first, at most `limit`.
-    /// With `search`, those in which one message has all its words.
+    /// With `search`, those in which one message contains all its words.
     ///
     /// # Errors
     /// The database can't be read.
@@ -261,7 +262,7 @@ impl Index {
     }
 }
 
-/// As SQLite counts.
+/// A count as SQLite stores it.
 fn number(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
@@ -335,7 +336,7 @@ fn take_in(
     Ok(())
 }
 
-/// The line of a run.
+/// The row of a run.
 fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
     let mut run = RunRow {
         id: id.to_owned(),
@@ -349,9 +350,9 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
         run.seconds = last.duration_since(first).as_secs_f64();
     }
     let mut usage = Usage::default();
-    // A jinx that the run is, or that a person ran beside conversations.
+    // A jinx that is the whole run, or that a person ran outside of conversations.
     let mut jinx = None;
-    // Whether there was a message of the user.
+    // Whether there was a user message.
     let mut named = false;
     for line in lines {
         match &*line.entry.record {
@@ -374,7 +375,7 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
             }
             Record::User { text } => {
                 let own = line.entry.is_the_users();
-                // What was asked inside of a jinx stands in until something better is known.
+                // The prompt inside a jinx serves as the task until there is a better one.
                 if run.task.is_empty() || (own && !named) {
                     run.task.clone_from(text);
                 }
@@ -404,7 +405,7 @@ fn fold(id: &str, path: &Path, lines: &[Line]) -> RunRow {
     run
 }
 
-/// Writes a line as a message, if it is one.
+/// Indexes a line as a message, if it is one.
 fn message(write: &Transaction, run: &str, seq: usize, line: &Line) -> Result<(), rusqlite::Error> {
     let role = |role: Role| match role {
         Role::System => "system",

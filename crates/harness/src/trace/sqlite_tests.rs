@@ -5,7 +5,7 @@ use super::*;
 use crate::trace::Trace;
 use crate::types::{Outcome, ToolResult};
 
-/// A run with one call, whose user says `task`.
+/// A run with one call and the user message `task`.
 fn write(path: &Path, task: &str) -> Trace {
     let trace = Trace::create(path).unwrap();
     let call = ToolCall { id: "call_1".into(), name: "shell".into(), arguments: serde_json::Map::new() };
@@ -42,7 +42,7 @@ fn an_index_follows_the_files() {
     assert_eq!((run.outcome.as_str(), run.turns, run.calls), ("unfinished", 2, 1));
     assert_eq!((run.prompt_tokens, run.cached_tokens, run.completion_tokens), (20, 8, 6));
 
-    // It has grown; another is new; one is no trace.
+    // It has grown; another is new; one is not a trace.
     let outcome = Outcome::Answer { text: "17".into() };
     first.push("", Record::End { outcome }).unwrap();
     write(&traces.join("2-1.jsonl"), "tell a joke");
@@ -74,7 +74,7 @@ fn an_index_follows_the_files() {
     };
     assert_eq!([containing("-1", 9), containing("-1", 1), containing("9", 9)], ["2-1 1-1", "2-1", ""]);
 
-    // What is gone is forgotten, in the search too.
+    // A deleted file leaves the index, in the search too.
     std::fs::remove_file(traces.join("2-1.jsonl")).unwrap();
     index.update(&traces).unwrap();
     assert_eq!((ids(&index, None, 9).as_str(), ids(&index, Some("joke"), 9).as_str()), ("1-1", ""));
@@ -110,7 +110,7 @@ fn a_full_disk_takes_no_index_and_the_traces_are_listed() {
     let place = tempfile::tempdir().unwrap();
     let traces = place.path().join("traces");
     write(&traces.join("1-1.jsonl"), "x");
-    // Where nothing can be made, as on a full disk.
+    // Where no file can be created, as on a full disk.
     let (index, left_out) = Index::of(&traces, &place.path().join("absent/traces.sqlite")).unwrap();
     assert_eq!((index.runs(Some("x"), 9).unwrap().len(), left_out.len()), (1, 0));
     assert!(matches!(

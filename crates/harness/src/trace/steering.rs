@@ -1,6 +1,6 @@
-//! What the next turn of a conversation may do, derived from its records.
+//! Derives from a conversation's records what its next turn may do.
 //!
-//! Folded from records alone, so that a replay and a resumed conversation give the same.
+//! It uses records alone, so that a replay and a resumed conversation give the same.
 
 use alara_engine::{Format, Request, Tool, ToolCall, ToolChoice};
 use serde_json::{Value, json};
@@ -9,23 +9,23 @@ use super::{About, Record};
 use crate::calls::Calls;
 use crate::types::ToolResult;
 
-/// The formats in which a conversation goes on whose model writes its calls as text.
+/// The format for the rest of a conversation whose model writes its calls as text.
 const CODE: &str = "code";
 const GENERIC: &str = "generic";
-/// After how many equal results of the same call, with nothing new between, it can't be made again.
+/// How many equal results of a call, with nothing new between them, forbid it in the next turn.
 const REPEATED: usize = 2;
-/// The temperature at which a turn is drawn that may not repeat a call.
+/// The temperature for a turn that may not repeat a call.
 const DRAWN: f32 = 0.7;
-/// By how many characters a text must differ at its beginning from one that was called in vain.
+/// Within how many characters a text must differ from one that was called in vain.
 const BEGINNING: usize = 24;
 /// Units of durations.
 const UNITS: [&str; 5] = ["s", "ms", "sec", "secs", "seconds"];
 
-/// What the next turn is held to.
+/// The constraints on the next turn.
 #[derive(Debug, Default)]
 pub struct Steering<'a> {
     calls: Calls,
-    /// The format that it begins with, if that is not the model's own.
+    /// The format that the conversation begins with, if it isn't the model's own.
     begins: Option<&'a str>,
     /// Whether one of its tools runs code.
     codes: bool,
@@ -37,12 +37,12 @@ pub struct Steering<'a> {
     acts: bool,
     /// Whether the next turn must be the answer.
     closing: bool,
-    /// The calls since the last new thing happened, with their results and how often these came.
+    /// The calls since the last new result, with their results and how often these recurred.
     made: Vec<(&'a ToolCall, &'a ToolResult, usize)>,
 }
 
 impl<'a> Steering<'a> {
-    /// Takes up what happened next.
+    /// Applies the next record.
     pub fn follow(&mut self, record: &'a Record) {
         match record {
             Record::Start(start) => {
@@ -77,7 +77,7 @@ impl<'a> Steering<'a> {
                 made.2 += 1;
                 self.forced = true;
             }
-            // After something new, an earlier call may be tried again.
+            // After a new result, an earlier call may be tried again.
             None => {
                 self.made.retain(|made| made.0.name != call.name || made.0.arguments != call.arguments);
                 self.made.iter_mut().for_each(|made| made.2 = 1);
@@ -86,9 +86,9 @@ impl<'a> Steering<'a> {
         }
     }
 
-    /// The format that the next turn is written in, if that is not the model's own.
-    /// A model that does not speak the format of its template is asked for blocks of code, which
-    /// all write, or for calls by a grammar.
+    /// The format of the next turn, if it isn't the model's own.
+    /// A model that doesn't follow the format of its template is asked for blocks of code, which
+    /// every model can write, or for calls constrained by a grammar.
     pub fn format(&self) -> Option<&'a str> {
         let strays = self.calls == Calls::Auto && self.strayed;
         if strays { Some(if self.codes { CODE } else { GENERIC }) } else { self.begins }
@@ -109,29 +109,29 @@ impl<'a> Steering<'a> {
         self.made.iter().filter(move |made| steers && made.2 >= REPEATED).map(|made| made.0)
     }
 
-    /// The tool by which an NPC with `tools` answers in the next turn, if that must be a call.
+    /// The tool with which an NPC with `tools` answers in the next turn, if that must be a call.
     pub fn finish(&self, tools: &[Tool]) -> Option<String> {
         self.calls.finish(tools).filter(|_| self.is_forced() || self.closing)
     }
 
-    /// Makes a call of the next turn that its mode alone leaves free.
+    /// Requires a call in the next turn, where the mode alone doesn't.
     pub fn force(&self, request: &mut Request) {
         if self.calls == Calls::Auto && !request.tools.is_empty() && (self.is_forced() || self.closing) {
             self.calls.force(request);
-            // Where the format is another one, so is the prompt.
+            // With another format, the prompt differs too.
             if self.format() == Some(GENERIC) {
                 request.unlisted.clear();
             }
         }
     }
 
-    /// Holds the next turn to what it may do.
+    /// Applies the constraints to the next turn.
     pub fn hold(&self, request: &mut Request) {
         if request.tools.is_empty() {
             return;
         }
         request.tool_format = self.format().map(str::to_owned);
-        // Where a turn is forced, `finish` is the last of its tools.
+        // In a forced turn, `finish` is the last of its tools.
         let forced = self.calls != Calls::Free && (self.is_forced() || self.closing);
         let finish = request.tools.last().map(|tool| tool.name.clone()).filter(|_| forced);
         if self.closing {
@@ -153,15 +153,15 @@ impl<'a> Steering<'a> {
             }
         }
         if !forbidden.is_empty() {
-            // Together with a length the expression of a text is too large to compile; the limit on
-            // tokens holds all the same.
+            // Combined with a length, the regular expression of a text is too large to compile; the
+            // limit on tokens applies all the same.
             request.string_limit = None;
             request.sampling.temperature = request.sampling.temperature.max(DRAWN);
         }
     }
 }
 
-/// Whether two results differ at most in how long something took.
+/// Whether two results differ at most in durations.
 pub(crate) fn alike(one: &ToolResult, other: &ToolResult) -> bool {
     let text = |text: &str| without_times(text);
     let output = |result: &ToolResult| {
@@ -193,9 +193,9 @@ fn without_times(text: &str) -> String {
     out + rest
 }
 
-/// The parameters of a tool that don't admit these calls of it; `None` if they stay as they are.
-/// The longest text of such a call must begin in another way: a model that may write nearly all of
-/// it again does.
+/// The parameters of a tool without these calls of it; `None` if they don't change.
+/// The longest text of such a call must begin differently: a model that may write nearly all of it
+/// again will do so.
 fn without(tool: &Tool, calls: &[&ToolCall]) -> Option<Value> {
     let mut parameters = tool.parameters.clone();
     let mut changed = false;
@@ -211,7 +211,7 @@ fn without(tool: &Tool, calls: &[&ToolCall]) -> Option<Value> {
     changed.then_some(parameters)
 }
 
-/// An expression for texts that begin otherwise than this one, leading blanks aside.
+/// A regular expression for texts that begin differently from this one, ignoring leading blanks.
 fn begins_otherwise(text: &str) -> String {
     let length = text.chars().count().div_ceil(2).min(BEGINNING);
     let first: Vec<String> = text.chars().take(length).map(escaped).collect();

@@ -1,4 +1,4 @@
-//! The turns of the model in a trace, each with the request that asked for it.
+//! The turns of the model in a trace, each with its request.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use super::{Line, Record, Start, fold};
 pub struct Turn {
     /// Its conversation, see [`Entry::scope`](super::Entry::scope).
     pub scope: String,
-    /// Which one of its conversation it is, from 1.
+    /// Its number in the conversation, from 1.
     pub number: usize,
-    /// What held for the conversation.
+    /// The settings of the conversation.
     pub start: Start,
-    /// What asked for it.
+    /// Its request.
     pub request: Request,
-    /// What it cost.
+    /// Its usage.
     pub usage: Usage,
     /// When the last record before it was written, as RFC 3339.
     pub time: String,
 }
 
-/// Why a trace does not have a turn.
+/// Why a trace doesn't have a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoTurn {
     /// No such conversation begins in it.
     Scope {
-        /// Those that do.
+        /// The conversations that do.
         known: Vec<String>,
     },
     /// The conversation has fewer turns.
@@ -40,8 +40,8 @@ pub enum NoTurn {
     },
 }
 
-/// A turn of a trace: of the conversation `scope`, without it of the one that begins first; the one
-/// of this number, without it the last.
+/// A turn of a trace: in the conversation `scope`, by default the first one; with this number, by
+/// default the last.
 ///
 /// # Errors
 /// There is no such conversation, or it has no such turn.
@@ -64,11 +64,11 @@ pub fn turn(lines: &[Line], scope: Option<&str>, number: Option<usize>) -> Resul
     let (mut start, mut time, mut seen) = (None, "", 0);
     for line in lines {
         match &*line.entry.record {
-            // What gates have learnt, by whomever, is known in each conversation.
+            // Every conversation shares the gates' facts, whoever caused them.
             Record::Ledger { .. } => learnt.push(line.entry.record.clone()),
             _ if line.entry.scope != scope => continue,
             Record::Start(new) => {
-                // Only the user's conversation goes on; others start over.
+                // Only the user's conversation continues; others start over.
                 if !line.entry.is_the_users() {
                     records.clone_from(&learnt);
                 }
@@ -138,7 +138,7 @@ mod tests {
             user("call_1", "x"),
             answer("call_1", "y", 2),
             answer("", "d", 3),
-            // A call of the same name, once more.
+            // A call with the same id again.
             start("call_1", "critic"),
             user("call_1", "z"),
             answer("call_1", "w", 4),

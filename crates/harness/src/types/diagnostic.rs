@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// A location in a file: line and column, from 1; 0 = the file as a whole.
+/// A location in a file: line and column, from 1; 0 for the file as a whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Location {
     /// The line.
@@ -14,13 +14,13 @@ pub struct Location {
     pub column: usize,
 }
 
-/// How bad something is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It stops nobody.
+    /// Everything still works.
     Warning,
-    /// The file, or the part that it is about, can't be used.
+    /// The file, or the part that it is about, is unusable.
     Error,
 }
 
@@ -29,12 +29,12 @@ pub enum Severity {
 pub struct Diagnostic {
     /// The file.
     pub path: PathBuf,
-    /// Where in it.
+    /// The location in it.
     #[serde(flatten)]
     pub location: Location,
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
-    /// What is odd, and what may have been meant.
+    /// The problem, and what was probably meant.
     pub message: String,
 }
 
@@ -49,7 +49,7 @@ impl fmt::Display for Diagnostic {
 }
 
 impl Diagnostic {
-    /// Location and message, where it is clear how bad it is.
+    /// Location and message, for output where the severity is known.
     pub fn plain(&self) -> String {
         format!("{}: {}", self.location(), self.message)
     }

@@ -1,4 +1,4 @@
-//! The values that every other module names: they are data, and know of no module.
+//! The values that every other module uses: they are data, and know of no module.
 
 mod blocked;
 pub(crate) use alara_sandbox::cut;
@@ -17,35 +17,35 @@ pub use outcome::Outcome;
 pub(crate) use result::KEPT_BYTES;
 pub use result::{Interrupted, ToolResult};
 
-/// The SHA-256 of bytes, in hexadecimal digits.
+/// The SHA-256 of bytes, in hexadecimal.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Bytes in hexadecimal digits.
+/// Bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Whether something may be done; the later one permits less.
+/// Whether a call may be made; the later the variant, the stricter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It may.
     Allow,
-    /// A person is asked.
+    /// Only if a person agrees.
     Ask,
     /// It may not.
     Deny,
 }
 
-/// What a jinx does to the world outside the conversation.
+/// The effect of a jinx on the world outside the conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
     /// It only computes.
     None,
-    /// It only looks.
+    /// It only reads.
     Read,
     /// It may change something.
     #[default]

@@ -11,16 +11,16 @@ pub enum Outcome {
         /// The answer.
         text: String,
     },
-    /// The NPC's limit on turns.
+    /// The run reached the NPC's limit on turns.
     TurnLimit {
         /// The limit.
         turns: usize,
     },
     /// A turn reached the limit on tokens or the end of the context.
     Length,
-    /// The wall-clock limit.
+    /// The run reached the wall-clock limit.
     Deadline,
-    /// Someone cancelled.
+    /// The run was cancelled.
     Cancelled,
     /// The model repeats itself.
     Repetition {
@@ -30,13 +30,13 @@ pub enum Outcome {
     },
     /// The model or the sandbox failed.
     Failed {
-        /// What went wrong.
+        /// The error.
         error: String,
     },
 }
 
 impl Outcome {
-    /// It in a word, as a trace has it.
+    /// The outcome in one word, as in a trace.
     pub fn tag(&self) -> &'static str {
         match self {
             Outcome::Answer { .. } => "answer",

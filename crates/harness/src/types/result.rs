@@ -1,4 +1,4 @@
-//! What a tool did, for the trace in full and for the model in a fixed form.
+//! The result of a tool, for the trace in full and for the model in a fixed form.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::Blocked;
 use super::cut::middle;
 
-/// Most bytes of a text of a result that are recorded, or go to a model.
+/// Most bytes of a text in a result that are recorded, or go to a model.
 pub const KEPT_BYTES: usize = 1 << 20;
 
 /// The result of a tool.
@@ -16,44 +16,43 @@ pub const KEPT_BYTES: usize = 1 << 20;
 pub struct ToolResult {
     /// Whether it succeeded.
     pub ok: bool,
-    /// What it gave back: text without trailing newlines, or any other value.
+    /// Its output: text without trailing newlines, or any other value.
     pub output: Value,
-    /// What went wrong or happened to it.
+    /// The error.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error: String,
-    /// What its program complained about.
+    /// The error output of its program.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub stderr: String,
     /// Its exit status; `None` if it was killed or never ran.
     pub exit: Option<i32>,
-    /// Bytes of output and error that were never kept.
+    /// Bytes of output and error that were dropped.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dropped_bytes: u64,
-    /// What else there is to be told of it, whether it succeeded or not.
+    /// A note about it, whether it succeeded or not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub note: String,
     /// Whether it ends the agent's run, with the output as its answer.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
-    /// What became of what it had done, if alara was ended while it ran: it neither succeeded nor
-    /// failed.
+    /// What happened to its effects, if alara ended while it ran: it neither succeeded nor failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupted: Option<Interrupted>,
-    /// What stood against it, if a gate did not let it through.
+    /// The refusal, if a gate refused it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<Box<Blocked>>,
-    /// The arguments with which it was made, if a person changed them.
+    /// The arguments that it ran with, if a person changed them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edited: Option<Map<String, Value>>,
 }
 
-/// What became of what a call had done that alara's end interrupted.
+/// What happened to the effects of a call that alara's end interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interrupted {
-    /// The work directory is as it was before.
+    /// They were undone in the work directory.
     TakenBack,
-    /// Some of it may be left.
+    /// Some of them may remain.
     Left,
 }
 
@@ -68,7 +67,7 @@ struct Text<'a> {
     ok: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     exit: Option<Option<i32>>,
-    /// The error of a call that did not end by itself: it comes before what the program printed.
+    /// The error of a call that didn't end by itself: it comes before the program's output.
     #[serde(rename = "error", skip_serializing_if = "Option::is_none")]
     happened: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +80,7 @@ struct Text<'a> {
     note: &'a str,
 }
 
-/// The form for the model of a call that a gate did not let through.
+/// The form for the model of a call that a gate refused.
 #[derive(Serialize)]
 struct Refusal<'a> {
     ok: bool,
@@ -103,7 +102,7 @@ impl ToolResult {
         ToolResult { error: error.into(), ..ToolResult::default() }
     }
 
-    /// A call that a gate did not let through.
+    /// A call that a gate refused.
     pub fn blocked(blocked: Blocked) -> Self {
         ToolResult {
             error: blocked.reason.clone(),
@@ -112,15 +111,15 @@ impl ToolResult {
         }
     }
 
-    /// Adds to what else there is to be told of it.
+    /// Adds to its note.
     pub fn add_note(&mut self, note: &str) {
         let notes = [self.note.as_str(), note];
         self.note = notes.into_iter().filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ");
     }
 
-    /// What is kept of it, where it is recorded or goes to a model: of each of its texts at most so
-    /// many bytes.
-    /// A value that is no text can't be cut.
+    /// The part of it that is recorded or goes to a model: at most this many bytes of each of its
+    /// texts.
+    /// A value that isn't text can't be cut.
     #[must_use]
     pub fn kept(mut self, limit: usize) -> Self {
         let (stderr, missing) = middle(&self.stderr, limit);
@@ -144,7 +143,7 @@ impl ToolResult {
         self
     }
 
-    /// The output as text: a text as it is, nothing for null, anything else as compact JSON.
+    /// The output as text: a text unchanged, nothing for null, anything else as compact JSON.
     pub fn output_text(&self) -> Cow<'_, str> {
         match &self.output {
             Value::Null => Cow::Borrowed(""),
@@ -153,39 +152,38 @@ impl ToolResult {
         }
     }
 
-    /// How a failure is described: what its program complained about and what happened to it; empty
-    /// for a success.
+    /// The description of a failure: its program's error output and its error; empty for a success.
     pub fn complaint(&self) -> Cow<'_, str> {
         match (self.stderr.as_str(), self.error.as_str()) {
             _ if self.ok => Cow::Borrowed(""),
             ("", error) => Cow::Borrowed(error),
-            // A program that explains itself needs no number.
+            // A program with an error message needs no exit status.
             (stderr, error) if error.is_empty() || error.starts_with("exit status") => Cow::Borrowed(stderr),
-            // What happened to it comes first: it may have undone what the program reported.
+            // Its error comes first: it may have undone what the program reported.
             (stderr, error) if self.exit.is_none() => Cow::Owned(format!("{error}\n{stderr}")),
             (stderr, error) => Cow::Owned(format!("{stderr}\n{error}")),
         }
     }
 
-    /// What the model gets to read: one compact JSON object.
-    /// Of output and error together about `limit` bytes are kept, the beginning and the end; the
-    /// object says how many are missing.
+    /// The text that the model reads: one compact JSON object.
+    /// About `limit` bytes of output and error together are kept, the beginning and the end; the
+    /// object tells how many are missing.
     ///
     /// ```text
     /// {"ok":true,"output":"…"}
     /// {"ok":false,"exit":1,"output":"…","error":"…","truncated_bytes":10}
     /// {"ok":false,"exit":null,"error":"…","output":"…"}
     /// ```
-    /// `exit` is null if the tool was killed, undone or did not run; then the error comes first.
+    /// `exit` is null if the tool was killed, undone or didn't run; then the error comes first.
     /// A failure without output has no `output`.
     pub fn text(&self, limit: usize) -> String {
         self.text_with("", limit)
     }
 
-    /// The same, with a `note` of whoever passes the result on beside its own, unless both are
+    /// As [`text`](Self::text), with an additional `note` of the caller, unless both notes are
     /// empty: `{"ok":true,"output":"…","note":"…"}`.
-    /// Escape sequences are left out, and other control characters become U+FFFD: a terminal's
-    /// colours are no text, and some tokenizers and templates choke on them.
+    /// Escape sequences are removed, and other control characters become U+FFFD: a terminal's
+    /// colours aren't text, and some tokenizers and templates fail on them.
     pub fn text_with(&self, note: &str, limit: usize) -> String {
         if let Some(blocked) = &self.blocked {
             let refusal = Refusal { ok: false, blocked: true, why: blocked, note };
@@ -206,8 +204,8 @@ impl ToolResult {
         serde_json::to_string(&text).unwrap_or_default()
     }
 
-    /// The result for models that read text better than JSON: what failed, the whole output, what
-    /// went wrong; the error of a call that did not end by itself comes before its output.
+    /// The result for models that read text better than JSON: the exit status, the whole output,
+    /// the error; the error of a call that didn't end by itself comes before its output.
     ///
     /// ```text
     /// exit status 1
@@ -235,7 +233,7 @@ impl ToolResult {
         if parts.is_empty() { "(no output)".to_owned() } else { parts.join("\n") }
     }
 
-    /// Output and complaint, of which together about `limit` bytes are kept, and how many bytes are
+    /// Output and error, of which about `limit` bytes are kept together, and how many bytes are
     /// missing.
     pub fn within(&self, limit: usize) -> (String, String, u64) {
         let (output, error) = (self.output_text(), self.complaint());
@@ -247,8 +245,8 @@ impl ToolResult {
     }
 }
 
-/// A text without escape sequences of terminals (ECMA-48), and with U+FFFD for each control
-/// character but white space.
+/// A text without terminal escape sequences (ECMA-48), and with U+FFFD for each control character
+/// except whitespace.
 fn readable(text: &str) -> Cow<'_, str> {
     let bad = |c: char| c.is_control() && !matches!(c, '\t' | '\n' | '\r' | '\x0c');
     if !text.contains(bad) {
@@ -271,11 +269,11 @@ fn readable(text: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// How many bytes the escape sequence has with which a text begins; 0 = none.
+/// The length in bytes of the escape sequence at the beginning of a text; 0 if there is none.
 fn escape(text: &str) -> usize {
     let Some(sequence) = text.strip_prefix('\x1b') else { return 0 };
     let after = |within: &str, end: usize| text.len() - within.len() + end;
-    // Intermediate bytes, then one that ends it.
+    // Intermediate bytes, then a final one.
     let ended = |within: &str| {
         let end = within.find(|c| !matches!(c, ' '..='?')).filter(|end| within.as_bytes()[*end] < 0x7f);
         end.filter(|end| within.as_bytes()[*end] >= b'@').map(|end| after(within, end + 1))
@@ -295,7 +293,7 @@ fn escape(text: &str) -> usize {
         Some(' '..='/') => ended(sequence).or(Some(1)),
         _ => None,
     };
-    // What is no sequence that we know, or is cut off: the escape character alone.
+    // An unknown or truncated sequence: only the escape character.
     found.unwrap_or(1)
 }
 

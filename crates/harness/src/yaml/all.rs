@@ -1,4 +1,4 @@
-//! All problems of a file at once: what is wrong is left out, and the rest is read again.
+//! Finds all problems of a file at once: leaves out an invalid entry, and reads the rest again.
 
 use serde::de::DeserializeOwned;
 
@@ -9,13 +9,13 @@ use crate::types::{Diagnostic, Location};
 /// Most problems of one file.
 const MOST: usize = 50;
 
-/// Reads a file's text as a `T` past the entries that are wrong, which the diagnostics name.
-/// `None`: too little is left, or an entry that must be there is missing.
+/// Reads a file's text as a `T` without its invalid entries, which the diagnostics name.
+/// `None` if too little is left, or a required entry is missing.
 pub fn read_all<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnostic>) {
     let mut rest = source.clone();
     let (mut problems, mut left_out, mut is_whole) = (Vec::<Diagnostic>::new(), Vec::new(), true);
     let lines = source.text.lines().count();
-    // What is no YAML has no entries.
+    // A text that isn't YAML has no entries.
     if let Err(problem) = Node::parse(source, &mut Vec::new()) {
         return (None, vec![problem]);
     }
@@ -32,13 +32,13 @@ pub fn read_all<T: DeserializeOwned>(source: &Source) -> (Option<T>, Vec<Diagnos
             problem.message.strip_prefix("the key `").and_then(|rest| rest.strip_suffix("` is missing"));
         let next = match missing {
             Some(key) if !left_out.iter().any(|left_out| left_out == key) => {
-                // A text in its place shows what else is missing.
+                // A text in its place reveals what else is missing.
                 is_whole = false;
                 let is_outermost = problem.location.line <= first_line(&rest.text);
                 is_outermost.then(|| format!("{}\n{key}: ''\n", rest.text))
             }
             Some(_) => break,
-            // What comes of an entry that was left out, or of a text in place of a missing one.
+            // A consequence of an entry that was left out, or of a text in place of a missing one.
             None if problem.location.line > lines => break,
             None if problems.iter().any(|earlier| is_no_further(&problem, earlier)) => break,
             None => without(&rest.text, problem.location).map(|(text, key)| {
@@ -71,9 +71,9 @@ fn first_line(text: &str) -> usize {
     text.lines().position(begins).map_or(1, |at| at + 1)
 }
 
-/// A text without the entry at a place, which may be that of its key or of its value; every other
-/// place stays what it is.
-/// Also gives the key.
+/// A text without the entry at a location, which may be that of its key or of its value; other
+/// locations don't change.
+/// Also returns the key.
 fn without(text: &str, place: Location) -> Option<(String, String)> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let at = place.line.checked_sub(1)?;
@@ -94,7 +94,7 @@ fn without(text: &str, place: Location) -> Option<(String, String)> {
     let blank = " ".repeat(line[begin..end].chars().count());
     lines[at] = format!("{}{blank}{}", &line[..begin], &line[end..]);
     if end == line.len() {
-        // What is indented more belongs to it.
+        // Lines that are indented more belong to it.
         let deeper = |line: &String| line.trim().is_empty() || line.len() - line.trim_start().len() > begin;
         let belongs: Vec<usize> = (at + 1..lines.len()).take_while(|at| deeper(&lines[*at])).collect();
         belongs.into_iter().for_each(|at| lines[at].clear());
@@ -160,7 +160,7 @@ mod tests {
         let ends = ["`kind` is missing", "`id` is missing"];
         assert_eq!(found.len(), 4, "{found:#?}");
         assert!(ends.iter().all(|end| found.iter().any(|line| line.ends_with(end))), "{found:#?}");
-        // One that is there, but wrong, is not missing.
+        // An entry that exists but is invalid is not missing.
         let (_, found) = problems("id: [a]\nkind: b\n");
         assert_eq!(found.len(), 1, "{found:#?}");
     }

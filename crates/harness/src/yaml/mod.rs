@@ -1,9 +1,9 @@
 //! YAML as a tree whose nodes know their locations, so that each problem has a line and column.
 //!
-//! This module owns what is peculiar about YAML: a first line `#!…`, and the words that PyYAML
-//! takes for booleans (`yes`, `off`).
-//! Of keys that occur twice the last one counts, as in PyYAML, with a warning.
-//! Where a text is wanted, a number or boolean counts as it is written: `007`, `1.10`, `no`.
+//! This module owns the peculiarities of YAML: a first line `#!…`, and the words that PyYAML reads
+//! as booleans (`yes`, `off`).
+//! Of duplicate keys, the last one counts, as in PyYAML, with a warning.
+//! Where a text is expected, a number or boolean counts as written: `007`, `1.10`, `no`.
 //! It must not know what the files mean.
 
 mod all;
@@ -20,34 +20,34 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Location};
 pub use all::read_all;
 
-/// A value and where it begins.
+/// A value with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where.
+    /// Its location.
     pub location: Location,
-    /// What.
+    /// Its value.
     pub kind: Kind,
-    /// A number or boolean as it is written.
+    /// A number or boolean as written.
     written: String,
-    /// First byte and number of bytes in the file, as long as that is being read.
+    /// First byte and number of bytes in the file, while the file is being read.
     span: (usize, usize),
 }
 
-/// What a node is.
+/// The value of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// Nothing, a boolean, a number or a text.
+    /// Null, a boolean, a number or a text.
     Scalar(Value),
     /// A list.
     List(Vec<Node>),
-    /// A mapping, without keys that occur twice.
+    /// A mapping, without duplicate keys.
     Map(Vec<Entry>),
 }
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Where the key stands.
+    /// The location of the key.
     pub location: Location,
     /// The key, as text.
     pub key: String,
@@ -56,11 +56,11 @@ pub struct Entry {
 }
 
 impl Node {
-    /// Reads a file's text.
-    /// A key that occurs twice is reported, and the last one counts.
+    /// Parses a file's text.
+    /// A duplicate key is reported, and the last one counts.
     ///
     /// # Errors
-    /// What is no YAML, with its location.
+    /// A syntax error, with its location.
     pub fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Diagnostic> {
         let mut options = options();
         options.duplicate_keys = DuplicateKeyPolicy::PassThrough;
@@ -70,7 +70,7 @@ impl Node {
         Ok(node)
     }
 
-    /// A mapping without a file.
+    /// An empty mapping without a file.
     pub fn empty() -> Node {
         Node {
             location: Location::default(),
@@ -80,18 +80,18 @@ impl Node {
         }
     }
 
-    /// Notes how numbers and booleans are written, and leaves the last of several entries with the
+    /// Records how numbers and booleans are written, and keeps the last of several entries with the
     /// same key.
     fn unify(&mut self, source: &Source, diagnostics: &mut Vec<Diagnostic>) {
         match &mut self.kind {
             Kind::Scalar(value @ (Value::Bool(_) | Value::Number(_))) => {
                 let (first, length) = self.span;
                 let written = source.text.get(first..first.saturating_add(length)).unwrap_or_default();
-                // A tag or an anchor may stand before it, and quotes around what has a tag.
+                // A tag or an anchor may come before it, and quotes around a value with a tag.
                 let written = written.split_whitespace().last().unwrap_or_default().trim_matches(['"', '\'']);
                 self.written = if written.is_empty() { value.to_string() } else { written.to_owned() };
-                // The parser takes single letters for booleans too, which YAML files in the wild
-                // never mean.
+                // The parser also reads single letters as booleans, which existing YAML files never
+                // mean.
                 if value.is_boolean() && matches!(self.written.as_str(), "y" | "n" | "Y" | "N") {
                     *value = self.written.as_str().into();
                 }
@@ -100,7 +100,7 @@ impl Node {
             Kind::List(items) => items.iter_mut().for_each(|item| item.unify(source, diagnostics)),
             Kind::Map(entries) => {
                 entries.iter_mut().for_each(|entry| entry.value.unify(source, diagnostics));
-                // Where each key occurs next, from the end.
+                // The next occurrence of each key, from the end.
                 let mut later = HashMap::new();
                 let (mut last, mut twice) = (Vec::with_capacity(entries.len()), Vec::new());
                 for entry in std::mem::take(entries).into_iter().rev() {
@@ -140,7 +140,7 @@ impl Node {
         self.entries()?.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// The text, if it is one; a number or boolean as it is written.
+    /// The text, if it is one; a number or boolean as written.
     pub fn text(&self) -> Option<&str> {
         match &self.kind {
             Kind::Scalar(Value::String(text)) => Some(text),
@@ -149,12 +149,12 @@ impl Node {
         }
     }
 
-    /// Whether it is nothing: `null`, `~` or an empty value.
+    /// Whether it is null: `null`, `~` or an empty value.
     pub fn is_null(&self) -> bool {
         matches!(self.kind, Kind::Scalar(Value::Null))
     }
 
-    /// The same as a plain value.
+    /// The node as a plain value.
     pub fn value(&self) -> Value {
         match &self.kind {
             Kind::Scalar(value) => value.clone(),
@@ -165,7 +165,7 @@ impl Node {
         }
     }
 
-    /// What kind of value it is, for messages.
+    /// The kind of value, for messages.
     pub fn describe(&self) -> &'static str {
         match &self.kind {
             Kind::Scalar(Value::Null) => "nothing",
@@ -177,7 +177,7 @@ impl Node {
         }
     }
 
-    /// The node at a path of keys and indices, as JSON pointers write it (`/steps/0/code`), or the
+    /// The node at a path of keys and indices in JSON pointer form (`/steps/0/code`), or the
     /// deepest one on the way to it.
     pub fn at(&self, pointer: &str) -> &Node {
         pointer
@@ -192,9 +192,9 @@ impl Node {
     }
 }
 
-/// How files are read.
-/// A number with zeros in front identifies something, and stays a text; so does what JSON has no
-/// number for.
+/// The options for reading files.
+/// A number with leading zeros is an identifier, and stays a text; so does a number that JSON can't
+/// represent.
 fn options() -> Options {
     serde_saphyr::options! {
         with_snippet: false,
@@ -206,7 +206,7 @@ fn options() -> Options {
 /// Reads a file's text as a `T`.
 ///
 /// # Errors
-/// What is no YAML or no `T`, with its location.
+/// It isn't YAML or not a `T`; with the location.
 pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Diagnostic> {
     serde_saphyr::from_str_with_options(&source.text, options()).map_err(|error| problem(source, &error))
 }
@@ -335,7 +335,7 @@ mod tests {
         check("", json!(null));
     }
 
-    /// Files of strangers have as many keys as they like.
+    /// Files from strangers may have any number of keys.
     #[test]
     fn many_keys_take_no_more_time_each() {
         let begun = std::time::Instant::now();
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(text("a: \"7\""), Some("7".to_owned()));
         assert_eq!(text("a: ~"), None);
         assert_eq!(text("a: [1]"), None);
-        // What reads numbers has them as before, and identifiers are none.
+        // Code that reads numbers still gets them, and identifiers are not numbers.
         let value = |text: &str| parse(text).0.unwrap().at("/a").value();
         assert_eq!(value("a: 1_000"), serde_json::json!(1000));
         assert_eq!(value("a: 0x10"), serde_json::json!(16));

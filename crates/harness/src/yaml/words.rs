@@ -1,10 +1,10 @@
-//! What is wrong with a YAML text, in words of the file.
-//! The library's own messages name Rust's types and its options.
+//! Describes an error in a YAML text in terms of the file.
+//! The library's own messages mention Rust's types and its options.
 
 use alara_engine::nearest;
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
-/// What is wrong, without its location.
+/// The error, without its location.
 pub(super) fn message(error: &Error) -> String {
     match error.without_snippet() {
         Error::AliasError { error, .. } => message(error),
@@ -46,7 +46,7 @@ pub(super) fn message(error: &Error) -> String {
     }
 }
 
-/// A type of Rust or of serde, as people call what is written in a file.
+/// A type of Rust or of serde, in the words for values in a file.
 fn kind(expected: &str) -> &str {
     let expected = expected.strip_prefix("a nonzero ").map_or((expected, false), |rest| (rest, true));
     match expected {
@@ -64,7 +64,7 @@ fn kind(expected: &str) -> &str {
     }
 }
 
-/// What serde says it found, as it stands in the file.
+/// The value that serde found, as written in the file.
 fn found(unexpected: &str) -> String {
     let value =
         |before: &str| unexpected.strip_prefix(before).map(|value| value.trim_matches(['`', '"']).to_owned());

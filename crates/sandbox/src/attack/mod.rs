@@ -1,8 +1,8 @@
-//! What a hostile program tries against the sandbox, to be tried where it has to hold.
+//! Attacks that a hostile program tries against the sandbox, to test where it must hold.
 //!
-//! The attacks are data; each tells whether it got through.
-//! So it is the same whether a test runs it, a user on their machine, or anybody without a sandbox,
-//! where it has to get through.
+//! The attacks are data; each reports whether it got through.
+//! So an attack is the same in a test, on a user's machine, and without a sandbox, where it must
+//! get through.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -17,27 +17,27 @@ use crate::Error;
 use crate::scratch::Scratch;
 use crate::undo::By;
 
-/// How long a program may try.
+/// How long an attack may try.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long something that outlives it has to show itself.
+/// How long a process that outlives the attack has to show itself.
 const LATE: Duration = Duration::from_millis(400);
-/// With which it says that it was refused.
+/// The exit status of an attack that was refused.
 const REFUSED: i32 = 42;
-/// With which it says that there is nothing to be tried on.
+/// The exit status of an attack that has nothing to try.
 const UNTRIED: i32 = 43;
 const PRELUDE: &str = include_str!("prelude.py");
-/// What a file says that must stay.
+/// The text of a file that must not change.
 const KEPT: &str = "kept";
 
-/// Something that a hostile program tries.
+/// An attack by a hostile program.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attack {
-    /// A word or two, with hyphens.
+    /// One or two words, with hyphens.
     pub name: String,
-    /// What it tries: "writes a file outside of the work directory".
+    /// What the attack tries: "writes a file outside of the work directory".
     pub what: String,
-    /// The layers that hold it.
+    /// The layers that stop it.
     pub by: String,
     program: String,
     #[serde(default)]
@@ -48,19 +48,19 @@ pub struct Attack {
     spoils: Option<String>,
 }
 
-/// What came of it.
+/// The result of an attack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "came", content = "how")]
 pub enum Came {
-    /// It was refused, or ended; by what, in words.
+    /// It was refused or killed; by what, in words.
     Held(String),
     /// It got through.
     Fell,
-    /// It could not be tried, and why.
+    /// It couldn't be tried; the reason.
     Untried(String),
 }
 
-/// All of them.
+/// All attacks.
 pub fn attacks() -> &'static [Attack] {
     static ATTACKS: LazyLock<Vec<Attack>> =
         // The table is in the binary, and a test reads it.
@@ -68,7 +68,7 @@ pub fn attacks() -> &'static [Attack] {
     &ATTACKS
 }
 
-/// Limits that a program reaches within a second, on any machine.
+/// Limits that an attack reaches within a second, on any machine.
 fn policy() -> Policy {
     Policy {
         memory_bytes: 128 << 20,
@@ -82,15 +82,15 @@ fn policy() -> Policy {
 }
 
 impl Attack {
-    /// Whether what it does is looked at before it counts, as a step of an agent is.
+    /// Whether its changes are inspected before they count, as those of an agent's step are.
     pub fn is_guarded(&self) -> bool {
         self.guarded
     }
 
-    /// Tries it, with this isolation, in folders of its own.
+    /// Runs the attack with this isolation, in new folders.
     ///
     /// # Errors
-    /// The folders can't be made.
+    /// The folders can't be created.
     pub fn run(&self, isolation: Isolation) -> Result<Came, Error> {
         let failed =
             |source| Error::Directory { what: "folder of an attack", path: std::env::temp_dir(), source };
@@ -112,7 +112,8 @@ impl Attack {
         let facts = json!({"root": root.path(), "home": home, "alara": std::process::id(), "port": number});
         let policy = Policy {
             protected: vec![work.join("team")],
-            // So that what is refused there is not refused for want of a name.
+            // Readable, so that an attack is refused for its access and not because a path is
+            // missing.
             readable: vec![root.path().to_owned()],
             guard: self.guarded,
             refused: if self.guarded { vec!["**/*.npc".to_owned()] } else { Vec::new() },
@@ -174,7 +175,7 @@ impl Attack {
     }
 }
 
-/// Services of this machine that a program might speak with: a socket with a path and one without.
+/// Services of this machine that a program might connect to: a socket with a path and one without.
 #[cfg(target_os = "linux")]
 fn services(root: &Path) -> Vec<std::os::unix::net::UnixListener> {
     use std::os::linux::net::SocketAddrExt;

@@ -1,4 +1,4 @@
-//! Copies entries of an upper layer, so that they take no more of the disk than they did there.
+//! Copies entries of an upper layer, without taking more disk space than they do there.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,24 +15,24 @@ use rustix::io::Errno;
 use super::{FILE, attributes, kind, mode, open_upper, parent, stat};
 use crate::change::Kind;
 
-/// What tells a file from all others.
+/// Identifies a file: device and inode.
 type FileNumber = (u64, u64);
 
-/// Copies what lies in a layer to a tree.
+/// Copies entries of a layer to a tree.
 pub struct Copy {
     root: OwnedFd,
-    /// Where in the tree the copy of a file is that has several names, and which file that is.
+    /// For files with several names: where in the tree the copy is, and which file it is.
     links: HashMap<FileNumber, (PathBuf, FileNumber)>,
 }
 
 impl Copy {
-    /// To the tree `root`.
+    /// A copier to the tree `root`.
     pub fn to(root: &OwnedFd) -> io::Result<Self> {
         Ok(Copy { root: root.try_clone()?, links: HashMap::new() })
     }
 
-    /// Makes a copy of an entry under the name `new`.
-    /// `false`: of what can't be copied, as a socket that nobody listens at any more.
+    /// Copies an entry to the name `new`.
+    /// Returns `false` for an entry that can't be copied, such as a socket without a listener.
     pub fn place(
         &self,
         upper: &OwnedFd,
@@ -41,7 +41,7 @@ impl Copy {
         above: &Stat,
         new: &OsStr,
     ) -> io::Result<bool> {
-        // What takes another one's place must be whole before it does.
+        // A replacement must be complete before it replaces the old entry.
         let replaces = new != name && stat(lower, name)?.is_some();
         match kind(above) {
             Kind::File if self.link(lower, above, new) => {}
@@ -68,7 +68,8 @@ impl Copy {
         Ok(true)
     }
 
-    /// Notes where the copy of an entry is now, so that its other names become names of that.
+    /// Records where the copy of an entry is now, so that the entry's other names become links to
+    /// it.
     pub fn placed(&mut self, lower: &OwnedFd, name: &OsStr, above: &Stat, path: PathBuf) {
         if kind(above) == Kind::File
             && above.st_nlink > 1
@@ -78,14 +79,14 @@ impl Copy {
         }
     }
 
-    /// Whether `new` could be made another name of what was copied before.
+    /// Whether `new` could be made a hard link to an earlier copy.
     fn link(&self, lower: &OwnedFd, above: &Stat, new: &OsStr) -> bool {
         let Some((path, copy)) = self.links.get(&number(above)) else { return false };
         let Some((folder, name)) = parent(&self.root, path) else { return false };
         if rustix::fs::linkat(folder, name, lower, new, AtFlags::empty()).is_err() {
             return false;
         }
-        // Somebody may have put another one there meanwhile.
+        // Another process may have replaced it meanwhile.
         let is_it = matches!(stat(lower, new), Ok(Some(found)) if number(&found) == *copy);
         if !is_it {
             let _ = rustix::fs::unlinkat(lower, new, AtFlags::empty());
@@ -94,13 +95,13 @@ impl Copy {
     }
 }
 
-// The types of these fields differ from system to system.
+// The types of these fields differ between systems.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
 fn number(found: &Stat) -> FileNumber {
     (found.st_dev as u64, found.st_ino as u64)
 }
 
-/// Copies what a file holds, and leaves its holes holes.
+/// Copies the contents of a file, and keeps its holes.
 fn content(from: &mut File, to: &mut File) -> io::Result<()> {
     let length = from.metadata()?.len();
     let mut at = 0;
@@ -109,9 +110,9 @@ fn content(from: &mut File, to: &mut File) -> io::Result<()> {
         let found = data.and_then(|begin| Ok((begin, rustix::fs::seek(&*from, SeekFrom::Hole(begin))?)));
         let (begin, end) = match found {
             Ok((begin, end)) => (begin, end.min(length)),
-            // Nothing but a hole is left.
+            // Only a hole remains.
             Err(Errno::NXIO) => break,
-            // This filesystem does not tell.
+            // This filesystem doesn't report holes.
             Err(Errno::INVAL) => (at, length),
             Err(error) => return Err(error.into()),
         };
@@ -123,15 +124,15 @@ fn content(from: &mut File, to: &mut File) -> io::Result<()> {
     to.set_len(length)
 }
 
-/// The permissions of an entry that its copy gets: to run as its owner is none of them, to run as
-/// its group only where it means something else, at a directory.
+/// The permissions that the copy of an entry gets: never set-user-ID, and set-group-ID only on a
+/// directory, where it has another meaning.
 fn kept(found: &Stat) -> Mode {
     let as_owner = if kind(found) == Kind::Directory { Mode::SUID } else { Mode::SUID | Mode::SGID };
     mode(found) - as_owner
 }
 
 /// Gives `to` the owner, attributes, permissions and times of `from`.
-// The types of these fields differ from system to system.
+// The types of these fields differ between systems.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
 pub fn dress(from: &impl AsFd, to: &impl AsFd, found: &Stat) -> io::Result<()> {
     let now = rustix::fs::fstat(to)?;
@@ -139,7 +140,7 @@ pub fn dress(from: &impl AsFd, to: &impl AsFd, found: &Stat) -> io::Result<()> {
         rustix::fs::fchown(to, Some(Uid::from_raw(found.st_uid)), Some(Gid::from_raw(found.st_gid)))?;
     }
     for (name, value) in attributes(from) {
-        // Not every filesystem has all of them.
+        // Not every filesystem supports all of them.
         let _ = rustix::fs::fsetxattr(to, name.as_c_str(), &value, XattrFlags::empty());
     }
     rustix::fs::fchmod(to, kept(found))?;

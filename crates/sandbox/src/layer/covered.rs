@@ -1,4 +1,4 @@
-//! A directory with a layer over it, when the program has ended and somebody looks at what it did.
+//! A directory with a layer over it, after the program has ended, for inspection.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,27 +13,27 @@ pub struct Covered<'a> {
     pub upper: PathBuf,
     /// The directory.
     pub lower: &'a Path,
-    /// The prefix of its paths in messages: none for the work directory.
+    /// The prefix of its paths in messages: empty for the work directory.
     pub named: &'a Path,
     /// What its files mean to tools.
     pub reach: Reach<'a>,
-    /// What was made in it.
+    /// The files that programs made in it.
     pub made: MutexGuard<'a, Made>,
 }
 
 impl Covered<'_> {
-    /// What the layer changes, see [`look`](look()).
+    /// The changes of the layer, see [`look`](look()).
     ///
     /// # Errors
-    /// As that.
+    /// As [`look`](look()).
     pub fn look(&self) -> io::Result<Vec<Change>> {
         look(&self.upper, self.lower, self.reach, &self.made)
     }
 
-    /// Takes it over, see [`put`](put()).
+    /// Takes the layer over, see [`put`](put()).
     ///
     /// # Errors
-    /// As that.
+    /// As [`put`](put()).
     pub fn put(&mut self, changes: &[Change]) -> io::Result<()> {
         put(&self.upper, self.lower, changes, &mut self.made)
     }

@@ -1,4 +1,4 @@
-//! What git rewrites for itself, so that a commit needs no question.
+//! Recognises files that git rewrites for itself, so that a commit needs no confirmation.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
@@ -6,17 +6,17 @@ use std::path::{Component, Path, PathBuf};
 
 use super::below;
 
-/// Most bytes of a file that are looked at; of a log, of its end.
+/// Most bytes of a file to read; of a log, from its end.
 const BYTES: u64 = 64 << 10;
-/// With what an index begins.
+/// The first bytes of an index.
 const INDEX: &[u8] = b"DIRC";
 
-/// Whether a rewritten file of a `.git` is what git makes of it, and nothing is lost by it.
-/// The commit that a branch was at is not lost as long as the branch's log names it; to take
-/// something from the log is a loss of its own.
-/// Of an index only what was chosen for the next commit may be another one.
-/// With `own` the path is one of a repository's folder itself, and only what is the work tree's, in
-/// the folder `own`, is rewritten beside the branches.
+/// Whether a rewritten file of a `.git` is the work of git, and nothing is lost by it.
+/// The commit that a branch was at is not lost as long as the branch's log names it; removing a log
+/// entry is a loss by itself.
+/// In an index, only the files staged for the next commit may differ.
+/// With `own`, the path is in a repository's own folder, where only branches and the files of the
+/// work tree, in the folder `own`, may be rewritten.
 pub fn keeps(path: &Path, own: Option<&Path>, upper: &OwnedFd, lower: &OwnedFd) -> bool {
     let placed = match own {
         None => split(path),
@@ -48,21 +48,21 @@ pub fn keeps(path: &Path, own: Option<&Path>, upper: &OwnedFd, lower: &OwnedFd) 
     }
 }
 
-/// The innermost `.git` of a path, and the path in there.
+/// The innermost `.git` of a path, and the rest of the path.
 fn split(path: &Path) -> Option<(PathBuf, PathBuf)> {
     let parts: Vec<Component> = path.components().collect();
     let at = parts.iter().rposition(|part| part.as_os_str() == ".git")?;
     Some((parts[..=at].iter().collect(), parts[at + 1..].iter().collect()))
 }
 
-/// The folder of a work tree or repository that a path of the repository's folder is in, and the
-/// path in there.
+/// The folder of a work tree or repository that contains a path of the repository's folder, and the
+/// rest of the path.
 fn within(path: &Path, own: &Path) -> (PathBuf, PathBuf) {
     path.strip_prefix(own)
         .map_or_else(|_| (PathBuf::new(), path.to_owned()), |inner| (own.to_owned(), inner.to_owned()))
 }
 
-/// The end of a file, all of a short one.
+/// The end of a file; all of a short one.
 fn end(tree: &OwnedFd, path: &Path) -> Option<Vec<u8>> {
     let mut file = below(tree, path)?;
     let found = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -85,7 +85,7 @@ fn is_branch(text: &[u8]) -> bool {
         .is_some_and(|name| name.is_ascii() && !name.is_empty())
 }
 
-/// Whether a text is the name of a commit.
+/// Whether a text is a commit hash.
 fn is_commit(text: &[u8]) -> bool {
     let name = text.trim_ascii();
     matches!(name.len(), 40 | 64) && name.iter().all(u8::is_ascii_hexdigit)

@@ -1,4 +1,4 @@
-//! What an upper layer changes in the directory below it.
+//! Finds the changes that an upper layer makes to the directory below it.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -17,27 +17,27 @@ use super::{
 use crate::change::{Change, Kind, is_deep};
 use crate::presence::{self, Asked, States};
 
-/// What a program may have reached beyond its own files.
+/// What a program's changes may affect besides its own files.
 #[derive(Clone, Copy)]
 pub struct Reach<'a> {
-    /// Directories of the work directory in which a shell finds programs.
+    /// Directories of the work directory that are on a shell's `PATH`.
     pub on_path: &'a [PathBuf],
-    /// What git has been asked about the work directory.
+    /// Git's answers about the work directory.
     pub git: &'a Asked,
-    /// If the directory is a repository's own folder: the folder in it that is the work tree's.
+    /// For a repository's own folder: the subfolder that belongs to the work tree.
     pub own: Option<&'a Path>,
 }
 
 /// Everything that the layer in `upper` changes in `lower`, in the order of the paths.
-/// What is in a directory that is gone as a whole counts with it.
-/// What only has other permissions or times is left out, unless others may write it now, or a tool
-/// obeys it that did not.
-/// Of what [lies too deep](is_deep) it is told only that there is something.
-/// `made` is what no question is needed for.
-/// `reach` is what tools obey by their settings.
+/// The contents of a directory that is gone count with it.
+/// Changes of only permissions or times are left out, unless others may now write the entry, or a
+/// tool obeys it that didn't before.
+/// If an entry is [too deep](is_deep), only its existence is reported.
+/// `made` are the files whose loss needs no confirmation.
+/// `reach` tells what tools obey because of their settings.
 ///
 /// # Errors
-/// One of the two can't be read.
+/// One of the two directories can't be read.
 pub fn look(upper: &Path, lower: &Path, reach: Reach, made: &Made) -> io::Result<Vec<Change>> {
     let mut look = Look { made, changes: Vec::new(), runs: HashSet::new() };
     let (upper, lower) = (top(upper)?, directory(lower)?);
@@ -70,19 +70,19 @@ pub fn look(upper: &Path, lower: &Path, reach: Reach, made: &Made) -> io::Result
     Ok(changes)
 }
 
-/// What there was at or below a path.
+/// The files that were at or below a path.
 struct Counted {
     files: usize,
-    /// Whether all of it was made here.
+    /// Whether programs of this sandbox made all of it.
     own: bool,
-    /// A folder that lies too deep to be counted.
+    /// A folder that is too deep to count.
     deep: Option<PathBuf>,
 }
 
 struct Look<'a> {
     made: &'a Made,
     changes: Vec<Change>,
-    /// What only may be run now and might not before.
+    /// Paths that are executable now and might not have been before.
     runs: HashSet<PathBuf>,
 }
 
@@ -142,7 +142,7 @@ impl Look<'_> {
         self.changes.push(change(path, None, after));
     }
 
-    /// What was there is there no more, nor is anything of its content.
+    /// Reports an entry that is gone, with all of its content.
     fn gone(&mut self, lower: &OwnedFd, below: &Stat, name: &OsStr, path: PathBuf, after: Option<Kind>) {
         let mut counted = Counted { files: 0, own: true, deep: None };
         self.count(&mut counted, lower, below, name, &path);
@@ -151,7 +151,7 @@ impl Look<'_> {
         self.changes.extend(deep.map(|path| change(path, None, None)));
     }
 
-    /// Counts what there is at or below a path.
+    /// Counts the files at or below a path.
     fn count(&self, counted: &mut Counted, lower: &OwnedFd, below: &Stat, name: &OsStr, path: &Path) {
         counted.own &= self.made.has(path, below);
         if kind(below) != Kind::Directory {
@@ -162,7 +162,7 @@ impl Look<'_> {
             counted.deep = Some(path.to_owned());
             return;
         }
-        // What can't be read is not ours.
+        // An unreadable directory is not ours.
         let inner = open(lower, name, DIRECTORY).and_then(|inner| Ok((names(&inner)?, inner)));
         let Ok((names, inner)) = inner else {
             counted.own = false;
@@ -176,7 +176,7 @@ impl Look<'_> {
         }
     }
 
-    /// Something that is no directory is, or was, at a path where something else was before.
+    /// Reports an entry that was replaced, where the old or the new one isn't a directory.
     fn replaced(
         &mut self,
         (upper, above): (&OwnedFd, &Stat),
@@ -204,7 +204,7 @@ impl Look<'_> {
             (before, after) if before == after => Content::Same,
             _ => Content::Lost,
         };
-        // A hook that may not be run is none; it becomes one by its permissions.
+        // A hook that isn't executable has no effect; new permissions can enable it.
         let runs = above.st_mode & !below.st_mode & 0o111 != 0;
         match compare {
             Content::Same if !opens && !runs => {}
@@ -223,7 +223,7 @@ impl Look<'_> {
         }
     }
 
-    /// Finds where files that are gone are now.
+    /// Finds the new locations of files that are gone.
     fn find_moved(&mut self, upper: &OwnedFd, lower: &OwnedFd) {
         let is_gone =
             |change: &Change| change.loses && change.before == Some(Kind::File) && change.after.is_none();
@@ -250,30 +250,30 @@ impl Look<'_> {
     }
 }
 
-/// A change by which nothing is lost and nobody else is concerned, as far as is known yet.
+/// A change that, as far as is known yet, loses nothing and affects no one else.
 fn change(path: PathBuf, before: Option<&Stat>, after: Option<Kind>) -> Change {
     let before = before.map(kind);
     let (files, moved, own, loses, opens, obeyed_by) = (0, None, false, false, false, None);
     Change { path, before, after, files, moved, own, loses, opens, obeyed_by }
 }
 
-/// Whether others may write what is above, and might not write what is below.
+/// Whether users who couldn't write the entry below can write the one above.
 fn opens(above: &Stat, below: &Stat) -> bool {
     above.st_mode & !below.st_mode & 0o022 != 0
 }
 
-/// What is left of a file's content in what took its place.
+/// How much of a file's content its replacement still holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Content {
-    /// It is the same.
+    /// All of it, and nothing else.
     Same,
-    /// It is the beginning of what is there now.
+    /// All of it, followed by more.
     Extended,
-    /// Not all of it is there.
+    /// Not all of it.
     Lost,
 }
 
-/// Compares what was in a file with what is.
+/// Compares the old and the new content of a file.
 pub fn compare(mut below: File, mut above: File) -> io::Result<Content> {
     let (old, new) = (below.metadata()?.len(), above.metadata()?.len());
     if new < old {

@@ -1,10 +1,10 @@
-//! The upper layer of an overlayfs: what a program wrote, apart from the directory that it saw.
-//! [`look()`] tells what that changes, [`put()`] takes it over; of a program that still runs,
+//! The upper layer of an overlayfs: a program's writes, separate from the directory that it saw.
+//! [`look()`] finds its changes, and [`put()`] takes them over; for a program that still runs,
 //! [`stage()`] makes a copy for both.
 //!
-//! Both walk from open directories and follow no link, so that nothing outside of the two trees is
-//! read or written, whoever changes them meanwhile.
-//! What the kernel writes: a removed path is a character device 0/0.
+//! Both start from open directories and follow no links, so that nothing outside the two trees is
+//! read or written, even if another process changes them meanwhile.
+//! The kernel's format: a removed path is a character device 0/0.
 //! A directory that hides the one below has the attribute `user.overlay.opaque`.
 //! See the kernel's `filesystems/overlayfs`.
 
@@ -34,15 +34,15 @@ pub use proposed::Proposed;
 pub use put::put;
 pub use stage::{Taken, stage};
 
-/// What the kernel calls the attributes that it keeps for itself.
+/// The prefix of the attributes that the kernel reserves.
 const RESERVED: &str = "user.overlay.";
-/// How directories are opened.
+/// The flags for opening directories.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// How files are opened to be read; a pipe in their place is not waited for.
+/// The flags for opening files to read; a pipe in their place doesn't block.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
 
-/// What was made, and what of it tells whether it is still that: inode and time of change.
+/// The files that programs made, each with the inode and change time that identify it.
 /// `None` for a directory, of which only the content counts.
 #[derive(Debug, Default)]
 pub struct Made(HashMap<PathBuf, Option<Stamp>>);
@@ -64,7 +64,7 @@ impl Made {
     }
 }
 
-// The types of these fields differ from system to system.
+// The types of these fields differ between systems.
 #[allow(clippy::unnecessary_cast, clippy::useless_conversion)]
 fn stamp(found: &Stat) -> Option<Stamp> {
     (kind(found) != Kind::Directory).then_some((
@@ -83,7 +83,7 @@ fn kind(found: &Stat) -> Kind {
     }
 }
 
-/// Whether an entry of the upper layer says that there is nothing.
+/// Whether an entry of the upper layer marks a removed path.
 fn is_whiteout(found: &Stat) -> bool {
     FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == 0
 }
@@ -92,16 +92,16 @@ fn mode(found: &Stat) -> Mode {
     Mode::from_raw_mode(found.st_mode & 0o7777)
 }
 
-/// A directory by its path.
+/// Opens a directory by its path.
 fn directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
-/// The top of an upper layer, which is ours whatever a program made of its permissions.
+/// Opens the top of an upper layer, which is ours even if a program changed its permissions.
 fn top(path: &Path) -> io::Result<OwnedFd> {
     match directory(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // It lies where only we can put something.
+            // Only alara can put something there.
             rustix::fs::chmod(path, Mode::RWXU)?;
             directory(path)
         }
@@ -109,7 +109,7 @@ fn top(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// What is at `name`; `None` = nothing.
+/// The entry at `name`; `None` if there is none.
 fn stat(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Stat>> {
     match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(found)),
@@ -122,16 +122,16 @@ fn open(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<OwnedFd>
     Ok(rustix::fs::openat(directory, name, flags, Mode::empty())?)
 }
 
-/// Opens an entry of the upper layer, which is ours whatever its permissions say.
-/// They stay as they are.
+/// Opens an entry of the upper layer, which is ours regardless of its permissions.
+/// They don't change.
 fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) -> io::Result<OwnedFd> {
     match open(directory, name, flags) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            // By its handle, so that no link is followed that took its place.
+            // By its handle, so that a link that replaced it isn't followed.
             let handle = open(directory, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
             rustix::fs::chmod(format!("/proc/self/fd/{}", handle.as_raw_fd()), Mode::RWXU)?;
             let opened = open(directory, name, flags)?;
-            // Not of a directory that is walked through: what is in it could not be reached.
+            // Not for a directory to walk through: its entries couldn't be reached.
             if kind(found) != Kind::Directory {
                 rustix::fs::fchmod(&opened, mode(found))?;
             }
@@ -141,13 +141,13 @@ fn open_upper(directory: &OwnedFd, name: &OsStr, found: &Stat, flags: OFlags) ->
     }
 }
 
-/// A file below a directory, if it can be read and no part of its path is a link.
+/// Opens a file below a directory, if it is readable and no part of its path is a link.
 fn below(directory: &OwnedFd, path: &Path) -> Option<File> {
     let (within, name) = parent(directory, path)?;
     Some(open(&within, &name, FILE).ok()?.into())
 }
 
-/// The directory that a path is in, and its name there; no part of the path may be a link.
+/// The directory that contains a path, and the name in it; no part of the path may be a link.
 fn parent(directory: &OwnedFd, path: &Path) -> Option<(OwnedFd, OsString)> {
     let mut names = path.iter();
     let name = names.next_back()?.to_owned();
@@ -178,7 +178,7 @@ fn is_opaque(directory: &OwnedFd) -> bool {
         .is_ok_and(|length| value[..length] == *b"y")
 }
 
-/// The extended attributes of something that are not the kernel's own, as far as they can be read.
+/// The extended attributes of an entry that aren't the kernel's own, if they can be read.
 fn attributes(of: &impl AsFd) -> Vec<(CString, Vec<u8>)> {
     let mut list = vec![0; 64 << 10];
     let length = rustix::fs::flistxattr(of, &mut list).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a layer would change, for a person to look at and to edit.
+//! The changes of a layer, for a person to review and edit.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -12,17 +12,17 @@ use super::{Covered, Stamp, below, directory, open_upper, parent, stamp, stat, t
 use crate::change::{Change, Kind};
 use crate::proposal::{Proposal, ProposedFile};
 
-/// A longer file is named only.
+/// A longer file is only listed.
 const BYTES: u64 = 1 << 20;
 
-/// What layers change in the directories below them.
+/// The changes of layers to the directories below them.
 #[derive(Debug)]
 pub struct Proposed<'a> {
     parts: Vec<Part<'a>>,
     edited: Mutex<Vec<PathBuf>>,
 }
 
-/// What one of them changes.
+/// The changes of one layer.
 #[derive(Debug)]
 struct Part<'a> {
     upper: OwnedFd,
@@ -30,12 +30,12 @@ struct Part<'a> {
     /// The prefix of its paths in messages.
     named: &'a Path,
     changes: &'a [Change],
-    /// What tells whether what is below is still that.
+    /// Stamps that tell whether the entries below are unchanged.
     stamps: Vec<Option<Stamp>>,
 }
 
 impl<'a> Proposed<'a> {
-    /// Of layers, each of which makes the `changes` at its place.
+    /// The proposal of layers, each of which makes the `changes` at its index.
     ///
     /// # Errors
     /// One of the directories can't be opened.
@@ -49,7 +49,7 @@ impl<'a> Proposed<'a> {
         Ok(Proposed { parts, edited: Mutex::default() })
     }
 
-    /// Whether what a person has seen is what happens if the changes are `now` those.
+    /// Whether the person saw exactly the changes that would happen now, which are `now`.
     pub fn holds(&self, now: &[Vec<Change>]) -> bool {
         let is_edited = !self.edited().is_empty();
         let both = || self.parts.iter().zip(now);
@@ -60,7 +60,7 @@ impl<'a> Proposed<'a> {
 impl Part<'_> {
     fn holds(&self, now: &[Change], is_edited: bool) -> bool {
         let is_same = if is_edited {
-            // What was edited may come to nothing.
+            // An edit may have removed a change.
             now.iter().all(|change| self.changes.iter().any(|seen| seen.path == change.path))
         } else {
             now == self.changes
@@ -114,7 +114,7 @@ impl Proposal for Proposed<'_> {
     }
 
     fn edit(&self, path: &Path, text: &str) -> Result<(), String> {
-        // The work directory's own part has no name, and fits whatever no other does.
+        // The work directory's part has no prefix, and matches a path that no other part matches.
         let within = |part: &Part| Some((part.upper.try_clone().ok()?, path.strip_prefix(part.named).ok()?));
         let write = || {
             let (upper, path) = self.parts.iter().rev().find_map(within).ok_or(io::ErrorKind::NotFound)?;
@@ -138,7 +138,7 @@ fn stamps(lower: &OwnedFd, changes: &[Change]) -> Vec<Option<Stamp>> {
     changes.iter().map(|change| found(&change.path)).collect()
 }
 
-/// A file of the layer, emptied to be written anew.
+/// Opens a file of the layer, truncated for writing.
 fn write_to(upper: &OwnedFd, path: &Path) -> io::Result<File> {
     let (folder, name) = parent(upper, path).ok_or(io::ErrorKind::NotFound)?;
     let found = stat(&folder, &name)?.ok_or(io::ErrorKind::NotFound)?;

@@ -15,17 +15,17 @@ use super::{
 use crate::change::{Change, Kind};
 use crate::undo::new_half;
 
-/// Makes `lower` what it is under the layer in `upper`.
-/// `changes` is what [`look`](super::look()) tells of it; what is new or was made here before is
-/// noted in `made`.
-/// First everything new is there, each file by one renaming, then the rest is removed: what breaks
-/// off in between loses nothing.
-/// The directory itself keeps its permissions, whatever a program made of them.
-/// How deep folders lie was bounded by the look.
+/// Makes `lower` look as it does under the layer in `upper`.
+/// `changes` is the result of [`look`](super::look()); entries that are new, or that programs made
+/// earlier, are recorded in `made`.
+/// First everything new is written, each file by one rename, then the rest is removed: an
+/// interruption in between loses nothing.
+/// The directory itself keeps its permissions, even if a program changed them.
+/// The look has bounded the depth of folders.
 ///
 /// # Errors
-/// Something can't be written: a full disk, a directory that forbids it.
-/// What was done till then stays.
+/// An entry can't be written: a full disk, a directory that forbids it.
+/// The changes made before that stay.
 pub fn put(upper: &Path, lower: &Path, changes: &[Change], made: &mut Made) -> io::Result<()> {
     let root = directory(lower)?;
     let layer = top(upper)?;
@@ -41,8 +41,8 @@ pub fn put(upper: &Path, lower: &Path, changes: &[Change], made: &mut Made) -> i
     Ok(())
 }
 
-/// Writes what is there in `upper`.
-/// What was made here stays that, also if it is written once more and nothing in it is new.
+/// Writes the entries of `upper`.
+/// A file that programs made still counts as made after it is rewritten without new content.
 fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy, made: &mut Made) -> io::Result<()> {
     for name in names(upper)? {
         let Some(above) = stat(upper, &name)?.filter(|above| !is_whiteout(above)) else { continue };
@@ -68,7 +68,7 @@ fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy, made: &
         let new = new_half();
         let placed = copy.place(upper, lower, &name, &above, OsStr::new(&new));
         if let Err(error) = placed.and_then(|made| if made { rename(lower, &new, &name) } else { Ok(()) }) {
-            // What is there is not to be found by anybody.
+            // The temporary entry has a name that can't be guessed.
             let _ = rustix::fs::unlinkat(lower, &new, AtFlags::empty());
             return Err(error);
         }
@@ -80,13 +80,13 @@ fn write(upper: &OwnedFd, lower: &OwnedFd, path: &Path, copy: &mut Copy, made: &
     Ok(())
 }
 
-/// Whether two entries are the same but for their content.
+/// Whether two entries are the same except for their content.
 fn same(above: &Stat, below: &Stat) -> bool {
     let facts = |found: &Stat| (found.st_mode, found.st_size, found.st_mtime, found.st_mtime_nsec);
     facts(above) == facts(below)
 }
 
-/// Whether two files of one size and time, of which one was only opened to be written, have the
+/// Whether two files of the same size and time, one of which was only opened for writing, have the
 /// same content.
 fn same_file(upper: &OwnedFd, lower: &OwnedFd, name: &OsStr, above: &Stat) -> bool {
     if kind(above) != Kind::File {
@@ -102,8 +102,8 @@ fn rename(directory: &OwnedFd, from: &str, to: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::renameat(directory, from, directory, to)?)
 }
 
-/// Removes what `upper` says is gone, and gives directories their permissions and times, which may
-/// forbid to write in them.
+/// Removes the entries that `upper` marks as removed, and sets the permissions and times of
+/// directories last, since the permissions may forbid writing in them.
 fn clear(upper: &OwnedFd, lower: &OwnedFd) -> io::Result<()> {
     for name in names(upper)? {
         let Some(above) = stat(upper, &name)? else { continue };
@@ -126,7 +126,7 @@ fn clear(upper: &OwnedFd, lower: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes what is at `name`, if anything is.
+/// Removes the entry at `name`, if there is one.
 fn remove(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
     let Some(found) = stat(directory, name)? else { return Ok(()) };
     if kind(&found) != Kind::Directory {

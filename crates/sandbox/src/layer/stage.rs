@@ -1,5 +1,5 @@
-//! What a program that still runs has written to its upper layer since somebody last looked.
-//! It is a copy, which nothing changes while it is looked at and taken over.
+//! Copies what a running program has written to its upper layer since the last look.
+//! The copy can't change while it is inspected and taken over.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -16,8 +16,9 @@ use super::{
 };
 use crate::change::{Kind, is_deep};
 
-/// What of an upper layer was taken over, and what of it tells whether it is still that.
-/// So what others have made of it since is not undone by an old copy.
+/// The entries of an upper layer that were taken over, with stamps that tell whether they are
+/// unchanged.
+/// So an old copy doesn't undo later changes by others.
 #[derive(Debug, Default)]
 pub struct Taken(HashMap<PathBuf, Mark>);
 
@@ -31,12 +32,12 @@ enum Mark {
     Other(Option<Stamp>),
 }
 
-/// Copies to the empty directory `to` what is new in `upper` since `taken`, as an upper layer of
-/// its own.
-/// Gives what is taken once that is taken over.
+/// Copies the entries of `upper` that are new since `taken` to the empty directory `to`, as a
+/// separate upper layer.
+/// Returns the value for `taken` after that layer is taken over.
 ///
 /// # Errors
-/// Something can't be read or written; what vanishes meanwhile is no error.
+/// An entry can't be read or written; an entry that vanishes meanwhile is no error.
 pub fn stage(upper: &Path, to: &Path, taken: &Taken) -> io::Result<Taken> {
     let mut children: HashMap<PathBuf, Vec<OsString>> = HashMap::new();
     for (path, _) in taken.0.iter().filter(|(_, mark)| **mark != Mark::Gone) {
@@ -52,15 +53,15 @@ pub fn stage(upper: &Path, to: &Path, taken: &Taken) -> io::Result<Taken> {
 
 struct Stage<'a> {
     taken: &'a Taken,
-    /// What was taken, by the directory that it lies in.
+    /// The entries taken, by their directory.
     children: HashMap<PathBuf, Vec<OsString>>,
     now: Taken,
     copy: Copy,
 }
 
 impl Stage<'_> {
-    /// Whether there was something new in a directory.
-    /// `whole`: everything counts as new.
+    /// Whether a directory had new entries.
+    /// With `whole`, every entry counts as new.
     fn within(&mut self, upper: &OwnedFd, to: &OwnedFd, path: &Path, whole: bool) -> io::Result<bool> {
         let mut any = false;
         for name in names(upper)? {
@@ -80,7 +81,8 @@ impl Stage<'_> {
             }
             self.now.0.insert(path, mark);
         }
-        // What was made and removed again leaves no trace in a directory that only the layer had.
+        // In a directory that exists only in the layer, an entry that was made and removed leaves
+        // no trace.
         for name in self.children.get(path).into_iter().flatten() {
             if stat(upper, name)?.is_none() {
                 remove_in(to, name)?;
@@ -107,12 +109,12 @@ impl Stage<'_> {
         let mark = Mark::Folder { opaque };
         let new = whole || self.taken.0.get(&path) != Some(&mark);
         rustix::fs::mkdirat(to, name, Mode::RWXU)?;
-        // That it is there tells enough.
+        // Its existence is enough.
         if is_deep(&path) {
             return Ok(true);
         }
         let copy = open(to, name, DIRECTORY)?;
-        // One that hides what was there is what it holds, and nothing else.
+        // A directory that hides the one below has only its own entries.
         let hides = new && opaque;
         let any = self.within(&inner, &copy, &path, whole || hides)?;
         self.now.0.insert(path, mark);
@@ -127,17 +129,17 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// Copies an entry that is no directory; `false` = it has vanished.
+    /// Copies an entry that isn't a directory; returns `false` if it has vanished.
     fn copy(&self, upper: &OwnedFd, to: &OwnedFd, name: &OsStr, above: &Stat) -> io::Result<bool> {
         if is_whiteout(above) {
             return remove_in(to, name).map(|()| true);
         }
-        // What can't be copied is left where it is.
+        // An entry that can't be copied stays where it is.
         self.copy.place(upper, to, name, above, name).map(|_| true)
     }
 }
 
-/// Says in an upper layer that there is nothing.
+/// Marks an entry as removed in an upper layer.
 fn remove_in(to: &OwnedFd, name: &OsStr) -> io::Result<()> {
     Ok(rustix::fs::mknodat(to, name, FileType::CharacterDevice, Mode::empty(), 0)?)
 }

@@ -1,4 +1,4 @@
-//! The work directory as it was and as it would be: what lies below a layer, and both together.
+//! The work directory before and after a program: the directory below a layer, and both together.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,21 +13,21 @@ use super::{DIRECTORY, FILE, is_opaque, is_whiteout, kind, names, open, open_upp
 use crate::change::Kind;
 use crate::presence::Tree;
 
-/// A directory below a layer, or with the layer over it.
+/// A directory below a layer, with or without the layer over it.
 pub struct Layered<'a> {
-    /// The layer; `None` = as it was before.
+    /// The layer; `None` for the state before.
     pub upper: Option<&'a OwnedFd>,
     /// The directory below.
     pub lower: &'a OwnedFd,
 }
 
-/// A directory as far as it is walked into: its halves.
+/// The two halves of an open directory.
 struct Halves {
     upper: Option<OwnedFd>,
     lower: Option<OwnedFd>,
 }
 
-/// Where something was found.
+/// Where an entry was found.
 struct Found {
     folder: OwnedFd,
     stat: Stat,
@@ -35,7 +35,7 @@ struct Found {
 }
 
 impl Halves {
-    /// What is at a name, in the layer before what is below.
+    /// The entry at a name: in the layer, otherwise below it.
     fn find(self, name: &OsStr) -> io::Result<Option<Found>> {
         if let Some(folder) = self.upper
             && let Some(stat) = stat(&folder, name)?
@@ -46,7 +46,7 @@ impl Halves {
         Ok(stat(&folder, name)?.map(|stat| Found { folder, stat, above: false }))
     }
 
-    /// The directory at a name; `None` = there is none.
+    /// The directory at a name; `None` if there is none.
     fn enter(self, name: &OsStr) -> io::Result<Option<Self>> {
         let above = match &self.upper {
             Some(folder) => stat(folder, name)?,

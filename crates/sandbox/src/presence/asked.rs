@@ -1,12 +1,11 @@
-//! Where git looks for hooks and settings, by git's own answer.
-//! Settings may name any folder for hooks and any file for more settings, and files that git runs;
-//! they may be the user's own and the machine's too.
+//! Asks git where it looks for hooks and settings.
+//! Settings may name any folder for hooks, any file for more settings, and files that git runs;
+//! they may also be the user's own and the machine's.
 //!
-//! Git is asked about the repository around the work directory when a session begins, and about
-//! one that lies in it when something in there is changed; again once a file has changed that the
-//! answer is made of.
-//! Where the repository itself lies is asked once.
-//! To read settings runs nothing.
+//! Git is asked about the repository around the work directory when a session begins, and about one
+//! inside it when a file in there changes; again once a file changes on which the answer depends.
+//! The location of the repository itself is asked once.
+//! Reading settings runs nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::Read;
@@ -28,9 +27,9 @@ use crate::environment;
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Most bytes of an answer.
 const ANSWER: u64 = 1 << 20;
-/// Of how many repositories git is asked at most; of more only the settings themselves are read.
+/// Most repositories to ask git about; of others, only the settings files are read.
 const REPOSITORIES: usize = 64;
-/// Settings that name files which git reads and does not run.
+/// Settings that name files which git reads and doesn't run.
 const READ: [&str; 8] = [
     "blame.ignorerevsfile",
     "commit.template",
@@ -42,16 +41,16 @@ const READ: [&str; 8] = [
     "mailmap.file",
 ];
 
-/// What git obeys in a work directory by its settings; paths are relative to that.
+/// What git obeys in a work directory because of its settings; paths are relative to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Files of settings, and files that settings let git run.
+    /// Files of settings, and files that git runs because of settings.
     pub files: BTreeSet<PathBuf>,
     /// Folders of hooks.
     pub folders: BTreeSet<PathBuf>,
-    /// Relative paths of the user's own settings, which hold in every repository.
+    /// Relative paths in the user's own settings, which apply in every repository.
     pub anywhere: BTreeSet<PathBuf>,
-    /// Where links lead that tools obey, each with its tool.
+    /// Targets of links that tools obey, each with its tool.
     pub linked: BTreeMap<PathBuf, &'static str>,
 }
 
@@ -62,11 +61,11 @@ impl Places {
         self.files.contains(path)
             || (!is_sample && self.folders.iter().any(|folder| path.starts_with(folder)))
             || self.anywhere.iter().any(|place| path.ancestors().any(|path| path.ends_with(place)))
-            // A link on the way leads to others of the name.
+            // A link on the way leads to other paths of that name.
             || (kind == Kind::Link && self.files.iter().chain(&self.folders).any(|place| place.starts_with(path)))
     }
 
-    /// The tool that obeys a path because one of its own names is a link to it.
+    /// The tool that obeys a path because a path that it reads is a link to it.
     pub fn linked(&self, path: &Path) -> Option<&'static str> {
         self.linked.iter().find(|(place, _)| path.starts_with(place)).map(|(_, tool)| *tool)
     }
@@ -78,20 +77,20 @@ impl Places {
     }
 }
 
-/// What tells whether a file is still the one that was read.
+/// Identifies a version of a file that was read.
 type Stamp = Option<(u64, i64, i64)>;
 
-/// What git said about one repository.
+/// Git's answer about one repository.
 #[derive(Debug)]
 struct Answer {
     places: Places,
-    /// Where the repository lies; `None` = git did not say.
+    /// Where the repository is; `None` if git gave no answer.
     found: Option<Found>,
-    /// What it is made of.
+    /// The files that the answer depends on.
     from: Vec<(PathBuf, Stamp)>,
 }
 
-/// What git has been asked about a work directory.
+/// Git's answers about a work directory.
 #[derive(Debug)]
 pub struct Asked {
     work: PathBuf,
@@ -99,18 +98,18 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// About `work`, a canonical path.
+    /// The answers about `work`, a canonical path.
     pub fn about(work: &Path) -> Self {
         Asked { work: work.to_owned(), answers: Mutex::default() }
     }
 
-    /// What belongs to the work tree around the work directory, also elsewhere.
+    /// The files that belong to the work tree around the work directory, also elsewhere.
     pub fn checkout(&self) -> Option<Checkout> {
         let is_top = |folder: &&Path| folder.join(".git").symlink_metadata().is_ok();
         let top = self.work.ancestors().find(is_top)?;
         self.places(top);
         let found = self.found(top)?;
-        // A home directory is no project.
+        // A home directory is not a project.
         let is_own = found.top == top && !environment::homes().iter().any(|home| home.starts_with(top));
         let is_repository = |folder: &Path| {
             let path = folder.to_str();
@@ -119,11 +118,11 @@ impl Asked {
         is_own.then(|| Checkout::of(found, is_repository)).flatten()
     }
 
-    /// What git obeys by the settings of the repositories around the work directory.
+    /// What git obeys because of the settings of the repositories around the work directory.
     pub fn around(&self) -> Places {
         let tops = self.work.ancestors().filter(|folder| folder.join(".git").symlink_metadata().is_ok());
         let mut places = Places { linked: super::linked(&self.work), ..Places::default() };
-        // The work directory may be a part of a repository's own folder.
+        // The work directory may be inside a repository's own folder.
         for folder in tops.chain([self.work.as_path()]).collect::<BTreeSet<_>>() {
             places.add(&self.places(folder));
             for linked in self.found(folder).map(|found| linked(&found.common)).unwrap_or_default() {
@@ -133,12 +132,13 @@ impl Asked {
         places
     }
 
-    /// Where the repository around `folder` lies, as far as git was asked.
+    /// Where the repository around `folder` is, if git was asked.
     fn found(&self, folder: &Path) -> Option<Found> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).get(folder)?.found.clone()
     }
 
-    /// What git obeys, also by the settings of the repositories that `changed` paths lie in.
+    /// What git obeys, including because of the settings of the repositories that contain `changed`
+    /// paths.
     pub fn within<'p>(&self, before: &dyn Tree, changed: impl Iterator<Item = &'p Path>) -> Places {
         let mut places = self.around();
         let mut seen = HashSet::new();
@@ -161,7 +161,7 @@ impl Asked {
         answers.contains_key(&self.work.join(folder))
     }
 
-    /// What git obeys by the settings of the repository that `folder` is, or is in.
+    /// What git obeys because of the settings of the repository at or around `folder`.
     fn places(&self, folder: &Path) -> Places {
         let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(answer) = answers.get(folder)
@@ -174,7 +174,7 @@ impl Asked {
             let read = |path: &Path| text_of(&self.work.join(path));
             let mut places = inner.map_or_else(|_| Places::default(), |inner| self.read(inner, &read));
             let mut from = BTreeSet::from([".git", ".git/config"].map(|name| folder.join(name)));
-            // The user's own settings hold where no repository is yet.
+            // The user's own settings apply even without a repository.
             if let Some(settings) = self.settings(folder, folder, None) {
                 places.add(&settings.places);
                 from.extend(settings.from);
@@ -186,7 +186,7 @@ impl Asked {
         places
     }
 
-    /// Without git: what the settings of the repository in `folder` themselves name.
+    /// The paths that the settings files of the repository in `folder` name, without asking git.
     fn read(&self, folder: &Path, text: &dyn Fn(&Path) -> Option<String>) -> Places {
         let mut places = Places::default();
         let settings = text(&folder.join(".git/config")).as_deref().and_then(git::settings);
@@ -210,20 +210,20 @@ impl Asked {
             "--git-common-dir",
             "--git-path",
             "hooks",
-            // Without a work tree this is an error, but git printed the others before.
+            // Without a work tree this is an error, but git prints the other answers first.
             "--show-toplevel",
         ];
         let found = self.git(folder, &parts)?;
         let mut lines = found.lines().map(PathBuf::from);
         let (own, common, hooks) = (lines.next()?, lines.next()?, lines.next()?);
         let top = lines.next();
-        // An older git repeats the option that it does not know.
+        // An older git repeats an option that it doesn't know.
         if ![&own, &common, &hooks].iter().all(|path| path.is_absolute()) {
             return None;
         }
         let start = top.as_deref().unwrap_or(&own);
         let Settings { mut places, mut from, named } = self.settings(folder, start, Some((&own, &common)))?;
-        // By the branch some settings hold and others don't.
+        // The branch decides whether some settings apply.
         let parts = [(&own, "HEAD"), (&own, "commondir"), (&own, "config.worktree"), (&common, "config")];
         from.extend(parts.map(|(folder, name)| folder.join(name)));
         from.insert(folder.join(".git"));
@@ -239,13 +239,13 @@ impl Asked {
         Some(Answer { places, found, from: stamps(from) })
     }
 
-    /// What git's settings name in `folder`, where git runs programs in `start`.
-    /// `own` is where the repository lies and what its work trees have in common, if there is one.
+    /// The paths that git's settings name in `folder`, if git runs programs in `start`.
+    /// `own` is the repository's folder and the folder that its work trees share, if there is one.
     fn settings(&self, folder: &Path, start: &Path, own: Option<(&Path, &Path)>) -> Option<Settings> {
         let settings = self.git(folder, &["config", "--list", "--show-origin", "--includes", "-z"])?;
         let mut places = Places::default();
         let mut from = BTreeSet::new();
-        // The contents of these are checked elsewhere, but not the targets if they are links.
+        // Their contents are checked elsewhere, but not the targets if they are links.
         let judged = own.map(|(own, common)| [common.join("config"), own.join("config.worktree")]);
         let judged: Vec<PathBuf> = judged.into_iter().flatten().collect();
         let is_judged = |path: &PathBuf| judged.contains(&self.work.join(path));
@@ -269,7 +269,7 @@ impl Asked {
         Some(Settings { places, from, named })
     }
 
-    /// Adds what a setting names; gives the file of more settings that it names, if it does.
+    /// Adds the paths that a setting names; returns the file of more settings, if it names one.
     /// `parent` is the folder of the settings file, `top` where git runs programs.
     fn named(
         &self,
@@ -296,7 +296,7 @@ impl Asked {
         None
     }
 
-    /// Where a path leads in the work directory: by its text, and through links.
+    /// The targets of a path in the work directory: textually, and through links.
     fn inside(&self, path: &Path) -> BTreeSet<PathBuf> {
         let plain = environment::normalized(path);
         let real = environment::resolved(&plain);
@@ -305,7 +305,7 @@ impl Asked {
     }
 
     /// Git's output; `None` if git is missing or fails.
-    /// It is the user's, with their settings, and not one of the work directory.
+    /// This is the user's git, with their settings, and not one in the work directory.
     fn git(&self, folder: &Path, arguments: &[&str]) -> Option<String> {
         let path = environment::fixed(&environment::path(), &[&self.work], &[]);
         let program =
@@ -335,16 +335,15 @@ impl Asked {
     }
 }
 
-/// What the settings of a folder say.
 struct Settings {
     places: Places,
-    /// The files that they are from.
+    /// The files that they come from.
     from: BTreeSet<PathBuf>,
     /// Whether the repository's own settings name its work tree.
     named: bool,
 }
 
-/// Whether git may run what a setting says.
+/// Whether git may run the value of a setting.
 /// An alias is run by its name, as a script is.
 fn runs_something(name: &str, value: &str) -> bool {
     !READ.contains(&name) && !name.starts_with("alias.") && !git::is_harmless(&format!("{name}={value}"))
@@ -356,7 +355,7 @@ fn words(value: &str) -> Vec<&str> {
     value.split(ends).filter(|word| !word.is_empty()).collect()
 }
 
-/// Relative paths in a setting that holds in every repository: of hooks and of programs.
+/// Relative paths in a setting that applies in every repository: of hooks and of programs.
 fn relative(name: &str, value: &str) -> Vec<PathBuf> {
     let is_relative = |path: &&str| path.contains('/') && !path.starts_with(['/', '~']);
     let normal = |path: &str| environment::normalized(Path::new(path));
@@ -372,15 +371,15 @@ fn relative(name: &str, value: &str) -> Vec<PathBuf> {
 /// The files that a command in a setting may run or read; it runs in the folder `top`.
 fn files_of(value: &str, top: &Path) -> Vec<PathBuf> {
     let words = words(value);
-    // A program without any of these is looked for elsewhere; what follows may be a file.
+    // A program without any of these is looked up elsewhere; its arguments may be files.
     let files = words.iter().enumerate().filter(|(index, word)| *index > 0 || word.contains(['/', '.']));
     let mut found: Vec<PathBuf> = files.map(|(_, word)| from_home(word, top)).collect();
-    // What stands before a slash may be an expansion, or a folder that the command enters.
+    // The text before a slash may be an expansion, or a folder that the command enters.
     found.extend(words.iter().filter_map(|word| word.split_once('/')).map(|(_, rest)| top.join(rest)));
     let folders: Vec<PathBuf> = found.iter().filter(|path| path.is_dir()).cloned().collect();
     let relative = words.iter().filter(|word| !word.starts_with(['/', '~', '-']));
     found.extend(relative.flat_map(|word| folders.iter().map(move |folder| folder.join(word))));
-    // Modules and programs that are looked for there by their names.
+    // Modules and programs that are looked up there by name.
     for pair in words.windows(2) {
         match pair[0] {
             "-m" | "import" | "from" => {
@@ -395,7 +394,7 @@ fn files_of(value: &str, top: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The own folders of what belongs to a repository: other work trees, submodules and theirs.
+/// The own folders of a repository's other work trees and submodules, and of theirs.
 fn linked(common: &Path) -> Vec<PathBuf> {
     let below = |folder: &Path| {
         let entries = folder.read_dir().into_iter().flatten().flatten();
@@ -419,7 +418,7 @@ fn linked(common: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A path of a setting: from the home directory, or from a folder.
+/// A path in a setting: relative to the home directory, or to a folder.
 fn from_home(path: &str, folder: &Path) -> PathBuf {
     match (path.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),
@@ -427,7 +426,7 @@ fn from_home(path: &str, folder: &Path) -> PathBuf {
     }
 }
 
-/// Of a folder only which one it is.
+/// For a folder, only its identity counts.
 #[cfg(unix)]
 fn stamp(path: &Path) -> Stamp {
     use std::os::unix::fs::MetadataExt;

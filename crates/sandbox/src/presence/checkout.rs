@@ -1,27 +1,26 @@
-//! Where git keeps what belongs to a work tree and does not lie in it.
-//! That is the repository of a linked work tree, a submodule or `--separate-git-dir`, and the
-//! objects of others that a shared clone borrows (`objects/info/alternates`).
+//! Where git keeps the files of a work tree that are outside it.
+//! They are the repository of a linked work tree, a submodule or `--separate-git-dir`, and the
+//! borrowed objects of a shared clone (`objects/info/alternates`).
 //!
-//! Programs see nothing of that but what git follows, and git was asked before the first of them
-//! ran.
-//! A step may have written a `.git` or alternates nevertheless, in an earlier session and where no
-//! layer held it back: there only that is followed which names the work tree itself.
+//! Of these, programs see only what git follows, and git was asked before the first of them ran.
+//! Nevertheless a step may have written a `.git` or alternates, in an earlier session without a
+//! layer to hold it back: there, alara follows only paths that name the work tree themselves.
 
 use std::path::{Path, PathBuf};
 
 use super::tree::text_of;
 
-/// How many steps git follows from objects to those that they are completed by.
+/// How many levels of borrowed objects git follows.
 const DEPTH: usize = 5;
 /// Most folders of borrowed objects.
 const BORROWED: usize = 16;
 
-/// What git said of the repository that a work tree belongs to; all paths canonical.
+/// Git's answer about the repository that a work tree belongs to; all paths are canonical.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The top of the work tree.
     pub top: PathBuf,
-    /// The work tree's own folder, which for most is that of the repository.
+    /// The work tree's own folder, usually that of the repository.
     pub own: PathBuf,
     /// The repository's folder, which its work trees share.
     pub common: PathBuf,
@@ -29,22 +28,22 @@ pub struct Found {
     pub named: bool,
 }
 
-/// A work tree of which something lies elsewhere.
+/// A work tree with files elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkout {
     found: Found,
-    /// Folders of objects, those of other repositories.
+    /// Folders of objects that belong to other repositories.
     borrowed: Vec<PathBuf>,
 }
 
 impl Checkout {
-    /// What belongs to the work tree.
+    /// The files that belong to the work tree.
     /// `is_repository` returns whether git accepts a folder as a repository's own.
-    /// `None`: what git found does not belong to it.
+    /// Returns `None` if the repository that git found doesn't belong to it.
     pub fn of(found: Found, is_repository: impl Fn(&Path) -> bool) -> Option<Self> {
         let mut found = found;
         if found.own != found.common {
-            // As git does it: a linked work tree is one that both sides know of.
+            // As git does it: both sides of a linked work tree must name each other.
             let is_listed = found.own.parent() == Some(&found.common.join("worktrees"));
             found.named = is_listed && backlink(&found.own)? == found.top.join(".git");
             if !found.named {
@@ -55,19 +54,19 @@ impl Checkout {
         Some(Checkout { found, borrowed })
     }
 
-    /// What programs have to see outside of the work tree; with `trusting` also what only the work
-    /// tree itself points to.
+    /// The paths outside the work tree that programs must see; with `trusting`, also those that
+    /// only the work tree itself names.
     pub fn elsewhere(&self, trusting: bool) -> Vec<PathBuf> {
         let Found { top, own, common, named } = &self.found;
         let mut all = Vec::new();
         if *named || trusting {
             all.extend([own.clone(), common.clone()]);
         }
-        // What a step can write is not believed.
+        // Don't trust what a step can write.
         if trusting || (*named && !common.starts_with(top)) {
             all.extend(self.borrowed.iter().cloned());
         }
-        // What lies in another one is seen with that, and may go with its work tree.
+        // A path inside another one is visible with it, and may be part of its work tree.
         let within = |path: &PathBuf| all.iter().any(|other| path != other && path.starts_with(other));
         let mut outer: Vec<PathBuf> =
             all.iter().filter(|path| !path.starts_with(top) && !within(path)).cloned().collect();
@@ -75,8 +74,8 @@ impl Checkout {
         outer
     }
 
-    /// The repository's folder, and in it the part that is the work tree's own, if `work` is that
-    /// work tree and the folder lies elsewhere.
+    /// The repository's folder, and the part of it that belongs to the work tree alone, if `work`
+    /// is that work tree and the folder is elsewhere.
     pub fn store(&self, work: &Path) -> Option<(&Path, &Path)> {
         let Found { top, own, common, .. } = &self.found;
         let apart = !common.starts_with(work) && !work.starts_with(common);
@@ -85,18 +84,18 @@ impl Checkout {
     }
 }
 
-/// The `.git` file that a linked work tree's own folder names as the one that leads to it.
+/// The `.git` file that a linked work tree's own folder names as its other side.
 fn backlink(own: &Path) -> Option<PathBuf> {
     let text = text_of(&own.join("gitdir"))?;
     let named = own.join(text.trim_end_matches(['\n', '\r']));
-    // The link itself may be one, its folder is real.
+    // The file itself may be a link, but its folder is real.
     let folder = named.parent()?.canonicalize().ok()?;
     Some(folder.join(named.file_name()?))
 }
 
-/// The folders of objects that a repository borrows, through as many as git follows.
-/// Git takes any folder; here it must be that of a repository, so that no other folder is shown
-/// whatever somebody wrote.
+/// The folders of objects that a repository borrows, to the depth that git follows.
+/// Git accepts any folder; alara accepts only that of a repository, so that a forged entry can't
+/// expose any other folder.
 fn borrowed(objects: &Path, is_repository: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![(objects.to_owned(), 0)];
@@ -123,7 +122,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A folder with repositories `a`, `b`, `c`, of which each borrows from the next.
+    /// A folder with repositories `a`, `b` and `c`, each of which borrows from the next.
     fn chain() -> (tempfile::TempDir, PathBuf) {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().canonicalize().unwrap();

@@ -1,8 +1,8 @@
-//! Files that tools of the user run, or take commands from, only because they lie there: data.
-//! What a program writes there would run outside of the sandbox when the user next says
-//! `git status`, opens an editor or enters the directory.
+//! Files that the user's tools run, or take commands from, only because of their path: data.
+//! A program that writes one could run code outside the sandbox when the user next runs `git
+//! status`, opens an editor or enters the directory.
 //!
-//! What a user runs by its name is not here: a makefile, a test, a script.
+//! Files that a user runs by name are not covered: a makefile, a test, a script.
 //!
 //! A program of an agent writes such a file only after a person has agreed.
 
@@ -25,17 +25,17 @@ pub use tree::{States, Tree};
 use super::change::Kind;
 use super::environment;
 
-/// A tool of the user, and the files that it obeys because they lie there.
+/// A tool of the user, and the files that it obeys because of their path.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Obeying {
-    /// Who it is, as in "which git obeys".
+    /// The name of the tool, as in "which git obeys".
     pub tool: String,
     /// Globs of paths, at any depth of a work directory.
     pub files: Vec<String>,
 }
 
-/// The tools that are known to obey files.
+/// The known tools that obey files.
 pub fn obeying() -> &'static [Obeying] {
     static TOOLS: LazyLock<Vec<Obeying>> =
         // The table is in the binary, and a test reads it.
@@ -48,7 +48,7 @@ fn patterns() -> impl Iterator<Item = (&'static str, &'static str)> {
     obeying().iter().flat_map(|row| row.files.iter().map(|file| (file.as_str(), row.tool.as_str())))
 }
 
-/// Most files of the table among which links are looked for.
+/// Most files of the table to check for links.
 const LINKS: usize = 2000;
 /// Exceptions: paths that match a pattern of the table but are harmless.
 const HARMLESS: [&str; 1] = ["**/.git/**/*.sample"];
@@ -56,11 +56,11 @@ const HARMLESS: [&str; 1] = ["**/.git/**/*.sample"];
 /// The table, ready to be looked up.
 struct Table {
     files: GlobSet,
-    /// For each pattern of `files`, its tool.
+    /// The tool of each pattern of `files`.
     tools: Vec<&'static str>,
     /// The folders on the way to the files.
     folders: GlobSet,
-    /// For each pattern of `folders`, the row that it is from.
+    /// The row of each pattern of `folders`.
     rows: Vec<usize>,
     harmless: GlobSet,
 }
@@ -80,13 +80,13 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
     }
 });
 
-/// Patterns that are looked up in paths, as they are written, with `/` between folders.
+/// A set of patterns that match paths literally, with `/` between folders.
 pub fn set(patterns: impl Iterator<Item = String>) -> GlobSet {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
         let mut glob = GlobBuilder::new(&pattern);
         let glob = glob.literal_separator(true).case_insensitive(true).empty_alternates(true).build();
-        // Every pattern is one of a table's, or a path of which nothing is a pattern.
+        // Every pattern is from a table, or an escaped path.
         if let Ok(glob) = glob {
             set.add(glob);
         }
@@ -94,8 +94,8 @@ pub fn set(patterns: impl Iterator<Item = String>) -> GlobSet {
     set.build().unwrap_or_default()
 }
 
-/// Which tool of the user will obey what a program has put at `path`, if any does.
-/// `places` is what git obeys by its settings.
+/// The user's tool that will obey the program's change of `path`, if there is one.
+/// `places` is what git obeys because of its settings.
 pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Option<&'static str> {
     let makes_one = repository::makes_one(path, states);
     if kind == Kind::Directory || makes_one {
@@ -106,7 +106,7 @@ pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Opti
     if let Some(tool) = places.linked(path) {
         return Some(tool);
     }
-    // A file instead of the directory names another one.
+    // A file instead of the directory names another directory.
     if name == ".git" {
         return Some("git");
     }
@@ -123,7 +123,7 @@ pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Opti
         };
         return if harmless { by_git() } else { Some(tool) };
     }
-    // A link to a folder in which such files lie.
+    // A link to a folder that contains such files.
     if kind == Kind::Link
         && let Some(found) = TABLE.folders.matches(path).first()
     {
@@ -132,18 +132,18 @@ pub fn obeyed(path: &Path, kind: Kind, states: &States, places: &Places) -> Opti
     by_git()
 }
 
-/// Which tool other than git obeys a path of a repository's own folder, whatever that is called.
+/// The tool other than git that obeys a path of a repository's own folder, whatever its name.
 pub fn obeyed_in_git(path: &Path) -> Option<&'static str> {
     let rows = TABLE.files.matches(Path::new(".git").join(path));
     rows.iter().map(|row| TABLE.tools[*row]).find(|tool| *tool != "git")
 }
 
-/// Whether a path is in the table, whatever is in the file.
+/// Whether a path is in the table, regardless of its content.
 pub fn is_listed(path: &Path) -> bool {
     TABLE.files.is_match(path) && !TABLE.harmless.is_match(path)
 }
 
-/// Whether a path lies in a virtual environment that is new as a whole.
+/// Whether a path is in an entirely new virtual environment.
 /// No other Python looks there.
 fn in_new_environment(path: &Path, states: &States) -> bool {
     let mut folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
@@ -153,8 +153,8 @@ fn in_new_environment(path: &Path, states: &States) -> bool {
     })
 }
 
-/// What of the table is there in a work directory, and what git obeys by its settings, so that it
-/// can be kept from being written.
+/// The paths of the table that exist in a work directory, and what git obeys because of its
+/// settings, so that they can be made read-only.
 pub fn existing(work: &Path) -> Vec<PathBuf> {
     let Places { files, folders, linked, .. } = Asked::about(work).around();
     let all = listed(work).into_iter().chain(files).chain(folders).chain(linked.into_keys());
@@ -162,8 +162,8 @@ pub fn existing(work: &Path) -> Vec<PathBuf> {
     real.filter(|path| path.starts_with(work) && path != work).collect()
 }
 
-/// Where links of a work directory lead that tools obey, each with its tool: who writes there
-/// writes what they obey.
+/// The targets of links in a work directory that tools obey, each with its tool: a write to the
+/// target changes what they obey.
 fn linked(work: &Path) -> BTreeMap<PathBuf, &'static str> {
     let (mut found, mut left, mut steps) = (BTreeMap::new(), listed(work), 0);
     while let Some(path) = left.pop().filter(|_| steps < LINKS) {
@@ -182,14 +182,14 @@ fn linked(work: &Path) -> BTreeMap<PathBuf, &'static str> {
     found
 }
 
-/// Where a path leads, through links; also through the last one if nothing is there.
+/// The target of a path through links, even if the last target doesn't exist.
 fn leads(path: &Path) -> Option<PathBuf> {
     let named = || Some(environment::normalized(&path.parent()?.join(path.read_link().ok()?)));
     path.canonicalize().ok().or_else(named)
 }
 
-/// The paths of the table that are there in a work directory.
-/// Only what lies at its top, with the folders whose every file is obeyed.
+/// The paths of the table that exist in a work directory.
+/// Only those at its top, and the folders in which every file is obeyed.
 fn listed(work: &Path) -> Vec<PathBuf> {
     let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = left.pop() {

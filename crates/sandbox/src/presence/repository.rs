@@ -1,9 +1,9 @@
-//! What git takes for a repository, and what it obeys in one.
+//! What git accepts as a repository, and what it obeys in one.
 //!
-//! A folder is a repository whatever its name is, by what lies in it: `HEAD`, `objects` and
-//! `refs`, or `HEAD` and a `commondir` that names where the rest is.
+//! A folder of any name is a repository if it contains `HEAD`, `objects` and `refs`, or `HEAD` and
+//! a `commondir` that names the location of the rest.
 //! The rules are those of git's `setup.c` (`is_git_directory`, `validate_headref`,
-//! `read_gitfile_gently`, `get_common_dir`), as of version 2.47; a test holds them against git.
+//! `read_gitfile_gently`, `get_common_dir`), as of version 2.47; a test compares them with git.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -11,26 +11,26 @@ use super::tree::{States, Tree, text};
 use crate::git;
 use crate::change::Kind;
 
-/// With what git reads of a `HEAD`.
+/// How much of a `HEAD` git reads.
 const HEAD_BYTES: u64 = 255;
-/// The largest file that git takes for a gitfile.
+/// The largest file that git accepts as a gitfile.
 const GITFILE_BYTES: u64 = 1 << 20;
-/// How many letters the shorter of git's two kinds of object names has.
+/// The length of the shorter of git's two kinds of object names.
 const NAME_LETTERS: usize = 40;
 
-/// Whether git takes a folder for a repository.
+/// Whether git accepts a folder as a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Taken {
     /// No.
     No,
-    /// That depends on what can't be seen here or changes without a trace: where a link leads, a
-    /// folder elsewhere, permissions.
+    /// It depends on something that isn't visible here or changes without a trace: a link's target,
+    /// a folder elsewhere, permissions.
     Perhaps,
     /// Yes.
     Yes,
 }
 
-/// Whether git takes a folder itself for a repository's own: a `.git`, or one without a work tree.
+/// Whether git accepts a folder itself as a repository's own: a `.git`, or one without a work tree.
 pub fn is_git_directory(tree: &dyn Tree, folder: &Path) -> Taken {
     let head = head(tree, folder);
     if head == Taken::No {
@@ -44,18 +44,19 @@ pub fn is_git_directory(tree: &dyn Tree, folder: &Path) -> Taken {
         Some(_) => {
             let named = tree.bytes(&commondir, GITFILE_BYTES).and_then(|bytes| path(&bytes));
             let there = named.and_then(|named| within(tree, folder, &named).ok());
-            // A missing part may be added later, when no one checks it as a part of this one.
+            // A missing part may be added later, when it is no longer checked as a part of this
+            // one.
             there.map_or(Taken::Perhaps, |folder| parts(&folder).max(Taken::Perhaps))
         }
     };
     head.min(rest)
 }
 
-/// Whether git takes a folder for the top of a repository: for its work tree, or for one without.
+/// Whether git accepts a folder as the top of a repository: of its work tree, or without one.
 pub fn is_top(tree: &dyn Tree, folder: &Path) -> Taken {
     let dot = folder.join(".git");
     match tree.kind(&dot) {
-        // One that is no gitfile is an error, and git looks no further.
+        // A file that is no gitfile is an error, and git looks no further.
         Some(Kind::File) => gitfile(tree, folder, &dot),
         Some(Kind::Link) => Taken::Perhaps,
         _ => is_git_directory(tree, &dot).max(is_git_directory(tree, folder)),
@@ -106,7 +107,7 @@ fn is_head(bytes: &[u8]) -> bool {
     names_branch || bytes.get(..NAME_LETTERS).is_some_and(|name| name.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Whether git can reach `objects` or `refs`; a file does if it may be run.
+/// Whether git can reach `objects` or `refs`; a file counts if it is executable.
 fn reached(tree: &dyn Tree, path: &Path) -> Taken {
     match tree.kind(path) {
         None => Taken::No,
@@ -115,7 +116,7 @@ fn reached(tree: &dyn Tree, path: &Path) -> Taken {
     }
 }
 
-/// The path that a file contains, as git reads it.
+/// The path in a file, as git reads it.
 fn path(bytes: &[u8]) -> Option<PathBuf> {
     let end = bytes.iter().rposition(|byte| !matches!(byte, b'\n' | b'\r')).map_or(0, |at| at + 1);
     let bytes = &bytes[..end];
@@ -124,7 +125,7 @@ fn path(bytes: &[u8]) -> Option<PathBuf> {
     (!path.is_empty()).then(|| PathBuf::from(path))
 }
 
-/// Where a path from `folder` leads within the work directory.
+/// The target of a path from `folder`, if it is within the work directory.
 /// Otherwise whether git may find a repository there.
 fn within(tree: &dyn Tree, folder: &Path, path: &Path) -> Result<PathBuf, Taken> {
     let mut found = folder.to_owned();
@@ -149,36 +150,36 @@ fn within(tree: &dyn Tree, folder: &Path, path: &Path) -> Result<PathBuf, Taken>
     Ok(found)
 }
 
-/// Something in a repository's own folder that git obeys.
+/// A part of a repository's own folder that git obeys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Obeyed {
-    /// Settings, of which most are harmless.
+    /// Settings, most of which are harmless.
     Settings,
-    /// Where it finds other parts of itself, or runs something.
+    /// A path that tells git where its other parts are, or what to run.
     Always,
 }
 
-/// Whether git obeys what lies at `path` in a repository's own folder.
+/// Whether git obeys the entry at `path` in a repository's own folder.
 fn is_obeyed(path: &Path, kind: Kind) -> Option<Obeyed> {
     let lower = path.to_str()?.to_lowercase();
     let is_hook = || lower.starts_with("hooks/") && !is_sample(&lower);
     let is_list = || lower.ends_with("/git-rebase-todo") || lower.ends_with("sequencer/todo");
     match lower.as_str() {
         "config" | "config.worktree" => Some(Obeyed::Settings),
-        // What they name is shown to programs from the next session on.
+        // Programs see the folders that these name from the next session on.
         "commondir" | "objects/info/alternates" => Some(Obeyed::Always),
         "hooks" if kind == Kind::Link => Some(Obeyed::Always),
         _ => (is_hook() || is_list()).then_some(Obeyed::Always),
     }
 }
 
-/// Whether a file in a folder of hooks is one of those that git lays there and does not run.
+/// Whether a file in a folder of hooks is one of git's samples, which git doesn't run.
 pub fn is_sample(path: &str) -> bool {
     path.to_lowercase().ends_with(".sample")
 }
 
-/// Whether git obeys what a program has put at `path`, which is no directory, in a folder that is a
-/// repository by what lies in it.
+/// Whether git obeys a program's change of `path`, which is no directory, in a folder whose
+/// contents make it a repository.
 pub fn obeys(path: &Path, kind: Kind, states: &States) -> bool {
     path.ancestors().skip(1).any(|folder| {
         let Some(part) = path.strip_prefix(folder).ok().and_then(|inner| is_obeyed(inner, kind)) else {
@@ -196,8 +197,8 @@ pub fn obeys(path: &Path, kind: Kind, states: &States) -> bool {
     })
 }
 
-/// Whether a folder becomes a repository by what was put at `path`, and git then obeys what lay
-/// there already.
+/// Whether the change of `path` turns a folder into a repository, so that git obeys files that were
+/// there before.
 pub fn makes_one(path: &Path, states: &States) -> bool {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return false;
@@ -208,7 +209,7 @@ pub fn makes_one(path: &Path, states: &States) -> bool {
     {
         return false;
     }
-    // What the program itself put there is looked at by itself.
+    // The program's own changes there are checked separately.
     let is_left = |path: &Path| states.now.kind(path).is_some() && !(states.is_changed)(path);
     let settings = ["config", "config.worktree"].map(|name| folder.join(name));
     let hooks = folder.join("hooks");
@@ -222,7 +223,7 @@ pub fn makes_one(path: &Path, states: &States) -> bool {
         || states.now.names(&hooks).iter().any(is_hook)
 }
 
-/// Whether git runs nothing by what a file of settings contains now and did not before.
+/// Whether the changes of a settings file make git run nothing new.
 pub fn are_harmless(path: &Path, now: &dyn Tree, before: Option<&dyn Tree>) -> bool {
     let settings = |tree| text(tree, path).as_deref().and_then(git::settings);
     let before = before.and_then(settings).unwrap_or_default();

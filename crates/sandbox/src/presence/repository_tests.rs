@@ -1,4 +1,4 @@
-//! Compares what counts as a repository here with git itself.
+//! Compares the rules for repositories with git itself.
 
 use std::ffi::OsString;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -46,8 +46,8 @@ impl Tree for Disk {
     }
 }
 
-/// Puts something at a path: a file with a text, `-> ` and where a link leads, `/` for a folder,
-/// `+` for a file that may be run; an empty text puts nothing.
+/// Creates an entry at a path: a file with a text, `-> ` and a link's target, `/` for a folder, `+`
+/// for an executable file; an empty text creates nothing.
 fn put(path: &Path, what: &[u8]) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     match what {
@@ -126,19 +126,19 @@ const GITFILES: [&[u8]; 12] = [
     b"-> own/gitfile",
 ];
 
-/// What makes a folder, and where git is asked.
+/// The contents of a folder, and where git is asked.
 struct Made {
     head: Vec<u8>,
     objects: &'static [u8],
     refs: &'static [u8],
     commondir: &'static [u8],
-    /// The name of the repository's own folder; empty = the top is it.
+    /// The name of the repository's own folder; empty if it is the top.
     own: &'static str,
     gitfile: &'static [u8],
 }
 
 impl Made {
-    /// Whether all that decides lies in plain sight.
+    /// Whether everything that decides is visible here.
     fn is_plain(&self) -> bool {
         let plain = |part: &[u8]| matches!(part, b"/" | b"");
         plain(self.objects)
@@ -165,7 +165,7 @@ impl Made {
     }
 }
 
-/// All that is tried: each variant of one part, with what is right for the others.
+/// All cases: each variant of one part, with correct values for the others.
 fn all() -> Vec<Made> {
     let right = |own| Made {
         head: b"ref: refs/heads/main\n".to_vec(),

@@ -1,4 +1,4 @@
-//! Which files are obeyed, over trees that lie in memory.
+//! Tests which files are obeyed, over trees in memory.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ impl Tree for Files {
     }
 }
 
-/// The part that tools obey of a change of `path` from `before` to `now`.
+/// Whether tools obey a change of `path` from `before` to `now`.
 fn between(before: &Files, now: &Files, path: &str, kind: Kind, places: &Places) -> Option<&'static str> {
     let is_changed = |path: &Path| {
         let text = |files: &Files| files.0.get(path.to_str().unwrap()).cloned();
@@ -56,12 +56,12 @@ fn between(before: &Files, now: &Files, path: &str, kind: Kind, places: &Places)
     obeyed(Path::new(path), kind, &States { before, now, is_changed: &is_changed }, places)
 }
 
-/// The paths that need a yes of those that a program changes.
+/// The paths of a program's changes that need a confirmation.
 fn asked(before: &Files, now: &Files) -> Vec<String> {
     let is_new = |path: &&str| before.0.get(*path) != now.0.get(*path);
     let mut paths: Vec<&str> = now.0.keys().map(String::as_str).filter(is_new).collect();
     paths.sort();
-    // New folders are changes, too.
+    // New folders are changes too.
     let mut folders: Vec<&Path> = paths.iter().flat_map(|path| Path::new(path).ancestors().skip(1)).collect();
     folders.retain(|folder| !folder.as_os_str().is_empty() && before.kind(folder).is_none());
     folders.sort();
@@ -76,7 +76,7 @@ fn tool(path: &str) -> Option<&'static str> {
     between(&Files::default(), &Files::default(), path, Kind::File, &Places::default())
 }
 
-/// Settings with which git runs something.
+/// Settings that make git run something.
 const EVIL: &str = "[alias]\n\tst = !rm x\n";
 
 #[test]
@@ -191,14 +191,14 @@ fn a_repository_has_any_name() {
         ("x/rebase-merge/git-rebase-todo", ""),
         ("x/sequencer/todo", ""),
     ] {
-        // In one that is new, and in one that was there.
+        // In a new repository, and in an existing one.
         for before in [&nothing, &plain] {
             assert_eq!(asked(before, &plain.with(&[(path, text)])), [path], "{text}");
         }
     }
 }
 
-/// Whatever comes last, somebody is asked before git obeys anything.
+/// In whichever order the pieces come, git obeys nothing without a confirmation.
 #[test]
 fn a_repository_that_is_made_piece_by_piece_takes_a_yes() {
     let harmful: [&[(&str, &str)]; 6] = [
@@ -214,7 +214,7 @@ fn a_repository_that_is_made_piece_by_piece_takes_a_yes() {
         let mut pieces: Vec<(String, String)> = whole.0.into_iter().collect();
         pieces.sort();
         let count = pieces.len();
-        // Each order of the pieces that begins with another one.
+        // An order of the pieces for each first piece.
         for first in 0..count {
             for turned in [false, true] {
                 let mut order: Vec<_> = pieces.iter().cycle().skip(first).take(count).collect();
@@ -243,7 +243,7 @@ fn a_new_virtual_environment_is_obeyed_by_itself() {
     };
     check(&[], None);
     check(&[("x/other", "")], None);
-    // One that somebody uses already, or a folder that is made to look like one.
+    // An environment in use, or a folder made to look like one.
     check(&[("x/v/pyvenv.cfg", "")], Some("python"));
     check(&[("x/v/lib/python3/site-packages/b.py", "")], Some("python"));
 }
@@ -251,7 +251,7 @@ fn a_new_virtual_environment_is_obeyed_by_itself() {
 #[test]
 fn every_row_of_the_table_finds_a_file() {
     for (pattern, tool) in patterns() {
-        // One of the paths that it is about, without what globs add.
+        // One of the paths of the pattern, without globs.
         let first = |text: &str| text.split(',').next().unwrap_or_default().to_owned();
         let mut path = pattern.replace("**", "a").replace('*', "");
         while let (Some(from), Some(to)) = (path.find('{'), path.find('}')) {

@@ -1,4 +1,4 @@
-//! Two states of a work directory: as it was before a program, and as it would be after it.
+//! Two states of a work directory: before a program, and after it.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,26 +8,26 @@ use std::path::{Path, PathBuf};
 use crate::change::Kind;
 
 /// One state of the work directory.
-/// Paths are relative to it, the empty one is the directory itself; a path that leads through a
-/// link leads to nothing.
+/// Paths are relative to it, and the empty one is the directory itself; a path through a link leads
+/// to nothing.
 pub trait Tree {
-    /// The entry at a path; `None` = nothing.
-    /// What can't be found out is [`Kind::Other`].
+    /// The entry at a path; `None` if there is none.
+    /// An entry that can't be read is [`Kind::Other`].
     fn kind(&self, path: &Path) -> Option<Kind>;
-    /// The first `most` bytes of a plain file; `None` = it is none, or can't be read.
+    /// The first `most` bytes of a plain file; `None` if it isn't one, or can't be read.
     fn bytes(&self, path: &Path, most: u64) -> Option<Vec<u8>>;
-    /// Where a link leads.
+    /// The target of a link.
     fn link(&self, path: &Path) -> Option<PathBuf>;
     /// The names in a directory; none if it isn't one.
     fn names(&self, path: &Path) -> Vec<OsString>;
 }
 
-/// Most bytes of a file whose text is looked at.
+/// Most bytes of a file whose text is read.
 const TEXT: u64 = 64 << 10;
 /// Most bytes of a file of settings that is read whole.
 const LONG: u64 = 16 << 20;
 
-/// The text of a small file; `None` = it is longer, or no text, or no plain file.
+/// The text of a small file; `None` if it is longer, not text, or not a plain file.
 pub fn text(tree: &dyn Tree, path: &Path) -> Option<String> {
     let bytes = tree.bytes(path, TEXT + 1)?;
     let is_small = u64::try_from(bytes.len()).is_ok_and(|length| length <= TEXT);
@@ -50,9 +50,9 @@ pub fn text_of(path: &Path) -> Option<String> {
 /// The work directory before and after a program.
 #[derive(Clone, Copy)]
 pub struct States<'a> {
-    /// As it was.
+    /// The state before.
     pub before: &'a dyn Tree,
-    /// As it would be.
+    /// The state after.
     pub now: &'a dyn Tree,
     /// Whether the program created or changed this path.
     pub is_changed: &'a dyn Fn(&Path) -> bool,

@@ -1,4 +1,4 @@
-//! Takes back what a session changed.
+//! Undoes the changes of a session.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 use super::{BY, By, Changed, Journal, KEPT, Recorded, State, is_within, new_half, state};
 
-/// Why nothing was taken back: paths relative to the work directory.
+/// Why nothing was undone: paths relative to the work directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
-    /// What somebody else has changed since.
+    /// Paths that somebody else has changed since.
     pub changed: Vec<PathBuf>,
-    /// What was there before and was not kept: too long, or no file.
+    /// Paths whose earlier state wasn't kept: too long, or not a file.
     pub lost: Vec<PathBuf>,
 }
 
-/// What a session changed in a work directory all in all, in the order of the paths.
-/// What it changed and changed back is left out.
+/// The net changes of a session to a work directory, in the order of the paths.
+/// Changes that it reverted itself are left out.
 pub fn net(session: &Recorded, work: &Path) -> Vec<Changed> {
     let mut paths: BTreeMap<&Path, (&State, &State)> = BTreeMap::new();
     let entries = session.entries.iter().filter(|entry| entry.work == work);
@@ -33,7 +33,7 @@ pub fn net(session: &Recorded, work: &Path) -> Vec<Changed> {
     changed.map(change).collect()
 }
 
-/// What of that is not as it was before, with what is there now.
+/// The changes that aren't reverted yet, each with the current state.
 ///
 /// # Errors
 /// A file can't be read.
@@ -48,15 +48,14 @@ pub fn left(session: &Recorded, work: &Path) -> io::Result<Vec<(Changed, State)>
     Ok(left)
 }
 
-/// Makes everything that a session changed in `work` what it was before, and tells which paths that
-/// took.
-/// Refused as a whole if something has been changed since or can't be had back, unless by `force`:
-/// then what has been changed is overwritten, and what can't be had back stays.
-/// It is written into `journal` like anything else that changes files.
+/// Reverts everything that a session changed in `work`, and returns the paths that this changed.
+/// Refused as a whole if a path has been changed since or can't be restored, unless `force` is set:
+/// then later changes are overwritten, and what can't be restored stays.
+/// The changes are recorded in `journal` like any others.
 ///
 /// # Errors
 /// A file can't be read or written.
-/// What was done till then is in the journal.
+/// The changes up to then are in the journal.
 pub fn take_back(
     session: &Recorded,
     work: &Path,
@@ -86,7 +85,7 @@ pub fn take_back(
 }
 
 fn restore(session: &Recorded, work: &Path, todo: &[Changed]) -> io::Result<()> {
-    // What is in a directory goes before it.
+    // The contents of a directory go before it.
     for Changed { path, before, after } in todo.iter().rev() {
         let whole = work.join(path);
         match (before, after) {
@@ -94,7 +93,7 @@ fn restore(session: &Recorded, work: &Path, todo: &[Changed]) -> io::Result<()> 
             | (State::Directory { .. }, State::Directory { .. })
             | (State::File { .. } | State::Link { .. }, State::File { .. }) => {}
             (State::Directory { .. }, _) => match fs::remove_dir(&whole) {
-                // Somebody has put something of his own in there.
+                // Somebody has put other files in there.
                 Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
                 removed => removed?,
             },
@@ -118,7 +117,7 @@ fn restore(session: &Recorded, work: &Path, todo: &[Changed]) -> io::Result<()> 
             State::Link { target } => link(target, &whole)?,
             State::File { mode, content, .. } => {
                 let kept = fs::read(session.folder.join(KEPT).join(content))?;
-                // By its name it is removed later if this is killed before it is renamed.
+                // If this is killed before the rename, the file is removed later by its name.
                 let beside = whole.with_file_name(new_half());
                 let written = write(&beside, &kept, *mode).and_then(|()| fs::rename(&beside, &whole));
                 written.inspect_err(|_| drop(fs::remove_file(&beside)))?;
@@ -128,7 +127,7 @@ fn restore(session: &Recorded, work: &Path, todo: &[Changed]) -> io::Result<()> 
     Ok(())
 }
 
-/// Writes a new file; what it holds is on the disk then.
+/// Writes a new file, and flushes it to disk.
 fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let mut file = File::options().write(true).create_new(true).open(path)?;
     file.write_all(content)?;

@@ -1,15 +1,15 @@
-//! Files that are not whole yet, by their names.
+//! Files that are not complete yet, recognised by their names.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// What this process calls a file of a work directory before it is whole: a name that nothing has,
-/// and that nobody can guess to put something else there.
+/// The name for an incomplete file in a work directory: one that no file has, and that can't be
+/// guessed to put something else there.
 pub fn new_half() -> String {
-    // The keys of each state are others, and secret.
+    // Each state has different, secret keys.
     format!(".alara-{}-{:016x}.new", std::process::id(), RandomState::new().hash_one(0))
 }
 
-/// Whether a file of this name was left by a process that was killed before it was whole.
+/// Whether a file of this name was left incomplete by a process that was killed.
 pub fn is_half(name: &str) -> bool {
     let middle = name.strip_prefix(".alara-").and_then(|rest| rest.strip_suffix(".new"));
     let Some((pid, number)) = middle.and_then(|middle| middle.split_once('-')) else { return false };

@@ -1,4 +1,4 @@
-//! Writes down what programs change.
+//! Records the changes of programs.
 //!
 //! A change is written down before it is made, so that a call without a result can be taken back.
 
@@ -19,7 +19,7 @@ use super::{
 };
 
 /// The journal of a session.
-/// Its folder is made when there is something to write.
+/// Its folder is created with the first entry.
 #[derive(Debug)]
 pub struct Journal {
     folder: PathBuf,
@@ -28,26 +28,26 @@ pub struct Journal {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Bytes of contents that are kept.
+    /// Bytes of contents kept.
     bytes: u64,
-    /// What was in the work directory when somebody last looked at all of it.
+    /// The work directory at the last complete look.
     known: BTreeMap<PathBuf, Known>,
-    /// How many entries were begun.
+    /// The number of entries begun.
     begun: usize,
     problem: Option<String>,
 }
 
 #[derive(Clone, Debug)]
 struct Known {
-    /// By which it is told whether it is still that; `None`: look again.
+    /// Tells whether the file is unchanged; `None` means to look again.
     stamp: Option<Stamp>,
     state: State,
 }
 
-/// What changes with a file: its number, size, permissions, and when it was changed.
+/// The metadata that changes with a file: its inode, size, permissions, and change time.
 type Stamp = (u64, u64, u32, i128, i128);
 
-/// What was at some paths before something changed them.
+/// The state of some paths before they were changed.
 #[derive(Debug)]
 pub struct Before {
     entry: Entry,
@@ -55,7 +55,7 @@ pub struct Before {
 }
 
 /// Touches a file as long as it lives.
-/// So it is known later until when a session that was killed may have changed something.
+/// So it is known later until when a killed session may have changed something.
 #[derive(Debug)]
 struct Beat {
     over: Arc<AtomicBool>,
@@ -63,12 +63,12 @@ struct Beat {
 }
 
 impl Beat {
-    /// How often.
+    /// The time between two touches.
     const PAUSE: Duration = Duration::from_millis(50);
 
     fn of(path: &Path) -> Self {
         let over = Arc::new(AtomicBool::new(false));
-        // Where it can't be made, nothing is taken back.
+        // If it can't be created, nothing can be undone.
         let file = File::options().append(true).create(true).open(path).ok();
         let seen = over.clone();
         let beat = move |file: File| {
@@ -92,10 +92,10 @@ impl Drop for Beat {
     }
 }
 
-/// How long a session is kept that has changed nothing and did not end.
+/// How long to keep a session that changed nothing and didn't end.
 const UNLISTED: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// What is said of a program that was cut off where nobody tells what it changes.
+/// The reason for a program that was cut off and whose changes aren't known.
 const CUT_OFF: &str = "it was cut off, and nobody knows what it had changed";
 
 impl Journal {
@@ -104,19 +104,19 @@ impl Journal {
         Journal { folder, inner: Mutex::default() }
     }
 
-    /// The file whose time is that of the session, for whoever runs its programs to
-    /// [hold](super::hold).
+    /// The file whose time is that of the session; whoever runs the session's programs must
+    /// [hold](super::hold) it.
     pub(crate) fn beat(&self) -> PathBuf {
         self.folder.join(BEAT)
     }
 
-    /// Why something is not written down, told once.
+    /// Why changes can't be recorded; returned once.
     pub fn problem(&self) -> Option<String> {
         self.inner().problem.take()
     }
 
-    /// Keeps what is at these paths, and below them, before they are changed, and writes down that
-    /// they will be.
+    /// Saves the contents at and below these paths before they are changed, and records that they
+    /// will be.
     pub fn before<'a>(&self, work: &Path, paths: impl Iterator<Item = &'a Path>, by: By) -> Before {
         let mut inner = self.inner();
         let mut before = BTreeMap::new();
@@ -155,7 +155,7 @@ impl Journal {
         Before { entry, beat: Beat::of(&self.beat()) }
     }
 
-    /// Writes the line of its end.
+    /// Writes the line of an entry's end.
     fn end(&self, inner: &mut Inner, mut entry: Entry, changes: Vec<Changed>, uncovered: Option<String>) {
         if entry.changes.is_empty() && entry.uncovered.is_none() {
             return;
@@ -178,7 +178,7 @@ impl Journal {
         }
     }
 
-    /// Writes down what has become of these paths.
+    /// Records the new state of these paths.
     pub fn after(&self, before: Before) {
         let Before { entry, beat } = before;
         let changed = |Changed { path, before, .. }: &Changed| {
@@ -190,18 +190,18 @@ impl Journal {
         drop(beat);
     }
 
-    /// Keeps what is in a directory, as far as there is space, before a program runs of which
-    /// nobody tells what it changes.
+    /// Saves the contents of a directory, as far as there is space, before a program with unknown
+    /// changes runs.
     pub fn look(&self, work: &Path, by: By) -> Before {
         let mut inner = self.inner();
         let before = self.begin(&mut inner, work, by, Vec::new(), Some(CUT_OFF.to_owned()));
         let mut known = std::mem::take(&mut inner.known);
         let Ok(mut found) = walk(work, self.folder.parent()) else {
-            // What was known before is not what is there.
+            // The earlier listing is outdated.
             let _ = fs::remove_file(self.folder.join(KNOWN));
             return before;
         };
-        // What people write comes before what is made of it.
+        // Files that people write come before files generated from them.
         found.sort_by_key(|(_, found)| found.len());
         let mut news = Vec::new();
         for (path, metadata) in found {
@@ -221,7 +221,7 @@ impl Journal {
         before
     }
 
-    /// Writes down what that program changed.
+    /// Records the changes of that program.
     pub fn looked(&self, before: Before) {
         let Before { entry, beat: _beat } = before;
         let work = &entry.work;
@@ -259,7 +259,7 @@ impl Journal {
         self.note(&mut inner, KNOWN, &news);
     }
 
-    /// What is at a path, whose content is kept if there is space.
+    /// The state of a path, whose content is saved if there is space.
     fn kept(&self, inner: &mut Inner, path: &Path, found: &fs::Metadata) -> State {
         let Ok((state, bytes)) = read(path, found) else { return State::Other };
         if let (State::File { content, .. }, Some(bytes)) = (&state, bytes) {
@@ -277,13 +277,13 @@ impl Journal {
 
     fn keep(&self, place: &Path, bytes: &[u8]) -> io::Result<()> {
         self.make()?;
-        // Whole, or not there.
+        // Complete, or not there at all.
         let mut file = tempfile::NamedTempFile::new_in(self.folder.join(KEPT))?;
         file.write_all(bytes)?;
         file.persist(place).map_err(|error| error.error).map(drop)
     }
 
-    /// Makes the folder, and removes those of old sessions.
+    /// Creates the folder, and removes those of old sessions.
     fn make(&self) -> io::Result<()> {
         if self.folder.join(KEPT).is_dir() {
             return Ok(());
@@ -293,7 +293,7 @@ impl Journal {
             let sessions = super::sessions(root)?;
             let (kept, old) = sessions.split_at(sessions.len().min(SESSIONS));
             old.iter().for_each(|old| drop(fs::remove_dir_all(&old.folder)));
-            // What was killed before it changed something is in no list.
+            // A session that was killed before it changed something is in no list.
             for entry in fs::read_dir(root)?.flatten() {
                 let age = entry.metadata().and_then(|found| found.modified()).map(|at| at.elapsed());
                 let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > UNLISTED));
@@ -328,7 +328,7 @@ impl Journal {
 }
 
 impl Drop for Journal {
-    /// What was kept of files that nobody changed is not needed.
+    /// Contents of files that weren't changed aren't needed.
     fn drop(&mut self) {
         let folder = self.folder.join(KEPT);
         let Ok(kept) = fs::read_dir(&folder) else { return };
@@ -347,13 +347,13 @@ impl Drop for Journal {
         if entries.is_empty() {
             let _ = fs::remove_file(self.folder.join(JOURNAL));
         }
-        // These fail where something is left.
+        // These fail if the folder isn't empty.
         let _ = fs::remove_dir(folder);
         let _ = fs::remove_dir(&self.folder);
     }
 }
 
-/// Everything in a directory, but for what is in the folder `own`, or why that is too much.
+/// Everything in a directory except the folder `own`, or why that is too much.
 pub(super) fn walk(work: &Path, own: Option<&Path>) -> Result<Vec<(PathBuf, fs::Metadata)>, String> {
     let (mut found, mut left) = (Vec::new(), vec![PathBuf::new()]);
     while let Some(folder) = left.pop() {
@@ -372,7 +372,7 @@ pub(super) fn walk(work: &Path, own: Option<&Path>) -> Result<Vec<(PathBuf, fs::
     Ok(found)
 }
 
-/// Makes a directory, and those above it, that only the user may look into.
+/// Creates a directory and its parents, which only the user may read.
 fn make_directory(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
@@ -386,7 +386,7 @@ fn stamp(found: &fs::Metadata) -> Stamp {
     let nanoseconds = |seconds: i64, more: i64| i128::from(seconds) * 1_000_000_000 + i128::from(more);
     let (changed, modified) =
         (nanoseconds(found.ctime(), found.ctime_nsec()), nanoseconds(found.mtime(), found.mtime_nsec()));
-    // The time of a directory changes with what is in it.
+    // The time of a directory changes with its entries.
     match found.is_dir() {
         true => (found.ino(), 0, found.mode(), 0, 0),
         false => (found.ino(), found.len(), found.mode(), changed, modified),
@@ -400,5 +400,5 @@ fn stamp(found: &fs::Metadata) -> Stamp {
     if found.is_dir() { (0, 0, 0, 0, 0) } else { (0, found.len(), 0, 0, modified) }
 }
 
-// A longer file could not be held against what is kept.
+// A longer file couldn't be compared with the saved one.
 const _: () = assert!(FILE_BYTES <= SESSION_BYTES);

@@ -1,14 +1,13 @@
-//! What a session changed in its work directory, and how that is taken back.
+//! The changes of a session to its work directory, and how to undo them.
 //!
-//! A session has a folder, once it has changed something.
-//! In `journal.jsonl` stands a line for each program that did: what was at each path before and
-//! after.
-//! In `kept` lie former contents, each under its SHA-256.
-//! The time of `beat` is that of the session, as long as something is under way; it is locked as
-//! long as a program runs, even if the session was killed.
-//! In `known.jsonl`, as long as the session goes on, stands what was at each path of a directory
-//! that is compared as a whole.
-//! This module knows files: not which tools there are, nor who may ask for what.
+//! A session has a folder once it has changed something.
+//! `journal.jsonl` has a line for each program that did: the state of each path before and after.
+//! `kept` has former contents, each under its SHA-256.
+//! The time of `beat` is that of the session, as long as it runs; the file is locked as long as a
+//! program runs, even if the session was killed.
+//! While the session runs, `known.jsonl` has the earlier state of each path of a directory that is
+//! compared as a whole.
+//! This module knows files, but not which tools there are, or who may ask for what.
 
 mod back;
 mod half;
@@ -27,28 +26,28 @@ pub use back::{Refused, left, net, take_back};
 pub use half::{is_half, new_half};
 pub use journal::{Before, Journal};
 
-/// A longer file's content is not kept.
+/// alara keeps the contents of files up to this size.
 pub const FILE_BYTES: u64 = 8 << 20;
-/// Most bytes of contents that are kept of a session.
+/// Most bytes of contents kept for a session.
 pub const SESSION_BYTES: u64 = 256 << 20;
-/// Most files of a work directory that is compared as a whole, since nobody says what a program
-/// changes in it.
+/// Most files of a work directory that is compared as a whole, since a program's changes in it
+/// aren't known.
 pub const FILES: usize = 20_000;
-/// Sessions whose folders are kept, the latest ones.
+/// How many of the latest sessions keep their folders.
 pub const SESSIONS: usize = 20;
 
 const JOURNAL: &str = "journal.jsonl";
 const KEPT: &str = "kept";
 const KNOWN: &str = "known.jsonl";
 const BEAT: &str = "beat";
-/// How long after the last beat of a session something may still be its doing.
+/// How long after the last beat of a session a change may still be the session's.
 const AFTER: Duration = Duration::from_millis(300);
-/// How long to wait for what a dead session had started: the kernel is ending it.
+/// How long to wait for the processes of a dead session, which the kernel is ending.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What journals call it when a session is taken back, before its name.
+/// The author of an undo in journals, before the session's name.
 const BY: &str = "alara undo ";
 
-/// What is at a path.
+/// The state of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum State {
@@ -60,8 +59,8 @@ pub enum State {
         mode: u32,
         /// Its length in bytes.
         size: u64,
-        /// The SHA-256 of its content; of what is longer than [`FILE_BYTES`] or can't be read, when
-        /// it was changed last.
+        /// The SHA-256 of its content; for a file that is unreadable or longer than [`FILE_BYTES`],
+        /// the time of its last change.
         content: String,
     },
     /// A directory.
@@ -71,28 +70,28 @@ pub enum State {
     },
     /// A symbolic link.
     Link {
-        /// Where to.
+        /// The target.
         #[serde(with = "as_text")]
         target: PathBuf,
     },
-    /// A pipe, a socket, a device.
+    /// A pipe, a socket or a device.
     Other,
 }
 
-/// A path, and what became of it.
+/// A path with its states before and after.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Changed {
     /// The path, relative to the work directory.
     #[serde(with = "as_text")]
     pub path: PathBuf,
-    /// What was there.
+    /// The state before.
     pub before: State,
-    /// What is there now.
+    /// The state after.
     pub after: State,
 }
 
 impl Changed {
-    /// What happened, as a verb.
+    /// The change as a verb.
     pub fn verb(&self) -> &'static str {
         match (&self.before, &self.after) {
             (State::Nothing, _) => "created",
@@ -102,37 +101,37 @@ impl Changed {
     }
 }
 
-/// What one program changed.
+/// The changes of one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// When, as RFC 3339.
+    /// The time, as RFC 3339.
     pub time: String,
     /// The work directory.
     #[serde(with = "as_text")]
     pub work: PathBuf,
-    /// Who did it, with which call.
+    /// Who made the changes, with which call.
     pub by: String,
-    /// The trace that it belongs to; empty: it has no file.
+    /// The trace of the call; empty if it has no file.
     #[serde(default, with = "as_text")]
     pub trace: PathBuf,
-    /// The call in that trace, as the scope of what happens in it.
+    /// The scope of the call in that trace.
     #[serde(default)]
     pub scope: String,
-    /// By which the line of its beginning and that of its end belong together.
+    /// The number that connects the lines of an entry's beginning and end.
     #[serde(default)]
     pub number: usize,
-    /// Whether this is the line of its beginning, so that it was cut off if there is no other.
+    /// Whether this is the line of the beginning; without another one, the program was cut off.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// What.
+    /// The changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Changed>,
-    /// Why it is not known what it changed, if so.
+    /// Why the changes are unknown, if they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncovered: Option<String>,
 }
 
-/// A line about what was seen at a path; a later one of the same path counts.
+/// A line about the state of a path; the last one for a path counts.
 #[derive(Serialize, Deserialize)]
 struct Seen {
     #[serde(with = "as_text")]
@@ -140,7 +139,7 @@ struct Seen {
     state: State,
 }
 
-/// Who changes something, for a journal.
+/// The author of changes, for a journal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct By<'a> {
     /// Who, with which call, in words.
@@ -158,14 +157,14 @@ pub struct Recorded {
     pub id: String,
     /// Its folder.
     pub folder: PathBuf,
-    /// What it did, in that order.
+    /// Its changes, in order.
     pub entries: Vec<Entry>,
 }
 
 impl Recorded {
     /// Reads the journal of a session.
-    /// Of what was cut off, the change is what is there now, unless that is younger than the
-    /// session.
+    /// If a program was cut off, the current state counts as its change, unless that is younger
+    /// than the session.
     ///
     /// # Errors
     /// It can't be read.
@@ -190,12 +189,12 @@ impl Recorded {
         Ok(Recorded { id, folder: folder.to_owned(), entries })
     }
 
-    /// Whether it took back what another one had changed.
+    /// Whether it undid another session.
     pub fn is_undo(&self) -> bool {
         self.entries.iter().all(|entry| entry.by.starts_with(BY))
     }
 
-    /// Whether the content of what was there was kept.
+    /// Whether the content of a state was kept.
     pub fn has(&self, state: &State) -> bool {
         match state {
             State::File { content, .. } => self.folder.join(KEPT).join(content).is_file(),
@@ -210,10 +209,10 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The lines of a journal, each of a beginning only if it has no end.
+/// The lines of a journal; the line of a beginning only if there is no end.
 fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     let text = fs::read_to_string(folder.join(JOURNAL))?;
-    // The last line of a program that was killed may be half a one.
+    // The last line of a program that was killed may be incomplete.
     let mut entries: Vec<Entry> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let ended: BTreeSet<usize> =
         entries.iter().filter(|entry| !entry.begun).map(|entry| entry.number).collect();
@@ -221,24 +220,24 @@ fn entries(folder: &Path) -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Says, as long as it is open, that a program of a session still runs, though the session itself
-/// may be dead.
-/// `None`: nothing is written down of what it changes.
+/// Signals, as long as the file is open, that a program of a session still runs, though the session
+/// itself may be dead.
+/// Returns `None` if the program's changes aren't recorded.
 pub fn hold(beat: &Path) -> Option<File> {
     let file = File::options().append(true).open(beat).ok()?;
     file.lock_shared().ok().map(|()| file)
 }
 
-/// Says that a session was alive until now.
+/// Records that a session was alive until now.
 pub fn touch(beat: &File) {
-    // Where that can't be, nothing is taken back.
+    // If this fails, nothing can be undone.
     let _ = beat.set_modified(SystemTime::now());
 }
 
-/// Waits until what was cut off of a trace is gone with all that it had started.
+/// Waits until a killed run's processes, identified by its trace, are gone.
 ///
 /// # Errors
-/// It is not after some seconds.
+/// They still run after some seconds.
 pub fn wait(root: &Path, trace: &Path) -> io::Result<()> {
     let begun = Instant::now();
     for folder in fs::read_dir(root).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -259,19 +258,19 @@ pub fn wait(root: &Path, trace: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether somebody has changed a path since.
+/// Whether a path has been changed since.
 fn is_younger(work: &Path, path: &Path, until: SystemTime) -> bool {
     let whole = work.join(path);
     let at = match (fs::symlink_metadata(&whole), whole.parent()) {
         (Ok(found), _) => changed_at(&found),
-        // What is gone was removed from its folder.
+        // A missing file was removed from its folder.
         (Err(_), Some(folder)) => fs::metadata(folder).and_then(|found| found.modified()).ok(),
         (Err(_), None) => None,
     };
     at.is_some_and(|at| at > until)
 }
 
-/// When a file was changed last: its content, its name or its permissions.
+/// When a file was last changed: its content, its name or its permissions.
 pub fn changed_at(found: &Metadata) -> Option<SystemTime> {
     #[cfg(unix)]
     {
@@ -283,10 +282,10 @@ pub fn changed_at(found: &Metadata) -> Option<SystemTime> {
     found.modified().ok()
 }
 
-/// What was at each path of a directory before somebody was cut off who began at `time`, as far as
-/// it may be another now; `None`: that is not known.
+/// The earlier state of each path of a directory that may have changed since a program that was cut
+/// off began at `time`; `None` if that is unknown.
 fn known(folder: &Path, work: &Path, time: &str) -> Option<Vec<Changed>> {
-    // Not all clocks of a machine are equally fine.
+    // The clocks of a machine may have different resolutions.
     let begun = SystemTime::from(time.parse::<jiff::Timestamp>().ok()?) - Duration::from_secs(1);
     let text = fs::read_to_string(folder.join(KNOWN)).ok()?;
     let seen = text.lines().filter_map(|line| serde_json::from_str::<Seen>(line).ok());
@@ -316,8 +315,8 @@ pub fn sessions(root: &Path) -> io::Result<Vec<Recorded>> {
     Ok(found)
 }
 
-/// What is at a path of a directory.
-/// Nothing is found through a link.
+/// The state of a path in a directory.
+/// Links are not followed.
 fn state(work: &Path, path: &Path) -> io::Result<State> {
     if !is_within(work, path) {
         return Ok(State::Nothing);
@@ -333,13 +332,13 @@ fn state(work: &Path, path: &Path) -> io::Result<State> {
     Ok(read(&whole, &found)?.0)
 }
 
-/// Whether all that a path goes through are directories.
+/// Whether all parents of a path are directories.
 fn is_within(work: &Path, path: &Path) -> bool {
     let parents = path.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty());
     parents.into_iter().all(|parent| work.join(parent).symlink_metadata().is_ok_and(|found| found.is_dir()))
 }
 
-/// What a path is, and its content if it can be kept.
+/// The state of a path, and its content if it can be kept.
 fn read(path: &Path, found: &Metadata) -> io::Result<(State, Option<Vec<u8>>)> {
     let mode = mode(found);
     if found.is_dir() {
@@ -357,7 +356,7 @@ fn read(path: &Path, found: &Metadata) -> io::Result<(State, Option<Vec<u8>>)> {
     Ok((State::File { mode, size, content }, bytes))
 }
 
-/// When something was changed last.
+/// When a file was last changed.
 fn at(found: &Metadata) -> String {
     let since = found.modified().ok().and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
     format!("at {}", since.unwrap_or_default().as_nanos())
@@ -373,7 +372,7 @@ fn mode(_found: &Metadata) -> u32 {
     0
 }
 
-/// Paths as texts: bytes that are no UTF-8, and `%`, as `%` and two digits.
+/// Serialises paths as texts: bytes that aren't UTF-8, and `%`, become `%` and two digits.
 mod as_text {
     use std::path::{Path, PathBuf};
 

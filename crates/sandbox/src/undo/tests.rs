@@ -3,7 +3,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Who changes something in these tests.
+/// The author of changes in these tests.
 const CODER: By = By { text: "coder: shell", trace: None, scope: "" };
 
 /// A work directory, and the journals of sessions that work in it.
@@ -58,7 +58,7 @@ impl Place {
         found
     }
 
-    /// Lets a session of this name do things that nobody announces.
+    /// Lets a session of this name run a program with unknown changes.
     fn does(&self, id: &str, program: impl FnOnce()) {
         let journal = self.journal(id);
         let before = journal.look(&self.work(), CODER);
@@ -72,7 +72,7 @@ impl Place {
     }
 }
 
-/// What can be done to a work directory.
+/// Many kinds of changes to a work directory.
 fn havoc(place: &Place) {
     let work = place.work();
     place.write("a", "changed\n");
@@ -101,9 +101,9 @@ fn what_a_session_changed_is_taken_back_and_that_too() {
     );
     assert_eq!(place.back("1", "2", false).unwrap().len(), 6);
     assert_eq!(place.content(), before);
-    // Once more there is nothing to do.
+    // A second undo has nothing to do.
     assert_eq!(place.back("1", "3", false), Ok(Vec::new()));
-    // What was taken back is a session, too.
+    // An undo is a session too.
     assert_eq!(place.recorded("2").entries[0].by, "alara undo 1");
     place.back("2", "4", false).unwrap();
     assert_eq!(place.content(), after);
@@ -134,7 +134,7 @@ fn what_somebody_changed_since_is_not_taken_back_unless_forced() {
     place.back("1", "2", true).unwrap();
     assert_eq!(fs::read(place.work().join("a")).unwrap(), b"one\n");
     assert_eq!(fs::read(place.work().join("mine")).unwrap(), b"mine\n");
-    // What I had written is not lost either.
+    // My own later changes aren't lost either.
     place.back("2", "3", false).unwrap();
     assert_eq!(fs::read(place.work().join("a")).unwrap(), b"by me\n");
 }
@@ -191,7 +191,7 @@ fn a_session_that_changes_nothing_leaves_nothing() {
     place.does("1", || {});
     assert!(!place.root.path().join("undo/1").exists());
     assert_eq!(sessions(&place.root.path().join("undo")).unwrap().len(), 0);
-    // Only what is needed is kept.
+    // Only the needed contents are kept.
     place.does("2", || place.write("a", "changed\n"));
     assert_eq!(fs::read_dir(place.root.path().join("undo/2/kept")).unwrap().count(), 1);
     assert_eq!(sessions(&place.root.path().join("undo")).unwrap().len(), 1);
@@ -226,7 +226,7 @@ fn what_was_cut_off_is_known_by_what_was_there_before() {
     let between = place.content();
     let _cut = journal.look(&place.work(), CODER);
     havoc(&place);
-    // A process that is killed drops nothing.
+    // A killed process drops nothing.
     std::mem::forget(journal);
     let mut session = place.recorded("1");
     assert_eq!(session.entries.len(), 2);

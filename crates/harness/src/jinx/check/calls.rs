@@ -1,4 +1,4 @@
-//! Calls of other jinxes, the tools of models and the schemas of their answers.
+//! Checks calls of other jinxes, the tools of models and the schemas of their answers.
 
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ pub fn call(step: &Step, name: &str, with: &Map<String, Value>, known: &Known, r
         return;
     };
     let inputs = || jinx.inputs.iter().map(|input| input.name.as_str());
-    // What is null is not given.
+    // A null argument counts as missing.
     for (argument, value) in with.iter().filter(|(_, value)| !value.is_null()) {
         match jinx.inputs.iter().find(|input| input.name == *argument) {
             None => {
@@ -54,7 +54,7 @@ fn missing<'a>(jinx: &'a Jinx, with: &Map<String, Value>) -> Vec<&'a str> {
     needed.map(|input| input.name.as_str()).collect()
 }
 
-/// Whether a value may be given, as far as it is known before its placeholders are filled in.
+/// Whether a value fits an input, as far as that is known before its placeholders are filled in.
 fn fits(input: &Input, value: &Value) -> Result<(), String> {
     if let Value::String(text) = value {
         match input.kind {
@@ -100,8 +100,8 @@ pub fn llm(step: &Step, llm: &Llm, known: &Known, report: &mut Report) {
     }
 }
 
-/// Why a value is no JSON schema, as far as a look at the types tells; the model's grammar looks
-/// closer.
+/// Why a value is not a JSON schema, judging by its types; the model's grammar checks it more
+/// closely.
 fn wrong_schema(schema: &Value) -> Option<String> {
     let Value::Object(map) = schema else {
         return Some(

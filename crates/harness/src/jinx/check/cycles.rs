@@ -1,5 +1,5 @@
-//! Jinxes that call themselves, through others or not.
-//! Work that a model gives to an NPC is no call.
+//! Finds jinxes that call themselves, directly or through others.
+//! Work that a model delegates to an NPC is no call.
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{Known, Report};
 use crate::jinx::{Action, Jinx, Step};
 use crate::types::Diagnostic;
 
-/// Reports each cycle once, at the call with which it begins.
+/// Reports each cycle once, at its first call.
 pub fn check(
     jinxes: &[Jinx],
     known: &Known,
@@ -29,9 +29,9 @@ pub fn check(
 
 struct Walk<'a, 'w> {
     known: &'w Known<'a>,
-    /// The jinxes that are being looked at, each with the call that leads on.
+    /// The jinxes on the current path, each with the call that leads on.
     path: Vec<(&'a Jinx, Option<&'a Step>)>,
-    /// The names of those that need no second look.
+    /// The names of jinxes that are done.
     done: &'w mut Vec<&'a str>,
     found: Vec<(&'a Jinx, &'a Step, String)>,
 }

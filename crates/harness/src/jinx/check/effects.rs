@@ -1,4 +1,4 @@
-//! What steps do to the world, as far as it is known without running them.
+//! The effects of steps, as far as they are known without running them.
 
 use super::Known;
 use super::names::blocks;
@@ -6,9 +6,9 @@ use crate::jinx::{Action, Jinx, Step, Tools};
 use crate::types::Effect;
 
 /// The effect of a step of `jinx`.
-/// That of a program, and of a model with tools, is the jinx's own.
-/// Whoever sets a key of the store writes.
-/// That of a call is the called jinx's.
+/// A program, and a model with tools, has the effect of the jinx.
+/// A step that sets a key of the store writes.
+/// A call has the effect of the called jinx.
 pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     match &step.action {
         Action::Bash { background: Some(_), .. } | Action::Jobs { .. } => Effect::Write,
@@ -24,9 +24,8 @@ pub fn effect(step: &Step, jinx: &Jinx, known: &Known) -> Effect {
     }
 }
 
-/// Whether a step, or a jinx that it calls, does something of a kind.
-/// What can't be looked into might: jinxes that nobody knows, and those that a person may be asked
-/// about.
+/// Whether a step, or a jinx that it calls, performs an action of a kind.
+/// Jinxes that can't be inspected might: unknown ones, and those that a person may be asked about.
 pub fn reaches(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool) -> bool {
     fn look(step: &Step, known: &Known, kind: &dyn Fn(&Action) -> bool, seen: &mut Vec<String>) -> bool {
         if kind(&step.action) {

@@ -1,5 +1,5 @@
-//! Follows the steps of a jinx in the order in which they run: what is defined where, and what
-//! never runs.
+//! Follows the steps of a jinx in the order in which they run: which names are defined where, and
+//! which steps never run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use crate::jinx::template::quoted_placeholder;
 use crate::jinx::{Action, Jinx, Kind, Step};
 use crate::types::{Effect, Location, Severity};
 
-/// Names that are given everywhere.
+/// Names that are defined everywhere.
 const GIVEN: [&str; 5] = ["ctx", "npc", "team", "store", "skills"];
-/// Names that have a meaning of their own somewhere.
+/// Names that have a special meaning somewhere.
 const SPECIAL: [&str; 9] = ["ctx", "npc", "team", "store", "skills", "output", "skill", "error", "loop"];
 
-/// The names at one point, each with whether it is surely defined.
+/// The names at one point, each with whether it is certainly defined.
 type Scope = BTreeMap<String, bool>;
 
 /// Checks one jinx.
@@ -44,14 +44,14 @@ struct Flow<'a, 'r> {
     known: &'a Known<'a>,
     store: &'a [&'a str],
     report: &'a mut Report<'r>,
-    /// Names that ended with a loop.
+    /// Names that went out of scope with a loop.
     lost: BTreeSet<String>,
-    /// The names outside of the parallel loop that is being looked at.
+    /// The names outside the current parallel loop.
     outside: Option<BTreeSet<String>>,
 }
 
 impl Flow<'_, '_> {
-    /// Whether the steps surely end the jinx.
+    /// Whether the steps certainly end the jinx.
     fn block(&mut self, steps: &[Step], scope: &mut Scope) -> bool {
         let mut names = BTreeSet::new();
         let mut ended = false;
@@ -85,7 +85,7 @@ impl Flow<'_, '_> {
 
     fn step(&mut self, step: &Step, scope: &mut Scope) -> bool {
         if let Action::Set { set } = &step.action {
-            // One after the other: a value may use what was set before it.
+            // In order: a value may use an earlier one.
             for (path, value) in set {
                 let mut texts = Vec::new();
                 names::add(value, &mut texts);
@@ -189,7 +189,7 @@ impl Flow<'_, '_> {
         }
     }
 
-    /// Warns of a key that the team's store doesn't have, if the team says which ones it has.
+    /// Warns of a key that the team's store doesn't have, if the team declares its keys.
     fn store_key(&mut self, step: Location, text: &str, path: &str) {
         let Some(key) = path.split('.').nth(1).filter(|_| !self.store.is_empty()) else { return };
         if !self.store.contains(&key) {
@@ -215,7 +215,7 @@ impl Flow<'_, '_> {
         scope.insert(name.to_owned(), true);
     }
 
-    /// Reports what may write where nothing may.
+    /// Reports steps that may write where writing is forbidden.
     fn writes(&mut self, step: &Step) {
         let simple = names::blocks(&step.action).is_empty();
         if !simple || effect(step, self.jinx, self.known) < Effect::Write {
@@ -250,7 +250,7 @@ impl Flow<'_, '_> {
             }
         }
         let (mut left, mut right) = (scope.clone(), scope.clone());
-        // Whoever asks whether a name is defined knows it in the branches.
+        // A condition that tests whether a name is defined makes it known in the branches.
         for used in Text::Expression(when).uses().unwrap_or_default().iter().filter(|used| used.guarded) {
             left.insert(used.path.clone(), true);
             right.insert(used.path.clone(), true);
@@ -293,7 +293,7 @@ impl Flow<'_, '_> {
         self.lost.extend(inner.into_keys().filter(|name| !scope.contains_key(name)));
     }
 
-    /// Reports a loop through what is surely no list.
+    /// Reports a loop over a value that is certainly no list.
     fn items(&mut self, step: &Step, items: &str) {
         let items = items.trim();
         let kind = match names::value(items) {
@@ -335,7 +335,7 @@ impl Flow<'_, '_> {
         if !scope.contains_key("error") {
             caught.remove("error");
         }
-        // Without anything that catches it, a failure goes on.
+        // Without a `catch`, the failure propagates.
         let passes = catch.is_empty() && !finally.is_empty();
         let mut last = merged(&half, &caught);
         let before = last.clone();
@@ -351,14 +351,14 @@ impl Flow<'_, '_> {
     }
 }
 
-/// What is known after one of two ways was taken.
+/// The names that are known after either of two branches.
 fn merged(left: &Scope, right: &Scope) -> Scope {
     let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
     let sure = |scope: &Scope, name: &String| scope.get(name).copied().unwrap_or(false);
     names.into_iter().map(|name| (name.clone(), sure(left, name) && sure(right, name))).collect()
 }
 
-/// What a value is, in words.
+/// The kind of a value, in words.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Number(number) if number.is_f64() => "a number",
@@ -369,7 +369,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// Whether one of these steps, or of those in them, gives a name a value.
+/// Whether one of these steps, or of their inner steps, sets a name.
 fn sets(steps: &[Step], name: &str) -> bool {
     steps.iter().any(|step| {
         step.name == name
@@ -379,7 +379,8 @@ fn sets(steps: &[Step], name: &str) -> bool {
     })
 }
 
-/// Whether a program is a placeholder alone: then that is the program, and no quotes are around it.
+/// Whether a program consists of one placeholder: then its value is the program, and it isn't
+/// quoted.
 fn is_one_placeholder(code: &str) -> bool {
     crate::jinx::template::single(code).is_some()
 }

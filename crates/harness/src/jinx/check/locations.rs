@@ -1,10 +1,10 @@
-//! Where in a file something stands of which only the step is known.
+//! Locates a text in a file when only its step is known.
 
 use super::names::words;
 use crate::types::Location;
 
-/// The location of `name` in a line of a step's text, or of the line, or else of the step.
-/// `text` is as it was read: without the indentation that it has in the file.
+/// The location of `name` in a line of a step's text, otherwise of the line, otherwise of the step.
+/// `text` is the parsed text: without the indentation that it has in the file.
 pub fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
     let Some(start) = offset(file, step) else { return step };
     let line = text.lines().find(|line| words(line, name).next().is_some()).map(str::trim);
@@ -15,7 +15,7 @@ pub fn of_name(file: &str, step: Location, text: &str, name: &str) -> Location {
     location(file, at + within)
 }
 
-/// The location of a piece of a step's text, or else of the step.
+/// The location of a piece of a step's text, otherwise of the step.
 pub fn of_piece(file: &str, step: Location, piece: &str) -> Location {
     let piece = piece.lines().next().unwrap_or_default().trim();
     let Some(start) = offset(file, step).filter(|_| !piece.is_empty()) else { return step };

@@ -1,7 +1,6 @@
-//! Static checks of jinxes: names that nothing defines, steps that never run, calls that can't
-//! work, cycles.
+//! Static checks of jinxes: undefined names, steps that never run, calls that can't work, cycles.
 //!
-//! This module looks at whole sets of jinxes.
+//! This module checks whole sets of jinxes.
 //! It must not know how files are read or how steps are run.
 
 mod calls;
@@ -28,12 +27,12 @@ pub(crate) use names::{blocks, guarded, words};
 /// Jinxes by name and by reference.
 pub struct Known<'a> {
     jinxes: BTreeMap<&'a str, &'a Jinx>,
-    /// Whether there is a jinx of this name whose file can't be used.
+    /// Whether there is a jinx of this name whose file is unusable.
     unusable: &'a dyn Fn(&str) -> bool,
 }
 
 impl<'a> Known<'a> {
-    /// A name counts before a reference.
+    /// A name takes precedence over a reference.
     pub fn new(jinxes: &'a [Jinx]) -> Self {
         let references = jinxes.iter().filter(|jinx| !jinx.reference.is_empty());
         let mut known: BTreeMap<&str, &Jinx> =
@@ -47,7 +46,7 @@ impl<'a> Known<'a> {
         self.jinxes.get(name).copied()
     }
 
-    /// Why a name means no jinx; nothing if it means one whose own file is told to be wrong.
+    /// Why a name refers to no jinx; nothing if that jinx's own file has the error.
     fn lack(&self, name: &str) -> Option<String> {
         let last = name.rsplit('/').next().unwrap_or(name);
         let hint = || hint(name, self.jinxes.keys().copied());
@@ -57,11 +56,11 @@ impl<'a> Known<'a> {
 
 /// Checks a set of jinxes, which may call each other, those whose files are `unusable`, and nothing
 /// else.
-/// `store` gives the keys of the team's store that a jinx should know, if the team declares any and
-/// the jinx is its own.
-/// One from elsewhere may bring keys of its own.
-/// `text_of` gives the text of a file, in which the exact locations are looked up; without it they
-/// are those of the steps.
+/// `store` returns the keys of the team's store that a jinx should know, if the team declares any
+/// and the jinx is its own.
+/// A jinx from elsewhere may use other keys.
+/// `text_of` returns the text of a file, to determine exact locations; without it they are those of
+/// the steps.
 pub fn check<'a>(
     jinxes: &[Jinx],
     unusable: &dyn Fn(&str) -> bool,
@@ -80,7 +79,7 @@ pub fn check<'a>(
     diagnostics
 }
 
-/// The diagnostics of one jinx.
+/// Collects the diagnostics of one jinx.
 struct Report<'a> {
     jinx: &'a Jinx,
     text_of: &'a dyn Fn(&Path) -> Option<String>,
@@ -97,23 +96,23 @@ impl Report<'_> {
         self.diagnostics.push(Diagnostic { path: self.jinx.path.clone(), location, severity, message });
     }
 
-    /// About a step as a whole.
+    /// Reports an error in a step as a whole.
     fn error(&mut self, step: &Step, message: String) {
         self.say(Severity::Error, step.location, message);
     }
 
-    /// About a step as a whole.
+    /// Warns of a step as a whole.
     fn warning(&mut self, step: &Step, message: String) {
         self.say(Severity::Warning, step.location, message);
     }
 
-    /// About a name in one of a step's texts.
+    /// Reports a name in one of a step's texts.
     fn name(&mut self, severity: Severity, step: Location, text: &str, name: &str, message: String) {
         let location = self.file().map_or(step, |file| locations::of_name(file, step, text, name));
         self.say(severity, location, message);
     }
 
-    /// About a piece of one of a step's texts.
+    /// Reports a piece of one of a step's texts.
     fn piece(&mut self, step: Location, piece: &str, message: String) {
         let location = self.file().map_or(step, |file| locations::of_piece(file, step, piece));
         self.say(Severity::Error, location, message);

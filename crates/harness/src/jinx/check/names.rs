@@ -1,4 +1,4 @@
-//! Which names the texts of a step use, and which texts make no sense.
+//! Finds the names that the texts of a step use, and invalid texts.
 
 use std::sync::LazyLock;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::jinx::template::{self, Language, Piece, pieces, single};
 use crate::jinx::{Action, Step, Timeout};
 
-/// A text that names can stand in.
+/// A text that can contain names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Text<'a> {
-    /// A condition, or what is iterated over.
+    /// A condition, or the items of a loop.
     Expression(&'a str),
     /// A text with placeholders.
     Template(&'a str),
@@ -23,16 +23,16 @@ pub enum Text<'a> {
 /// A name that a text uses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Use {
-    /// The name with what is looked up in it: `order.items`.
+    /// The name with its attributes: `order.items`.
     pub path: String,
-    /// Whether the text asks first whether there is such a name.
+    /// Whether the text first tests that the name is defined.
     pub guarded: bool,
 }
 
-/// A text that can't be read.
+/// A text with a syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Why not.
+    /// The error.
     pub message: String,
     /// The line of the text, from 1.
     pub line: usize,
@@ -41,7 +41,7 @@ pub struct Wrong {
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(template::environment);
 
 impl<'a> Text<'a> {
-    /// As it stands in the file.
+    /// The text as in the file.
     pub fn as_str(self) -> &'a str {
         let (Text::Expression(text) | Text::Template(text) | Text::Code(_, text)) = self;
         text
@@ -50,7 +50,7 @@ impl<'a> Text<'a> {
     /// The names that it uses, in alphabetical order, without functions.
     ///
     /// # Errors
-    /// It can't be read.
+    /// It has a syntax error.
     pub fn uses(self) -> Result<Vec<Use>, Wrong> {
         let text = self.as_str();
         let names = match self {
@@ -70,7 +70,8 @@ impl<'a> Text<'a> {
             },
             Text::Code(_, text) => {
                 let parts: Vec<Piece> = pieces(text);
-                // Without the program between them, what is left is a template with as many lines.
+                // Without the program between them, the placeholders form a template with as many
+                // lines.
                 let mut left = String::new();
                 for part in &parts {
                     match part {
@@ -98,10 +99,10 @@ impl<'a> Text<'a> {
         Ok(uses)
     }
 
-    /// The first filter or test that does not exist.
+    /// The first filter or test that doesn't exist.
     fn unknown(self) -> Option<Wrong> {
         let text = self.as_str();
-        // What looks like an expression in these may be none.
+        // Text in these may only look like an expression.
         if text.contains("{#") || words(text, "raw").next().is_some() {
             return None;
         }
@@ -115,7 +116,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Filters that are given the name of another filter or test, as which argument.
+/// Filters that take the name of another filter or test, and the index of that argument.
 const NAMING: [(&str, usize, &str); 5] = [
     ("map", 0, "filter"),
     ("select", 0, "test"),
@@ -124,7 +125,7 @@ const NAMING: [(&str, usize, &str); 5] = [
     ("rejectattr", 1, "test"),
 ];
 
-/// The first filter or test in an expression that does not exist.
+/// The first filter or test in an expression that doesn't exist.
 fn unknown(expression: &str) -> Option<Wrong> {
     let (mut quote, mut escaped) = (None, false);
     let mut bare = String::new();
@@ -138,7 +139,7 @@ fn unknown(expression: &str) -> Option<Wrong> {
             _ => {}
         }
         match (quoted || quote.is_some()) && c != '\n' {
-            // With as many bytes.
+            // Keep the number of bytes.
             true => bare.extend(std::iter::repeat_n(' ', c.len_utf8())),
             false => bare.push(c),
         }
@@ -153,7 +154,7 @@ fn unknown(expression: &str) -> Option<Wrong> {
         let named = || {
             let (_, argument, what) =
                 NAMING.iter().find(|(filter, ..)| what == "filter" && *filter == name)?;
-            // Strings are whole only in the text that is not bare.
+            // Only the original text has complete strings.
             let open = bare.len() - rest.len() + name.len();
             let text = literal(expression.get(open..)?.trim_start().strip_prefix('(')?, *argument)?;
             (word(text) == text && !exists(what, text)).then_some((*what, text))
@@ -168,7 +169,7 @@ fn word(text: &str) -> &str {
     &text[..text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len())]
 }
 
-/// The argument with this number, if it and those before it are plain strings.
+/// The argument at this index, if it and those before it are plain strings.
 fn literal(arguments: &str, number: usize) -> Option<&str> {
     let arguments = arguments.trim_start();
     let quote = arguments.chars().next().filter(|c| matches!(c, '"' | '\''))?;
@@ -193,7 +194,7 @@ pub fn root(path: &str) -> &str {
 }
 
 /// Whether an expression is always true or always false.
-/// `None` = it depends.
+/// `None` if it depends on names.
 pub fn constant(expression: &str) -> Option<bool> {
     let expression = template::bounded_expression(expression).ok()?;
     let compiled = ENVIRONMENT.compile_expression(&expression).ok()?;
@@ -203,7 +204,7 @@ pub fn constant(expression: &str) -> Option<bool> {
     compiled.eval(()).ok().map(|value| value.is_true())
 }
 
-/// The value of an expression that names nothing; `None` = it depends.
+/// The value of an expression without names; `None` if it has any.
 pub fn value(expression: &str) -> Option<Value> {
     let expression = template::bounded_expression(expression).ok()?;
     let compiled = ENVIRONMENT.compile_expression(&expression).ok()?;
@@ -213,7 +214,7 @@ pub fn value(expression: &str) -> Option<Value> {
     serde_json::to_value(compiled.eval(()).ok()?).ok()
 }
 
-/// The texts of a step itself, without those of the steps in it and without the `until` of a loop,
+/// The texts of a step itself, without those of its inner steps and without the `until` of a loop,
 /// which sees other names.
 pub fn texts(step: &Step) -> Vec<Text<'_>> {
     let mut texts = Vec::new();
@@ -249,7 +250,7 @@ pub fn texts(step: &Step) -> Vec<Text<'_>> {
     texts
 }
 
-/// The steps in a step, list by list.
+/// The inner steps of a step, list by list.
 pub fn blocks(action: &Action) -> Vec<&[Step]> {
     match action {
         Action::When { then, otherwise, .. } => vec![then, otherwise],
@@ -282,7 +283,7 @@ fn is_global(name: &str) -> bool {
     ENVIRONMENT.globals().any(|(global, _)| global == name)
 }
 
-/// Whether a text asks if there is such a name: `x is defined`, `x | default(1)`.
+/// Whether a text tests that a name is defined: `x is defined`, `x | default(1)`.
 pub fn guarded(text: &str, name: &str) -> bool {
     words(text, name).any(|at| {
         let rest = text[at + name.len()..].trim_start();

@@ -17,7 +17,7 @@ fn diagnostics(files: &[(&str, &str)], store: &[&str]) -> Vec<String> {
     diagnostics.iter().map(ToString::to_string).collect()
 }
 
-/// Checks one jinx `j` beside a few others.
+/// Checks one jinx `j` together with a few others.
 fn expect(text: &str, expected: &[&str]) {
     let found = diagnostics(
         &[
@@ -262,7 +262,7 @@ fn cycles() {
             "d.jinx:1:28: error: a jinx can't call itself: d → d",
         ]
     );
-    // Through a model, whose run has limits of its own, it may.
+    // Through a model, whose run has its own limits, it may.
     let asks = "steps: [{engine: llm, npc: x, prompt: p, tools: [a]}]";
     assert_eq!(diagnostics(&[("a", asks)], &[]), [] as [&str; 0]);
 }

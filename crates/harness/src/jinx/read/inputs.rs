@@ -1,4 +1,4 @@
-//! The inputs of a jinx: every form that files in the wild use, read into one type.
+//! Reads the inputs of a jinx: every form in existing files, parsed into one type.
 //!
 //! ```yaml
 //! inputs:
@@ -130,7 +130,7 @@ impl Reader<'_> {
         }
         let value = |key: &str| entries.iter().find(|entry| entry.key == key).map(|entry| &entry.value);
         if kind.map_or_else(|| mixed(&input.choices), |kind| kind == Kind::String) {
-            // As they are written: `007`, `1.10` and `no` are texts here.
+            // As written: `007`, `1.10` and `no` are texts here.
             if let (Some(default), Some(node)) = (&mut input.default, value("default")) {
                 as_written(default, node);
             }
@@ -179,20 +179,20 @@ impl Reader<'_> {
     }
 }
 
-/// Whether only texts can be all of these: `enum: [no, yes, maybe]`.
+/// Whether these can only all be texts: `enum: [no, yes, maybe]`.
 fn mixed(choices: &Choices) -> bool {
     let Choices::Of(values) = choices else { return false };
     values.iter().any(Value::is_string) && !values.iter().all(Value::is_string)
 }
 
-/// Makes a scalar the text that it is written as.
+/// Replaces a scalar by the text as written.
 fn as_written(value: &mut Value, node: &Node) {
     if let Some(text) = node.text() {
         *value = text.into();
     }
 }
 
-/// Whether a mapping is of the form `{name: x, description: …}` rather than `{x: default, …}`.
+/// Whether a mapping has the form `{name: x, description: …}` rather than `{x: default, …}`.
 fn names_itself(entries: &[Entry]) -> bool {
     let known = |entry: &Entry| KEYS.contains(&entry.key.as_str()) || entry.key == "name";
     entries.len() > 1
@@ -200,7 +200,7 @@ fn names_itself(entries: &[Entry]) -> bool {
         && entries.iter().all(known)
 }
 
-/// Whether `name` can be that of a variable.
+/// Whether `name` is valid for a variable.
 pub(super) fn is_name(name: &str) -> bool {
     let mut characters = name.chars();
     characters.next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_')

@@ -1,4 +1,4 @@
-//! Values of one kind from a node, or a diagnostic with its location.
+//! Reads values of one kind from a node, or reports a diagnostic with its location.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A text; a number or boolean as it is written.
+    /// A text; a number or boolean as written.
     pub(super) fn text(&mut self, node: &Node, key: &str) -> Option<String> {
         let text = node.text().map(str::to_owned);
         if text.is_none() {
@@ -61,7 +61,7 @@ impl Reader<'_> {
         found.map(|(_, value)| *value)
     }
 
-    /// A list of names, or one alone.
+    /// A list of names, or a single name.
     pub(super) fn names(&mut self, node: &Node, key: &str) -> Vec<String> {
         match &node.kind {
             Kind::List(items) => items.iter().filter_map(|item| self.text(item, key)).collect(),
@@ -102,7 +102,7 @@ impl Reader<'_> {
     }
 
     /// An expression.
-    /// Braces around the whole of it say nothing; a list or mapping that is written out is one,
+    /// Braces around the whole expression are ignored; a literal list or mapping is an expression
     /// too.
     pub(super) fn expression(&mut self, node: &Node, key: &str) -> Option<String> {
         match &node.kind {
@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 }
 
-/// A value as an expression.
+/// A value written as an expression.
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -138,7 +138,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// A suggestion for a name that is not among the known ones, or nothing.
+/// A suggestion for an unknown name, or nothing.
 pub(super) fn hint<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest(name, known).map(|near| format!(", did you mean `{near}`?")).unwrap_or_default()
 }

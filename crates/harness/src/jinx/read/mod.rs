@@ -1,9 +1,9 @@
-//! From the text of a `.jinx` file to a [`Jinx`]: every key and form, and what can be wrong with
-//! each, by line and column.
+//! Reads the text of a `.jinx` file into a [`Jinx`]: every key and form, and every possible error,
+//! with line and column.
 //!
 //! One bad key or step doesn't hide the others.
-//! This module looks at one file alone; what only shows from other jinxes or from what expressions
-//! mean is the business of `check`.
+//! This module looks at one file alone; `check` finds problems that involve other jinxes or the
+//! meaning of expressions.
 
 mod inputs;
 mod keys;
@@ -24,7 +24,7 @@ use crate::source::Source;
 use crate::types::{Diagnostic, Effect, Location, Severity, Verdict};
 use crate::yaml::{Entry, Node};
 
-/// The keys of a file that mean something.
+/// The keys of a file that have an effect.
 const KEYS: [&str; 19] = [
     "tests",
     "jinx_name",
@@ -47,15 +47,15 @@ const KEYS: [&str; 19] = [
     "engine",
 ];
 
-/// Keys of files in the wild that are understood as harmless but have no effect.
+/// Keys of existing files that are harmless and have no effect.
 const WITHOUT_EFFECT: [&str; 3] = ["file_context", "npc", "aliases"];
 
-/// Most instructions that the templates around a file may take.
+/// Most instructions that the templates in a file may use.
 const FUEL: u64 = 1_000_000;
 
 /// Reads a jinx.
-/// What is odd or wrong in its file is added to `diagnostics`, in the order of the file.
-/// `None` = something is wrong enough that the jinx can't be used.
+/// Problems in its file are added to `diagnostics`, in the order of the file.
+/// `None` if an error makes the jinx unusable.
 pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let mut found = Vec::new();
     let jinx = read_in_part(source, &mut found);
@@ -64,7 +64,7 @@ pub fn read(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> 
     jinx.filter(|_| usable)
 }
 
-/// Reads as much of a jinx as can be read, whatever else is wrong: for checks only.
+/// Reads as much of a jinx as possible, whatever else is wrong: for checks only.
 pub fn read_in_part(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Option<Jinx> {
     let mut found = Vec::new();
     let jinx = match parse(source, &mut found) {
@@ -80,7 +80,7 @@ pub fn read_in_part(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Optio
 }
 
 /// The file as a tree.
-/// A text that is YAML only after its templates were rendered, as loops that write steps are, is
+/// A text that is YAML only after its templates are rendered, such as a loop that writes steps, is
 /// rendered first.
 fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Diagnostic> {
     let raw = Node::parse(source, diagnostics);
@@ -97,8 +97,8 @@ fn parse(source: &Source, diagnostics: &mut Vec<Diagnostic>) -> Result<Node, Dia
     }
 }
 
-/// A file's text with its control flow carried out.
-/// Names that it doesn't define itself stay for the run: `{{ query }}` renders as `{{ query }}`.
+/// A file's text with its control flow executed.
+/// Names that it doesn't define itself remain for the run: `{{ query }}` renders as `{{ query }}`.
 fn rendered(text: &str) -> Option<String> {
     let mut environment = jinja::environment();
     environment.set_undefined_behavior(UndefinedBehavior::Chainable);
@@ -129,7 +129,7 @@ impl Reader<'_> {
             if WITHOUT_EFFECT.contains(&key.as_str()) {
                 self.warning(*location, format!("the key `{key}` has no effect"));
             } else if !KEYS.contains(&key.as_str()) && resembles(key, "permission") {
-                // What was to need a yes must not run without one.
+                // A call that should need a confirmation must not run without one.
                 self.error(*location, format!("unknown key `{key}`, did you mean `permission`?"));
             } else {
                 self.known(*location, key, &KEYS);
@@ -218,7 +218,7 @@ impl Reader<'_> {
         self.word(node, "effect", &words)
     }
 
-    /// `permission: ask`, or in the form of files in the wild `permissions: {default: ask}`.
+    /// `permission: ask`, or in the form of existing files `permissions: {default: ask}`.
     fn permission(&mut self, node: &Node) -> Option<Verdict> {
         let words = [("allow", Verdict::Allow), ("ask", Verdict::Ask), ("deny", Verdict::Deny)];
         let rules = node.get("permission").or_else(|| node.get("permissions"))?;
@@ -238,7 +238,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a step surely has no effect on the world, whatever other jinxes do.
+/// Whether a step certainly has no effect on the world, whatever other jinxes do.
 fn computes(step: &Step) -> bool {
     let all = |steps: &[Step]| steps.iter().all(computes);
     match &step.action {

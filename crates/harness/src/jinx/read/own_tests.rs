@@ -5,7 +5,7 @@ use crate::jinx::test::{Expected, Test};
 use crate::yaml::{self, Node};
 
 impl Reader<'_> {
-    /// The tests; one that can't be read is reported and left out.
+    /// The tests; an invalid one is reported and left out.
     pub(super) fn tests(&mut self, node: &Node) -> Vec<Test> {
         let Some(items) = node.items() else {
             self.warning(node.location, format!("`tests` is a list, not {}", node.describe()));

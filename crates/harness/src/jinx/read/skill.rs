@@ -1,4 +1,4 @@
-//! Skills that are written as jinxes: literal sections, in the file or in a step `engine: skill`.
+//! Reads skills written as jinxes: literal sections, in the file or in a step `engine: skill`.
 
 use serde_json::{Map, Value};
 
@@ -7,10 +7,10 @@ use crate::jinx::{Action, Choices, Input, Jinx, Kind, Skill, Step};
 use crate::types::Location;
 use crate::yaml::{Entry, Kind as Shape, Node};
 
-/// The expression of the section that is asked for, unless a step says otherwise.
+/// The expression for the requested section, unless a step sets another one.
 pub(super) const SECTION: &str = "section";
 
-/// The keys of a step that is a skill.
+/// The keys of a skill step.
 pub(super) const KEYS: [&str; 7] = [
     "skill_name",
     "skill_description",
@@ -21,7 +21,7 @@ pub(super) const KEYS: [&str; 7] = [
     "assets_json",
 ];
 
-/// A step that gives a section of the jinx's own texts.
+/// A step that returns a section of the jinx's own texts.
 pub(super) fn serve(section: &str, location: Location) -> Step {
     let text = Value::from(format!("{{{{ skill | section({section}) }}}}"));
     Step {
@@ -34,7 +34,7 @@ pub(super) fn serve(section: &str, location: Location) -> Step {
     }
 }
 
-/// A skill can be asked for a section, whether its file says so or not.
+/// Adds the input for a section, which every skill has, declared or not.
 pub(super) fn add_input(jinx: &mut Jinx) {
     if jinx.inputs.iter().all(|input| input.name != SECTION) {
         jinx.inputs.push(Input {

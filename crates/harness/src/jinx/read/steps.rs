@@ -1,4 +1,4 @@
-//! Steps: which action a mapping is, and its parts.
+//! Reads steps: the action of a mapping, and its parts.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use crate::yaml::{self, Entry, Kind, Node};
 /// Keys that every step may have.
 const COMMON: [&str; 4] = ["name", "retry", "cache", "timeout"];
 
-/// The key that tells what a step is, and the further keys of such a step.
+/// The key that determines the form of a step, and the further keys of that form.
 /// Those of `engine` depend on the engine.
 const FORMS: [(&str, &[&str]); 8] = [
     ("engine", &[]),
@@ -35,15 +35,15 @@ const ENGINES: [(&str, &[&str]); 6] = [
     ("skill", &skill::KEYS),
 ];
 
-/// The keys of `engine: search`; with any other it is a jinx of that name, as files in the wild
-/// have one.
+/// The keys of `engine: search`; with any other, it is a jinx of that name, which existing files
+/// may have.
 const SEARCH: [&str; 5] = ["query", "k", "in", "whole", "least"];
 
-/// What a template may use but not set.
+/// Names that a template may use but not set.
 const FIXED: [&str; 6] = ["ctx", "npc", "team", "skill", "error", "loop"];
 
 impl Reader<'_> {
-    /// A list of steps, or one alone.
+    /// A list of steps, or a single one.
     pub(super) fn steps(&mut self, node: &Node) -> Steps {
         let items = match &node.kind {
             Kind::List(items) => items.as_slice(),
@@ -62,7 +62,7 @@ impl Reader<'_> {
             self.error(node.location, format!("a step is a mapping, not {}", node.describe()));
             return None;
         };
-        // All problems of a step are reported, also if it can't be used.
+        // All problems of a step are reported, even if it is unusable.
         let name = self.step_name(node);
         let get = |key: &str| node.get(key).filter(|node| !node.is_null());
         let retry = get("retry").and_then(|node| self.retry(node));
@@ -101,7 +101,7 @@ impl Reader<'_> {
         name
     }
 
-    /// Which action a step is.
+    /// The form of a step.
     /// Reports keys that don't belong to it.
     fn form(&mut self, node: &Node, entries: &[Entry]) -> Option<&'static str> {
         let mut forms = FORMS.iter().filter(|(form, _)| node.get(form).is_some());
@@ -125,7 +125,7 @@ impl Reader<'_> {
         Some(form)
     }
 
-    /// Reports keys that mean nothing for this kind of step.
+    /// Reports keys that have no meaning for this form of step.
     fn belong(&mut self, entries: &[Entry], form: &str, keys: &[&str], what: &str) {
         for Entry { location, key, .. } in entries {
             let key = key.as_str();
@@ -134,7 +134,7 @@ impl Reader<'_> {
             }
             let owner = FORMS.iter().chain(&ENGINES).find(|(_, keys)| keys.contains(&key));
             match owner {
-                // In the wild a name that does nothing.
+                // In existing files, a name without effect.
                 Some(_) if key == "npc" => {
                     self.warning(*location, format!("`npc` has no effect on {what}: no model answers there"));
                 }
@@ -187,7 +187,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The value of one of two keys that mean the same.
+    /// The value of one of two synonymous keys.
     fn either<'n>(&mut self, node: &'n Node, key: &str, other: &str) -> Option<&'n Node> {
         match (node.get(key), node.get(other)) {
             (Some(_), Some(extra)) => {
@@ -248,7 +248,7 @@ impl Reader<'_> {
         Some(Action::Search(Search { query, k, within, whole, least }))
     }
 
-    /// A step whose engine is a jinx: `with`, and any key that is no step's, are its arguments.
+    /// A step whose engine is a jinx: `with`, and any key that is not a step's, are its arguments.
     fn call(&mut self, jinx: String, node: &Node, entries: &[Entry]) -> Option<Action> {
         let mut with = Map::new();
         if let Some(given) = node.get("with").filter(|node| !node.is_null()) {
@@ -342,7 +342,7 @@ impl Reader<'_> {
         Some(node.value())
     }
 
-    /// `{max: 3, backoff: 0.2}`, or the number alone.
+    /// `{max: 3, backoff: 0.2}`, or only the number.
     fn retry(&mut self, node: &Node) -> Option<Retry> {
         let count = |node: &Node| node.value().as_u64().and_then(|count| u32::try_from(count).ok());
         for Entry { location, key, .. } in node.entries().unwrap_or_default() {
@@ -364,7 +364,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a step of `engine: search` has the keys of that, and no others.
+/// Whether a step with `engine: search` has the keys of the search engine, and no others.
 fn is_search(entries: &[Entry]) -> bool {
     let known = |key: &str| key == "engine" || COMMON.contains(&key) || SEARCH.contains(&key);
     entries.iter().any(|entry| entry.key == "query") && entries.iter().all(|entry| known(&entry.key))

@@ -12,7 +12,7 @@ fn load(path: &str, text: &str) -> (Option<Jinx>, Vec<String>) {
     (jinx, diagnostics.iter().map(ToString::to_string).collect())
 }
 
-/// A jinx without anything to say about its file.
+/// A jinx from a file without diagnostics.
 fn good(text: &str) -> Jinx {
     let (jinx, diagnostics) = load("j.jinx", text);
     assert_eq!(diagnostics, [] as [&str; 0], "{text}");
@@ -159,7 +159,7 @@ fn every_form_of_an_input() {
         "- name: query\n  description: What to find",
         json!({"query": [{"type": "string", "description": "What to find"}, null]}),
     );
-    // What is declared to be text is as it is written.
+    // A value that is declared as text stays as written.
     check(
         "- {code: {type: string, default: 007}}\n- answer: {type: str, enum: [yes, no, 1.10], default: no}",
         json!({"code": [{"type": "string", "default": "007"}, "007"],
@@ -225,7 +225,7 @@ fn steps_that_templates_write() {
         diagnostics,
         ["j.jinx: warning: the file is YAML only after rendering; places are those of the rendered text"]
     );
-    // Control flow inside of code stays for the run.
+    // Control flow inside code remains for the run.
     let python = good("steps:\n- engine: python\n  code: |\n    {% if x %}a = 1{% endif %}\n");
     assert_eq!(python.steps[0].action, Action::Python { code: "{% if x %}a = 1{% endif %}\n".to_owned() });
 }

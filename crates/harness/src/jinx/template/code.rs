@@ -1,10 +1,10 @@
 //! Programs with placeholders.
-//! A placeholder never pastes text: it becomes a reference to a value that the program gets apart
-//! from its text.
+//! A placeholder never pastes text: it becomes a reference to a value that the program gets
+//! separately from its text.
 //!
-//! Only what is meant as a placeholder is one: `{{ … }}` around an expression, and `{% … %}` with a
-//! word of the template language.
-//! `${#name}` of bash, `{{print $1}}` of awk or `'{%s}'` of Python stay what they are.
+//! Only these are placeholders: `{{ … }}` around an expression, and `{% … %}` with a keyword of the
+//! template language.
+//! `${#name}` in bash, `{{print $1}}` in awk or `'{%s}'` in Python stay unchanged.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -33,22 +33,22 @@ pub enum Language {
 pub struct Code {
     /// Its text.
     pub text: String,
-    /// What it refers to: the first is `"$__v1"` in bash and `__v[1]` in Python.
+    /// The values that it refers to: the first is `"$__v1"` in bash and `__v[1]` in Python.
     pub values: Vec<Value>,
 }
 
-/// A part of a program's text, by its bytes.
+/// A part of a program's text, by its byte range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// It stands as it is.
+    /// Plain text.
     Text(Range<usize>),
-    /// `{{ … }}`: where it stands, and where the expression in it.
+    /// `{{ … }}`: its range, and that of the expression in it.
     Expression(Range<usize>, Range<usize>),
-    /// `{% … %}`: where it stands, and where what is in it.
+    /// `{% … %}`: its range, and that of its contents.
     Tag(Range<usize>, Range<usize>),
 }
 
-/// The first words of tags.
+/// The keywords of tags.
 const TAGS: [&str; 21] = [
     "if",
     "elif",
@@ -76,8 +76,8 @@ const TAGS: [&str; 21] = [
 /// How deep brackets may nest in an expression.
 const DEEPEST: usize = 64;
 
-/// What stands around expressions and tags when the template language reads a program: nothing that
-/// a program contains.
+/// The delimiter of expressions and tags when the template engine reads a program: a character that
+/// no program contains.
 const MARK: char = '\u{1}';
 const MARKS: Marks =
     Marks { variable: ("\u{1}{", "}\u{1}"), block: ("\u{1}%", "%\u{1}"), comment: ("\u{1}#", "#\u{1}") };
@@ -85,7 +85,7 @@ const MARKS: Marks =
 static BASH: LazyLock<Environment<'static>> = LazyLock::new(|| referring(|index| format!("\"$__v{index}\"")));
 static PYTHON: LazyLock<Environment<'static>> = LazyLock::new(|| referring(|index| format!("__v[{index}]")));
 
-/// The values that a rendering has met.
+/// The values that a rendering has used.
 #[derive(Default)]
 struct Met(Vec<Value>);
 
@@ -116,11 +116,11 @@ fn referring(reference: impl Fn(usize) -> String + Send + Sync + 'static) -> Env
 }
 
 /// A program with its placeholders replaced by references.
-/// A program that is one placeholder of a name is the text that the name stands for.
-/// Tools that run programs are made so.
+/// A program that consists of one placeholder of a name is the text of that name.
+/// This is how to write tools that run programs.
 ///
 /// # Errors
-/// A placeholder stands in quotes, names something that is not defined, or can't be computed.
+/// A placeholder is in quotes, uses an undefined name, or can't be evaluated.
 pub fn code(language: Language, text: &str, scope: &Scope) -> Result<Code, String> {
     let pieces = pieces(text);
     if pieces.iter().all(|piece| matches!(piece, Piece::Text(_))) {
@@ -154,14 +154,14 @@ pub fn code(language: Language, text: &str, scope: &Scope) -> Result<Code, Strin
 }
 
 impl Piece {
-    /// Where it stands.
+    /// Its range.
     pub fn range(&self) -> Range<usize> {
         let (Piece::Text(range) | Piece::Expression(range, _) | Piece::Tag(range, _)) = self;
         range.clone()
     }
 }
 
-/// The name, if a program is one placeholder of a name.
+/// The name, if a program consists of one placeholder of a name.
 fn program<'a>(text: &'a str, pieces: &[Piece]) -> Option<&'a str> {
     let mut pieces = pieces.iter().filter(|piece| !text[piece.range()].trim().is_empty());
     let (Some(Piece::Expression(_, inside)), None) = (pieces.next(), pieces.next()) else { return None };
@@ -169,14 +169,14 @@ fn program<'a>(text: &'a str, pieces: &[Piece]) -> Option<&'a str> {
     name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.')).then_some(name)
 }
 
-/// An expression without the `| tojson` at its end: values reach programs with their types anyway.
+/// An expression without a final `| tojson`: values reach programs with their types anyway.
 fn typed(expression: &str) -> &str {
     let cut = expression.strip_suffix("()").unwrap_or(expression).trim_end();
     let cut = cut.strip_suffix("tojson").and_then(|cut| cut.trim_end().strip_suffix('|')).map(str::trim_end);
     cut.filter(|cut| is_expression(cut)).unwrap_or(expression)
 }
 
-/// The program as a template whose marks can't be mistaken for anything in it.
+/// The program as a template whose delimiters can't be confused with its text.
 fn marked(text: &str, pieces: &[Piece]) -> String {
     let mut out = String::new();
     for piece in pieces {
@@ -196,7 +196,7 @@ fn marked(text: &str, pieces: &[Piece]) -> String {
     out
 }
 
-/// The signs for white space at both ends of `{{- x -}}`.
+/// The whitespace control signs at both ends of `{{- x -}}`.
 fn trims(piece: &str) -> (&str, &str) {
     let sign = |sign: &&str| matches!(*sign, "-" | "+");
     let (open, close) =
@@ -208,8 +208,8 @@ fn trims(piece: &str) -> (&str, &str) {
 pub fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut begun, mut at) = (0, 0);
-    // Where each sign is found next, and whether an end of a raw text may still come: what is not
-    // there is looked for once.
+    // The next position of each sign, and whether the end of a raw text may still follow: a missing
+    // sign is searched for only once.
     let (mut found, mut raw_ends) = ([Some(0), Some(0)], true);
     let last_end = text.rfind("%}").unwrap_or(0);
     loop {
@@ -257,7 +257,7 @@ pub fn pieces(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// What a tag says.
+/// The contents of a tag.
 fn said(tag: &str) -> &str {
     tag.trim_matches(['{', '}', '%', '-', '+', ' '])
 }
@@ -266,7 +266,7 @@ fn is_raw(tag: &str) -> bool {
     said(tag) == "raw"
 }
 
-/// What stands in a raw text that begins at `open`, and where its last tag ends.
+/// The contents of a raw text that begins at `open`, and the end of its last tag.
 fn verbatim(text: &str, open: usize) -> Option<(Range<usize>, usize)> {
     let mut at = open;
     loop {
@@ -279,7 +279,7 @@ fn verbatim(text: &str, open: usize) -> Option<(Range<usize>, usize)> {
     }
 }
 
-/// Where the `}}` stands that ends an expression which begins at `from`.
+/// The position of the `}}` that ends an expression which begins at `from`.
 fn expression_end(text: &str, from: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let (mut depth, mut quote, mut at) = (0usize, None, from);
@@ -300,7 +300,7 @@ fn expression_end(text: &str, from: usize) -> Option<usize> {
     None
 }
 
-/// Without white space and the signs for it.
+/// The range without whitespace and its control signs.
 fn trimmed(text: &str, range: Range<usize>) -> Range<usize> {
     let inside = &text[range.clone()];
     let cut = inside.strip_prefix(['-', '+']).unwrap_or(inside);

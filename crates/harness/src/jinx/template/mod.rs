@@ -2,8 +2,8 @@
 //! [`Scope`].
 //!
 //! An *expression* is minijinja's; a *template* is JSON whose texts may contain `{{ expression }}`.
-//! Values are never rendered a second time.
-//! This module must not know steps, models or programs; `code` is how values reach programs.
+//! Values are never rendered again.
+//! This module must not know steps, models or programs; `code` passes values to programs.
 
 mod code;
 mod quotes;
@@ -27,11 +27,11 @@ pub use scope::Scope;
 pub(crate) use scope::put;
 use scope::{dynamic, json};
 
-/// Most instructions of one expression or text: far more than any needs, and a second of work at
-/// most.
+/// Most instructions of one expression or text: far more than any needs, and at most a second of
+/// work.
 const FUEL: u64 = 2_000_000;
 
-/// Bytes of a text that are shown in a message about it.
+/// Most bytes of a text in a message about it.
 const SHOWN: usize = 80;
 
 static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
@@ -39,8 +39,8 @@ static ENVIRONMENT: LazyLock<Environment<'static>> = LazyLock::new(environment);
 /// The environment of all expressions and texts: strict about undefined names, with Python's
 /// methods.
 ///
-/// Beside minijinja's own it has the filters `tojson(indent)`, `fromjson` and, for a skill,
-/// `section(name)`, and the test `match(regex)`.
+/// In addition to minijinja's own filters and tests it has the filters `tojson(indent)`, `fromjson`
+/// and, for a skill, `section(name)`, and the test `match(regex)`.
 pub fn environment() -> Environment<'static> {
     let mut environment = jinja::environment();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -51,18 +51,18 @@ pub fn environment() -> Environment<'static> {
     environment.add_filter("tojson", tojson);
     environment.add_filter("fromjson", fromjson);
     environment.add_test("match", matches);
-    // A function would be hidden by a variable of its name, which inputs of skills have; a filter
-    // is not.
+    // A variable of the same name, which skills have as an input, would hide a function; it doesn't
+    // hide a filter.
     environment.add_filter("section", section::section);
     environment
 }
 
-/// A text as the environment can carry it out within its bounds.
+/// A text in a form that the environment can execute within its limits.
 pub(crate) fn bounded(text: &str, marks: &Marks) -> Result<String, Error> {
     jinja::bounded(text, marks).map_err(|refused| refusal(&refused))
 }
 
-/// The same for an expression.
+/// As [`bounded`], for an expression.
 pub(crate) fn bounded_expression(text: &str) -> Result<String, Error> {
     jinja::bounded_expression(text).map_err(|refused| refusal(&refused))
 }
@@ -74,12 +74,12 @@ fn refusal(refused: &Refused) -> Error {
 /// The value of an expression.
 ///
 /// # Errors
-/// It is no expression, names something that is not defined, or can't be computed.
+/// It is invalid, uses an undefined name, or can't be evaluated.
 pub fn evaluate(expression: &str, scope: &Scope) -> Result<Value, String> {
     json(&compute(expression, scope)?)
 }
 
-/// Whether a condition holds; what is empty, zero, null or false does not.
+/// Whether a condition is true; an empty value, zero, null and false are not.
 ///
 /// # Errors
 /// As [`evaluate`].
@@ -149,7 +149,7 @@ fn compute(expression: &str, scope: &Scope) -> Result<Dynamic, String> {
     value.map_err(|error| explain(&error, expression, &compiled.undeclared_variables(true), scope))
 }
 
-/// Says what is wrong with a text; `names` are those that it uses.
+/// Explains an error in a text; `names` are those that it uses.
 fn explain(error: &Error, text: &str, names: &HashSet<String>, scope: &Scope) -> String {
     if error.kind() == ErrorKind::UndefinedError {
         let mut missing: Vec<&str> =
@@ -167,7 +167,7 @@ fn explain(error: &Error, text: &str, names: &HashSet<String>, scope: &Scope) ->
     format!("{detail} in `{}{more}`", &line[..end])
 }
 
-/// Whether a path such as `order.items` leads to something.
+/// Whether a path such as `order.items` leads to a value.
 fn defined(path: &str, scope: &Scope) -> bool {
     let mut keys = path.split('.');
     let Some(first) = keys.next() else { return false };
@@ -180,7 +180,7 @@ fn defined(path: &str, scope: &Scope) -> bool {
         .is_some_and(|value| !value.is_undefined())
 }
 
-/// Compact JSON, or JSON in lines.
+/// JSON, compact or on several lines.
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 fn tojson(state: &mut State, value: &Dynamic, options: Kwargs) -> Result<String, Error> {
     if value.is_undefined() {
@@ -205,7 +205,7 @@ fn fromjson(text: &str) -> Result<Dynamic, Error> {
     Ok(dynamic(&value))
 }
 
-/// Whether a regular expression fits anywhere in a text; other values count as their JSON.
+/// Whether a regular expression matches anywhere in a text; other values are matched as JSON.
 fn matches(state: &mut State, value: &Dynamic, pattern: &str) -> Result<bool, Error> {
     let pattern = Regex::new(pattern).map_err(|_| {
         Error::new(ErrorKind::InvalidOperation, format!("`{pattern}` is no regular expression"))

@@ -1,7 +1,7 @@
-//! Where a placeholder stands in quotes: there a reference would be part of a text, so it is
-//! refused, with the rewrite.
+//! Finds placeholders in quotes: a reference there would be part of a text, so it is refused, with
+//! a suggested rewrite.
 //!
-//! Programs are read only as far as quotes, comments and here-documents go.
+//! Programs are parsed only as far as quotes, comments and here-documents.
 
 use std::fmt;
 
@@ -11,11 +11,11 @@ use crate::types::Location;
 /// A placeholder in quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Quoted {
-    /// Where it stands in the program: line and column, from 1.
+    /// Its location in the program: line and column, from 1.
     pub location: Location,
-    /// What stands there.
+    /// The text found.
     pub found: String,
-    /// What should.
+    /// The text to write instead.
     pub rewrite: String,
 }
 
@@ -26,27 +26,27 @@ impl fmt::Display for Quoted {
     }
 }
 
-/// What a position of a program is part of.
+/// The context of a position in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Context {
     /// Code.
-    /// In bash: what ends it, if it is nested in something.
+    /// In bash: the character that ends it, if it is nested.
     Code(Option<char>),
-    /// A text, by the quotes that end it, and where it begins.
-    /// In single quotes of bash nothing is special.
+    /// A string, by the quotes that end it, and where it begins.
+    /// In bash's single quotes nothing is special.
     Quotes(&'static str, usize),
-    /// Arithmetic of bash, with so many open brackets: values would be computed there.
+    /// bash arithmetic, with this many open brackets: values would be evaluated there.
     Arithmetic(usize),
-    /// `$[…]` and `${…}` of bash, by what ends it: values in it may be computed.
-    /// Whether single quotes count.
+    /// bash's `$[…]` and `${…}`, by the character that ends it: values in it may be evaluated.
+    /// With whether single quotes count.
     Expansion(char, bool),
-    /// To the end of the line.
+    /// A comment, to the end of the line.
     Comment,
-    /// A here-document up to a line; whether tabs before it don't count.
+    /// A here-document up to a line; with whether tabs before that line are ignored.
     Document(String, bool),
 }
 
-/// The first placeholder of a program that stands in quotes, in a here-document or in arithmetic.
+/// The first placeholder of a program that is in quotes, in a here-document or in arithmetic.
 pub fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
     let mut reader =
         Reader { text, at: 0, contexts: vec![Context::Code(None)], documents: Vec::new(), begun: Vec::new() };
@@ -75,11 +75,11 @@ pub fn quoted_placeholder(language: Language, text: &str) -> Option<Quoted> {
 struct Reader<'a> {
     text: &'a str,
     at: usize,
-    /// The innermost comes last.
+    /// The innermost context is last.
     contexts: Vec<Context>,
-    /// Here-documents that begin after the line: the end, and whether tabs before it don't count.
+    /// Here-documents that begin after the line: the end, and whether tabs before it are ignored.
     documents: Vec<(String, bool)>,
-    /// Where commands of bash begin: how many contexts were open, and the offset.
+    /// Where bash commands begin: how many contexts were open, and the offset.
     begun: Vec<(usize, usize)>,
 }
 
@@ -122,7 +122,7 @@ impl Reader<'_> {
                 let start = if whole { begun - quotes.len() } else { range.start };
                 let rewrite = match language {
                     _ if whole => format!("`{placeholder}`"),
-                    // Without the quotes it would be a part of another program's text.
+                    // Without the quotes it would be part of another program's text.
                     Language::Bash
                         if INTERPRETERS.contains(&words(self.command(self.contexts.len() - 1, start)).0) =>
                     {
@@ -177,14 +177,13 @@ impl Reader<'_> {
         self.begun.retain(|(contexts, _)| *contexts <= open);
     }
 
-    /// The text of the command of bash that goes on at an offset, up to there, where so many
-    /// contexts were open.
+    /// The text of the bash command up to an offset, in which this many contexts were open.
     fn command(&self, contexts: usize, end: usize) -> &str {
         let begun = self.begun.iter().rev().find(|(open, _)| *open == contexts).map_or(0, |(_, at)| *at);
         &self.text[begun.min(end)..end]
     }
 
-    /// One step through Python.
+    /// Advances one step through Python.
     fn python(&mut self, end: usize) {
         let (_, here) = self.here();
         let width = here.len_utf8();
@@ -217,7 +216,7 @@ impl Reader<'_> {
         }
     }
 
-    /// One step through bash.
+    /// Advances one step through bash.
     fn bash(&mut self, end: usize) {
         let (before, here) = self.here();
         let width = here.len_utf8();
@@ -303,7 +302,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Goes into `$(`, `$((`, `$[` or `${`.
+    /// Enters `$(`, `$((`, `$[` or `${`.
     fn nested(&mut self) -> bool {
         if self.starts("$((") {
             self.skip(3, Some(Context::Arithmetic(0)));
@@ -342,7 +341,7 @@ impl Reader<'_> {
     }
 }
 
-/// Programs that run a text that they are given.
+/// Programs that run a text from their arguments.
 const INTERPRETERS: [&str; 19] = [
     "ash", "awk", "bash", "dash", "eval", "gawk", "jq", "ksh", "mawk", "node", "perl", "php", "python",
     "python3", "ruby", "sed", "sh", "ssh", "zsh",
@@ -355,8 +354,8 @@ fn argument(placeholder: &str) -> String {
     )
 }
 
-/// Whether a value would become a part of the text of a program that a command runs.
-/// It would if it is glued to a quoted piece, or evaluated.
+/// Whether a value would become part of the text of a program that a command runs.
+/// It would if it is attached to a quoted piece, or evaluated.
 fn interpreted(command: &str, after: &str) -> bool {
     let (name, _, _) = words(command);
     let quote = |c: char| c == '\'' || c == '"';
@@ -364,7 +363,7 @@ fn interpreted(command: &str, after: &str) -> bool {
 }
 
 /// A command up to an offset: its name without folders, its words so far, and the beginning of the
-/// word there.
+/// current word.
 fn words(command: &str) -> (&str, Vec<&str>, &str) {
     let glued = !command.ends_with(char::is_whitespace);
     let mut words: Vec<&str> = command.split_whitespace().collect();
@@ -378,8 +377,8 @@ fn words(command: &str) -> (&str, Vec<&str>, &str) {
     (name.rsplit('/').next().unwrap_or(name), words.collect(), word)
 }
 
-/// Whether bash would compute a value that stands between two pieces of code: it runs commands in
-/// subscripts then.
+/// Whether bash would evaluate a value between two pieces of code: it then runs commands in
+/// subscripts.
 fn computed(before: &str, command: &str, after: &str) -> bool {
     let test = before.rfind("[[ ").filter(|open| !before[*open..].contains(" ]]"));
     if let Some(open) = test {

@@ -15,7 +15,8 @@ type Names = BTreeMap<String, Dynamic>;
 /// Names and their values.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    /// The innermost comes last; the first holds what is known everywhere (`npc`, `ctx`, …).
+    /// The innermost is last; the first holds the names that are known everywhere (`npc`, `ctx`,
+    /// …).
     frames: Vec<Arc<Names>>,
     /// The outermost frame whose names may be set.
     floor: usize,
@@ -37,8 +38,8 @@ impl Scope {
         scope
     }
 
-    /// Makes a name known everywhere: it is neither set nor shadowed by accident, only by a name of
-    /// the steps.
+    /// Makes a name known everywhere: steps can't set it, and only a name that they bind shadows
+    /// it.
     pub fn know(&mut self, name: &str, value: &Value) {
         Arc::make_mut(&mut self.frames[0]).insert(name.to_owned(), dynamic(value));
     }
@@ -57,10 +58,10 @@ impl Scope {
 
     /// Sets `total`, or a part of a value such as `order.note` or `rows.0.name`: where the name
     /// exists, otherwise in the innermost block.
-    /// Mappings on the way are made.
+    /// Missing mappings on the way are created.
     ///
     /// # Errors
-    /// A part of something that has no parts.
+    /// The path leads into a value that has no parts.
     pub fn set(&mut self, path: &str, value: Value) -> Result<(), String> {
         let (name, rest) = path.split_once('.').unwrap_or((path, ""));
         let innermost = self.frames.len() - 1;
@@ -82,12 +83,12 @@ impl Scope {
         self.frames.push(Arc::default());
     }
 
-    /// Ends the innermost block; its names are gone.
+    /// Ends the innermost block and removes its names.
     pub fn leave(&mut self) {
         self.frames.pop();
     }
 
-    /// A copy for work that runs beside other work: what it sets stays in it.
+    /// A copy for a parallel branch: the names that it sets stay in the branch.
     #[must_use]
     pub fn branch(&self) -> Self {
         let mut branch = self.clone();
@@ -134,17 +135,17 @@ impl Object for Scope {
     }
 }
 
-/// A value as templates see it.
+/// Converts a value for templates.
 pub(super) fn dynamic(value: &Value) -> Dynamic {
     Dynamic::from(Serde(value))
 }
 
-/// A value of a template, for everybody else.
+/// Converts a value from templates.
 pub(super) fn json(value: &Dynamic) -> Result<Value, String> {
     serde_json::to_value(value).map_err(|error| format!("the value is no data: {error}"))
 }
 
-/// Puts a part into a value; the error names the part of the way that has no parts.
+/// Puts a part into a value; the error names the component of the path that has no parts.
 pub(crate) fn put(whole: &mut Value, path: &str, value: Value) -> Result<(), String> {
     let (key, rest) = path.split_once('.').unwrap_or((path, ""));
     if whole.is_null() {

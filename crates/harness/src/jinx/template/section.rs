@@ -6,9 +6,9 @@ use minijinja::value::{Rest, Value as Dynamic};
 use minijinja::{Error, ErrorKind};
 
 /// The text of a section.
-/// It is found by its title, exactly, without regard to case, by a part of it, or by a title that
-/// is like it.
-/// `all` is everything, `list` the titles, `meta` what the skill is.
+/// It is found by its exact title, then ignoring case, by a part of its title, or by a similar
+/// title.
+/// `all` is everything, `list` the titles, `meta` the skill's name and description.
 /// The default is `all`.
 #[expect(clippy::needless_pass_by_value, reason = "the form of a filter")]
 pub(super) fn section(skill: &Dynamic, name: Rest<Option<String>>) -> Result<String, Error> {

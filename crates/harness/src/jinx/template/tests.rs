@@ -98,7 +98,7 @@ fn templates() {
         json!({"a": ["{{ n }}", "x", null, 1.5], "b": "{{ order }}"}),
         Ok(json!({"a": [3, "x", null, 1.5], "b": {"status": "open", "note": null}})),
     );
-    // What a value contains is never rendered.
+    // The contents of a value are never rendered.
     check(json!("{{ q }}"), Ok(json!("it's \"$(id)\" `id` {{ 7*7 }}\n")));
     check(json!("<{{ q }}>"), Ok(json!("<it's \"$(id)\" `id` {{ 7*7 }}\n>")));
     check(json!("{# no #}{{ n }}"), Ok(json!("3")));
@@ -131,7 +131,7 @@ fn programs() {
     check(Python, "{{ text | tojson }}", Ok(("  Found 0 errors ", json!([]))));
     check(Python, "{{ n }}", Err("`n` is no text, so it is no program"));
     check(Bash, "{{ q ~ q }}", Ok(("\"$__v1\"", json!([format!("{q}{q}")]))));
-    // What only looks like a placeholder.
+    // Texts that only look like placeholders.
     for text in [
         "echo ${#q} {# x #}",
         "awk '{{print $1}}'",
@@ -192,7 +192,7 @@ fn sections_of_a_skill() {
     assert_eq!(evaluate("skill | section", &scope), Ok(Value::from(all)));
 }
 
-/// Signs without ends are looked at once each.
+/// Signs without ends are searched for once each.
 #[test]
 fn many_signs_without_ends_take_no_time() {
     let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Where an endpoint is, and who may get which key: addresses and keys.
+//! The addresses of endpoints, and their keys.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,13 +13,13 @@ use super::EndpointError;
 pub struct Address {
     /// The address that `/chat/completions` is appended to, without a slash at its end.
     pub(super) base: String,
-    /// The model; `None` = the only one that the endpoint serves.
+    /// The model; `None` for the only one that the endpoint serves.
     pub model: Option<String>,
     host: String,
 }
 
 impl Address {
-    /// Whether `name` is meant as an address rather than as the name of a model.
+    /// Whether `name` is an address rather than the name of a model.
     pub fn is_meant_by(name: &str) -> bool {
         ["http://", "https://"]
             .iter()
@@ -31,24 +31,24 @@ impl Address {
         &self.host
     }
 
-    /// The host and the port, as they were written.
+    /// The host and the port, as written.
     pub fn authority(&self) -> &str {
         let rest = self.base.split_once("://").map_or(self.base.as_str(), |(_, rest)| rest);
         rest.split('/').next().unwrap_or(rest)
     }
 
-    /// Whether nobody on the way can read along: it is encrypted, or does not leave this machine.
+    /// Whether the connection is private: encrypted, or within this machine.
     pub fn is_private(&self) -> bool {
         self.base.starts_with("https:") || self.is_loopback()
     }
 
-    /// Whether this is this very machine, so that no word leaves it.
+    /// Whether this is the local machine, so that no data leaves it.
     pub fn is_loopback(&self) -> bool {
         is_loopback(&self.host)
     }
 }
 
-/// Whether a host is this very machine.
+/// Whether a host is the local machine.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']);
     let named = host.eq_ignore_ascii_case("localhost");
@@ -58,8 +58,8 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 impl FromStr for Address {
     type Err = EndpointError;
 
-    /// Reads `URL` or `URL#MODEL`.
-    /// A bare host gets the usual path `/v1`; a whole `…/chat/completions` is taken as well.
+    /// Parses `URL` or `URL#MODEL`.
+    /// A bare host gets the usual path `/v1`; a whole `…/chat/completions` is accepted as well.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let (url, model) = text.split_once('#').map_or((text, None), |(url, model)| (url, Some(model)));
         let refuse =
@@ -97,13 +97,13 @@ impl fmt::Display for Address {
     }
 }
 
-/// A key that an endpoint lets one in with.
+/// The API key of an endpoint.
 /// It is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key(String);
 
 impl Key {
-    /// A key, without space around it; `None` if nothing is left.
+    /// A key, without surrounding whitespace; `None` if nothing is left.
     ///
     /// # Errors
     /// [`EndpointError::Key`] if it can't be sent in a header.
@@ -119,7 +119,7 @@ impl Key {
         format!("Bearer {}", self.0)
     }
 
-    /// A message of a server, without the key: some repeat what was sent.
+    /// A server's message without the key: some repeat what was sent.
     pub(super) fn hidden_in(&self, message: &str) -> String {
         message.replace(&self.0, "***")
     }

@@ -1,10 +1,10 @@
-//! An endpoint's answer as events: pieces of text, reasoning and calls as they come, and what they
-//! amount to at the end.
+//! Converts an endpoint's answer into events: pieces of text, reasoning and calls as they arrive,
+//! and the totals at the end.
 //!
-//! Knows nothing of connections.
-//! A call that can't be read, or of a tool that was not offered, is a call all the same.
-//! So whoever runs tools can refuse it on the record.
-//! Only one that a limit cut off is none.
+//! It knows nothing of connections.
+//! A call that can't be parsed, or of a tool that wasn't offered, is still a call.
+//! So the caller that runs tools can refuse it on the record.
+//! Only a call that a limit cut off is dropped.
 
 use std::collections::HashSet;
 use std::mem;
@@ -17,13 +17,14 @@ use super::chunk::{CallDelta, Chunk, Delta, ReportedUsage, words};
 use super::name::offered;
 use crate::model::arguments;
 
-/// Tokens that nobody decodes in a second: what comes faster was held back, and comes in a burst.
+/// A decoding speed in tokens per second that no model reaches: a faster answer was buffered and
+/// arrives in a burst.
 const FASTEST: f64 = 10_000.0;
 
-/// Why an answer can't be taken.
+/// Why an answer is rejected.
 #[derive(Debug, PartialEq)]
 pub(super) enum Flaw {
-    /// It is not what the API prescribes.
+    /// It doesn't follow the API.
     Nonsense(String),
     /// The endpoint reports an error.
     Failed(String),
@@ -42,11 +43,11 @@ struct Call {
     arguments: String,
 }
 
-/// What has come of an answer.
+/// The state of an answer.
 pub(super) struct Answer {
-    /// Where the prompt describes the tools, calls are parts of the text.
+    /// If the prompt describes the tools, calls are parts of the text.
     parser: Option<Parser>,
-    /// Whether the parser is within a call.
+    /// Whether the parser is inside a call.
     writing: bool,
     calls: Vec<Call>,
     /// How many calls the parser has found.
@@ -55,7 +56,7 @@ pub(super) struct Answer {
     tools: Vec<String>,
     /// The text, if it has to be JSON.
     json: Option<String>,
-    /// The ids that calls of the conversation have.
+    /// The ids of the conversation's calls.
     ids: HashSet<String>,
     next_id: usize,
     finish: Option<String>,
@@ -66,7 +67,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Nothing yet of the answer to `request`, which was asked for at `started`.
+    /// The empty answer to `request`, which was sent at `started`.
     pub(super) fn new(request: &Request, format: Option<&'static Format>, started: Instant) -> Self {
         let turn = |format: &'static Format| Turn {
             format,
@@ -104,7 +105,7 @@ impl Answer {
         self.finish.is_some()
     }
 
-    /// Takes the next piece, as JSON.
+    /// Processes the next piece, as JSON.
     pub(super) fn push(&mut self, data: &str) -> Result<Vec<Event>, Flaw> {
         let chunk: Chunk = serde_json::from_str(data).map_err(|error| {
             let start: String = data.chars().take(80).collect();
@@ -127,7 +128,7 @@ impl Answer {
         Ok(out)
     }
 
-    /// Takes a piece of an answer, or a `whole` one, in which nothing goes on.
+    /// Processes a piece of an answer, or a `whole` one, in which no call continues an earlier one.
     fn delta(&mut self, delta: Delta, whole: bool, out: &mut Vec<Event>) {
         let nonempty = |text: Option<String>| text.filter(|text| !text.is_empty());
         if let Some(text) = nonempty(delta.reasoning_content).or(nonempty(delta.reasoning)) {
@@ -164,12 +165,13 @@ impl Answer {
             Some(Value::String(text)) => text,
             Some(value) => value.to_string(),
         };
-        // Which call it goes on with.
-        // Some servers number none, or all alike, but give each an id, or a name once.
+        // Find the call that it continues.
+        // Some servers number no calls, or give all the same number, but send each id, or name,
+        // once.
         let named = !name.is_empty() && !piece.is_empty();
         let goes_on = |call: &Call| match delta.index {
             Some(_) => call.index == delta.index && (id.is_empty() || call.id.is_empty() || call.id == id),
-            // Without a number, who is named again is another one, at the latest once the one
+            // Without a number, a repeated name means another call, at the latest once the one
             // before is complete.
             None if !id.is_empty() => call.id == id && !(named && is_json(&call.arguments)),
             None => name.is_empty(),
@@ -187,7 +189,7 @@ impl Answer {
             call.id = id;
         }
         call.arguments += &piece;
-        // Reported from when its name is known, with what came before.
+        // Reported once its name is known, with the arguments up to then.
         if call.name.is_empty() && !name.is_empty() {
             call.name = offered(&name, &self.tools).to_owned();
             let (name, arguments) = (Some(call.name.clone()), call.arguments.clone());
@@ -197,7 +199,7 @@ impl Answer {
         }
     }
 
-    /// What the parser of the text has found.
+    /// Processes the parser's results for the text.
     fn parsed(&mut self, parsed: Vec<Parsed>, out: &mut Vec<Event>) {
         for piece in parsed {
             match piece {
@@ -225,7 +227,7 @@ impl Answer {
         }
     }
 
-    /// Takes note that nothing more comes; gives the rest, `Done` last.
+    /// Ends the answer; returns the remaining events, `Done` last.
     pub(super) fn finish(mut self) -> Result<Vec<Event>, Flaw> {
         let mut out = Vec::new();
         if let Some(mut parser) = self.parser.take() {
@@ -234,7 +236,7 @@ impl Answer {
         }
         for (index, mut call) in mem::take(&mut self.calls).into_iter().enumerate() {
             if call.arguments.trim().is_empty() {
-                // So do servers write a call without arguments.
+                // This is how servers write a call without arguments.
                 call.arguments = "{}".to_owned();
                 let arguments = call.arguments.clone();
                 out.push(Event::ToolCallDelta { index, name: None, arguments });
@@ -263,7 +265,7 @@ impl Answer {
             usage.cached_tokens =
                 reported.prompt_tokens_details.and_then(|details| details.cached_tokens).unwrap_or(0);
         }
-        // A call that comes as a whole, or an answer that somebody held back, tells no speed.
+        // A call that arrives as a whole, or a buffered answer, doesn't show the speed.
         if usage.decode_time.as_secs_f64() * FASTEST < usage.completion_tokens as f64 {
             usage.decode_time = Duration::ZERO;
         }
@@ -276,7 +278,6 @@ impl Answer {
         matches!(self.finish.as_deref(), Some("length" | "max_tokens" | "model_length"))
     }
 
-    /// Takes note that nothing more of a call comes.
     fn end(&mut self, call: Call, out: &mut Vec<Event>) {
         let Call { id, name, arguments: text, .. } = call;
         let arguments = arguments::read(&text);
@@ -288,8 +289,8 @@ impl Answer {
         out.push(Event::ToolCall(ToolCall { id, name, arguments }));
     }
 
-    /// The id that the endpoint gave a call, if no other call of the conversation has it, else a
-    /// fresh one.
+    /// The id that the endpoint gave a call, if no other call of the conversation has it; otherwise
+    /// a fresh one.
     fn id(&mut self, given: String) -> String {
         if !given.is_empty() && self.ids.insert(given.clone()) {
             return given;

@@ -128,7 +128,7 @@ fn calls_in_pieces() {
 fn calls_of_tools_that_were_not_offered_are_for_the_executor_to_refuse() {
     check(&[call(None, Some("x"), Some("rm"), Some(json!("{}")))], "rm#0+{} !x rm{} =ToolCalls");
     check(&[call(None, Some("x"), None, Some(json!("{}")))], "!x {} =ToolCalls");
-    // Text in a model's own format is text, for whoever runs tools to look at.
+    // Text in a model's own format stays text, for the caller that runs tools to parse.
     let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>";
     check(&[delta(json!({"content": text})), end("stop")], &format!("{text} =Stop"));
 }
@@ -249,7 +249,7 @@ fn calls_in_the_house_format() {
     let texts = "I look. f#0+ #0+{\"a\" #0+: 1} !call_0 f{\"a\":1} =ToolCalls";
     check(&["f"], &call, texts);
     check(&["f"], &["<think>hm</think>Hi"], "(hm) Hi =Stop");
-    // Only a limit cuts a call off.
+    // Only a limit cuts off a call.
     let begun = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ";
     let chunks = |reason| [delta(json!({"content": begun})), end(reason)];
     let cut = self::texts(&request(&["f"]), Some(Format::generic()), &chunks("length"));

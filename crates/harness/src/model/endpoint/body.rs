@@ -1,6 +1,6 @@
-//! A request as the JSON that OpenAI's chat API takes.
+//! A request as JSON for OpenAI's chat API.
 //!
-//! What only some servers know is sent only where it says something: the others refuse it.
+//! Fields that only some servers know are sent only if they matter: other servers refuse them.
 
 use alara_engine::{Format, Message, Request, Sampling, ToolChoice, generic_messages};
 use serde_json::{Map, Value, json};
@@ -9,16 +9,16 @@ use super::EndpointError;
 use super::name::sendable;
 use crate::calls::rebase;
 
-/// What differs from endpoint to endpoint.
+/// The differences between endpoints.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dialect<'a> {
     pub(super) model: &'a str,
-    /// Tools are described in the system prompt, calls and results written as texts, as this format
-    /// writes them.
+    /// If set, the system prompt describes the tools, and calls and results are written as texts in
+    /// this format.
     pub(super) format: Option<&'static Format>,
-    /// Whether to reason, for requests that don't say.
+    /// Whether to reason, for requests that don't set it.
     pub(super) thinking: Option<bool>,
-    /// The limit on tokens is called as OpenAI itself calls it now.
+    /// Whether the token limit has OpenAI's current name.
     pub(super) completion_tokens: bool,
 }
 
@@ -40,7 +40,7 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
     });
     if with_tools && dialect.format.is_none() {
         let tool = |tool: &alara_engine::Tool| json!({"type": "function", "function": tool});
-        // Few servers know a choice among tools, so the others are not told.
+        // Few servers know a choice among tools, so the other tools are left out.
         let choice = &request.tool_choice;
         let among = matches!(choice, ToolChoice::Among { .. });
         let told = request.tools.iter().filter(|tool| !among || choice.permits(&tool.name));
@@ -62,19 +62,19 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
         body["response_format"] = json!({"type": "json_schema", "json_schema": schema});
     }
     if let Some(thinking) = request.thinking.or(dialect.thinking) {
-        // Templates know it by either name.
+        // Templates use either name.
         body["chat_template_kwargs"] = json!({"enable_thinking": thinking, "thinking": thinking});
     }
     if let Some(effort) = request.reasoning_effort {
         body["reasoning_effort"] = json!(effort);
     }
-    // As vLLM has it; servers that continue a last message anyway don't read it.
+    // vLLM's field; servers that continue a last message anyway don't read it.
     if request.continue_final_message && !dialect.completion_tokens {
         body["continue_final_message"] = true.into();
         body["add_generation_prompt"] = false.into();
     }
-    // Servers that want the newer name are OpenAI's own, which refuse what they don't know and
-    // share nothing between accounts.
+    // Servers that want the newer name are OpenAI's own, which refuse unknown fields and share
+    // nothing between accounts.
     if !request.salt.is_empty() && !dialect.completion_tokens {
         body["cache_salt"] = json!(request.salt);
     }
@@ -91,7 +91,7 @@ pub(super) fn body(request: &Request, dialect: Dialect<'_>) -> Result<Value, End
     Ok(body)
 }
 
-/// The JSON of a call of one of the tools, as [`Format::bare`] writes it.
+/// The JSON schema of a call of one of the tools, as [`Format::bare`] writes it.
 fn call_schema(request: &Request) -> Value {
     let permitted = request.tools.iter().filter(|tool| request.tool_choice.permits(&tool.name));
     let bound = permitted.flat_map(|tool| {
@@ -139,7 +139,7 @@ fn message(message: &Message) -> Value {
     value
 }
 
-/// Temperature and seed always; what is off is left out.
+/// Temperature and seed always; other settings only if they are on.
 fn sampling(sampling: &Sampling) -> Map<String, Value> {
     let off = Sampling::default();
     let numbers = [
@@ -147,7 +147,7 @@ fn sampling(sampling: &Sampling) -> Map<String, Value> {
         ("presence_penalty", sampling.presence_penalty, off.presence_penalty),
         ("frequency_penalty", sampling.frequency_penalty, off.frequency_penalty),
         ("min_p", sampling.min_p, off.min_p),
-        // The one name is vLLM's, the other llama-server's.
+        // The first name is vLLM's, the other llama-server's.
         ("repetition_penalty", sampling.repetition_penalty, off.repetition_penalty),
         ("repeat_penalty", sampling.repetition_penalty, off.repetition_penalty),
     ];
@@ -157,12 +157,12 @@ fn sampling(sampling: &Sampling) -> Map<String, Value> {
     if sampling.top_k > 0 {
         map.insert("top_k".into(), sampling.top_k.into());
     }
-    // Some servers keep seeds in 32 bits, with a sign.
+    // Some servers store seeds as signed 32-bit numbers.
     map.insert("seed".into(), (sampling.seed & 0x7fff_ffff).into());
     map
 }
 
-/// The shortest decimal that means the number: 0.7 and not 0.699999988079071.
+/// The shortest decimal for the number: 0.7 and not 0.699999988079071.
 fn decimal(number: f32) -> Value {
     number.to_string().parse::<f64>().map_or(Value::Null, Value::from)
 }
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(body(&conversation(), PLAIN).unwrap()["messages"], expected);
     }
 
-    /// Servers take no other names, and no arguments but an object in a string.
+    /// Servers accept no other names, and arguments only as an object in a string.
     #[test]
     fn calls_that_were_written_wrongly_are_sent_in_a_form_that_servers_take() {
         let text = r#"{"command": "echo hi",}"#;
@@ -277,7 +277,7 @@ mod tests {
         assert!(system.contains("Each of your answers is one call") && system.contains(call), "{system}");
     }
 
-    /// The tools are told as they are; only where the answer has a schema is it bound.
+    /// The tools are sent unchanged; only an answer with a schema is constrained.
     #[test]
     fn bound_arguments_stand_in_the_schema_of_the_answer() {
         let one = |a: u64| json!({"type": "object", "properties": {"a": {"const": a}}});
@@ -349,7 +349,7 @@ mod tests {
         let among = |required| ToolChoice::Among { names: vec!["f".into()], required };
         choice(among(true), false, json!("required"));
         choice(among(false), true, json!("auto"));
-        // What may not be called is not told.
+        // A tool that may not be called is not described.
         let other = Tool { name: "g".into(), ..tool() };
         let request = Request { tools: vec![other, tool()], tool_choice: among(false), ..none() };
         let expected = json!({"tools": tools, "tool_choice": "auto", "parallel_tool_calls": request.parallel_tool_calls});

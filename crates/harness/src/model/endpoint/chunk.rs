@@ -1,5 +1,5 @@
-//! What an endpoint says, as JSON: pieces of answers, and errors.
-//! Generous: servers differ in what they leave out.
+//! An endpoint's JSON: pieces of answers, and errors.
+//! Parsing is lenient: servers differ in what they leave out.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) struct Delta {
     pub(super) content: Option<String>,
     pub(super) refusal: Option<String>,
     pub(super) reasoning_content: Option<String>,
-    /// The same, by another name.
+    /// As [`reasoning_content`](Self::reasoning_content), under another name.
     pub(super) reasoning: Option<String>,
     pub(super) tool_calls: Option<Vec<CallDelta>>,
 }
@@ -40,7 +40,7 @@ pub(super) struct CallDelta {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct FunctionDelta {
     pub(super) name: Option<String>,
-    /// A piece of JSON text; some servers give the object itself.
+    /// A piece of JSON text; some servers send the object itself.
     pub(super) arguments: Option<Value>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Details {
     pub(super) cached_tokens: Option<usize>,
 }
 
-/// An error in the words of a server: of `{message}`, or whatever it is.
+/// The text of a server's error: that of `{message}`, or of any other form.
 pub(super) fn words(error: &Value) -> String {
     let inner = ["error", "message", "detail"].into_iter().find_map(|key| error.get(key));
     match (inner, error) {

@@ -1,4 +1,4 @@
-//! HTTP with an endpoint: one request, its answer, and what a refusal means.
+//! HTTP with an endpoint: one request, its answer, and the meaning of a refusal.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,37 +11,37 @@ use ureq::{Body, Timeout};
 use super::chunk::words;
 use super::{Address, EndpointError, Options};
 
-/// What may pass if one waits, and what won't.
+/// A failure, temporary or permanent.
 #[derive(Debug)]
 pub(super) enum Trouble {
     Passing {
         error: EndpointError,
-        /// How long the endpoint wants to be left alone.
+        /// How long the endpoint asks to wait.
         wait: Option<Duration>,
     },
     Final(EndpointError),
 }
 
-/// What is asked for beside the body: it tells what a refusal may be about.
+/// The parts of a request that a refusal may be about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked<'a> {
     pub(super) model: &'a str,
     pub(super) with_tools: bool,
 }
 
-/// An endpoint as seen from here.
+/// The connection settings and state of an endpoint.
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) address: Address,
     pub(super) options: Options,
     /// Whether it has ever answered.
-    /// One that never did is not waited for: most likely it isn't running.
+    /// If it hasn't, alara doesn't wait for it: most likely it isn't running.
     reached: AtomicBool,
 }
 
 /// Most bytes of an error or a list of models.
 const MOST_WORDS: u64 = 1 << 20;
-/// By what one knows that a conversation was too long.
+/// Texts that indicate that a conversation was too long.
 const OVERFLOW: [&str; 6] = [
     "context length",
     "context size",
@@ -58,7 +58,7 @@ impl Client {
         Client { address, options, reached: AtomicBool::new(false) }
     }
 
-    /// Connections of their own, so that they can be closed without others.
+    /// A separate set of connections, so that they can be closed without others.
     pub(super) fn agent(&self) -> ureq::Agent {
         let mut config = ureq::Agent::config_builder()
             .http_status_as_error(false)
@@ -75,7 +75,7 @@ impl Client {
         config.build().new_agent()
     }
 
-    /// Asks for a turn.
+    /// Requests a turn.
     pub(super) fn post(
         &self,
         agent: &ureq::Agent,
@@ -124,7 +124,7 @@ impl Client {
         EndpointError::Nonsense { url: self.url(), reason: self.shown(reason) }
     }
 
-    /// What a connection that fails means.
+    /// The meaning of a failed connection.
     pub(super) fn trouble(&self, error: ureq::Error) -> Trouble {
         let url = self.url();
         let text = error.to_string();
@@ -133,7 +133,7 @@ impl Client {
             ureq::Error::Timeout(Timeout::RecvResponse | Timeout::PerRead) => {
                 Trouble::Final(EndpointError::Silent { url, seconds: self.options.first_byte.as_secs() })
             }
-            // Only the list of models has a time for all of it.
+            // Only the list of models has a total time limit.
             ureq::Error::Timeout(Timeout::Global) => {
                 Trouble::Final(EndpointError::Silent { url, seconds: LIST_TIME.as_secs() })
             }
@@ -153,7 +153,7 @@ impl Client {
         }
     }
 
-    /// What a status that is no success means.
+    /// The meaning of an error status.
     fn refusal(
         &self,
         agent: &ureq::Agent,
@@ -199,7 +199,7 @@ impl Client {
         Trouble::Final(error)
     }
 
-    /// What a server says, as a message may show it: on one line, short, and without the key.
+    /// A server's text as a message may show it: on one line, short, and without the key.
     pub(super) fn shown(&self, text: &str) -> String {
         let text = self.options.key.as_ref().map_or_else(|| text.to_owned(), |key| key.hidden_in(text));
         let clean = text.chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -207,8 +207,8 @@ impl Client {
     }
 }
 
-/// What a refusal says, and its code.
-/// Where it points elsewhere, that is what it says.
+/// The message of a refusal, and its code.
+/// For a redirect, the message is its target.
 fn complaint(response: &mut Response<Body>) -> (String, String) {
     let to = response.headers().get("location").and_then(|to| to.to_str().ok()).map(str::to_owned);
     let text = response.body_mut().with_config().limit(MOST_WORDS).lossy_utf8(true).read_to_string();
@@ -219,13 +219,13 @@ fn complaint(response: &mut Response<Body>) -> (String, String) {
     (to.unwrap_or(words), code)
 }
 
-/// Whether a connection that was there has ended.
+/// Whether an established connection was lost.
 fn is_cut(kind: ErrorKind) -> bool {
     use ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     matches!(kind, BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-/// How long a server wants to be left alone: seconds, or until a date.
+/// How long a server asks to wait: seconds, or until a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("retry-after")?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse::<f64>() {

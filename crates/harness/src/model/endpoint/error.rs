@@ -1,49 +1,49 @@
-//! Everything that can go wrong with an endpoint, by cause.
+//! All errors of endpoints, by cause.
 
 use alara_engine::TemplateError;
 
-/// Why an endpoint can't be used, or did not answer.
+/// Why an endpoint can't be used, or didn't answer.
 /// Never contains a key.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
-    /// An address that can't be one.
+    /// An invalid address.
     #[error("{address} is no address of an endpoint: {reason}")]
     Address {
         /// The address.
         address: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// A key that can't be sent.
     #[error("the API key contains characters that no key has")]
     Key,
-    /// Nobody answers there.
+    /// No server answers there.
     #[error("no server answers at {url}: {reason}")]
     Unreachable {
         /// The address.
         url: String,
-        /// What happened instead.
+        /// The error instead.
         reason: String,
     },
-    /// The endpoint refuses the key, or wants one.
+    /// The endpoint refuses the key, or requires one.
     #[error("{url} {}{message}", if *keyed { "refuses the API key" } else { "wants an API key" })]
     Unauthorized {
         /// The address.
         url: String,
         /// Whether a key was sent.
         keyed: bool,
-        /// The endpoint's words, after a colon.
+        /// The endpoint's message, after a colon.
         message: String,
     },
-    /// The endpoint does not know the model.
+    /// The endpoint doesn't know the model.
     #[error("there is no model {model} at {url} (known: {})", known.join(", "))]
     NoModel {
         /// The address.
         url: String,
         /// The model.
         model: String,
-        /// The models that there are.
+        /// The available models.
         known: Vec<String>,
     },
     /// The endpoint serves several models, or none.
@@ -51,13 +51,13 @@ pub enum EndpointError {
     Which {
         /// The address.
         url: String,
-        /// The models that there are.
+        /// The available models.
         known: Vec<String>,
     },
     /// The conversation is longer than the model's context.
     #[error("the conversation does not fit the model's context{message}")]
     TooLong {
-        /// The endpoint's words, after a colon.
+        /// The endpoint's message, after a colon.
         message: String,
     },
     /// The endpoint refuses tools.
@@ -65,7 +65,7 @@ pub enum EndpointError {
     Tools {
         /// The address.
         url: String,
-        /// The endpoint's words, after a colon.
+        /// The endpoint's message, after a colon.
         message: String,
     },
     /// Any other refusal.
@@ -75,30 +75,30 @@ pub enum EndpointError {
         url: String,
         /// The HTTP status.
         status: u16,
-        /// The endpoint's words, after a colon.
+        /// The endpoint's message, after a colon.
         message: String,
     },
-    /// The endpoint wants to be left alone for longer than anyone should wait.
+    /// The endpoint asks to wait for too long.
     #[error("{url} answers {status} and wants to be asked again in {seconds} s{message}")]
     Busy {
         /// The address.
         url: String,
         /// The HTTP status.
         status: u16,
-        /// How long it wants to be left alone.
+        /// How long it asks to wait.
         seconds: u64,
-        /// The endpoint's words, after a colon.
+        /// The endpoint's message, after a colon.
         message: String,
     },
-    /// What came is not what the API prescribes.
+    /// The answer doesn't follow the API.
     #[error("{url} does not answer as an OpenAI-compatible API does: {reason}")]
     Nonsense {
         /// The address.
         url: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// Nothing came for too long.
+    /// The endpoint sent nothing for too long.
     #[error("nothing came from {url} for {seconds} s")]
     Silent {
         /// The address.
@@ -111,7 +111,7 @@ pub enum EndpointError {
     BrokenOff {
         /// The address.
         url: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
     /// The endpoint reports an error in the middle of its answer.
@@ -119,35 +119,35 @@ pub enum EndpointError {
     Failed {
         /// The address.
         url: String,
-        /// The endpoint's words, after a colon.
+        /// The endpoint's message, after a colon.
         message: String,
     },
-    /// The endpoint has cut off its answer because of what it says.
+    /// The endpoint's content filter ended the answer.
     #[error("the content filter of {url} ended the answer")]
     Filtered {
         /// The address.
         url: String,
     },
-    /// The answer should be JSON, and is not.
+    /// The answer should be JSON, but isn't.
     #[error("the answer should be JSON, and is not: {reason}")]
     NotJson {
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
-    /// An answer in JSON beside tools that the prompt describes, which nothing would hold to its
-    /// schema.
+    /// A request for a JSON answer together with tools that the prompt describes, for which nothing
+    /// would enforce the schema.
     #[error("where the prompt describes the tools, an answer by a schema can't be had beside them")]
     SchemaBesideTools,
-    /// The tools can't be described.
+    /// The prompt can't describe the tools.
     #[error(transparent)]
     ToolFormat(#[from] TemplateError),
-    /// There is no thread for the turn.
+    /// No thread could be started for the turn.
     #[error("can't start a thread for the endpoint")]
     Thread(#[source] std::io::Error),
 }
 
 impl EndpointError {
-    /// Whether whatever serves the model failed, rather than the model at what it was asked.
+    /// Whether the server of the model failed, rather than the model at its task.
     pub fn is_outage(&self) -> bool {
         !matches!(
             self,
@@ -159,7 +159,7 @@ impl EndpointError {
         )
     }
 
-    /// What a person can try next.
+    /// The next thing that a person can try.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             EndpointError::Address { .. } => "an address is https://HOST/v1#MODEL, or http://127.0.0.1:PORT/v1#MODEL".into(),

@@ -1,6 +1,6 @@
-//! Any OpenAI-compatible endpoint as a model: Ollama, llama-server, vLLM, or a service elsewhere.
+//! Any OpenAI-compatible endpoint as a model: Ollama, llama-server, vLLM, or a remote service.
 //!
-//! Speaks `POST /chat/completions` with server-sent events
+//! Uses `POST /chat/completions` with server-sent events
 //! (<https://platform.openai.com/docs/api-reference/chat>).
 //! Reads no environment: keys and addresses are passed in.
 //!
@@ -31,22 +31,22 @@ use turn::Turn;
 
 use super::{ChatModel, Events, ModelError, Prompt};
 
-/// How to talk with an endpoint.
+/// How to talk to an endpoint.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the endpoint lets one in with.
-    /// Default: nothing.
+    /// The API key.
+    /// Default: none.
     pub key: Option<Key>,
     /// Describe the tools in the system prompt, with calls in this format, and read calls from the
     /// answer's text.
     /// For models that are served without tool calls.
     /// Default: the endpoint does both.
     pub format: Option<&'static Format>,
-    /// Most tokens of a conversation, which an endpoint does not say by itself.
-    /// Default: not known.
+    /// Most tokens of a conversation, which an endpoint doesn't report.
+    /// Default: unknown.
     pub context: Option<usize>,
-    /// Whether to reason, for requests that don't say.
-    /// Default: what the endpoint does by itself.
+    /// Whether to reason, for requests that don't set it.
+    /// Default: the endpoint's own.
     pub thinking: Option<bool>,
     /// Most time to connect.
     /// Default 10 s.
@@ -57,10 +57,10 @@ pub struct Options {
     /// Most time between two pieces of an answer.
     /// Default 2 min.
     pub idle: Duration,
-    /// How often a turn that has not begun is tried again, after a failure that may pass.
+    /// How often a turn that hasn't begun is retried after a temporary failure.
     /// Default 5.
     pub retries: u32,
-    /// The wait before the first of these; it doubles.
+    /// The wait before the first retry; it doubles each time.
     /// Default 0.5 s.
     pub backoff: Duration,
     /// Longest wait: an endpoint that asks for more is given up.
@@ -87,11 +87,11 @@ impl Default for Options {
 
 /// A model at an endpoint.
 ///
-/// What an endpoint answers is not constrained by this machine.
-/// Calls may be invalid for their tool's schema or no JSON at all.
-/// They may name tools that were not offered, or be several where one was wanted.
-/// An answer by a schema is only known to be JSON.
-/// It does not get a limit on reasoning tokens.
+/// alara doesn't constrain the answers of an endpoint.
+/// Calls may violate their tool's schema or not be JSON at all.
+/// They may name tools that weren't offered, or be several where one was wanted.
+/// An answer with a schema is only known to be JSON.
+/// The endpoint gets no limit on reasoning tokens.
 #[derive(Debug)]
 pub struct Endpoint {
     name: String,
@@ -105,8 +105,9 @@ impl Endpoint {
     /// for.
     ///
     /// # Errors
-    /// If it has to be asked: that it can't be reached, refuses, or serves no model or several.
-    /// Else nothing is sent yet.
+    /// If the endpoint has to be asked: it can't be reached, refuses, or serves no model or
+    /// several.
+    /// Otherwise nothing is sent yet.
     pub fn new(mut address: Address, options: Options) -> Result<Self, EndpointError> {
         if options.key.is_some() && !address.is_private() {
             let reason = "a key is not sent without encryption: take https, or leave the key out".to_owned();
@@ -120,15 +121,15 @@ impl Endpoint {
         Ok(Endpoint { name: address.to_string(), model, client: Arc::new(Client::new(address, options)) })
     }
 
-    /// How calls of a turn are described in its prompt, if they are.
+    /// The format of calls in the turn's prompt, if the prompt describes them.
     fn format_of(&self, request: &Request) -> Option<&'static Format> {
         let must = request.tool_choice.must_call();
-        // A JSON schema can hold an answer to a call that is nothing but JSON.
+        // A JSON schema can constrain an answer to a call that is nothing but JSON.
         let bare = |format| if must && format == Format::generic() { Format::bare() } else { format };
         self.client.options.format.map(bare)
     }
 
-    /// The body that asks for a turn.
+    /// The body of the request for a turn.
     fn body(&self, request: &Request) -> Result<Value, ModelError> {
         let dialect = body::Dialect {
             model: &self.model,
@@ -140,7 +141,7 @@ impl Endpoint {
     }
 }
 
-/// The one model that an endpoint serves.
+/// The only model that an endpoint serves.
 fn the_only_one(client: &Client) -> Result<String, EndpointError> {
     let known = client.models(&client.agent()).map_err(|trouble| match trouble {
         Trouble::Final(error) | Trouble::Passing { error, .. } => error,

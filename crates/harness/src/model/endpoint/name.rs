@@ -1,16 +1,15 @@
-//! Names of tools as models write them, and as endpoints take them.
+//! Names of tools as models write them, and as endpoints accept them.
 
 use std::borrow::Cow;
 
-/// The offered tool that a name means, however it is dressed up: `functions.shell`, `Shell`,
-/// `shell()`.
-/// A name that means none, or might mean several, stays as it is.
+/// The offered tool that a name in any decoration means: `functions.shell`, `Shell`, `shell()`.
+/// A name that means none, or might mean several, stays unchanged.
 pub(super) fn offered<'a>(name: &'a str, tools: &'a [String]) -> &'a str {
     if tools.iter().any(|tool| tool == name) {
         return name;
     }
     let bare = name.trim().trim_end_matches("()").trim_matches(['"', '\'', '`', ' ']);
-    // The longest end that is the name of one.
+    // The longest suffix that is a tool's name.
     let ends =
         std::iter::once(0).chain(bare.match_indices(['.', ':', '/']).map(|(at, mark)| at + mark.len()));
     for end in ends.map(|at| &bare[at..]) {
@@ -23,8 +22,8 @@ pub(super) fn offered<'a>(name: &'a str, tools: &'a [String]) -> &'a str {
     name
 }
 
-/// A name as endpoints take it in a conversation, which many check: at most 64 letters, digits, `_`
-/// and `-`.
+/// A name as endpoints accept it in a conversation, which many check: at most 64 letters, digits,
+/// `_` and `-`.
 pub(super) fn sendable(name: &str) -> Cow<'_, str> {
     let good = |character: char| character.is_ascii_alphanumeric() || "_-".contains(character);
     if !name.is_empty() && name.len() <= 64 && name.chars().all(good) {
@@ -52,7 +51,7 @@ mod tests {
         check("tools:functions/shell", "shell");
         check("default_api.git.log", "git.log");
         check("Run", "Run");
-        // None of them, or which of two.
+        // None of them, or ambiguous between two.
         check("RUN", "RUN");
         check("shells", "shells");
         check("log", "log");

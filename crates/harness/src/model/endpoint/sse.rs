@@ -1,31 +1,31 @@
-//! Server-sent events: bytes as they come to the data of events.
+//! Server-sent events: parses bytes as they arrive into the data of events.
 //!
 //! Format: WHATWG HTML, section 9.2.6.
-//! Names of events mean nothing here; comments keep a connection alive.
+//! Event names are ignored; comments keep a connection alive.
 
 use std::time::Duration;
 
-/// Takes a stream apart that may be cut anywhere.
+/// Parses a stream that may be split anywhere.
 #[derive(Debug, Default)]
 pub(crate) struct Events {
-    /// The line that has not ended yet.
+    /// The current, unfinished line.
     line: Vec<u8>,
-    /// The data of the event that has not ended yet.
+    /// The data of the current, unfinished event.
     data: Option<String>,
-    /// The last byte was a carriage return, with which a line feed makes one end.
+    /// The last byte was a carriage return, which forms one line end with a line feed.
     returned: bool,
-    /// A line has been seen; the first may begin with a mark of the byte order.
+    /// A line has been seen; the first may begin with a byte order mark.
     begun: bool,
     /// A comment or a field has been seen.
     any: bool,
-    /// The last event's `id`, from which a stream can go on.
+    /// The last event's `id`, from which a stream can be resumed.
     id: Option<String>,
-    /// How long to wait before that.
+    /// How long to wait before resuming.
     retry: Option<Duration>,
 }
 
 impl Events {
-    /// Takes the next bytes; gives the data of the events that end there.
+    /// Processes the next bytes; returns the data of the events that they complete.
     /// An event that never ends is dropped.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         let mut ended = Vec::new();
@@ -40,17 +40,18 @@ impl Events {
         ended
     }
 
-    /// Whether anything that came belongs to a stream of events.
+    /// Whether any input so far belongs to a stream of events.
     pub(crate) fn any(&self) -> bool {
         self.any
     }
 
-    /// From which event the stream can go on, if it says, and how long to wait before.
+    /// The event after which the stream can be resumed, if known, and how long to wait before that.
     pub(crate) fn resume(&self) -> (Option<&str>, Option<Duration>) {
         (self.id.as_deref().filter(|id| !id.is_empty()), self.retry)
     }
 
-    /// Takes note of a whole line; gives the event's data if it is the empty one that ends it.
+    /// Processes a complete line; returns the event's data if the line is the empty one that ends
+    /// it.
     fn end_line(&mut self) -> Option<String> {
         let line = std::mem::take(&mut self.line);
         let line = String::from_utf8_lossy(&line);

@@ -1,4 +1,4 @@
-//! One turn under way: a thread that talks to the endpoint, and the events that come of it.
+//! A running turn: a thread that talks to the endpoint, and its events.
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind, Read};
@@ -24,13 +24,13 @@ pub(super) struct Turn {
     events: Receiver<Result<Event, EndpointError>>,
     /// Nothing is sent here: when it is dropped, the thread stops waiting for its next try.
     _listener: Sender<Infallible>,
-    /// When something came last, once the answer has begun.
+    /// When the last piece arrived, once the answer has begun.
     heard: Option<Instant>,
     ended: bool,
 }
 
 impl Turn {
-    /// Asks for the turn.
+    /// Requests the turn.
     ///
     /// # Errors
     /// [`EndpointError::Thread`].
@@ -93,7 +93,7 @@ impl Drop for Turn {
     }
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct Worker {
     client: Arc<Client>,
     agent: ureq::Agent,
@@ -105,7 +105,7 @@ struct Worker {
     listening: Receiver<Infallible>,
     started: Instant,
     /// Whether an event was sent.
-    /// Then the turn can't be tried again.
+    /// Then the turn can't be retried.
     begun: bool,
 }
 
@@ -131,7 +131,7 @@ impl Worker {
         let _ = self.sender.send(Err(error));
     }
 
-    /// Asks once, and passes on what comes.
+    /// Sends the request once, and passes on the answer.
     fn attempt(&mut self) -> Result<(), Trouble> {
         let with_tools = self.format.is_none() && !self.request.tools.is_empty();
         let asked = Asked { model: &self.model, with_tools };
@@ -139,7 +139,7 @@ impl Worker {
         let mut reader = response.into_body().into_with_config().limit(MOST).reader();
         let mut answer = Answer::new(&self.request, self.format, self.started);
         let mut events = sse::Events::default();
-        // An answer that is not streamed, which begins as no event can.
+        // An answer that isn't streamed, which begins unlike any event.
         let mut whole: Option<Vec<u8>> = None;
         let mut buffer = vec![0; 1 << 14];
         let mut any = false;
@@ -167,7 +167,7 @@ impl Worker {
                     return Ok(());
                 }
             }
-            // Comments keep the listener waiting as well.
+            // Comments keep the listener waiting too.
             let _ = self.sender.send(Ok(nothing()));
         }
         if let Some(whole) = whole {
@@ -193,7 +193,7 @@ impl Worker {
         Ok(())
     }
 
-    /// False if nobody listens any more.
+    /// Sends events; returns false if the receiver is gone.
     fn send(&mut self, events: Vec<Event>) -> bool {
         self.begun |= !events.is_empty();
         events.into_iter().all(|event| self.sender.send(Ok(event)).is_ok())

@@ -1,16 +1,16 @@
 //! Programs in other languages that a command carries as text: an interpreter's argument, or its
 //! input.
 //!
-//! What they run can't be determined, so a rule that denies a command asks, as about a shell that
+//! alara can't determine what they run, so a rule that denies a command asks, as for a shell that
 //! reads its input.
-//! What lies in a file counts as a program of its own.
+//! A program in a file counts as a separate program.
 
 use super::interpreters::{MODULES, NAMED};
 use super::programs::{after, is_text, unversioned};
 use super::{Reader, Word};
 
-/// Programs with what shows, in lower case, that they are let run others: the beginning of an
-/// argument if it is one of an option, otherwise any part.
+/// Programs with the lower-case texts that reveal that they run others: the beginning of an
+/// argument if the text is an option, otherwise any part.
 #[rustfmt::skip]
 const SIGNS: [(&[&str], &[&str]); 9] = [
     (&["ssh", "scp", "sftp", "slogin", "sshfs", "autossh", "mosh", "ssh-copy-id"],
@@ -29,15 +29,15 @@ const SIGNS: [(&[&str], &[&str]); 9] = [
     (&["dc"], &["!", "-e"]),
 ];
 
-/// Programs whose rules run what variables say.
+/// Programs whose rules run the values of variables.
 const MADE_BY: [&str; 4] = ["make", "gmake", "bmake", "just"];
 
-/// Options of sqlite without a value.
+/// sqlite options without a value.
 const SQLITE_FLAGS: [&str; 18] = [
     "ascii", "bail", "batch", "box", "column", "csv", "header", "html", "json", "line", "list", "markdown",
     "noheader", "quote", "readonly", "safe", "table", "tabs",
 ];
-/// Commands of sqlite that run nothing.
+/// sqlite commands that run nothing.
 const SQLITE_COMMANDS: [&str; 17] = [
     ".databases",
     ".dbinfo",
@@ -59,7 +59,7 @@ const SQLITE_COMMANDS: [&str; 17] = [
 ];
 
 impl Reader {
-    /// Whatever a program of this name is given as text.
+    /// Notes the program text that a program of this name gets.
     pub(super) fn given(&mut self, name: &str, words: &[Word]) {
         let plain = unversioned(name);
         let rows = NAMED.iter().filter(|(names, _)| names[0] == name || names[0] == plain);
@@ -75,7 +75,7 @@ impl Reader {
             "mysql" | "mariadb" => !is_plain_sql(words, "e", &["--execute"]),
             "m4" | "gm4" => !is_plain_files(words),
             "dc" if words.is_empty() || texts(words).any(is_input) => true,
-            // Words after `--` go to make.
+            // Words after `--` are passed to make.
             "cmake" => {
                 let dashes = words.iter().position(|word| matches!(word, Word::Text(text) if text == "--"));
                 if let Some(at) = dashes {
@@ -94,7 +94,7 @@ impl Reader {
                 });
                 bundled || texts(words).any(|text| text.starts_with("--checkpoint-a"))
             }
-            // Names of settings may be written in several ways, and options cut short.
+            // Settings have several spellings, and options may be abbreviated.
             "wget" => texts(words).any(|text| {
                 let squeezed = text.to_lowercase().replace(['-', '_'], "");
                 squeezed.contains("useask") || squeezed.starts_with("usea") || is_device(text)
@@ -106,7 +106,7 @@ impl Reader {
         }
     }
 
-    /// Values of variables, which makefiles may run.
+    /// Notes values of variables, which makefiles may run.
     fn set_for_make(&mut self, words: &[Word]) {
         for (_, value) in texts(words).filter_map(|text| text.split_once('=')) {
             self.within(|reader| reader.script(value));
@@ -114,7 +114,7 @@ impl Reader {
     }
 }
 
-/// The words that are known.
+/// The known words.
 fn texts(words: &[Word]) -> impl Iterator<Item = &str> {
     words.iter().filter_map(|word| if let Word::Text(text) = word { Some(text.as_str()) } else { None })
 }
@@ -133,13 +133,13 @@ fn shows(words: &[Word], signs: &[&str]) -> bool {
         })
 }
 
-/// Whether all words are names of files, at least one.
+/// Whether all words are file names, and there is at least one.
 fn is_plain_files(words: &[Word]) -> bool {
     let is_file = |word: &Word| matches!(word, Word::Text(text) if !text.starts_with('-') && !is_input(text));
     !words.is_empty() && words.iter().all(is_file)
 }
 
-/// Whether sqlite is given a file and what to do with it, which runs nothing.
+/// Whether sqlite gets a file and a statement that runs nothing.
 fn is_plain_sqlite(words: &[Word]) -> bool {
     let runs = |text: &str| {
         let is_dotted = |line: &str| {
@@ -161,7 +161,7 @@ fn is_plain_sqlite(words: &[Word]) -> bool {
     tells || (words.iter().all(is_plain) && operands > 1)
 }
 
-/// Whether one of these options gives an SQL client its statement, and that runs nothing.
+/// Whether one of these options gives an SQL client its statement, and the statement runs nothing.
 fn is_plain_sql(words: &[Word], letters: &str, options: &[&str]) -> bool {
     let runs = |text: &str| {
         let lower = text.to_lowercase().replace("||", "");
@@ -183,20 +183,19 @@ fn is_plain_sql(words: &[Word], letters: &str, options: &[&str]) -> bool {
     tells || (words.iter().all(is_plain) && texts(words).any(is_done))
 }
 
-/// Whether a word names what a program reads as its input, in place of a file, or a value that is a
-/// program.
+/// Whether a word names a program's input in place of a file, or a value that is a program.
 pub(super) fn is_input(word: &str) -> bool {
     let name = word.rsplit_once('=').map_or(word, |(_, value)| value);
     name == "-" || ["data:", "php:"].iter().any(|start| name.starts_with(start)) || is_device(word)
 }
 
-/// Whether a word is a path of the standard input, however it is written: a terminal, or an
-/// open file (`/dev/fd/0`, `/proc/self/task/1/fd/0`).
+/// Whether a word is a path of the standard input in any spelling: a terminal, or an open file
+/// (`/dev/fd/0`, `/proc/self/task/1/fd/0`).
 pub(super) fn is_device(word: &str) -> bool {
     let name = word.rsplit_once('=').map_or(word, |(_, value)| value);
     let mut parts: Vec<&str> = Vec::new();
     for part in name.split('/').filter(|part| !part.is_empty() && *part != ".") {
-        // Above the root is the root.
+        // The parent of the root is the root.
         if part == ".." { parts.truncate(parts.len().saturating_sub(1)) } else { parts.push(part) }
     }
     match parts.as_slice() {

@@ -1,9 +1,9 @@
-//! Programs that run a program in a language which is not read here: data, and how their arguments
-//! are read.
+//! Programs that run a program in a language that alara doesn't parse: data, and how to read their
+//! arguments.
 //!
-//! Only options that are known to carry no program are passed over.
-//! Any other word in the place of a program counts as one, since options differ from version
-//! to version and can be cut short or run together.
+//! Only options that are known to carry no program are skipped.
+//! Any other word in the place of a program counts as one, since options differ between versions
+//! and can be abbreviated or joined.
 
 use std::sync::LazyLock;
 
@@ -14,38 +14,39 @@ use super::texts;
 /// Where an interpreter finds its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum First {
-    /// The first operand is a file with one, or the input is one; what follows is the program's.
+    /// The first operand is a program file, or the input is the program; the rest are its
+    /// arguments.
     File,
-    /// The first operand is the text of one, unless an option names one.
+    /// The first operand is the program text, unless an option gives one.
     Text,
-    /// A text, and options may follow operands.
+    /// As [`Text`](Self::Text), and options may follow operands.
     Anywhere,
-    /// A file of the folder; any operand may carry a piece of one, and options may stand behind
-    /// them.
+    /// A file of the folder; any operand may carry a part of a program, and options may follow
+    /// operands.
     Folder,
-    /// Whatever it is given: nothing of it is read here.
+    /// Any arguments: alara doesn't read them.
     Unread,
 }
 
 /// A program that runs programs of its language.
 #[derive(Clone, Copy, Debug)]
 pub struct Interpreter {
-    /// Its names, a `|` between them; each may be several words (`deno run`).
+    /// Its names, separated by `|`; each may be several words (`deno run`).
     pub names: &'static str,
     /// Where its program is.
     pub first: First,
-    /// Options that take no value, or one behind `=` that is no program.
-    /// Text attached to one with a `*` is its value.
+    /// Options without a value, or with one after `=` that is not a program.
+    /// Text attached to an option with a `*` is its value.
     flags: &'static str,
-    /// Options with a value that is no program.
+    /// Options with a value that is not a program.
     values: &'static str,
-    /// Options whose value is a file or module with the program.
+    /// Options whose value is the file or module with the program.
     files: &'static str,
-    /// Options whose value is the text of a program that `runs` reads.
+    /// Options whose value is a program text that `runs` reads.
     texts: &'static str,
     /// Whether a text may run a command.
     runs: fn(&str) -> bool,
-    /// Words with which, alone, it only tells about itself.
+    /// Words with which, alone, it only prints information about itself.
     tells: &'static str,
 }
 
@@ -78,7 +79,7 @@ impl Interpreter {
 }
 
 /// The table.
-/// An option that is in no list is asked about: add only what can't carry a program.
+/// An option that is in no list leads to a question: add only those that can't carry a program.
 #[rustfmt::skip]
 pub const INTERPRETERS: &[Interpreter] = &[
     interpreter("python|pypy|jython|micropython", First::File).tells("-V -VV -h --version --help")
@@ -127,8 +128,7 @@ pub const INTERPRETERS: &[Interpreter] = &[
         .reads("", texts::make_runs),
     interpreter("rake", First::Folder).flags("-n --dry-run -q --quiet -s --silent -v --verbose -A --all -m --multitask \
         -t --trace -T* --tasks -P --prereqs -N").files("-f --rakefile").reads("", texts::make_runs),
-    // Their options have a language of their own behind operands too, or what they read as input
-    // is one.
+    // Their options have a special syntax even after operands, or their input is a program.
     interpreter("deno eval|deno repl|ghc|ghci|jshell|erl|iex|emacs|R|ed|red|ex|gvim|nvim|rvim|vi|view|vim|vim.tiny|\
         vim.basic|vim.nox|vimdiff|rview|gview|kak|gdb|lldb|pudb|ipdb", First::Unread),
 ];
@@ -170,7 +170,7 @@ pub const MODULES: [&str; 32] = [
     "xonsh",
 ];
 
-/// One name of the table, by words, with its row.
+/// One name of the table, as words, with its row.
 pub type Named = (Vec<&'static str>, &'static Interpreter);
 
 /// The rows by name.
@@ -179,11 +179,11 @@ pub static NAMED: LazyLock<Vec<Named>> = LazyLock::new(|| {
     rows.flat_map(|row| row.names.split('|').map(move |name| (name.split(' ').collect(), row))).collect()
 });
 
-/// What an option of an interpreter is.
+/// The kind of an option.
 #[derive(Debug, PartialEq, Eq)]
 enum Opt<'a> {
     Flag,
-    /// With its value, which is the next word if none is attached.
+    /// It has a value, which is the next word if none is attached.
     Value(Option<&'a str>),
     File(Option<&'a str>),
     Text(Option<&'a str>),
@@ -205,7 +205,7 @@ impl Interpreter {
         while let Some(word) = words.next() {
             let text = match word {
                 Word::Text(text) => text.as_str(),
-                // It is an operand, and the program has been named.
+                // It is an operand, and the program has been given already.
                 _ if named && (!open || *word == Word::Files) && self.first != First::Folder => continue,
                 _ => return true,
             };
@@ -217,7 +217,7 @@ impl Interpreter {
                 match self.first {
                     First::File => return !is_file(text),
                     First::Folder if (self.runs)(text) => return true,
-                    // An empty one is the value of `-i` for some.
+                    // For some, an empty text is the value of `-i`.
                     First::Text | First::Anywhere if !named && !text.is_empty() => {
                         if (self.runs)(text) {
                             return true;
@@ -238,7 +238,7 @@ impl Interpreter {
                 Opt::Value(Some(value)) | Opt::File(Some(value)) | Opt::Text(Some(value)) => value,
                 Opt::Value(None) | Opt::File(None) | Opt::Text(None) => match words.next() {
                     Some(Word::Text(value)) => value.as_str(),
-                    // It is one word, and no option.
+                    // It is one word, and not an option.
                     Some(Word::One) if self.first != First::File && matches!(option, Opt::Value(_)) => "",
                     _ => return true,
                 },
@@ -247,7 +247,7 @@ impl Interpreter {
                 Opt::Text(_) if (self.runs)(value) => return true,
                 Opt::File(_) if !is_file(value) => return true,
                 Opt::File(_) if self.first == First::File && !is_file(top(value)) => return true,
-                // The rest is for the program.
+                // The rest are the program's arguments.
                 Opt::File(_) if self.first == First::File => {
                     return words.any(|word| !matches!(word, Word::Text(text) if !is_device(text)));
                 }
@@ -259,7 +259,7 @@ impl Interpreter {
         !named
     }
 
-    /// What an option is: listed as a whole, or letters of which each is listed.
+    /// The kind of an option: listed as a whole, or letters that are each listed.
     fn option<'a>(&self, word: &'a str) -> Opt<'a> {
         let of = |name: &str, value: Option<&'a str>| {
             if listed(self.values, name) {
@@ -275,7 +275,7 @@ impl Interpreter {
             }
         };
         let whole = match word.split_once('=') {
-            // Of a letter, a `=` is part of the value.
+            // After a single letter, `=` is part of the value.
             Some((name, value)) if name.len() > 2 => of(name, Some(value)),
             _ => of(word, None),
         };
@@ -301,7 +301,7 @@ impl Interpreter {
         let is_plain = |c: char| c.is_alphanumeric() || "._-/:=,@+".contains(c);
         match self.first {
             _ if value.len() > 1 && value.starts_with('-') => false,
-            // Any text separates fields.
+            // Any text may separate fields.
             First::Text => true,
             First::Folder if (self.runs)(value) => false,
             _ => !is_input(value) && value.chars().all(is_plain),
@@ -313,14 +313,14 @@ fn listed(list: &str, name: &str) -> bool {
     list.split(' ').any(|listed| listed == name)
 }
 
-/// The module that a module is of.
+/// The top-level package of a module.
 fn top(module: &str) -> &str {
     module.split('.').next().unwrap_or_default()
 }
 
-/// Whether this is the name of a file or module that has a program of its own.
+/// Whether this is the name of a file or module that contains a program.
 fn is_file(name: &str) -> bool {
-    // In `/dev/fd` a number is an input.
+    // In `/dev/fd`, a number is an input.
     let is_number = !name.is_empty() && name.chars().all(|c| c.is_ascii_digit());
     !name.is_empty() && !is_number && !is_input(name) && !MODULES.contains(&name) && !name.starts_with('-')
 }

@@ -1,5 +1,5 @@
-//! Names that a script mentions, wherever: what a program makes of its arguments is not known of
-//! all programs, so a denied program's name in a text may be run.
+//! The names that a script mentions anywhere: not every program's use of its arguments is known, so
+//! a denied program's name in a text may be run.
 
 use std::collections::BTreeSet;
 
@@ -74,13 +74,13 @@ const PLAIN: [&str; 66] = [
     "which",
     "whoami",
 ];
-/// Commands of git of which that holds, with the user's own settings.
+/// git commands of that kind, with the user's own settings.
 const GIT: [&str; 16] = [
     "add", "blame", "branch", "checkout", "commit", "diff", "init", "log", "mv", "reset", "restore", "rm",
     "show", "status", "switch", "tag",
 ];
 
-/// The names in a script's words, and in what it assigns.
+/// The names in a script's words and assignments.
 #[derive(Debug, Default)]
 pub(super) struct Mentioned {
     words: BTreeSet<String>,
@@ -88,17 +88,17 @@ pub(super) struct Mentioned {
 }
 
 impl Mentioned {
-    /// Takes note of a word, or of a whole text.
+    /// Notes the names in a word, or in a whole text.
     pub fn note(&mut self, text: &str) {
         self.words.extend(names(text));
     }
 
-    /// Takes note of what a variable gets.
+    /// Notes the names in a variable's value.
     pub fn note_assigned(&mut self, text: &str) {
         self.assigned.extend(names(text));
     }
 
-    /// The names that may be run, of a script with these commands.
+    /// The names that may be run, for a script with these commands.
     pub fn that_may_run(self, commands: &[Command]) -> BTreeSet<String> {
         let Mentioned { mut words, assigned } = self;
         if commands.iter().all(is_plain) {
@@ -109,7 +109,7 @@ impl Mentioned {
     }
 }
 
-/// The names in a text: without quotes and backslashes, and without the folders before them.
+/// The names in a text, without quotes, backslashes and folders.
 fn names(text: &str) -> impl Iterator<Item = String> {
     let bare: String = text.chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
     let is_part = |c: char| c.is_alphanumeric() || "_-.+/[".contains(c);

@@ -1,14 +1,14 @@
-//! Which commands a script of bash runs, as far as its text tells.
+//! Finds the commands that a bash script runs, as far as its text tells.
 //!
-//! The grammar is a parser's ([`rable`]).
-//! What it finds is walked: lists, functions, substitutions, and through programs that run their
+//! The grammar comes from a parser ([`rable`]).
+//! This module walks its result: lists, functions, substitutions, and programs that run their
 //! arguments ([`mod@wrappers`]).
-//! What can't be told is a command whose words are not known, so that whoever asks about one has to
-//! count with it.
+//! A command that can't be determined has unknown words, so that a rule has to allow for any
+//! command.
 //! That is an expansion in the place of a program, a shell that reads a file or its input, a text
-//! that no parser understands, or the program that an interpreter is given as text ([`inline`]).
+//! that the parser rejects, or program text for an interpreter ([`inline`]).
 //!
-//! A program is what its name says, and not what it does: `./build` or `python3 x.py` may run
+//! A program is identified by its name, not by what it does: `./build` or `python3 x.py` may run
 //! anything, and is one command here.
 
 mod inline;
@@ -29,13 +29,13 @@ pub use word::Word;
 pub use wrappers::GIT_VALUES;
 use wrappers::{DECLARING, OPTIONS_OF, RUN_VARIABLES, is_changing};
 
-/// Most bytes of a script that is read.
+/// Most bytes of a script to read.
 const BYTES: usize = 64 << 10;
-/// Most lists, brackets, words and programs in each other.
+/// Most nested lists, brackets, words and programs.
 const DEPTH: usize = 200;
-/// Most of them together.
+/// Most of them in total.
 const STEPS: usize = 5000;
-/// Most brackets and compound commands in each other, before the parser is asked: it nests calls.
+/// Most nested brackets and compound commands; checked before parsing, since the parser recurses.
 const NESTING: usize = 40;
 
 /// A command.
@@ -43,27 +43,26 @@ const NESTING: usize = 40;
 pub struct Command {
     /// The program and its arguments.
     pub words: Vec<Word>,
-    /// Whether a program runs it that the text names, or another text.
+    /// Whether another program runs it, whose arguments or text name it.
     pub inner: bool,
-    /// Whether it is anything that a program of another language may run, which is given as
-    /// text.
+    /// Whether it is unknown because a program in another language, given as text, may run it.
     pub inline: bool,
 }
 
-/// What a script may run.
+/// The commands that a script may run.
 #[derive(Debug)]
 pub struct Script {
     /// Its commands, whatever its conditions.
     pub commands: Vec<Command>,
-    /// Names in its texts that a program may run, in small letters.
+    /// Lower-case names in its texts that a program may run.
     pub mentioned: BTreeSet<String>,
 }
 
-/// What a script may run.
+/// Reads the commands of a script.
 pub fn read(script: &str) -> Script {
     let mut reader = Reader::default();
     reader.script(script);
-    // bash runs what stands in a subscript that it computes with, wherever it has it from.
+    // bash runs commands in a subscript that it evaluates, wherever the subscript comes from.
     if reader.computes && reader.subscripts {
         reader.unknown();
     }
@@ -72,8 +71,8 @@ pub fn read(script: &str) -> Script {
     Script { commands, mentioned }
 }
 
-/// The programs that are known to run a command which their arguments name; some with a
-/// subcommand (`git bisect run`).
+/// The programs that are known to run a command from their arguments; some with a subcommand (`git
+/// bisect run`).
 pub fn wrappers() -> Vec<&'static str> {
     wrappers::WRAPPERS.iter().flat_map(|row| row.names.split('|')).collect()
 }
@@ -86,28 +85,28 @@ pub fn base(program: &str) -> &str {
 #[derive(Default)]
 struct Reader {
     commands: Vec<Command>,
-    /// How many scripts and programs what is read is inside of.
+    /// The number of scripts and programs around the current text.
     depth: usize,
-    /// How many have been read.
+    /// The number of them read so far.
     steps: usize,
-    /// How many of them are not the text's own commands.
+    /// The number of enclosing programs that run the current command.
     inner: usize,
     /// The script that is read.
     source: String,
-    /// Whether bash computes with values.
+    /// Whether bash does arithmetic with values.
     computes: bool,
-    /// Whether a text has a subscript in which a command stands.
+    /// Whether a text has a subscript that contains a command.
     subscripts: bool,
     mentioned: Mentioned,
 }
 
 impl Reader {
-    /// Something may be run that is not known.
+    /// Notes that an unknown command may run.
     fn unknown(&mut self) {
         self.anything(false);
     }
 
-    /// A program of another language is given as text, which may run anything.
+    /// Notes that a program in another language is given as text and may run anything.
     fn inline(&mut self) {
         self.anything(true);
     }
@@ -119,7 +118,7 @@ impl Reader {
         }
     }
 
-    /// Goes one level deeper, or says that it is too deep.
+    /// Reads one level deeper, or notes an unknown command if that is too deep.
     fn deeper(&mut self, read: impl FnOnce(&mut Self)) {
         self.steps += 1;
         if self.depth >= DEPTH || self.steps > STEPS {
@@ -130,7 +129,7 @@ impl Reader {
         self.depth -= 1;
     }
 
-    /// As [`deeper`](Self::deeper), in something that a program of the text runs.
+    /// As [`deeper`](Self::deeper), for text that a program of the script runs.
     fn within(&mut self, read: impl FnOnce(&mut Self)) {
         self.inner += 1;
         self.deeper(read);
@@ -151,17 +150,17 @@ impl Reader {
                 nodes.iter().for_each(|node| reader.node(node));
                 reader.source = outer;
             }),
-            // bash runs the lines before the one that it does not understand.
+            // bash runs the lines before the one that it can't parse.
             Err(_) => self.unknown(),
         }
     }
 
-    /// A text that is expanded as a word is.
+    /// Reads a text that is expanded like a word.
     fn expanded(&mut self, text: &str) {
         if !["$(", "`", "<(", ">(", "${"].iter().any(|sign| text.contains(sign)) {
             return;
         }
-        // Quotes and comments mean something else where it stands.
+        // Quotes and comments have another meaning there.
         if ["'", "\\", "#", "<<", "@P"].iter().any(|sign| text.contains(sign)) {
             return self.unknown();
         }
@@ -236,7 +235,7 @@ impl Reader {
                 self.all(redirects);
             }
             NodeKind::Function { name, body } => {
-                // It is judged by its name.
+                // Its name decides.
                 if name == word::COUNTS {
                     self.unknown();
                 }
@@ -267,7 +266,7 @@ impl Reader {
         }
     }
 
-    /// Redirections of what the parser does not read the here-documents of.
+    /// Reads redirections whose here-documents the parser doesn't read.
     fn plain_redirects(&mut self, redirects: &[Node]) {
         for redirect in redirects {
             match &redirect.kind {
@@ -287,7 +286,7 @@ impl Reader {
                 self.condition(left);
                 self.condition(right);
             }
-            // For bash a bracket ends with the word, for the parser it may not.
+            // For bash a bracket ends with the word, for the parser perhaps not.
             NodeKind::CondTerm { value, .. }
                 if value.contains('[') && value.contains(char::is_whitespace) =>
             {
@@ -299,8 +298,8 @@ impl Reader {
         }
     }
 
-    /// A here-document.
-    /// The parser and bash may not see its end in the same line: then nothing is known.
+    /// Reads a here-document.
+    /// The parser and bash may see its end in different lines: then nothing is known.
     fn document(&mut self, delimiter: &str, content: &str, tabs: bool, quoted: bool) {
         let ends = |line: &str| {
             let end = if tabs { line.trim_start_matches('\t') } else { line };
@@ -314,7 +313,7 @@ impl Reader {
         self.mentioned.note(content);
     }
 
-    /// A word, with the commands in it.
+    /// Reads a word and the commands in it.
     fn word(&mut self, node: &Node) -> Word {
         let NodeKind::Word { value, parts, .. } = &node.kind else {
             self.unknown();
@@ -322,7 +321,7 @@ impl Reader {
         };
         let decoded = Decoded::of(value, parts);
         self.computes |= decoded.computes;
-        // The parser makes an empty word where it expects one and there is none.
+        // The parser inserts an empty word where it expects one and there is none.
         if decoded.hidden || value.is_empty() {
             self.unknown();
         }
@@ -338,7 +337,7 @@ impl Reader {
         word
     }
 
-    /// An unknown name in a declaration: any variable may be meant.
+    /// Notes an unknown name in a declaration: it may be any variable.
     fn declared(&mut self, nodes: &[Node], words: &[Word]) {
         let is_declaring = |word: &Word| matches!(word, Word::Text(text) if DECLARING.contains(&base(text)));
         let Some(at) = words.iter().position(is_declaring) else { return };
@@ -356,7 +355,7 @@ impl Reader {
         }
     }
 
-    /// What it means that a word sets a variable, if it does.
+    /// Notes the effect of a word that sets a variable.
     fn value(&mut self, raw: &str, word: &Word) {
         if let Word::Text(text) = word {
             self.subscripts |= text.contains('[') && (text.contains("$(") || text.contains('`'));
@@ -386,11 +385,11 @@ impl Reader {
     }
 }
 
-/// How deep brackets and compound commands are in each other, as if there were no quotes.
+/// The nesting depth of brackets and compound commands, ignoring quotes.
 fn nesting(script: &str) -> usize {
     let (mut open, mut deepest) = (0_usize, 0);
     for part in script.split(['\n', ';', '|', '&']) {
-        // Words that begin or end a compound command stand first, or after one another.
+        // Words that begin or end a compound command come first, or directly after each other.
         for word in part.split_whitespace() {
             match word {
                 "if" | "while" | "until" | "for" | "case" | "select" | "!" | "time" | "coproc"
@@ -413,7 +412,7 @@ fn nesting(script: &str) -> usize {
     deepest
 }
 
-/// Whether a `#` stands in arithmetic, where it begins a comment for the parser and not for bash.
+/// Whether a `#` occurs in arithmetic, where it begins a comment for the parser but not for bash.
 fn comments_in_arithmetic(script: &str) -> bool {
     script.match_indices("((").any(|(at, _)| {
         let inner = script[at..].split("))").next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a command runs in turn: programs that run what their arguments name.
+//! The commands that a command runs: programs that run what their arguments name.
 
 use super::wrappers::{
     DECLARING, EVALUATING, FED, GIT_VALUES, NAMED, OPTIONS_OF, OTHER_SHELLS, Opt, RUN_VARIABLES, Runs,
@@ -7,14 +7,14 @@ use super::wrappers::{
 use super::{Command, Reader, Word, base};
 use crate::sandbox::git;
 
-/// Most words any of which may begin a command.
+/// Most words that may each begin a command.
 const ANYWHERE: usize = 64;
 
 impl Reader {
-    /// A command, and what it runs in turn.
+    /// Reads a command, and the commands that it runs.
     pub(super) fn command(&mut self, words: &[Word]) {
-        // After `coproc` the parser takes assignments for words.
-        // After `time` bash takes `--` for the end of its options.
+        // After `coproc`, the parser takes assignments for words.
+        // After `time`, bash takes `--` for the end of its options.
         let set = |word: &&Word| matches!(word, Word::Text(text) if is_assignment(text) || text == "--");
         let words = &words[words.iter().take_while(set).count()..];
         let Some(program) = words.first() else { return };
@@ -28,12 +28,12 @@ impl Reader {
         }
         match name {
             _ if SHELLS.contains(&shell) => self.within(|reader| reader.shell(shell, &words[1..])),
-            // They have a grammar of their own.
+            // They have other grammars.
             _ if OTHER_SHELLS.contains(&shell) => self.unknown(),
             "alias" => self.within(|reader| reader.aliases(&words[1..])),
             "find" | "fd" | "fdfind" => self.within(|reader| reader.found(&words[1..])),
             "hash" => self.within(|reader| reader.hash(&words[1..])),
-            // Without a file it only lists, or turns one off.
+            // Without a file it only lists builtins, or disables one.
             "enable" if !has_letter(&words[1..], 'f') => {}
             _ if FED.contains(&name) => self.unknown(),
             _ => {
@@ -50,12 +50,11 @@ impl Reader {
         }
     }
 
-    /// The arguments of a program that runs what they name.
+    /// Reads the arguments of a program that runs what they name.
     ///
-    /// Where the command begins is as the table has it.
-    /// Tables err, and options differ from version to version: each word before that, which should
-    /// be a value or an operand, may begin it too, and behind an option that is not known any word
-    /// may.
+    /// The table tells where the command begins.
+    /// Tables have errors, and options differ between versions: each earlier word, which should be
+    /// a value or an operand, may begin the command too, and after an unknown option any word may.
     fn wrapped(&mut self, row: &Wrapper, words: &[Word]) {
         let (mut at, mut operands, mut found) = (0, row.operands, false);
         let replaced = if row.runs == Runs::Appended { replaced(words) } else { Vec::new() };
@@ -65,9 +64,9 @@ impl Reader {
             at += 1;
             let text = match word {
                 Word::Text(text) => text,
-                // No command follows, and these are no options.
+                // No command follows, and these are not options.
                 Word::Files if row.operands >= 99 => continue,
-                // Such a word may be an option, with a value or without.
+                // Such a word may be an option, with or without a value.
                 _ => return self.unknown(),
             };
             if text == "--" && row.operands < 99 {
@@ -126,7 +125,7 @@ impl Reader {
         }
     }
 
-    /// Words, any of which may begin the command.
+    /// Reads words of which any may begin the command.
     fn anywhere(&mut self, runs: Runs, words: &[Word], replaced: &[String]) {
         if words.len() > ANYWHERE {
             return self.unknown();
@@ -147,7 +146,7 @@ impl Reader {
         }
     }
 
-    /// The words that a wrapper runs.
+    /// Reads the words that a wrapper runs.
     fn runs(&mut self, runs: Runs, words: &[Word], replaced: &[String]) {
         match runs {
             Runs::Command => self.deeper(|reader| reader.command(words)),
@@ -165,7 +164,7 @@ impl Reader {
         }
     }
 
-    /// A script that is an argument.
+    /// Reads a script in an argument.
     fn text(&mut self, word: Option<&Word>) {
         match word {
             Some(Word::Text(text)) if text == "-" => {}
@@ -175,14 +174,14 @@ impl Reader {
         }
     }
 
-    /// Arguments that together are a script.
+    /// Reads arguments that together form a script.
     fn joined(&mut self, words: &[Word]) {
         let texts: Option<Vec<&str>> = words
             .iter()
             .map(|word| if let Word::Text(text) = word { Some(text.as_str()) } else { None })
             .collect();
         match texts {
-            // `{}` is what is not named here; after `:::` stand values.
+            // `{}` is unknown here; values follow `:::`.
             Some(texts) if !is_placeholder(texts[0]) => {
                 let values = texts.iter().position(|text| text.starts_with(":::")).unwrap_or(texts.len());
                 let script = texts[..values].join(" ");
@@ -196,7 +195,7 @@ impl Reader {
         }
     }
 
-    /// The arguments of a shell.
+    /// Reads the arguments of a shell.
     fn shell(&mut self, name: &str, words: &[Word]) {
         let (mut at, mut text) = (0, false);
         while let Some(word) = words.get(at) {
@@ -219,7 +218,7 @@ impl Reader {
         }
         match words.get(at) {
             Some(word) if text => {
-                // These are commands for a shell that lacks what bash has.
+                // Commands for a shell without bash's extensions.
                 let is_other = |text: &String| {
                     let text = text.replace("$((", "");
                     ["[[", "((", "&>", "<(", ">(", "function"].iter().any(|sign| text.contains(sign))
@@ -273,12 +272,12 @@ impl Reader {
         }
     }
 
-    /// A builtin that sets variables whose names are arguments.
+    /// Reads a builtin that sets the variables that its arguments name.
     /// Some variables change the meaning of a name (`BASH_CMDS`, `BASH_ALIASES`), and a reference
     /// (`declare -n`) may become another name of one.
     fn sets(&mut self, name: &str, words: &[Word]) {
         let refers = matches!(name, "declare" | "local" | "typeset");
-        // Options with a value that is no name, and those with one that is.
+        // Options with a value that is not a variable's name, and options with one that is.
         let (values, names) = match name {
             "read" => ("dinNptu", "a"),
             "mapfile" | "readarray" => ("dnOsuCc", ""),
@@ -290,7 +289,7 @@ impl Reader {
             let follows = std::mem::take(&mut is_value);
             let named = std::mem::take(&mut is_named);
             let Word::Text(text) = word else {
-                // What a declaration sets is seen in the word as it is written.
+                // Assignments in a declaration are read from the word as written.
                 let is_name = match name {
                     "printf" => at == 0 || named,
                     name => !DECLARING.contains(&name) && !follows,
@@ -313,7 +312,7 @@ impl Reader {
                         return self.unknown();
                     }
                 }
-                // The rest is printed.
+                // The other arguments are printed.
                 None if name == "printf" && !named => return,
                 None if is_special(text) && !follows => return self.unknown(),
                 None => {}
@@ -321,14 +320,14 @@ impl Reader {
         }
     }
 
-    /// `hash -p FILE NAME` lets a name stand for a file.
+    /// `hash -p FILE NAME` makes a name run a file.
     fn hash(&mut self, words: &[Word]) {
         if has_letter(words, 'p') {
             self.unknown();
         }
     }
 
-    /// Settings of git by which it runs something.
+    /// Reads git's settings that make it run something.
     fn git(&mut self, words: &[Word]) {
         let is_alias =
             |word: &Word| matches!(word, Word::Text(text) if text.to_lowercase().starts_with("alias."));
@@ -361,7 +360,7 @@ pub fn unversioned(name: &str) -> &str {
     name.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | '-'))
 }
 
-/// Whether a text begins with what `parallel` fills in.
+/// Whether a text begins with a placeholder of `parallel`.
 fn is_placeholder(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default();
     first.starts_with(":::") || (first.contains('{') && first.contains('}'))
@@ -375,7 +374,7 @@ fn is_option(word: &Word) -> bool {
     matches!(word, Word::Text(text) if text.starts_with('-'))
 }
 
-/// Where the words behind these begin, among the arguments: behind `run` in `-C x bisect run`.
+/// The index of the first word after these, among the arguments: after `run` in `-C x bisect run`.
 pub fn after(words: &[Word], names: &[&str]) -> Option<usize> {
     names.iter().try_fold(0, |at, name| {
         let found =
@@ -384,7 +383,7 @@ pub fn after(words: &[Word], names: &[&str]) -> Option<usize> {
     })
 }
 
-/// The marks that `xargs` fills in for.
+/// The placeholders that `xargs` replaces.
 fn replaced(words: &[Word]) -> Vec<String> {
     let mut marks = vec!["{}".to_owned()];
     for (at, word) in words.iter().enumerate() {
@@ -412,7 +411,7 @@ pub fn is_special(text: &str) -> bool {
     is_changing(name) || RUN_VARIABLES.contains(&name) || OPTIONS_OF.iter().any(|(listed, _)| *listed == name)
 }
 
-/// Whether an option of one letter is among the words, or may be.
+/// Whether the words contain, or may contain, an option of one letter.
 fn has_letter(words: &[Word], letter: char) -> bool {
     words.iter().any(|word| match word {
         Word::Text(text) => text.starts_with('-') && !text.starts_with("--") && text.contains(letter),

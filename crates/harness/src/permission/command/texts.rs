@@ -1,6 +1,6 @@
-//! Texts of programs that other programs run: whether one may run a command.
+//! Whether the text of a program for another program may run a command.
 
-/// Names of variables by which make runs what they say.
+/// Names of variables whose values make runs.
 const MADE: [&str; 8] =
     ["SHELL", ".SHELLFLAGS", ".RECIPEPREFIX", "MAKEFILES", "MAKEFLAGS", "GNUMAKEFLAGS", "MFLAGS", "MAKE"];
 
@@ -13,8 +13,7 @@ pub fn make_runs(word: &str) -> bool {
     set || word.contains(['$', '`', ';', '|', '&', '\n', '<', '>'])
 }
 
-/// Whether a program of awk may run something: by a pipe, `system`, or a function whose name is a
-/// value.
+/// Whether an awk program may run something: by a pipe, `system`, or an indirect function call.
 pub fn awk_runs(program: &str) -> bool {
     let joined = program.replace("\\\n", "");
     if joined.contains("system") || joined.contains("getline") {
@@ -27,9 +26,9 @@ pub fn awk_runs(program: &str) -> bool {
         let end = match c {
             '"' => beyond(&program[at + 1..], '"', false),
             '#' => Some(program[at..].find('\n').map_or("", |end| &program[at + end..])),
-            // For some it divides, for others an expression begins.
+            // Some implementations divide here, others begin a regular expression.
             '/' if twice => return true,
-            // It is a division.
+            // A division.
             '/' if before.is_alphanumeric() || "_)]$".contains(before) => None,
             '/' => match beyond(&program[at + 1..], '/', true) {
                 Some(end) if !program[at..program.len() - end.len()].contains('\n') => Some(end),
@@ -54,7 +53,7 @@ pub fn awk_runs(program: &str) -> bool {
     false
 }
 
-/// Whether a program of sed may run something, as GNU's does by `e` and by the flag `e` of `s`.
+/// Whether a sed program may run something, as GNU sed does with `e` and with the flag `e` of `s`.
 pub fn sed_runs(script: &str) -> bool {
     let mut rest = script;
     loop {
@@ -83,7 +82,7 @@ pub fn sed_runs(script: &str) -> bool {
                 }
                 rest = &after[end..];
             }
-            // Texts and names of files go on to the end of the line.
+            // Texts and file names extend to the end of the line.
             'a' | 'i' | 'c' | 'r' | 'R' | 'w' | 'W' | '#' | ':' | 'b' | 't' | 'T' => {
                 let ends: &[char] = if "bt:T".contains(command) { &[';', '\n'] } else { &['\n'] };
                 rest = rest.find(ends).map_or("", |at| &rest[at..]);
@@ -93,8 +92,7 @@ pub fn sed_runs(script: &str) -> bool {
     }
 }
 
-/// The rest after the next delimiter that no backslash hides, nor, with `sets`, the brackets
-/// around a set of characters.
+/// The text after the next delimiter that is neither escaped nor, with `sets`, inside brackets.
 fn beyond(text: &str, delimiter: char, sets: bool) -> Option<&str> {
     let (mut at, mut set) = (0, false);
     while let Some(c) = text[at..].chars().next() {

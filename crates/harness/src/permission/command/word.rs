@@ -1,43 +1,43 @@
-//! A word of bash as the command gets it, as far as its text tells.
+//! A bash word as the command gets it, as far as its text tells.
 
 use rable::{Node, NodeKind};
 
 /// A word of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// This.
+    /// A known text.
     Text(String),
-    /// One word that is not known: the value of a quoted variable.
+    /// One unknown word: the value of a quoted variable.
     One,
-    /// Any number of words that are not known.
+    /// Any number of unknown words.
     Any,
-    /// Any number of words that a pattern finds, of which none is an option.
+    /// Any number of words that match a pattern, none of which is an option.
     Files,
 }
 
-/// A word, and what bash runs to make it.
+/// A word, and the commands that bash runs to expand it.
 #[derive(Debug, Default)]
 pub struct Decoded<'a> {
     text: String,
     unknown: bool,
     several: bool,
-    /// Whether more than a pattern makes it unknown.
+    /// Whether it is unknown because of more than a pattern.
     split: bool,
-    /// Whether it begins with what no option begins with.
+    /// Whether it begins with a character with which no option begins.
     named: bool,
-    /// Lists of commands in it, parsed.
+    /// Parsed command lists in it.
     pub nodes: Vec<&'a Node>,
-    /// Texts of such lists that are not parsed yet.
+    /// Texts of command lists that aren't parsed yet.
     pub scripts: Vec<String>,
-    /// Texts that are expanded as words are, where they are used.
+    /// Texts that are expanded like words when they are used.
     pub words: Vec<String>,
-    /// Whether there may be commands in it that are not found.
+    /// Whether it may contain commands that weren't found.
     pub hidden: bool,
-    /// Whether bash computes something in it.
+    /// Whether bash does arithmetic in it.
     pub computes: bool,
 }
 
-/// Where in quotes a character stands.
+/// The quoting around a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Quotes {
     None,
@@ -46,7 +46,7 @@ enum Quotes {
 }
 
 impl<'a> Decoded<'a> {
-    /// The word that stands as `value` in the text, and has these parts.
+    /// Reads the word that is written as `value` and has these parts.
     pub fn of(value: &str, parts: &'a [Node]) -> Self {
         let mut word = Decoded::default();
         let mut quotes = Quotes::None;
@@ -56,7 +56,7 @@ impl<'a> Decoded<'a> {
         if parts.is_empty() {
             word.literal(value, &mut quotes);
         }
-        // `~` alone is a directory's name, of which anything may be the last part.
+        // `~` alone is a directory, whose last component may be any name.
         if value.starts_with('~') && !value.contains('/') {
             word.unknown = true;
         }
@@ -74,7 +74,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Notes the texts of an expansion that are expanded in turn.
+    /// Notes the texts of an expansion that are themselves expanded.
     fn operands(&mut self, operands: [&Option<String>; 2], quotes: Quotes) {
         for text in operands.into_iter().flatten() {
             // In double quotes these are plain characters, but not for the parser.
@@ -89,7 +89,7 @@ impl<'a> Decoded<'a> {
         self.several |= quotes == Quotes::None;
     }
 
-    /// A pattern, which the shell replaces by the paths that it matches.
+    /// Notes a pattern, which the shell replaces by the matching paths.
     fn matches(&mut self) {
         self.named |= !self.unknown && self.text.starts_with(|c: char| !"-~+{".contains(c));
         self.unknown = true;
@@ -100,7 +100,7 @@ impl<'a> Decoded<'a> {
         match &part.kind {
             NodeKind::WordLiteral { value } => self.literal(value, quotes),
             NodeKind::AnsiCQuote { decoded, .. } => {
-                // In bash a NUL ends the text.
+                // In bash, a NUL ends the text.
                 self.unknown |= decoded.contains('\0') || *quotes != Quotes::None;
                 self.text.push_str(decoded);
             }
@@ -110,7 +110,7 @@ impl<'a> Decoded<'a> {
                 self.several |=
                     param.starts_with(['@', '*']) || param.ends_with("[@]") || param.ends_with("[*]");
                 self.parameter(param);
-                // A value may be expanded as a prompt is; that runs commands in it.
+                // A value may be expanded like a prompt; that runs commands in it.
                 self.hidden |= op.as_deref() == Some("@") && arg.as_deref() == Some("P");
                 self.computes |= op.as_deref().is_some_and(|op| op.starts_with(':') && op.len() == 1);
                 self.operands([op, arg], *quotes);
@@ -144,7 +144,7 @@ impl<'a> Decoded<'a> {
             NodeKind::ArithmeticExpansion { .. } => {
                 self.expands(*quotes);
                 self.computes = true;
-                // What it is made of has lost its text: the word's own must not nest anything.
+                // Its parts don't have their texts: the word's own text must not nest anything.
                 let plain = value.replace("$((", "");
                 self.hidden |= ["$(", "`", "'", "<(", ">(", "@P"].iter().any(|sign| plain.contains(sign));
             }
@@ -152,7 +152,7 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// A parameter's name, with a subscript or without.
+    /// Notes a parameter's name, with or without a subscript.
     fn parameter(&mut self, name: &str) {
         let (name, subscript) = name.split_once('[').map_or((name, None), |(name, rest)| (name, Some(rest)));
         let special = ["@", "*", "#", "?", "-", "$", "!"].contains(&name);
@@ -164,9 +164,9 @@ impl<'a> Decoded<'a> {
         }
     }
 
-    /// Text with quotes and backslashes.
+    /// Reads text with quotes and backslashes.
     fn literal(&mut self, value: &str, quotes: &mut Quotes) {
-        // A substitution that is nested too deep for the parser stands there as it is.
+        // A substitution that is nested too deep for the parser remains as plain text.
         for open in ["$(", "<(", ">("] {
             let inner = value.strip_prefix(open).and_then(|rest| rest.strip_suffix(')'));
             if let Some(inner) = inner.filter(|_| *quotes != Quotes::Single) {
@@ -183,7 +183,7 @@ impl<'a> Decoded<'a> {
                 (Quotes::None, '\'') => *quotes = Quotes::Single,
                 (Quotes::None, '"') => *quotes = Quotes::Double,
                 (_, '\\') => match rest.next() {
-                    // A line that goes on.
+                    // A line continuation.
                     Some('\n') => {}
                     Some(next) => {
                         if *quotes == Quotes::Double && !matches!(next, '$' | '`' | '"' | '\\') {
@@ -193,8 +193,7 @@ impl<'a> Decoded<'a> {
                     }
                     None => self.text.push('\\'),
                 },
-                // What the parser made no part of: a sign alone, or something that it does not
-                // know.
+                // Text that the parser made no part of: a sign alone, or an unknown construct.
                 (_, '$') => {
                     match rest.peek() {
                         Some('(' | '{' | '[') => self.hidden = true,
@@ -207,11 +206,11 @@ impl<'a> Decoded<'a> {
                 }
                 (_, '`') => self.hidden = true,
                 (Quotes::Double, _) => self.text.push(c),
-                // No word has one: the parser took a line's end for a word.
+                // No word contains one: the parser took the end of a line for a word.
                 (Quotes::None, '\n') => self.hidden = true,
                 (Quotes::None, _) => {
                     let pattern = matches!(c, '*' | '?') || (c == '[' && value != "[");
-                    // Braces are expanded, but for `{}`.
+                    // Braces are expanded, except for `{}`.
                     let brace = c == '{' && rest.peek().is_some_and(|next| *next != '}');
                     if brace || matches!(c, '(' | '<' | '>') {
                         self.expands(Quotes::None);
@@ -235,8 +234,8 @@ fn counts(command: &Node) -> bool {
     assignments.is_empty() && redirects.is_empty() && words.len() == 1 && is_it(&words[0])
 }
 
-/// Whether bash may see the end of what stands in backticks, or of a quote in it, elsewhere than
-/// the parser: it looks for the next backtick, whatever is between.
+/// Whether bash may find the end of backticks, or of a quote in them, elsewhere than the parser:
+/// bash looks for the next backtick, whatever comes before it.
 fn is_unclear(inner: &str) -> bool {
     inner.contains(['\'', '"', '\\', '#', '(', '<'])
 }

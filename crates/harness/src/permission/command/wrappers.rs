@@ -1,41 +1,41 @@
-//! Programs that run another command which their arguments name: data.
+//! Programs that run another command from their arguments: data.
 
 use std::sync::LazyLock;
 
 /// A program, or a subcommand of one, whose arguments are a command.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrapper {
-    /// Its names, a `|` between them; each may be several words (`git bisect run`).
+    /// Its names, separated by `|`; each may be several words (`git bisect run`).
     pub names: &'static str,
-    /// How many words stand between its options and the command: a time, a file.
+    /// The number of words between its options and the command: a time, a file.
     pub operands: usize,
-    /// Options that take a value as a word of its own.
+    /// Options that take a value as a separate word.
     pub values: &'static str,
-    /// Options that take none, or only behind a `=` or the letter.
-    /// One that is in no list may take one or not.
+    /// Options that take no value, or only one after a `=` or directly after the letter.
+    /// An option that is in no list may take a value or not.
     pub flags: &'static str,
     /// Options whose value is the text of a script.
     pub texts: &'static str,
     /// Options with which it runs nothing.
     pub stops: &'static str,
-    /// How it goes on.
+    /// How it runs the words.
     pub runs: Runs,
-    /// Whether it runs a shell if no command is named; that reads its input.
+    /// Whether it runs a shell without a command; that shell reads its input.
     pub shell: bool,
 }
 
-/// What a wrapper makes of the words after its options.
+/// How a wrapper runs the words after its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runs {
     /// A command.
     Command,
-    /// A command, to which words are added that are not known.
+    /// A command, to which unknown words are added.
     Appended,
-    /// The words make the text of a script.
+    /// The words together are the text of a script.
     Joined,
     /// The first word is the text of a script.
     First,
-    /// Any of the words may begin a command: its options are too many for this table.
+    /// Any of the words may begin a command: it has too many options for this table.
     Anywhere,
 }
 
@@ -66,19 +66,19 @@ impl Wrapper {
     }
 }
 
-/// The shells whose grammar is that of bash or a part of it: what they run is the text after `-c`.
+/// The shells with the grammar of bash or a part of it: they run the text after `-c`.
 pub const SHELLS: [&str; 5] = ["ash", "bash", "dash", "rbash", "sh"];
 
-/// Shells of which nothing is told.
+/// Shells whose scripts alara doesn't read.
 pub const OTHER_SHELLS: [&str; 15] = [
     "csh", "elvish", "fish", "hush", "ksh", "mksh", "nu", "osh", "posh", "pwsh", "rc", "tcsh", "xonsh",
     "yash", "zsh",
 ];
 
-/// What runs a text that is not among its arguments: a file, or its input.
+/// Programs that run a text that is not among their arguments: a file, or their input.
 pub const FED: [&str; 5] = [".", "at", "batch", "enable", "source"];
 
-/// Options of git that stand before the subcommand and take a value as a word of its own.
+/// git options that come before the subcommand and take a value as a separate word.
 pub const GIT_VALUES: [&str; 9] = [
     "-C",
     "-c",
@@ -91,8 +91,7 @@ pub const GIT_VALUES: [&str; 9] = [
     "--attr-source",
 ];
 
-/// Builtins of bash that evaluate subscripts in their arguments, and with them what stands in
-/// those.
+/// bash builtins that evaluate subscripts in their arguments, and the commands in these.
 pub const EVALUATING: [&str; 16] = [
     "[",
     "declare",
@@ -140,14 +139,14 @@ pub const RUN_VARIABLES: [&str; 24] = [
     "VISUAL",
 ];
 
-/// Builtins of bash that set the variables which their arguments name, with a value behind `=`.
+/// bash builtins that set the variables in their arguments, with a value after `=`.
 pub const DECLARING: [&str; 5] = ["declare", "export", "local", "readonly", "typeset"];
 
-/// Builtins of bash that set variables to any text, whose names are arguments.
+/// bash builtins that set variables, named in their arguments, to any text.
 pub const SETTING: [&str; 9] =
     ["declare", "export", "local", "mapfile", "printf", "read", "readarray", "readonly", "typeset"];
 
-/// Variables that change what a shell or git runs; a `*` stands for any end.
+/// Variables that change what a shell or git runs; `*` matches any rest of a name.
 const CHANGING_VARIABLES: [&str; 12] = [
     "BASH_ALIASES*",
     "BASH_CMDS*",
@@ -163,7 +162,7 @@ const CHANGING_VARIABLES: [&str; 12] = [
     "VIMINIT",
 ];
 
-/// Variables whose value are options of a program.
+/// Variables whose values are options of a program.
 pub const OPTIONS_OF: [(&str, &str); 6] = [
     ("GNUMAKEFLAGS", "make"),
     ("LESS", "less"),
@@ -182,10 +181,10 @@ pub fn is_changing(name: &str) -> bool {
 }
 
 /// The table.
-/// A row may be added for whatever runs its arguments; its order does not matter.
+/// Add a row for any program that runs its arguments; the order of rows doesn't matter.
 #[rustfmt::skip]
 pub const WRAPPERS: &[Wrapper] = &[
-    // Of the shell itself.
+    // The shell itself.
     wrapper("builtin|jobs|coproc|!", 0, ""),
     wrapper("command", 0, "").flags("-p").stops("-v -V"),
     wrapper("exec", 0, "-a").flags("-c -l"),
@@ -335,7 +334,7 @@ pub const WRAPPERS: &[Wrapper] = &[
     wrapper("ctest", 0, "").runs(Runs::Anywhere),
 ];
 
-/// One name of the table, by words, with its row.
+/// One name of the table, as words, with its row.
 pub type Named = (Vec<&'static str>, &'static Wrapper);
 
 /// The rows by name.
@@ -344,24 +343,25 @@ pub static NAMED: LazyLock<Vec<Named>> = LazyLock::new(|| {
     rows.flat_map(|row| row.names.split('|').map(move |name| (name.split(' ').collect(), row))).collect()
 });
 
-/// What an option of a wrapper does to the words after it.
+/// The effect of a wrapper's option on the words after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Opt {
-    /// Nothing.
+    /// None.
     Flag,
-    /// It is not known; it may take the next word.
+    /// Unknown; the option may take the next word.
     Unknown,
     /// The next word is its value.
     Value,
-    /// The text of a script is its value, or the next word.
+    /// Its value, or the next word, is the text of a script.
     Text(Option<String>),
-    /// Nothing is run.
+    /// The wrapper runs nothing.
     Stop,
 }
 
 impl Wrapper {
-    /// What one of its options does.
-    /// Long ones may be cut short; of letters behind one dash the one with a value ends them.
+    /// The effect of one of its options.
+    /// Long options may be abbreviated; among letters after one dash, the one with a value ends
+    /// them.
     pub fn option(&self, word: &str) -> Opt {
         let listed = |list: &'static str, name: &str| list.split(' ').any(|listed| listed == name);
         if word.starts_with("--") {
@@ -396,7 +396,7 @@ impl Wrapper {
             if listed(self.values, &name) {
                 return if rest.is_empty() { Opt::Value } else { Opt::Flag };
             }
-            // Behind a letter that is not known it may be that one's value.
+            // After an unknown letter, it may be that letter's value.
             if listed(self.stops, &name) && is_known {
                 return Opt::Stop;
             }

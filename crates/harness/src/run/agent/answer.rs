@@ -1,4 +1,4 @@
-//! What an `llm` step does: a conversation inside of a conversation.
+//! Runs an `llm` step: a conversation inside a conversation.
 
 use serde_json::Value;
 
@@ -9,8 +9,9 @@ use crate::run::session::Caller;
 use crate::team::Npc;
 use crate::types::{Outcome, ToolResult};
 
-/// An NPC of the caller's team answers `prompt`, or a sub-team's first, or the caller.
-/// It does so in a conversation of its own named `place`, with those of its tools that the step
+/// Answers the `prompt` of an `llm` step.
+/// An NPC of the caller's team answers, or the first NPC of a sub-team, or the caller.
+/// It answers in its own conversation, named `place`, with those of its tools that the step
 /// permits.
 /// `npc` is the name that the step gives.
 ///
@@ -38,7 +39,7 @@ pub fn answer(
     let with_tools = npc.jinxes.iter().any(|name| step.tools.permits(name))
         || (step.tools != Tools::None && !npc.servers.is_empty());
     let deepest = caller.npc.unwrap_or(npc).limits.depth;
-    // A plain question leads no further down.
+    // A plain question starts no deeper conversation.
     if caller.depth >= deepest && (step.npc.is_some() || with_tools) {
         let error = format!(
             "`{}` can't be given work from here: at most {deepest} conversations may be inside of each other",
@@ -65,7 +66,7 @@ pub fn answer(
         });
     let outcome = match run {
         Ok(outcome) => outcome,
-        // A step that fails may be tried again, or caught.
+        // The step may be retried, or its failure caught.
         Err(error @ Error::Model(_)) => Outcome::Failed { error: chain(&error) },
         Err(error) => return Err(error),
     };
@@ -75,7 +76,7 @@ pub fn answer(
             Err(error) => ToolResult::failed(format!("the answer is no JSON: {error}")),
         },
         Outcome::Answer { text } => ToolResult::succeeded(text.trim()),
-        // Half an answer may do for whoever asked, and was paid for.
+        // Half an answer may be enough for the caller, who has paid for it.
         other if !said.is_empty() => ToolResult { output: said.into(), ..ToolResult::failed(other.reason()) },
         other => ToolResult::failed(other.reason()),
     })
@@ -119,7 +120,7 @@ mod tests {
         }
     }
 
-    /// What the step gives, what the model was asked, and the trace's scopes.
+    /// The outcome of the step, the requests that the model got, and the scopes of the trace.
     fn ask(
         step: &Llm,
         member: Option<&str>,
@@ -166,7 +167,7 @@ mod tests {
         assert_eq!(result.output, json!("It says one."));
         assert_eq!(systems(&script), ["Only the team knows this.", "You are coder."]);
         assert_eq!(script.requests()[1].messages[2].content, r#"{"ok":true,"output":"one"}"#);
-        // What it does not list is neither offered nor run.
+        // A tool that the step doesn't list is neither offered nor run.
         let forged = Reply::call("write_file", json!({"path": "x", "content": "y"}));
         let (_, script, scopes) = ask(&step, Some("coder"), 0, vec![forged, Reply::text("Oh.")]);
         assert_eq!(script.requests()[0].tools.len(), 1);
@@ -188,7 +189,7 @@ mod tests {
         let (result, script, _) = ask(&step, Some("research"), 0, vec![Reply::text("Found.")]);
         assert_eq!(result.output, json!("Found."));
         assert_eq!(systems(&script), ["Only research knows this.", "You are scout."]);
-        // Its members are not seen from here.
+        // The caller can't see the members of the sub-team.
         let (result, ..) = ask(&step, Some("librarian"), 0, vec![]);
         assert_eq!(result.error, "there is no member `librarian` (members: coder, research)");
     }

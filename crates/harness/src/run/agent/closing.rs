@@ -1,5 +1,5 @@
-//! The end of a run: what is said before an answer counts, and an answer for runs that a limit
-//! ends.
+//! The end of a run: hints before an answer is accepted, and a closing answer for runs that reach a
+//! limit.
 
 use std::time::Instant;
 
@@ -14,18 +14,18 @@ use crate::run::session::Notice;
 use crate::trace::{About, Record};
 use crate::types::{Outcome, ToolResult};
 
-/// How much of an error a hint repeats, in characters.
+/// Most characters of an error that a hint repeats.
 const SHOWN: usize = 200;
-/// How often a model is asked again for the call that a phase expects.
+/// How many times the model is asked again for the call that a phase expects.
 const ASKED_AGAIN: usize = 2;
 
 impl Agent<'_, '_> {
-    /// Tells the model, once a run each, why its text is not taken as the answer yet; false if it
-    /// is.
-    /// `left` turns are left.
+    /// Tells the model, once a run each, why its text isn't accepted as the answer yet.
+    /// Returns false if the text is accepted.
+    /// `left` is the number of turns left.
     pub(super) fn hint(&mut self, message: &Message, left: usize) -> Result<bool, Error> {
         let mut hint = self.unmade_call(message).map(|text| (About::Call, text));
-        // With free calls an answer is taken as it is.
+        // With free calls, an answer isn't checked further.
         if !self.decides_alone() {
             hint = hint.or_else(|| Some((About::Empty, self.nothing_done(message)?)));
             hint = hint.or_else(|| Some((About::Failure, self.failure(left)?)));
@@ -42,7 +42,7 @@ impl Agent<'_, '_> {
         Ok(true)
     }
 
-    /// Tells the model, once a run, that its turn was cut off; false if that ends the run.
+    /// Tells the model, once a run, that its turn was cut off; returns false if that ends the run.
     pub(super) fn hint_of_cut(&mut self, finish: Finish) -> Result<bool, Error> {
         if self.decides_alone() || self.was_told(About::Cut) {
             return Ok(false);
@@ -56,9 +56,9 @@ impl Agent<'_, '_> {
         Ok(true)
     }
 
-    /// Asks for the call that a phase expects, in place of the text that the model wrote; false if
-    /// that was done often enough.
-    /// A grammar permits no text there, but an endpoint may know none.
+    /// Asks for the call that a phase expects, in place of the text that the model wrote.
+    /// Returns false if it has already asked often enough.
+    /// The grammar permits no text there, but an endpoint may not use a grammar.
     pub(super) fn hint_of_phase(&mut self, phase: &str, tools: &str) -> Result<bool, Error> {
         let since = self.of_this_run().take_while(|record| !matches!(record, Record::ToolResult { .. }));
         let asked = since.filter(|record| matches!(record, Record::Hint { about: About::Phase, .. }));
@@ -79,9 +79,9 @@ impl Agent<'_, '_> {
         self.of_this_run().any(|record| matches!(record, Record::Hint { about: told, .. } if *told == about))
     }
 
-    /// A file that the task names, that was not there when it began, and still is not.
+    /// A file that the task names, that was missing when the task began, and that still is.
     fn missing_file(&self) -> Option<String> {
-        // In a dry run none is made.
+        // A dry run creates no files.
         if self.npc.accepts_failure || self.session.dry_run {
             return None;
         }
@@ -100,7 +100,7 @@ impl Agent<'_, '_> {
         self.awaited.iter().find(|name| !is_there(work, name)).map(|name| text(name))
     }
 
-    /// The records since the last message of the user, the latest first.
+    /// The records since the last user message, the latest first.
     fn of_this_run(&self) -> impl Iterator<Item = &Record> {
         self.records
             .iter()
@@ -109,7 +109,7 @@ impl Agent<'_, '_> {
             .take_while(|record| !matches!(record, Record::User { .. }))
     }
 
-    /// An empty answer of an agent that could have done something.
+    /// The hint for an empty answer of an agent that could have called a tool.
     fn nothing_done(&self, message: &Message) -> Option<String> {
         let has_tools = last_start(&self.records).is_some_and(|start| !start.tools.is_empty());
         let worked = self.of_this_run().any(|record| matches!(record, Record::ToolResult { .. }));
@@ -118,7 +118,7 @@ impl Agent<'_, '_> {
         })
     }
 
-    /// The failure of the last call, if its program ran and said what went wrong.
+    /// The hint for the failure of the last call, if its program ran and printed an error.
     fn failure(&self, left: usize) -> Option<String> {
         if self.npc.accepts_failure {
             return None;
@@ -138,7 +138,7 @@ impl Agent<'_, '_> {
         })
     }
 
-    /// The answer as an outcome: an empty one of an agent that did nothing is none.
+    /// Turns the answer into an outcome: an empty answer of an agent that did nothing is a failure.
     pub(super) fn answered(&self, text: String) -> Outcome {
         let worked = self.of_this_run().any(|record| matches!(record, Record::ToolResult { .. }));
         let free = last_start(&self.records).is_none_or(|start| start.calls == Calls::Free);
@@ -148,12 +148,12 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// How a run ends that a limit stops: with an answer from what is there, if the model gives
+    /// Ends a run that reached a limit: with an answer from its work so far, if the model gives
     /// one.
     pub(super) fn closed(&mut self, outcome: Outcome, deadline: Option<Instant>) -> Outcome {
         let may = matches!(outcome, Outcome::TurnLimit { .. } | Outcome::Repetition { .. });
         let worked = self.of_this_run().any(|record| matches!(record, Record::ToolResult { .. }));
-        // A caller that counts the turns of several runs ends them itself.
+        // A caller that counts turns over several runs ends them itself.
         if !may || !worked || self.turns.is_some() {
             return outcome;
         }
@@ -170,12 +170,12 @@ impl Agent<'_, '_> {
 }
 
 /// Whether a program ran and failed.
-/// Commands that find nothing say so by the exit status 1 alone.
+/// Commands that find nothing report that only by exit status 1.
 fn failed(result: &ToolResult) -> bool {
     !result.ok && result.blocked.is_none() && result.exit.is_some_and(|exit| exit != 0)
 }
 
-/// What a failed program said last.
+/// The last output of a failed program.
 fn said(result: &ToolResult) -> String {
     let text =
         if result.stderr.trim().is_empty() { result.output_text() } else { result.stderr.as_str().into() };

@@ -82,7 +82,7 @@ fn a_run_at_its_limit_is_asked_for_its_answer() {
     let (outcome, hints) = play(within, "do it", replies);
     assert_eq!(outcome, answer("Two of three are done."));
     assert!(hints[0].starts_with("No more calls can be made."), "{hints:?}");
-    // Without one it ends as it did.
+    // Without an answer, the run ends as it would have without the closing turn.
     let (outcome, _) = play(within, "do it", vec![shell("echo 1"), shell("echo 2")]);
     assert_eq!(outcome, Outcome::TurnLimit { turns: 2 });
 }
@@ -121,7 +121,7 @@ fn what_the_next_turn_is_held_to() {
     assert_eq!(requests[2].unlisted, ["finish"]);
     let pattern = requests[2].bound["shell"][0]["properties"]["command"]["allOf"][0]["pattern"].to_string();
     assert!(pattern.contains("[^l"), "{pattern}");
-    // A call that was written as text: from there on blocks of code.
+    // A call written as text: from there on, calls are blocks of code.
     let mut records: Vec<Record> = agent.records().cloned().collect();
     for record in &mut records {
         if let Record::Assistant { usage, .. } = record {

@@ -1,9 +1,9 @@
-//! Keeping a conversation within the model's context: when it gets too long, older messages are
-//! replaced by a summary.
+//! Keeps a conversation within the model's context: when it gets too long, a summary replaces the
+//! older messages.
 //!
-//! Static segments and tools stay as they are, so what is cached of them stays of use.
-//! Nothing happens silently: a record and a notice say what was replaced, and the trace keeps the
-//! messages.
+//! Static segments and tools don't change, so their cached state stays valid.
+//! Compaction is never silent: a record and a notice report which messages were replaced, and the
+//! trace keeps them.
 
 use std::time::Instant;
 
@@ -16,23 +16,23 @@ use crate::team::Npc;
 use crate::trace::{self, Record};
 use crate::types::{Limits, Outcome};
 
-/// How many bytes make a token, about: fewer than in most texts, so that lengths are rather
-/// over-estimated.
+/// Bytes per token, roughly: fewer than in most texts, so that lengths are overestimated rather
+/// than underestimated.
 const TOKEN_BYTES: usize = 3;
 /// Most tokens of a summary.
 const SUMMARY_TOKENS: usize = 512;
-/// Most bytes of a message that whoever sums up gets to read.
+/// Most bytes of a message that the model reads when it writes the summary.
 const EXCERPT_BYTES: usize = 1200;
 const SUMMARIZE: &str = "Sum up the conversation below between a user and an assistant, so that the assistant can go on without it. \
     Say what the user wants, what was done and found (names, paths, numbers), and what is still to be done. \
     Be brief: at most 150 words.";
 
 impl Agent<'_, '_> {
-    /// Most tokens that the next prompt may have; `None` = not known.
+    /// Most tokens that the next prompt may have; `None` if the limit is unknown.
     pub(super) fn window(&self) -> Option<usize> {
         let limits = &self.npc.limits;
         let context = self.model.context();
-        // Space for the answer, but never most of the context.
+        // Leave space for the answer, but never most of the context.
         let fits = |context: usize| context - limits.turn_tokens.min(context / 4);
         match (limits.window, context.map(fits)) {
             (Some(window), Some(most)) => Some(window.min(most)),
@@ -50,8 +50,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Whether a jinx asked for it, in this conversation, after the first `count` entries of the
-    /// trace.
+    /// Whether a jinx asked for compaction in this conversation, after the first `count` entries of
+    /// the trace.
     pub(super) fn compaction_is_asked_for(&self, count: usize) -> bool {
         let entries = self.trace.since(count);
         let inner = |scope: &str| {
@@ -66,8 +66,8 @@ impl Agent<'_, '_> {
         })
     }
 
-    /// About how long the next prompt is: what the last turn counted, and the messages since then
-    /// by their bytes.
+    /// Estimates the length of the next prompt: the token count of the last turn, plus the bytes of
+    /// the messages since then.
     fn tokens(&self) -> usize {
         let counted = self.records.iter().rposition(|record| match &**record {
             Record::Assistant { usage, .. } => usage.prompt_tokens > 0,
@@ -78,7 +78,7 @@ impl Agent<'_, '_> {
             Some((index, Record::Assistant { usage, .. })) => {
                 (usage.prompt_tokens + usage.completion_tokens, index + 1)
             }
-            // The summary changed everything before it.
+            // The summary invalidates the count of everything before it.
             Some(_) => {
                 let request = trace::request(self.records());
                 let system: usize = request.system.iter().map(|segment| segment.text.len()).sum();
@@ -102,13 +102,14 @@ impl Agent<'_, '_> {
         let window = self.window().unwrap_or(usize::MAX / TOKEN_BYTES);
         let kept = kept(&messages, recent);
         let (old, recent) = messages.split_at(messages.len() - kept);
-        // A summary that replaces one message only is no gain.
+        // A summary that replaces only one message gains nothing.
         if old.len() < 2 {
             return Ok(false);
         }
         let answer = self.summary(old, window, deadline)?;
         let mut summary = format!("[{} earlier messages are summed up here.]", old.len());
-        // From the records: among the messages an earlier summary may stand in its place.
+        // Read the task from the records: an earlier summary may have replaced it among the
+        // messages.
         let task = self.records.iter().rev().find_map(|record| match &**record {
             Record::User { text } => Some(text),
             _ => None,
@@ -128,7 +129,7 @@ impl Agent<'_, '_> {
         Ok(true)
     }
 
-    /// What the model makes of `messages`, in a conversation of its own; `None` if it can't.
+    /// The model's summary of `messages`, written in a separate conversation; `None` if it fails.
     fn summary(
         &self,
         messages: &[Message],
@@ -154,7 +155,7 @@ impl Agent<'_, '_> {
             Err(error) => return Err(error),
         };
         let summary = agent.records().find_map(|record| match record {
-            // Cut off at its limit, a summary is still one.
+            // A summary that was cut off at its limit is still usable.
             Record::Assistant { message, finish: Finish::Stop | Finish::Length, .. } => {
                 Some(message.content.clone())
             }
@@ -166,8 +167,8 @@ impl Agent<'_, '_> {
     }
 }
 
-/// How many of the last messages, the very first aside, have at most `limit` bytes together.
-/// They begin with one that no other one must precede.
+/// How many of the last messages, except the very first, have at most `limit` bytes together.
+/// They begin with one that doesn't depend on an earlier message.
 /// At least the last turn with its results is kept.
 fn kept(messages: &[Message], limit: usize) -> usize {
     let (mut kept, mut size) = (0, 0);
@@ -193,7 +194,7 @@ fn bytes(message: &Message) -> usize {
     message.content.len() + calls
 }
 
-/// A message in words.
+/// A message as a line of text.
 fn line(message: &Message) -> String {
     let role = match message.role {
         Role::System => "system",
@@ -209,7 +210,7 @@ fn line(message: &Message) -> String {
     line
 }
 
-/// A text without its middle, if it has more than `limit` bytes.
+/// The text without its middle, if it has more than `limit` bytes.
 fn excerpt(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
@@ -229,7 +230,7 @@ mod tests {
     use crate::run::session::Session;
     use crate::testing::Fixture;
 
-    /// A model of few tokens that counts them.
+    /// A model with a small context that counts its tokens.
     struct Small<'a>(&'a Scripted, usize);
 
     impl ChatModel for Small<'_> {
@@ -302,10 +303,10 @@ mod tests {
             after.messages[0].content,
             "[5 earlier messages are summed up here.]\nThe last task: print letters\nIt printed a and b."
         );
-        // The last call and its result are there in full.
+        // The last call and its result are still complete.
         assert_eq!(after.messages.len(), 3);
         assert!(after.messages[2].content.contains(&"c".repeat(250)));
-        // The trace holds all of it, and folds to the same conversation.
+        // The trace holds all messages, and folds to the same conversation.
         let entries = session.trace.entries();
         let own = entries.iter().filter(|entry| entry.scope.is_empty()).map(|entry| &*entry.record);
         assert_eq!(trace::request(own).messages.len(), 6);

@@ -1,5 +1,5 @@
-//! The agent loop: ask the model, run what it calls, show it the results, until it answers or a
-//! limit ends it.
+//! The agent loop: ask the model, run its calls, show it the results, until it answers or a limit
+//! ends the run.
 //!
 //! The loop keeps no state of its own: each request is folded from the trace.
 //! It must not know how a tool runs.
@@ -42,7 +42,7 @@ use repeated::Repeated;
 use setup::Setup;
 pub use setup::opening;
 
-/// One NPC of a team at work on one conversation.
+/// An NPC of a team, working in a conversation.
 pub struct Agent<'a, 's: 'a> {
     session: &'a Session<'s>,
     team: &'a Team,
@@ -53,25 +53,25 @@ pub struct Agent<'a, 's: 'a> {
     trace: &'a Trace,
     scope: String,
     depth: usize,
-    /// Whether it works for a hook.
+    /// Whether the agent runs for a hook.
     hook: bool,
     /// The records of this conversation only.
     records: Vec<Arc<Record>>,
     deadline: Option<Instant>,
-    /// Most turns of a run, if they are fewer than the NPC's limit.
+    /// Most turns of a run, if fewer than the NPC's limit.
     turns: Option<usize>,
-    /// What of the tools' schemas is not guaranteed, as far as that was reported.
+    /// The guarantees missing from the tools' schemas that have been reported already.
     loosened: Vec<String>,
-    /// The text of the latest turn of the run that has any.
+    /// The text of the latest turn of the run that had text.
     said: String,
-    /// The files that the task names and that were not there when it began.
+    /// The files that the task names and that were missing when it began.
     awaited: Vec<String>,
 }
 
-/// What an agent gets beside its NPC.
+/// What an agent gets in addition to its NPC.
 #[derive(Default)]
 struct Given {
-    /// Which of the NPC's tools.
+    /// Which of the NPC's tools it may use.
     tools: Tools,
     system: Vec<Segment>,
     schema: Option<Value>,
@@ -81,7 +81,7 @@ struct Given {
 }
 
 impl Given {
-    /// What the NPC's servers offer; they are started only if that may be among its tools.
+    /// The tools of the NPC's servers; the servers are started only if the agent might use them.
     fn servers(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
         let is_known = |name: &String| team.jinx(name).is_some() || hidden::is_built_in(name);
         let known = |names: &[String]| names.iter().all(is_known);
@@ -94,12 +94,12 @@ impl Given {
 }
 
 impl<'a, 's> Agent<'a, 's> {
-    /// An agent without a message yet.
+    /// Creates an agent without messages.
     /// With `schema`, its answers are JSON that is valid for it.
-    /// The session's trace gets its first record.
+    /// This writes the first record of the session's trace.
     ///
     /// # Errors
-    /// The model can't be had, or the trace can't be written.
+    /// The model isn't available, or the trace can't be written.
     pub fn new(
         session: &'a Session<'s>,
         team: &'a Team,
@@ -111,10 +111,11 @@ impl<'a, 's> Agent<'a, 's> {
         Agent::start(session, &session.trace, team, npc, given, Vec::new())
     }
 
-    /// An agent in the conversation `scope` of the session's trace, of which `records` are what has
-    /// happened so far; it begins if that is nothing.
-    /// Where team, NPC or model are no longer what they were, it goes on with what they are now; a
-    /// schema of the answers stays.
+    /// Creates an agent in the conversation `scope` of the session's trace.
+    /// `records` are the events of that conversation so far; without any, the conversation begins.
+    /// If the team, the NPC or the model has changed since, the agent continues with the current
+    /// one.
+    /// The schema of the answers stays.
     ///
     /// # Errors
     /// As [`new`](Self::new).
@@ -152,7 +153,7 @@ impl<'a, 's> Agent<'a, 's> {
         let permits =
             |jinx: &Jinx| given.tools.permits(&jinx.name) || (jinx.hidden && given.tools.permits(CALL));
         let named: Vec<&Jinx> = named.filter(|jinx| permits(jinx)).collect();
-        // Who may call nothing is bound anyway, and needs to know nothing.
+        // An agent without tools calls nothing, so phases and gates don't concern it.
         let bound = given.tools != Tools::None;
         let phases = npc.phases.clone().filter(|_| bound);
         let gates = npc.gate.gates.iter().filter(|_| bound).map(|gate| gates::key(gate)).collect();
@@ -240,7 +241,7 @@ impl<'a, 's> Agent<'a, 's> {
         })
     }
 
-    /// Takes up messages from elsewhere, the oldest first: those of the user and of the NPC.
+    /// Adds earlier messages from elsewhere, the oldest first: those of the user and of the NPC.
     ///
     /// # Errors
     /// The trace can't be written.
@@ -265,13 +266,13 @@ impl<'a, 's> Agent<'a, 's> {
         self
     }
 
-    /// Ends every later run after `turns` of the model at the latest.
-    /// The NPC's own limit holds beside it.
+    /// Ends every later run after at most `turns` turns of the model.
+    /// The NPC's own limit applies too.
     pub fn limit_turns(&mut self, turns: usize) {
         self.turns = Some(turns);
     }
 
-    /// Everything that has happened in this conversation so far.
+    /// The records of this conversation so far.
     pub fn records(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().map(|record| &**record)
     }
@@ -281,7 +282,7 @@ impl<'a, 's> Agent<'a, 's> {
         self.records
     }
 
-    /// What the turns of this conversation cost so far.
+    /// The usage of this conversation's turns so far.
     pub fn usage(&self) -> Usage {
         trace::usage(self.records())
     }
@@ -309,9 +310,9 @@ impl<'a, 's> Agent<'a, 's> {
         }
     }
 
-    /// Says `task` and works until the model answers or a limit ends it.
-    /// Called again, it continues the same conversation with a further message.
-    /// Cancelled by the sandbox's flag.
+    /// Sends `task` to the model and works until it answers or a limit ends the run.
+    /// A further call continues the same conversation with another message.
+    /// The sandbox's cancel flag stops it.
     ///
     /// # Errors
     /// The model or the sandbox failed, or the trace can't be written.
@@ -343,7 +344,7 @@ impl<'a, 's> Agent<'a, 's> {
             let (message, finish) = match (self.ask_or_shorten(deadline), cut_before.take()) {
                 (Ok(Ok(turn)), _) => turn,
                 (Ok(Err(stopped)), _) => return Ok(stopped),
-                // What was cut off can be something that the template does not print.
+                // The text that was cut off may be something that the template can't print.
                 (Err(Error::Model(_)), Some(cut)) => return Ok(cut),
                 (Err(error), _) => return Err(error),
             };
@@ -395,7 +396,7 @@ impl<'a, 's> Agent<'a, 's> {
                 let (result, times) = match self.execute(call, &mut repeated, deadline) {
                     Ok(executed) => executed,
                     Err(error) => {
-                        // The conversation can go on only if each call has an answer.
+                        // The conversation can continue only if each call has an answer.
                         let failed = Outcome::Failed { error: chain(&error) };
                         return self.leave(calls, failed).and(Err(error));
                     }
@@ -417,7 +418,7 @@ impl<'a, 's> Agent<'a, 's> {
         Ok(self.closed(Outcome::TurnLimit { turns: most }, deadline))
     }
 
-    /// The calls as their tools take them; the observer gets what the model thought.
+    /// The calls without the arguments for thoughts; the observer gets those thoughts.
     fn without_thoughts(&self, mut calls: Vec<ToolCall>) -> Vec<ToolCall> {
         let Some(start) = last_start(&self.records) else { return calls };
         for call in &mut calls {
@@ -430,7 +431,7 @@ impl<'a, 's> Agent<'a, 's> {
     }
 
     /// Runs a call.
-    /// Also gives how often it has had this result in a row.
+    /// Also returns how often it has had this result in a row.
     fn execute(
         &mut self,
         call: &ToolCall,
@@ -459,7 +460,7 @@ impl<'a, 's> Agent<'a, 's> {
         Ok((result, times))
     }
 
-    /// Records a call's result, with a note to the model if there is something to say beside it.
+    /// Records a call's result, with a note to the model if there is one.
     fn answer(
         &mut self,
         call: &ToolCall,
@@ -467,7 +468,7 @@ impl<'a, 's> Agent<'a, 's> {
         note: &str,
         took: Duration,
     ) -> Result<(), Error> {
-        // One result never takes more than a quarter of the window, at about three bytes a token.
+        // One result never takes more than a quarter of the window, at about three bytes per token.
         let most = self.window().map_or(usize::MAX, |window| window * 3 / 4);
         let limit = self.npc.limits.tool_output_bytes.min(most);
         let text = match last_start(&self.records).is_some_and(|start| start.plain_results) {
@@ -478,7 +479,7 @@ impl<'a, 's> Agent<'a, 's> {
         self.push(Record::ToolResult { call: call.clone(), result, text, seconds })
     }
 
-    /// Ends with `calls` answered but not run, so that the conversation can go on.
+    /// Ends the run with `calls` answered but not run, so that the conversation can continue.
     fn leave(&mut self, calls: &[ToolCall], outcome: Outcome) -> Result<Outcome, Error> {
         let reason = match &outcome {
             Outcome::Repetition { call: Some(_) } => "not run: the same call was made several times in a row",
@@ -498,12 +499,12 @@ impl<'a, 's> Agent<'a, 's> {
     }
 }
 
-/// Where a directory is, links followed.
+/// The real path of a directory, with links resolved.
 fn real(directory: &Path) -> Option<PathBuf> {
     directory.canonicalize().or_else(|_| std::path::absolute(directory)).ok()
 }
 
-/// What holds for a conversation now.
+/// The settings in effect: those of the conversation's latest start.
 fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
     records.iter().rev().find_map(|record| match &**record {
         Record::Start(start) => Some(&**start),
@@ -511,8 +512,9 @@ fn last_start(records: &[Arc<Record>]) -> Option<&Start> {
     })
 }
 
-/// The static system prompt of an NPC at work in a session: with what the work directory says and
-/// the documents that it needs, behind what all of the team share.
+/// The static system prompt of an NPC in a session.
+/// The work directory's context files and the documents that the NPC needs follow the segments that
+/// the whole team shares.
 fn prompt(session: &Session, team: &Team, npc: &Npc) -> Vec<Segment> {
     let mut segments = system(team, npc);
     let shared = segments.iter().take_while(|segment| segment.name == CONTEXT).count();
@@ -521,12 +523,12 @@ fn prompt(session: &Session, team: &Team, npc: &Npc) -> Vec<Segment> {
     segments
 }
 
-/// The name of the segment with a team's context.
+/// The name of the segment with the team's context.
 const CONTEXT: &str = "context";
 
 /// The static system prompt of an NPC, in segments.
-/// First comes what members of a team share: the team's context, and the texts of skills, by name.
-/// So they share its KV cache too.
+/// First come the segments that members of a team share, so that they share its KV cache too: the
+/// team's context, and the texts of skills, by name.
 /// Then come the catalog of skills and the directive.
 pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
     let mut segments = vec![(CONTEXT.to_owned(), team.context.clone())];
@@ -546,7 +548,7 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
         segments.push(("skills".to_owned(), catalog));
     }
     segments.push(("directive".to_owned(), npc.directive.clone()));
-    // Who can give work must know to whom.
+    // An NPC that can delegate must know the other members.
     let gives_work = |jinx: &Jinx| jinx.inputs.iter().any(|input| input.choices == Choices::Members);
     if npc.jinxes.iter().filter_map(|name| team.jinx(name)).any(gives_work) {
         let members = team.members(Some(npc)).into_iter();
@@ -561,7 +563,8 @@ pub fn system(team: &Team, npc: &Npc) -> Vec<Segment> {
         .collect()
 }
 
-/// The tools of an NPC, in the order of its list; of hidden ones what unlocks and calls them.
+/// The tools of an NPC, in the order of its list; hidden tools are replaced by the tools that
+/// unlock and call them.
 pub fn tools(team: &Team, npc: &Npc) -> Vec<Tool> {
     tools_of(team, &npc.jinxes, &offer(team, Some(npc)))
 }
@@ -573,8 +576,8 @@ fn tools_of(team: &Team, jinxes: &[String], offer: &Offer) -> Vec<Tool> {
     shown.into_iter().map(|jinx| jinx.tool(offer)).chain(built_in).collect()
 }
 
-/// To whom an NPC may give work, and which skills it may look up; for a person, that is anybody and
-/// any.
+/// The NPCs to which an NPC may delegate, and the skills that it may look up.
+/// A person may use all of them.
 pub fn offer(team: &Team, npc: Option<&Npc>) -> Offer {
     let members = team.members(npc).into_iter().map(|(name, _)| name.to_owned()).collect();
     let all =

@@ -1,9 +1,9 @@
-//! Files that a task names, and whether they are there.
+//! Files that a task names, and whether they exist.
 
 use std::collections::VecDeque;
 use std::path::Path;
 
-/// Endings of files: a word with another one may be a number, a module or a host.
+/// Known file extensions: a word with another extension may be a number, a module or a host.
 const ENDINGS: [&str; 34] = [
     "bat",
     "cfg",
@@ -40,10 +40,10 @@ const ENDINGS: [&str; 34] = [
     "yaml",
     "yml",
 ];
-/// Most files and folders that are looked at.
+/// Most files and folders to look at.
 const MOST: usize = 5000;
 
-/// The files that `task` names and that are nowhere in `work`, each once.
+/// The files that `task` names and that exist nowhere in `work`, each once.
 pub(super) fn absent(task: &str, work: &Path) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for word in task.split(|c: char| c.is_whitespace() || "\"'`,;:()[]{}<>*=".contains(c)) {
@@ -59,9 +59,9 @@ pub(super) fn absent(task: &str, work: &Path) -> Vec<String> {
     names
 }
 
-/// Whether `work` holds a file of this name, in whichever folder; of a name with spaces the last
-/// word counts.
-/// True if there is too much to look through.
+/// Whether any folder of `work` holds a file of this name; of a name with spaces, the last word
+/// counts.
+/// Also true if there are too many files to look through.
 pub(super) fn is_there(work: &Path, name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
     let (mut folders, mut seen) = (VecDeque::from([work.to_owned()]), 0);

@@ -1,4 +1,5 @@
-//! The loop under phases: what is asked of the decoder, and what the executor lets through.
+//! The loop under phases: the grammar that the decoder gets, and the calls that the executor
+//! accepts.
 
 use alara_engine::{Message, Request, ToolChoice};
 use serde_json::json;
@@ -12,7 +13,8 @@ fn condition(text: &str) -> Condition {
     Condition::parse(text).unwrap()
 }
 
-/// A file must be read before another may be written; who fails at it is to give up.
+/// A phase in which a file must be read before another may be written; a model that fails at it
+/// must give up.
 fn phases() -> Phases {
     let next = |phase: &str, when: &str| Next { phase: phase.into(), when: condition(when) };
     let phase = |name: &str, tools: &[&str], expect, next: Vec<Next>| Phase {
@@ -106,7 +108,7 @@ fn each_turn_may_be_what_its_phase_says() {
     assert!(last(3).ends_with("done: write the first\nleft: write the second\n</phase>"), "{}", last(3));
 }
 
-/// Nothing that a prompt began with is ever rewritten.
+/// No request rewrites what an earlier prompt began with.
 #[test]
 fn what_changes_is_only_appended() {
     let replies = [read("no"), write("no"), read("in"), plan(&["a"]), write("1"), Reply::text("Done.")];
@@ -143,7 +145,7 @@ fn a_forged_call_does_not_get_through() {
     );
 }
 
-/// A scripted model and an endpoint are held to no grammar.
+/// No grammar constrains a scripted model or an endpoint.
 #[test]
 fn a_text_where_a_phase_expects_a_call_is_no_answer() {
     let texts = |count| std::iter::repeat_with(|| Reply::text("I have written it.")).take(count);
@@ -155,7 +157,7 @@ fn a_text_where_a_phase_expects_a_call_is_no_answer() {
         last.content.starts_with("The phase `plan_it` expects a call of one of: plan_tasks."),
         "{last:?}"
     );
-    // Whoever calls then goes on, and is asked again in the next phase, too.
+    // A model that then calls continues, and is asked again in the next phase too.
     let planned = [read("in")].into_iter().chain(texts(2)).chain([plan(&["a"])]);
     let (fixture, outcome, _) = run(planned.chain(texts(2)).chain([write("1"), Reply::text("Done.")]));
     assert_eq!(outcome, Outcome::Answer { text: "Done.".into() });
@@ -169,14 +171,15 @@ fn a_used_up_budget_ends_in_its_phase() {
     assert_eq!(requests[2].tool_choice, ToolChoice::None);
 }
 
-/// A conversation that was cut off goes on where it stood, and as often as its records are folded.
+/// A conversation that was cut off continues from where it stopped, however often its records are
+/// folded.
 #[test]
 fn phases_are_folded_from_the_records_alone() {
     let fixture = fixture();
     let model = Scripted::new([
         read("in"),
         plan(&["a", "b"]),
-        // So many end the run.
+        // This many end the run.
         Reply::text("Wait."),
         Reply::text("Wait."),
         Reply::text("Wait."),
@@ -205,7 +208,7 @@ fn phases_are_folded_from_the_records_alone() {
     let mut agent = Agent::resume(&session, &fixture.team, npc, "", again).unwrap();
     assert_eq!(agent.run("go on").unwrap(), Outcome::Answer { text: "Done.".into() });
     assert!(fixture.work().join("2").exists());
-    // What is taken back was never done.
+    // A call that was undone counts as never made.
     let mut records = agent.into_records();
     records.push(Arc::new(Record::Retract));
     assert_eq!(stands(&records), Some(state));

@@ -1,4 +1,5 @@
-//! An agent under phases and gates: where it stands, what it may call, and what its gates learn.
+//! An agent under phases and gates: its current phase, the calls it may make, and what its gates
+//! learn.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use crate::trace::{self, Record, Trace};
 use crate::types::{Interrupted, ToolResult};
 
 impl Agent<'_, '_> {
-    /// Records where the conversation stands among its phases, if that has changed.
+    /// Records the conversation's current phase, if it has changed.
     pub(super) fn note_phase(&mut self) -> Result<(), Error> {
         let Some(standing) = trace::phases(self.records()).map(|machine| machine.standing()) else {
             return Ok(());
@@ -44,8 +45,8 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// What a call does.
-    /// Outside of its phase it does nothing, whoever let it be written.
+    /// Runs a call.
+    /// A call outside its phase does nothing, even if the decoder let the model write it.
     pub(super) fn result(&self, call: &ToolCall, deadline: Option<Instant>) -> Result<ToolResult, Error> {
         let caller = self.caller(deadline);
         let machine = trace::phases(self.records());
@@ -66,7 +67,7 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Lets gates learn of calls that were interrupted and may have left something of what they do.
+    /// Reports interrupted calls to the gates, if they may have left some of their effects.
     pub(super) fn learn_of_interrupted(&mut self) -> Result<(), Error> {
         let last = self.records.iter().rev().take_while(|record| !matches!(***record, Record::User { .. }));
         let last: Vec<Arc<Record>> = last.cloned().collect();
@@ -78,7 +79,7 @@ impl Agent<'_, '_> {
                 _ => Cow::Borrowed(call),
             };
             let Some((interrupted, jinx)) = result.interrupted.zip(caller.jinx(&call.name)) else { continue };
-            // What a server has done nobody takes back.
+            // The effects of a server can't be undone.
             if jinx.remote.is_some() || (interrupted == Interrupted::Left && review::may_change(jinx, false))
             {
                 gates::observe(&caller, jinx, &call.arguments, result)?;
@@ -89,7 +90,7 @@ impl Agent<'_, '_> {
     }
 }
 
-/// Adds to the records of a conversation what happened to ledgers since, by whomever.
+/// Adds later ledger events to the records of a conversation, whoever caused them.
 pub(super) fn learn(trace: &Trace, records: &mut Vec<Arc<Record>>) {
     let known = records.iter().filter(|record| matches!(***record, Record::Ledger { .. })).count();
     records.extend(trace.learnt(known));

@@ -1,13 +1,13 @@
-//! Notices when a model makes the same call again and again, and nothing comes of it.
+//! Detects a model that makes the same call again and again without progress.
 
 use alara_engine::ToolCall;
 
 use crate::trace::alike;
 use crate::types::ToolResult;
 
-/// The longest unit that counts as repeated, how often it must come in a row at the end of a text,
-/// and how many bytes that must be at least: about what ends a turn of the engine.
-/// Cost: an answer of 1 KiB of the same line is not taken as one.
+/// The longest unit that counts as repeated, how often it must recur at the end of a text, and the
+/// least bytes that the repetition must have: about the thresholds at which the engine ends a turn.
+/// Cost: an answer of 1 KiB of the same line is rejected.
 const UNIT: usize = 300;
 const TIMES: usize = 12;
 const BYTES: usize = 1024;
@@ -22,7 +22,7 @@ pub(super) fn circles(text: &str) -> bool {
     })
 }
 
-/// The latest call with its result, and how often both came in a row.
+/// The latest call with its result, and how often that pair occurred in a row.
 #[derive(Debug, Default)]
 pub(super) struct Repeated {
     latest: Option<(ToolCall, ToolResult)>,
@@ -30,10 +30,10 @@ pub(super) struct Repeated {
 }
 
 impl Repeated {
-    /// Takes note of a call and its result; gives how often the same call had the same result in a
-    /// row, this time included.
-    /// Another call or another result begins anew: who asks for the time, or waits for something,
-    /// does not repeat himself.
+    /// Records a call and its result; returns how often the same call had the same result in a row,
+    /// this time included.
+    /// Another call or another result restarts the count: a model that asks for the time, or waits
+    /// for something, isn't repeating itself.
     pub(super) fn note(&mut self, call: &ToolCall, result: &ToolResult) -> usize {
         let same = self.latest.as_ref().is_some_and(|(before, gave)| {
             before.name == call.name && before.arguments == call.arguments && alike(gave, result)
@@ -44,7 +44,7 @@ impl Repeated {
     }
 }
 
-/// The note for the model beside the result of a call that came so often in a row.
+/// The note for the model with the result of a call that recurred this many times in a row.
 pub(super) fn note(times: usize) -> String {
     match times {
         0 | 1 => String::new(),

@@ -1,5 +1,5 @@
-//! How an NPC works with a model: what its file says, what small models get in its place, and what
-//! the model was measured to do best with.
+//! How an NPC works with a model: the settings in its file, the substitutes for small models, and
+//! the settings that were measured to work best with the model.
 
 use alara_engine::{Format, Message, Request, Sampling, Tool};
 use serde_json::Value;
@@ -9,21 +9,21 @@ use crate::calls::Calls;
 use crate::model::ChatModel;
 use crate::team::{Npc, SmallModels, Team};
 
-/// How an NPC works with a model.
+/// The settings of an NPC for one model.
 pub(super) struct Setup<'a> {
     npc: &'a Npc,
-    /// What it gets because the model is small.
+    /// The substitutes for a small model.
     small: Option<&'a SmallModels>,
-    /// The format of calls that is used in place of the model's own.
+    /// The format of calls that replaces the model's own.
     pub other: Option<&'static Format>,
-    /// The format of calls; `None` = that of the model's server.
+    /// The format of calls; `None` is that of the model's server.
     pub format: Option<&'static Format>,
     pub calls: Calls,
     pub sampling: Sampling,
 }
 
 impl<'a> Setup<'a> {
-    /// `calls`: what the user said.
+    /// `calls` is the user's setting.
     pub fn of(npc: &'a Npc, model: &dyn ChatModel, calls: Option<Calls>) -> Self {
         let small = npc.small_models.as_ref().filter(|small| small.holds(model.parameters()));
         let tuning = model.tuning();
@@ -51,7 +51,7 @@ impl<'a> Setup<'a> {
         self.small.is_some_and(|small| small.plain_results)
     }
 
-    /// The messages before its own, where it has these `tools`.
+    /// The messages before the conversation's own, for an agent with these `tools`.
     pub fn examples(&self, tools: &[Tool]) -> Vec<Message> {
         let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
         let limit = self.npc.limits.tool_output_bytes;
@@ -59,7 +59,8 @@ impl<'a> Setup<'a> {
     }
 }
 
-/// What a model is asked first as an NPC, but for what a work directory and MCP servers add.
+/// The first request of an NPC to a model, without the additions of a work directory and MCP
+/// servers.
 pub fn opening(
     team: &Team,
     npc: &Npc,

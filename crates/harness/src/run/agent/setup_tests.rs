@@ -8,7 +8,7 @@ use crate::run::session::Session;
 use crate::testing::Fixture;
 use crate::types::Outcome;
 
-/// A script that has so many parameters.
+/// A scripted model that reports this many parameters.
 struct Sized(Scripted, u64);
 
 impl ChatModel for Sized {
@@ -90,6 +90,6 @@ fn what_was_measured_goes_before_what_the_file_says() {
     let setup = Setup::of(npc, &model, None);
     assert_eq!(setup.other.map(|format| format.name), Some("generic"));
     assert_eq!((setup.calls, setup.sampling.temperature), (Calls::Thought, 0.5));
-    // And the user before both.
+    // The user's setting wins over both.
     assert_eq!(Setup::of(npc, &model, Some(Calls::Free)).calls, Calls::Free);
 }

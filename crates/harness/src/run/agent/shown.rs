@@ -1,4 +1,4 @@
-//! Shows what the model is about to read.
+//! Shows the prompt that the model is about to read.
 
 use alara_engine::Request;
 
@@ -7,12 +7,12 @@ use crate::run::session::Notice;
 use crate::trace::Record;
 
 impl Agent<'_, '_> {
-    /// Tells the observer what the model reads for this turn, if it wants to know.
+    /// Sends the prompt of this turn to the observer, if it wants prompts.
     pub(super) fn show_prompt(&self, request: &Request) {
         if !self.session.prompts {
             return;
         }
-        // Why there is none, the turn itself tells.
+        // If there is no prompt, the turn itself reports the error.
         if let Ok(prompt) = self.model.prompt(request) {
             let turns = self.records().filter(|record| matches!(record, Record::Assistant { .. })).count();
             let (npc, scope) = (self.npc.name.as_str(), self.scope.as_str());

@@ -14,7 +14,7 @@ fn shell(command: &str) -> Reply {
     Reply::call("shell", json!({"command": command}))
 }
 
-/// Runs a script to its outcome; also what the model got to read from the tools.
+/// Runs a script to its outcome; also returns the tool results that the model read.
 fn play(replies: impl IntoIterator<Item = Reply>) -> (Outcome, Vec<String>) {
     let fixture = Fixture::new();
     let model = Scripted::new(replies);
@@ -47,8 +47,8 @@ fn calls_are_run_and_their_results_shown() {
     assert_eq!(requests[1].system, requests[0].system);
 }
 
-/// What a model that was trained on no calls reads about the stock tools: each example is one that
-/// its jinx takes.
+/// A model that wasn't trained on calls reads examples of the stock tools: each is one that its
+/// jinx accepts.
 #[test]
 fn examples_of_the_stock_tools_are_valid() {
     let team = Team::stock("alara").unwrap();
@@ -97,11 +97,11 @@ fn a_conversation_that_is_taken_up_keeps_its_schema() {
     let mut agent = Agent::resume(&session, &fixture.team, npc, "", agent.into_records()).unwrap();
     agent.run("two").unwrap();
     assert!(model.requests().iter().all(|request| request.schema.as_ref() == Some(&schema)));
-    // What goes on as it was needs no further start.
+    // An unchanged conversation needs no further start.
     assert_eq!(agent.records().filter(|record| matches!(record, Record::Start(_))).count(), 1);
 }
 
-/// The pieces of a call make up the call, and what was cut off is neither run nor part of the
+/// The pieces of a call make up the call; a call that was cut off is neither run nor part of the
 /// conversation.
 #[test]
 fn calls_are_told_in_pieces_and_cut_ones_are_not_made() {
@@ -201,7 +201,7 @@ fn a_repeated_call_is_told_and_only_five_end_the_run() {
     assert_eq!(outcome, repeats);
     assert_eq!(read, [ONCE, AGAIN, AGAIN, AGAIN, AGAIN]);
 
-    // In one turn as in several; what was not run has an answer all the same.
+    // In one turn as in several; a call that wasn't run has an answer all the same.
     let calls = same(7).map(|mut reply| reply.calls.remove(0)).collect();
     let (outcome, read) = play([Reply { calls, ..Reply::default() }]);
     assert_eq!(outcome, repeats);
@@ -210,7 +210,7 @@ fn a_repeated_call_is_told_and_only_five_end_the_run() {
 
     let (outcome, read) = play_within(Limits { repeated_calls: 2, ..Limits::default() }, same(9));
     assert_eq!((outcome, read.len()), (repeats.clone(), 2));
-    // Once is no repetition.
+    // A single call is no repetition.
     let (outcome, read) = play_within(Limits { repeated_calls: 1, ..Limits::default() }, same(9));
     assert_eq!((outcome, read.len()), (repeats, 2));
 }
@@ -276,7 +276,7 @@ fn a_tool_that_is_not_known_is_answered_with_the_nearest_first() {
 const WRITTEN: &str =
     "<tool_call>\n{\"name\": \"shell\", \"arguments\": {\"command\": \"echo one > f; cat f\"}}\n</tool_call>";
 
-/// Runs a script; also what a person was warned of, and the conversation in the end.
+/// Runs a script; also returns the warnings that a person sees, and the final conversation.
 fn warned(
     replies: impl IntoIterator<Item = Reply>,
     schema: Option<Value>,
@@ -320,7 +320,7 @@ fn a_call_that_is_written_as_text_is_run_and_told() {
 
 #[test]
 fn a_written_call_passes_list_and_inputs_as_any_other() {
-    // Who lists no such tool writes no call of it.
+    // An NPC without such a tool can't call it by writing the call as text.
     let forged = WRITTEN.replace("shell", "delegate");
     let (outcome, warnings, messages) = warned([forged.clone(), forged.clone()].map(Reply::text), None);
     assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: forged }, 1));
@@ -342,7 +342,7 @@ fn what_only_looks_like_a_call_is_hinted_at_once() {
         messages[2].content.starts_with("Nothing was run: a call of `shell` seems to stand"),
         "{messages:?}"
     );
-    // Where the text has to be JSON, and where it tells about calls, it is the answer.
+    // A text that has to be JSON, or that explains calls, is the answer.
     let (outcome, warnings, _) = warned(replies(), Some(json!({})));
     assert_eq!((outcome, warnings.len()), (Outcome::Answer { text: text.clone() }, 0));
     let quoted = format!("An example of Hermes:\n```\n{WRITTEN}\n```");

@@ -1,5 +1,4 @@
-//! One turn of the model: what it is asked, what it says, and what is left of that where it is cut
-//! off.
+//! One turn of the model: its request, its reply, and the remainder of a reply that was cut off.
 
 use std::time::Instant;
 
@@ -13,22 +12,22 @@ use crate::trace::{self, Record};
 use crate::types::Outcome;
 
 impl Agent<'_, '_> {
-    /// What the latest run has said so far: the text of its last turn that has any.
-    /// That may be one that was cut off.
-    /// It is what there is of an answer where the run ends without one.
+    /// The text of the latest run so far: that of its last turn with text.
+    /// It may have been cut off.
+    /// It serves as the answer if the run ends without one.
     pub fn said(&self) -> &str {
         &self.said
     }
 
-    /// What reads the next turn of the model.
+    /// The reader for the model's next turn.
     pub(super) fn reader(&self) -> TurnReader {
         last_start(&self.records).map_or_else(TurnReader::default, |start| {
             TurnReader::new(start.calls, &start.tools, start.schema.is_some())
         })
     }
 
-    /// One turn of the model.
-    /// If its prompt turns out to be too long, it is tried once more with a shorter conversation.
+    /// Runs one turn of the model.
+    /// If its prompt turns out to be too long, tries once more with a shorter conversation.
     pub(super) fn ask_or_shorten(
         &mut self,
         deadline: Option<Instant>,
@@ -41,7 +40,7 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// One turn of the model; the inner error is a reason to stop.
+    /// Runs one turn of the model; the inner error is a reason to stop.
     fn ask(
         &mut self,
         request: Request,
@@ -79,8 +78,8 @@ impl Agent<'_, '_> {
                     self.push(Record::Assistant { message: message.clone(), finish, usage })?;
                     return Ok(Ok((message, finish)));
                 }
-                // The pieces of a call come again as a whole; one that the turn's end cut off never
-                // runs.
+                // The pieces of a call arrive again as a whole call; one that the end of the turn
+                // cut off never runs.
                 Some(
                     Event::Prefill { .. }
                     | Event::ToolCallDelta { .. }
@@ -98,7 +97,7 @@ impl Agent<'_, '_> {
         Err(Error::NoEnd)
     }
 
-    /// Adds a piece to what the turn says.
+    /// Adds a piece of text to the turn's message.
     fn say(&mut self, message: &mut Message, text: &str) {
         if message.content.is_empty() && !text.is_empty() {
             self.said.clear();
@@ -107,7 +106,7 @@ impl Agent<'_, '_> {
         message.content += text;
     }
 
-    /// Tells what a turn that ends here has written of an answer and not told yet.
+    /// Sends the rest of the text that a turn had written when it was cut off.
     fn cut_off(&mut self, message: &mut Message, reader: &mut TurnReader) {
         if let Some(text) = reader.unfinished() {
             let event = Event::Text { text };
@@ -118,7 +117,7 @@ impl Agent<'_, '_> {
         }
     }
 
-    /// Warns of what is not guaranteed of calls, once each.
+    /// Warns once about each guarantee that calls lack.
     fn tell_loosened(&mut self, loosened: &[String]) {
         for what in loosened {
             if !self.loosened.contains(what) {

@@ -1,5 +1,5 @@
-//! Calls that a model writes into its text, where it should make them: recognised, or answered with
-//! a hint.
+//! Calls that a model writes into its text instead of making them: recognised and run, or answered
+//! with a hint.
 
 use alara_engine::{
     Event, Finish, Message, Recovered, Request, Tool, Usage, Written, fits, nearest, written,
@@ -10,11 +10,11 @@ use super::{Agent, last_start};
 use crate::run::session::Notice;
 use crate::trace::Record;
 
-/// What a person can do about it.
+/// The remedy that a warning suggests to a person.
 pub(super) const REMEDY: &str = "--tool-format generic describes to the model how calls are written";
 
 impl Agent<'_, '_> {
-    /// What stands in the text of a turn that called nothing.
+    /// The call in the text of a turn that called nothing.
     /// A text that has to be JSON has no calls.
     fn found(&self, message: &Message) -> Option<Written> {
         let start = last_start(&self.records).filter(|start| start.schema.is_none())?;
@@ -24,8 +24,8 @@ impl Agent<'_, '_> {
     }
 
     /// Makes calls of those that end the text of a turn.
-    /// They are run as any others: only if list, inputs and rules permit.
-    /// The engine does so itself; this is for endpoints.
+    /// They run as any others: only if the tool list, the inputs and the rules permit.
+    /// The engine does this itself; this is for endpoints.
     pub(super) fn take_written(&self, message: &mut Message, finish: Finish, usage: &mut Usage) -> Finish {
         if finish != Finish::Stop {
             return finish;
@@ -57,7 +57,7 @@ impl Agent<'_, '_> {
         Finish::ToolCalls
     }
 
-    /// What there is to tell of a text that was meant as a call and is none.
+    /// The hint for a text that was meant as a call and isn't one.
     pub(super) fn unmade_call(&self, message: &Message) -> Option<String> {
         let start = last_start(&self.records)?;
         if let Some(Written::Attempt { tool }) = self.found(message) {
@@ -80,7 +80,7 @@ impl Agent<'_, '_> {
     }
 }
 
-/// The name of the tool that a whole answer calls, whatever tools there are.
+/// The name of the tool that a whole answer calls, whether or not such a tool exists.
 fn unknown(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("\"name\"")?;
     let name = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?.split('"').next()?;

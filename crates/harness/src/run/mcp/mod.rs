@@ -1,5 +1,5 @@
-//! The servers of a session: each is started once, when an agent that names it begins, and only if
-//! a person agrees.
+//! The MCP servers of a session: each is started once, when an agent that names it begins, and only
+//! if a person agrees.
 
 mod offered;
 
@@ -20,15 +20,15 @@ use crate::run::session::{Caller, Notice, Session};
 use crate::team::{Npc, Team, strict};
 use crate::types::{Effect, ToolResult, Verdict};
 
-/// The servers that were asked for, by [`Server::start`].
+/// The servers that agents have asked for, by [`Server::start`].
 #[derive(Default)]
 pub struct Servers {
     known: Mutex<Vec<(String, Arc<OnceLock<Started>>)>>,
-    /// Warnings given: once is enough.
+    /// The warnings given so far: once is enough.
     warned: Mutex<BTreeSet<String>>,
 }
 
-/// What became of a server.
+/// The result of starting a server.
 struct Started {
     by: String,
     version: String,
@@ -37,18 +37,18 @@ struct Started {
     client: Option<Client>,
 }
 
-/// What an NPC gets from its servers.
+/// The tools that an NPC gets from its servers.
 #[derive(Default)]
 pub struct Offered {
-    /// Its jinxes, beside those of its list.
+    /// Its jinxes, in addition to those of its list.
     pub jinxes: Vec<Jinx>,
-    /// The same for the trace, a server each.
+    /// The offers of each server, for the trace.
     pub served: Vec<Served>,
 }
 
 impl Servers {
-    /// Starts the servers of an NPC, as far as they are not started yet, and gives what they offer.
-    /// What goes wrong is a warning to the observer; the NPC then works without.
+    /// Starts the servers of an NPC that aren't running yet, and returns the tools that they offer.
+    /// A failure is a warning to the observer; the NPC then works without that server.
     pub fn offered(&self, session: &Session, team: &Team, npc: &Npc) -> Offered {
         let mut servers: Vec<&Server> = npc.servers.iter().collect();
         servers.sort_by(|one, other| one.name.cmp(&other.name));
@@ -93,7 +93,7 @@ impl Servers {
         let key = server.start();
         let slot = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            // What was interrupted may be tried again.
+            // An interrupted start may be tried again.
             known
                 .retain(|(_, slot)| slot.get().is_none_or(|one| one.error != Failure::Cancelled.to_string()));
             match known.iter().find(|(other, _)| *other == key) {
@@ -151,7 +151,7 @@ impl Servers {
         }
     }
 
-    /// Calls the tool that a jinx stands for.
+    /// Calls the remote tool of a jinx.
     pub fn call(
         &self,
         jinx: &Jinx,
@@ -194,12 +194,12 @@ fn cancelled(session: &Session) -> bool {
     session.sandbox.cancel_flag().load(Ordering::Relaxed)
 }
 
-/// A server and where it is named.
+/// A server and the location that names it.
 fn located(server: &Server) -> String {
     format!("`{}` ({}:{})", server.name, server.path.display(), server.location.line)
 }
 
-/// Who permits the start of a server, or who forbids it.
+/// Who permits or forbids the start of a server.
 /// A team's rules may forbid it; only a person permits it.
 fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Result<String, String> {
     let input = Input {
@@ -227,7 +227,7 @@ fn permitted(session: &Session, team: &Team, npc: &Npc, server: &Server) -> Resu
         rules: strict(&team.rules),
         ..Team::default()
     };
-    // What was allowed is what its files said then.
+    // The permission covers the server's files as they were then.
     let mut about = permission::pattern(&jinx, &arguments);
     if let Some(content) = server.content(session.sandbox.work()) {
         about += &format!(", whose files are {content}");

@@ -1,6 +1,6 @@
-//! From the tools of MCP servers to the jinxes of an NPC.
+//! Turns the tools of MCP servers into the jinxes of an NPC.
 //!
-//! The same tools give the same jinxes, whoever else is there: what is in a prompt's static prefix
+//! The same tools give the same jinxes, whatever other servers there are: a prompt's static prefix
 //! must not depend on chance.
 
 use std::time::Duration;
@@ -12,10 +12,9 @@ use crate::mcp::offer::{ListedTool, name};
 use crate::mcp::{START, Server, printable, resources};
 use crate::team::Team;
 
-/// The jinxes of an NPC's servers, in the order of the servers and by the server's names for the
-/// tools.
-/// A name that another tool or a jinx of the team has too is written with the server's before it.
-/// So is what reads its resources.
+/// The jinxes of an NPC's servers, in the order of the servers and of the servers' tool names.
+/// A name that another tool or a jinx of the team also has is prefixed with the server's name.
+/// So is the name of the jinx that reads its resources.
 pub fn jinxes(team: &Team, servers: &[(&Server, &[ListedTool])], remarks: &mut Vec<String>) -> Vec<Jinx> {
     let wanted = |server: &Server, offer: &ListedTool| {
         server.tools.as_ref().is_none_or(|tools| tools.contains(&offer.name))
@@ -26,7 +25,7 @@ pub fn jinxes(team: &Team, servers: &[(&Server, &[ListedTool])], remarks: &mut V
         .filter(|(server, offer)| wanted(server, offer))
         .collect();
     let is_free = |name: &str| team.jinx(name).is_none() && name != START;
-    // Whose name is exactly this goes before those that only become it.
+    // An exact name wins over one that only becomes equal.
     let clashes = |offer: &ListedTool, called: &str| {
         let of = |other: &ListedTool| {
             other.name == called || (offer.name != called && name(&other.name) == called)
@@ -107,7 +106,7 @@ mod tests {
         jinx(&server, &offers[0], "t".into())
     }
 
-    /// Why a call does not fit its schema.
+    /// Why a call doesn't match its schema.
     fn wrong(jinx: &Jinx, arguments: &Value) -> Option<String> {
         let given: &Map<String, Value> = arguments.as_object().unwrap();
         let arguments = match jinx.arguments(given, &Offer::default()) {
@@ -167,7 +166,7 @@ mod tests {
             &[json!({"a": "x"}), json!({"a": "x", "b": 1})],
             &[json!({"b": 1}), json!({"a": 1})],
         );
-        // Each alternative closed, as some libraries write tagged unions.
+        // Closed alternatives, as some libraries write tagged unions.
         check(
             json!({"type": "object", "oneOf": [
                 {"properties": {"kind": {"const": "a"}, "n": {"type": "integer"}}, "required": ["kind", "n"], "additionalProperties": false},
@@ -177,7 +176,7 @@ mod tests {
             &[json!({"kind": "a", "n": 1}), json!({"kind": "b"})],
             &[json!({"kind": "b", "n": 1}), json!({"kind": "a"}), json!({"kind": "c"})],
         );
-        // Arguments that are only required, or only declared under a condition.
+        // Arguments that are only required, or declared only under a condition.
         check(
             json!({"type": "object", "properties": path, "required": ["a", "c"]}),
             &["a", "c"],
@@ -197,14 +196,14 @@ mod tests {
             &[json!({}), json!({"a": "x", "b": 1}), json!({"a": "x", "b": 1, "c": "y"})],
             &[json!({"a": "x"}), json!({"b": 1, "c": 1})],
         );
-        // What may not be there in one alternative may in another.
+        // A property that one alternative forbids, another may allow.
         check(
             json!({"type": "object", "oneOf": [{"required": ["a"], "properties": {"b": false}}, {"required": ["b"]}]}),
             &["b", "a"],
             &[json!({"a": 1}), json!({"b": 1})],
             &[json!({})],
         );
-        // Names by a pattern, and any.
+        // Names that match a pattern, and any names.
         check(
             json!({"type": "object", "patternProperties": {"^x-": {"type": "integer"}}}),
             &[],
@@ -229,7 +228,7 @@ mod tests {
         );
         // No arguments, if the schema says so.
         check(json!({"type": "object", "properties": {}}), &[], &[json!({})], &[json!({"any": 1})]);
-        // An older draft is held against its own rules.
+        // A schema of an older draft follows that draft's rules.
         check(
             json!({"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "properties": path,
                    "dependencies": {"a": ["b"]}}),

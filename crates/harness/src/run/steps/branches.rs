@@ -1,5 +1,5 @@
-//! What runs side by side.
-//! Each branch has a copy of the scope and a trace of its own.
+//! Runs branches in parallel.
+//! Each branch has a copy of the scope and its own trace.
 //! Both are merged in the order of the file, up to the first branch that ends the series.
 //! So nothing depends on the number of threads.
 
@@ -16,9 +16,9 @@ use crate::trace::{Record, Trace};
 /// A branch that has run.
 struct Branch<'a> {
     run: Execution<'a>,
-    /// In a box, since what is cached for a branch is known by the address of its trace.
+    /// Boxed, since the cache identifies a branch by the address of its trace.
     trace: Box<Trace>,
-    /// `true` = the series is over.
+    /// `true` if the series is over.
     ended: Result<bool, Stop>,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Execution<'a> {
         let Action::For { variable, items, until, steps, .. } = &step.action else { return Ok(()) };
         let items = list(items, &self.scope).map_err(|reason| Stop::wrong(step, &reason))?;
         let around = self.iteration.clone();
-        // What is asked after the end of the series costs tokens, and takes replies of others.
+        // Asking after the end of the series would cost tokens, and take replies meant for others.
         let known = Known::new(&caller.team.jinxes);
         let asks = |action: &Action| matches!(action, Action::Llm(_));
         let one_by_one = until.is_some() && steps.iter().any(|step| reaches(step, &known, &asks));
@@ -44,8 +44,8 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// Runs `count` branches on so many threads and merges their traces, up to the first that stops
-    /// or ends the series.
+    /// Runs `count` branches on this many threads and merges their traces, up to the first that
+    /// stops or ends the series.
     /// Returns these, and why the last of them stopped.
     fn branches(
         &mut self,
@@ -73,7 +73,7 @@ impl<'a> Execution<'a> {
                     Some(Branch { run, trace, ended });
             }
         };
-        // Branches inside of a branch have its thread only, so that threads don't multiply.
+        // Branches inside a branch only have its thread, so that threads don't multiply.
         match if self.branch(caller).is_some() { 1 } else { threads.min(count) } {
             0 | 1 => worker(),
             workers => std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ impl<'a> Execution<'a> {
         let mut stopped = None;
         for Branch { run, trace, ended } in done.into_iter().flatten() {
             if stopped.is_some() {
-                // It would not have run, one after the other.
+                // It wouldn't have run in sequence.
                 caller.session.memo.join(&trace, None);
                 continue;
             }
@@ -122,7 +122,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Appends what happened in a branch, and says it to whoever watches.
+    /// Appends the records of a branch, and shows them to the observer.
     fn merge(&self, branch: Box<Trace>, caller: &Caller) -> Result<(), Error> {
         let own = self.branch(caller);
         caller.session.memo.join(&branch, Some(own));

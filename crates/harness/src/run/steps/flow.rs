@@ -1,4 +1,4 @@
-//! Control flow: what runs, in which order, in which scope, and what happens if it fails.
+//! Control flow: which steps run, in which order and scope, and what happens if one fails.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::run::session::{Caller, Notice};
 use crate::trace::{Record, Trace};
 use crate::types::ToolResult;
 
-/// How long what stands in a `finally` may take after a run was stopped.
+/// How long a `finally` may take after a run was stopped.
 const FINISH: Duration = Duration::from_secs(5);
-/// The longest time that a step may be given by an expression, in seconds.
+/// The longest time that an expression may give a step, in seconds.
 const DAY: f64 = 86_400.0;
-/// How often a pause looks whether it must end.
+/// How often a pause checks whether it must end.
 const GLANCE: Duration = Duration::from_millis(10);
 
-/// Why the steps after this one don't run.
+/// Why the later steps don't run.
 pub(super) enum Stop {
     /// The jinx returns.
     Return(Value),
@@ -30,7 +30,6 @@ pub(super) enum Stop {
     Error(Error),
 }
 
-/// A step that failed.
 pub(super) struct Failure {
     step: String,
     pub(super) result: ToolResult,
@@ -49,7 +48,7 @@ impl Stop {
         Stop::Failed(Box::new(Failure { step, result }))
     }
 
-    /// A step whose values can't be had.
+    /// The failure of a step whose values can't be evaluated.
     pub(super) fn wrong(step: &Step, reason: &str) -> Self {
         let which = match (step.name.as_str(), step.location.line) {
             ("", 0) => "a step".to_owned(),
@@ -59,7 +58,7 @@ impl Stop {
         Stop::failed(step, ToolResult::failed(format!("{which}: {reason}")))
     }
 
-    /// What may be caught.
+    /// Returns a failure that may be caught.
     fn caught(self) -> Result<Box<Failure>, Stop> {
         match self {
             Stop::Failed(failure) => Ok(failure),
@@ -68,17 +67,17 @@ impl Stop {
     }
 }
 
-/// A jinx that is running, or a part of it that runs beside other parts.
+/// A jinx that is running, or a parallel part of it.
 pub(super) struct Execution<'a> {
     pub(super) jinx: &'a Jinx,
     pub(super) scope: Scope,
     /// The latest result.
     pub(super) result: Option<ToolResult>,
-    /// The iterations of the loops around, for the names of places: `[2][1]`.
+    /// The iterations of the enclosing loops, for the names of places: `[2][1]`.
     pub(super) iteration: String,
-    /// How often a place was used.
+    /// How often each place was used.
     pub(super) places: HashMap<String, usize>,
-    /// Whether a step ran a jinx that is `final`, or wants the work to end.
+    /// Whether a step ran a `final` jinx, or asked to end the work.
     pub(super) last: bool,
     /// How many bytes of the latest result are missing.
     pub(super) missing: u64,
@@ -97,13 +96,13 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// The trace of what runs beside other work; `None` = the run's own.
+    /// The trace of a parallel branch; `None` for the run's own trace.
     pub(super) fn branch<'t>(&self, caller: &Caller<'t, '_>) -> Option<&'t Trace> {
         (!std::ptr::eq(caller.trace, &caller.session.trace)).then_some(caller.trace)
     }
 
-    /// A name for what a step does that no other has in this run: `work`, `work[3]` in a loop,
-    /// `work#2` if it is done again.
+    /// A name for a step's action that is unique in this run: `work`, `work[3]` in a loop, `work#2`
+    /// if it runs again.
     pub(super) fn place(&mut self, name: &str) -> String {
         let place = format!("{name}{}", self.iteration);
         let count = self.places.entry(place.clone()).or_default();
@@ -114,7 +113,7 @@ impl<'a> Execution<'a> {
     pub(super) fn steps(&mut self, steps: &[Step], caller: &Caller) -> Result<(), Stop> {
         for (at, step) in steps.iter().enumerate() {
             self.step(step, caller)?;
-            // What follows would take a part for the whole.
+            // Later steps would take a part for the whole.
             if self.missing > 0 && at + 1 < steps.len() {
                 let told = format!(
                     "{} bytes of what it printed are missing, so that nothing can follow: let it print less, or write it to a file",
@@ -126,7 +125,7 @@ impl<'a> Execution<'a> {
         Ok(())
     }
 
-    /// One step, tried as often as it says.
+    /// Runs one step, with its retries.
     pub(super) fn step(&mut self, step: &Step, caller: &Caller) -> Result<(), Stop> {
         let mut left = step.retry.map_or(0, |retry| retry.max);
         let mut pause = step.retry.map_or(0.0, |retry| retry.backoff);
@@ -137,7 +136,7 @@ impl<'a> Execution<'a> {
             let store = caller.session.store.read(caller.team, caller.name());
             self.scope.know("store", &Value::Object(store));
             let limit = self.limit(step).map_err(|reason| Stop::wrong(step, &reason))?;
-            // A program is given its time by the sandbox.
+            // The sandbox limits the time of a program.
             let own = limit.filter(|_| !matches!(step.action, Action::Bash { .. } | Action::Python { .. }));
             let limited = Caller { deadline: earlier(caller.deadline, own), ..*caller };
             match self.act(step, limit, &limited, caller) {
@@ -149,7 +148,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// How long a step may take by what it says itself.
+    /// The time limit that a step itself sets.
     fn limit(&self, step: &Step) -> Result<Option<Duration>, String> {
         let expression = match &step.timeout {
             Some(Timeout::Given(expression)) => expression,
@@ -164,7 +163,7 @@ impl<'a> Execution<'a> {
         }
     }
 
-    /// Does what a step says; what is done about its limit is done by `unlimited`.
+    /// Runs a step's action; `unlimited` handles its time limit.
     fn act(
         &mut self,
         step: &Step,
@@ -246,7 +245,7 @@ impl<'a> Execution<'a> {
         }
         self.scope.bind("output", &result.output);
         self.last |= result.last;
-        // Of what goes on in the background nobody expects all.
+        // A job that is still running is not expected to have all its output.
         let goes_on = matches!(step.action, Action::Jobs { .. } | Action::Bash { background: Some(_), .. });
         self.missing = if goes_on { 0 } else { result.dropped_bytes };
         self.result = Some(result);
@@ -273,7 +272,7 @@ impl<'a> Execution<'a> {
         self.scope.bind("loop", &place);
     }
 
-    /// Whether a loop ends after this iteration.
+    /// Whether the loop ends after this iteration.
     pub(super) fn over(&self, until: Option<&str>, step: &Step) -> Result<bool, Stop> {
         let Some(until) = until else { return Ok(false) };
         holds(until, &self.scope).map_err(|reason| Stop::wrong(step, &reason))
@@ -294,8 +293,8 @@ impl<'a> Execution<'a> {
         self.result = Some(result);
     }
 
-    /// What is done after steps were tried.
-    /// A failure is caught, unless there is nothing but `finally`.
+    /// Runs the `catch` and `finally` steps of a `try`.
+    /// A failure is caught, unless there is only `finally`.
     fn attempted(
         &mut self,
         mut ended: Result<(), Stop>,
@@ -328,10 +327,10 @@ impl<'a> Execution<'a> {
                 Err(stop) => Err(stop),
             };
         }
-        // What is done in any case does not change the result.
+        // A `finally` doesn't change the result.
         let result = self.result.take();
         match caller.stopped() {
-            // What was begun is ended all the same, in short.
+            // It runs even after a stop, for a short time.
             Some(_) if !caller.finishing => {
                 let deadline = Instant::now().checked_add(FINISH);
                 self.steps(finally, &Caller { finishing: true, deadline, ..*caller })?;
@@ -345,7 +344,7 @@ impl<'a> Execution<'a> {
         ended
     }
 
-    /// Sets variables; what is wrong is the inner error.
+    /// Sets variables; the inner error explains an invalid one.
     fn set(&mut self, set: &Map<String, Value>, caller: &Caller) -> Result<Result<(), String>, Stop> {
         for (path, template) in set {
             let done = fill(template, &self.scope).and_then(|value| match path.strip_prefix("store.") {
@@ -377,7 +376,7 @@ impl<'a> Execution<'a> {
     }
 }
 
-/// The items that a loop goes through: those of a list, or the keys of a mapping.
+/// The items of a loop: those of a list, or the keys of a mapping.
 pub(super) fn list(items: &str, scope: &Scope) -> Result<Vec<Value>, String> {
     match evaluate(items, scope)? {
         Value::Array(items) => Ok(items),
@@ -386,7 +385,6 @@ pub(super) fn list(items: &str, scope: &Scope) -> Result<Vec<Value>, String> {
     }
 }
 
-/// Whether a step gives a result.
 fn has_result(step: &Step) -> bool {
     let any = |steps: &Steps| steps.iter().any(has_result);
     match &step.action {
@@ -404,7 +402,7 @@ fn has_result(step: &Step) -> bool {
     }
 }
 
-/// Waits so many seconds, or until the work must stop.
+/// Waits this many seconds, or until the work must stop.
 fn sleep(seconds: f64, caller: &Caller) {
     let (begun, time) = (Instant::now(), Duration::try_from_secs_f64(seconds).unwrap_or_default());
     while caller.stopped().is_none() {

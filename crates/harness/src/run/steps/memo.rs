@@ -1,5 +1,5 @@
-//! A cache of results, so that the same question is not asked twice.
-//! Never for what writes.
+//! A cache of results, so that the same question isn't asked twice.
+//! Never caches steps that write.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,22 +11,22 @@ use sha2::{Digest, Sha256};
 use crate::trace::Trace;
 use crate::types::ToolResult;
 
-/// What a result depends on, as a hash.
+/// A hash of everything that a result depends on.
 pub(super) type Key = [u8; 32];
 
 /// The cached results of a session.
-/// What runs beside other work sees what was cached before it began, and its own: so the course of
-/// a run never depends on threads.
+/// A parallel branch sees the results from before it began, and its own: so the course of a run
+/// never depends on threads.
 #[derive(Debug, Default)]
 pub struct Memo {
-    /// By the trace of the work that runs beside other work; 0 = all that is known to everybody.
+    /// Results by the trace of the branch; 0 holds those that all can see.
     cached: Mutex<HashMap<usize, HashMap<Key, Cached>>>,
 }
 
 #[derive(Clone, Debug)]
 struct Cached {
     result: ToolResult,
-    /// `None` = as long as the session.
+    /// `None` keeps it as long as the session.
     until: Option<Instant>,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn key(parts: &impl Serialize) -> Option<Key> {
 }
 
 impl Memo {
-    /// The result for `key`, if it is known in `branch` and still fresh.
+    /// The result for `key`, if `branch` can see it and it is still fresh.
     pub(super) fn find(&self, branch: Option<&Trace>, key: &Key) -> Option<ToolResult> {
         let cached = self.lock();
         let found = [branch_key(branch), 0].iter().find_map(|branch| cached.get(branch)?.get(key))?;
@@ -48,7 +48,7 @@ impl Memo {
         self.lock().entry(branch_key(branch)).or_default().insert(key, cached);
     }
 
-    /// Makes what was cached in `branch` known in `into`, or forgets it.
+    /// Makes the results cached in `branch` visible in `into`, or forgets them.
     pub(super) fn join(&self, branch: &Trace, into: Option<Option<&Trace>>) {
         let mut cached = self.lock();
         let found = cached.remove(&branch_key(Some(branch)));

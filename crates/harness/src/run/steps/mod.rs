@@ -1,11 +1,10 @@
 //! Runs the steps of a jinx.
-//! `flow` is control flow, `work` what a single step does, `program` how programs are given their
-//! values.
+//! `flow` is control flow, `work` runs a single step, `program` passes values to programs.
 //! `search` finds passages of documents.
-//! `branches` runs work side by side, `memo` caches results.
+//! `branches` runs work in parallel, `memo` caches results.
 //!
-//! This module must not know files: it runs what [`step`](crate::jinx::step) describes.
-//! It calls other jinxes through the one place where tools execute.
+//! This module must not know files: it runs the steps that [`step`](crate::jinx::step) describes.
+//! It calls other jinxes through the one place where tools run.
 
 mod branches;
 mod flow;
@@ -27,11 +26,12 @@ use flow::{Execution, Stop};
 pub use memo::Memo;
 pub use responses::Responses;
 
-/// Most calls and conversations inside of each other.
+/// Most calls and conversations nested inside each other.
 const DEEPEST: usize = 32;
 
 /// Runs a jinx with complete arguments.
-/// The result is what it returns, otherwise the last step's, or that of the step that fails.
+/// The result is the value that it returns, otherwise that of the last step, or of the step that
+/// fails.
 ///
 /// # Errors
 /// The sandbox or the model failed.
@@ -66,7 +66,7 @@ pub fn run(jinx: &Jinx, arguments: Map<String, Value>, caller: &Caller) -> Resul
     Ok(result)
 }
 
-/// What every step of a jinx knows beside its own names: `ctx`, `npc`, `team`, `skills`, `skill`.
+/// The names that every step of a jinx can use: `ctx`, `npc`, `team`, `skills`, `skill`.
 fn known(jinx: &Jinx, caller: &Caller) -> Scope {
     let team = caller.team;
     let mut scope = Scope::default();
@@ -84,7 +84,7 @@ fn known(jinx: &Jinx, caller: &Caller) -> Scope {
     scope
 }
 
-/// Those to whom the caller may give work.
+/// The members to whom the caller may delegate.
 fn members(team: &Team, caller: Option<&Npc>) -> Vec<Value> {
     let members = team.members(caller).into_iter();
     members.map(|(name, description)| json!({"name": name, "description": description})).collect()

@@ -17,21 +17,21 @@ use crate::run::session::Caller;
 use crate::sandbox::{ARGUMENT_BYTES, Output, Script};
 use crate::types::ToolResult;
 
-/// Most bytes of a program's stdout and of its stderr that are passed on to what follows.
+/// Most bytes of a program's stdout, and of its stderr, that later steps get.
 const PASSED_BYTES: usize = 64 << 20;
-/// Most bytes of a value that a bash program gets though it does not mention it: its own programs
-/// may.
+/// Most bytes of a value that a bash program gets without mentioning it: the programs that it runs
+/// may use it.
 const UNASKED_BYTES: usize = 4096;
-/// Most bytes of all the values of a bash program; Linux takes about twice as much for arguments
+/// Most bytes of all the values of a bash program; Linux permits about twice as much for arguments
 /// and environment together.
 const ENVIRONMENT_BYTES: usize = 1 << 20;
 const PYTHON: &str = include_str!("python.py");
-/// How many processes that were left running are told one by one.
+/// How many leftover processes are listed individually.
 const LEFT: usize = 5;
-/// What Python programs can import as `alara`.
+/// The module that Python programs import as `alara`.
 const MODULE: &str = include_str!("alara.py");
 
-/// Variables that mean something to bash, the linker or Python.
+/// Variables with a meaning for bash, the linker or Python.
 const TAKEN: [&str; 15] = [
     "CDPATH",
     "ENV",
@@ -50,22 +50,22 @@ const TAKEN: [&str; 15] = [
     "_",
 ];
 
-/// A program with everything that it gets.
+/// A program with all its inputs.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Program {
     text: String,
-    /// Python gets everything on stdin, bash in its environment.
+    /// Python gets its values on stdin, bash in its environment.
     python: bool,
     env: Vec<(String, String)>,
     stdin: Option<String>,
     network: bool,
-    /// Whether it gets keys of the user.
+    /// Whether it gets the user's keys.
     keys: bool,
-    /// Whether it goes on when the step is over.
+    /// Whether it continues after the step.
     pub(super) background: bool,
 }
 
-/// What the first line of a Python step's output says about the rest.
+/// The first line of a Python step's output, which describes the rest.
 #[derive(Deserialize)]
 struct Header {
     json: bool,
@@ -112,8 +112,8 @@ impl Program {
         Ok(Program { text, python: true, env, stdin: Some(stdin), network, keys, background: false })
     }
 
-    /// Runs it.
-    /// A program that fails is no error.
+    /// Runs the program.
+    /// A program that fails is not an error.
     pub(super) fn run(
         &self,
         timeout: Duration,
@@ -149,7 +149,7 @@ impl Program {
     }
 }
 
-/// The environment of a bash program: what its placeholders stand for, and the names of the scope.
+/// The environment of a bash program: the values of its placeholders, and the names of the scope.
 fn variables(program: &Code, scope: &Scope) -> Result<Vec<(String, String)>, String> {
     let asked = |name: &str| mentions(&program.text, name);
     let placeholders = program.values.iter().enumerate();
@@ -198,7 +198,7 @@ fn variables(program: &Code, scope: &Scope) -> Result<Vec<(String, String)>, Str
     Ok(env)
 }
 
-/// Whether a name stands in a text as a word.
+/// Whether a text contains a name as a word.
 fn mentions(text: &str, name: &str) -> bool {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     text.match_indices(name).any(|(at, _)| {
@@ -238,7 +238,7 @@ fn result(output: &Output, timeout: Duration) -> ToolResult {
     }
 }
 
-/// What is told of processes that were ended because the program that started them was over.
+/// The note about processes that were killed because the program that started them had ended.
 fn left(commands: &[String]) -> String {
     if commands.is_empty() {
         return String::new();
@@ -253,7 +253,7 @@ fn python_result(mut output: Output, timeout: Duration) -> ToolResult {
     let end = output.stdout.iter().position(|byte| *byte == b'\n');
     let header = end.and_then(|end| serde_json::from_slice::<Header>(&output.stdout[..end]).ok());
     let (Some(end), Some(header)) = (end, header) else {
-        // It was killed before it could say anything.
+        // It was killed before it could print anything.
         return result(&output, timeout);
     };
     output.stdout.drain(..=end);

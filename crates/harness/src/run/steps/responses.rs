@@ -1,14 +1,14 @@
-//! What jinxes have emitted, as whoever watches should see it now.
+//! The responses that jinxes have emitted, in the state that an observer should show.
 
 use serde_json::Value;
 
-/// Responses `{type, id?, content}` in the order in which they first came.
+/// Responses `{type, id?, content}` in the order in which they first appeared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Responses(Vec<Value>);
 
 impl Responses {
-    /// Takes a response in: one with the `id` of an earlier one takes its place, or removes it if
-    /// its content is null.
+    /// Applies a response: one with the `id` of an earlier one replaces it, or removes it if its
+    /// content is null.
     pub fn apply(&mut self, response: &Value) {
         let same = |other: &Value| !response["id"].is_null() && other["id"] == response["id"];
         let found = self.0.iter().position(same);
@@ -20,7 +20,7 @@ impl Responses {
         }
     }
 
-    /// What is to be seen.
+    /// The current responses.
     pub fn iter(&self) -> impl Iterator<Item = &Value> {
         self.0.iter()
     }

@@ -13,10 +13,10 @@ use crate::knowledge::{Error, Hit, IndexCache, Knowledge, Query, Retrieval};
 use crate::run::session::{Caller, Notice};
 use crate::types::ToolResult;
 
-/// A search whose values are filled in.
+/// A search with its values filled in.
 pub(super) struct Asked {
     query: String,
-    /// `None` = as the knowledge says.
+    /// `None` uses the setting of the knowledge.
     k: Option<usize>,
     within: Option<Value>,
     whole: bool,
@@ -28,7 +28,7 @@ impl Asked {
         let filled = |value: &Option<Value>| value.as_ref().map(|value| fill(value, scope)).transpose();
         let k = match filled(&search.k)?.unwrap_or_default() {
             Value::Null => None,
-            // Nobody wants fewer than none.
+            // Fewer than none makes no sense.
             k => Some(k.as_i64().ok_or_else(|| format!("`k` is a number, not {k}"))?.max(0)),
         };
         Ok(Asked {
@@ -40,7 +40,7 @@ impl Asked {
         })
     }
 
-    /// The passages that were found, or why none can be looked for.
+    /// The passages found, or why the search isn't possible.
     pub(super) fn run(&self, caller: &Caller) -> ToolResult {
         match self.found(caller) {
             Ok(hits) => ToolResult::succeeded(serde_json::to_value(hits).unwrap_or_default()),
@@ -98,7 +98,7 @@ impl Asked {
     }
 }
 
-/// What the caller can look up.
+/// The caller's knowledge.
 fn known<'a>(caller: &Caller<'a, '_>) -> Result<&'a Knowledge, String> {
     let own = caller.npc.and_then(|npc| npc.knowledge.as_ref()).or(caller.team.knowledge.as_ref());
     let knowledge = own.ok_or(
@@ -112,7 +112,7 @@ fn known<'a>(caller: &Caller<'a, '_>) -> Result<&'a Knowledge, String> {
 }
 
 /// A folder of the work directory.
-/// It is read without a sandbox, so it must not lie elsewhere.
+/// It is read without a sandbox, so it must not be anywhere else.
 fn inside(caller: &Caller, folder: &str) -> Result<PathBuf, String> {
     let work = caller.session.sandbox.work();
     let path = work.join(folder);

@@ -1,4 +1,4 @@
-//! What a single step does, once all its values are filled in.
+//! The action of a single step, after all its values are filled in.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use crate::run::session::Caller;
 use crate::run::{agent, tool};
 use crate::types::{Effect, ToolResult};
 
-/// Something to do that has a result.
+/// An action that has a result.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Work<'a> {
@@ -27,7 +27,7 @@ pub(super) enum Work<'a> {
     Program(Program),
     /// A text or any other value.
     Text(Value),
-    /// A model's answer.
+    /// An action on jobs.
     Ask { llm: &'a Llm, npc: Option<String>, prompt: String },
     /// Something about jobs.
     #[serde(skip)]
@@ -40,7 +40,7 @@ pub(super) enum Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// What a step has to do; `None` if it is control flow.
+    /// The action of a step; `None` for control flow.
     pub(super) fn of(
         step: &'a Step,
         run: &Execution,
@@ -57,7 +57,7 @@ impl<'a> Work<'a> {
                 Work::Program(Program::new(Language::Python, code, &step.name, run.jinx, scope)?)
             }
             Action::Text { text } => Work::Text(match fill(text, scope)? {
-                // What is one value is that value, unchanged.
+                // A single expression keeps its value unchanged.
                 Value::String(filled) if text.as_str().and_then(single).is_none() => {
                     Value::from(filled.trim_end_matches(['\n', '\r']))
                 }
@@ -79,7 +79,7 @@ impl<'a> Work<'a> {
                     caller.team.jinxes.iter().find(|other| other.name == *jinx || other.reference == *jinx);
                 let found = found.ok_or_else(|| format!("there is no jinx `{jinx}`"))?;
                 let mut arguments = fill_map(with, scope)?;
-                // An input that is not given has its default.
+                // A missing input has its default.
                 arguments.retain(|_, value| !value.is_null());
                 Work::Call { jinx: found, arguments }
             }
@@ -95,7 +95,7 @@ impl<'a> Work<'a> {
         }))
     }
 
-    /// Does it, or takes the cached result of the last time.
+    /// Runs the action, or returns its cached result.
     /// `limit` is the step's own.
     pub(super) fn run(
         self,
@@ -150,7 +150,7 @@ impl<'a> Work<'a> {
     fn key(&self, step: &Step, caller: &Caller) -> Option<Key> {
         let known = Known::new(&caller.team.jinxes);
         let asks = reaches(step, &known, &|action| matches!(action, Action::Llm(_)));
-        // The one in use, which may be another one than last time.
+        // The model in use, which may differ from the last one.
         let model = match self {
             _ if !asks => String::new(),
             Work::Ask { npc: Some(name), .. } => self::model(&caller.team.member(name)?.1.model, caller)?,
@@ -161,12 +161,12 @@ impl<'a> Work<'a> {
     }
 }
 
-/// What the model that `spec` means is called; `None` = there is none.
+/// The name of the model for `spec`; `None` if there is none.
 fn model(spec: &ModelSpec, caller: &Caller) -> Option<String> {
     caller.session.models.model(spec).ok().map(|model| model.name().to_owned())
 }
 
-/// The number of a job; nothing for the latest.
+/// The number of a job; `None` for the latest job.
 fn number(value: &Value) -> Result<Option<usize>, String> {
     let number = match value {
         Value::Null => return Ok(None),
@@ -185,7 +185,7 @@ pub(super) fn plain(value: Value) -> String {
     }
 }
 
-/// The earlier of a deadline and so long from now.
+/// The earlier of a deadline and this long from now.
 pub(super) fn earlier(deadline: Option<Instant>, limit: Option<Duration>) -> Option<Instant> {
     let own = limit.and_then(|limit| Instant::now().checked_add(limit));
     deadline.into_iter().chain(own).min()

@@ -4,7 +4,7 @@ const GET: &str = "inputs: [id]\neffect: read\nsteps: [{engine: bash, code: 'tru
 const CUT: &str = "inputs: [id]\nsteps: [{engine: bash, code: 'true'}]\n";
 const GATE: &str = "observe: {get: {path: 'a.{{ args.id }}'}}\nrules: {cut: {need: 'a[args.id] == 1'}}\n";
 
-/// A team with one NPC that says this, and its `.ctx`, and a gate.
+/// A team with one NPC with these settings, a `.ctx`, and a gate.
 fn team(npc: &str, ctx: &str, gate: &str) -> (Team, Vec<String>) {
     let npc = format!("{NPC}{npc}");
     load(&[
@@ -54,7 +54,7 @@ fn who_names_a_gate_that_cannot_be_read_does_not_run() {
     check("", "gates: shop\n", GATE, "error: unknown key `gates`, did you mean `gate`?");
     check("", "phases: {}\n", GATE, "error: unknown key `phases`");
     check("", "a: [\n", GATE, "nobody of the team runs");
-    // It is about tools that the team has not.
+    // It is about tools that the team doesn't have.
     check("gate: shop\n", "", &GATE.replace("cut:", "cutt:"), "error: there is no tool `cutt`");
     check(
         "gate: shop\n",
@@ -110,7 +110,7 @@ fn a_gate_may_be_about_tools_of_clients_and_of_teams_below() {
     };
     check("jinxes: [cut]\n", Some("there is no tool `fetch_it`"));
     check("jinxes: [cut, '*']\n", Some("there is no tool `fetch_it`"));
-    // Listed by name, or where nothing is listed: a client may have it.
+    // Listed by name, or no list at all: a client may have it.
     check("jinxes: [cut, fetch_it]\n", None);
     check("", None);
     let below = |npc_says: &str, jinx: &str| {
@@ -128,9 +128,9 @@ fn a_gate_may_be_about_tools_of_clients_and_of_teams_below() {
         [npc(&team, "w").may_run().is_ok(), npc(&team.teams[0], "v").may_run().is_ok()]
     };
     assert_eq!(below("jinxes: [cut]\n", "fetch_it"), [true, true]);
-    // What does not fit binds nobody rightly, below neither.
+    // A gate that doesn't fit binds no NPC correctly, in the teams below either.
     assert_eq!(below("jinxes: [cut]\n", "get"), [false, false]);
-    // A server's tools are not known before it runs.
+    // A server's tools are unknown before it runs.
     assert_eq!(below("mcp_servers: [{name: e, path: echo.sh}]\n", "get"), [true, true]);
 }
 
@@ -161,7 +161,7 @@ fn a_team_below_is_bound_by_what_stands_above() {
     let bound = &npc(below, "v").gate.gates;
     let needs: Vec<PathBuf> = bound.iter().map(|gate| gate.path.clone()).collect();
     assert_eq!(needs, [dir.path("shop.gate"), dir.path("sub/shop.gate")]);
-    // Its own jinx of the name tells the gate above nothing.
+    // Its own jinx of that name teaches the gate above nothing.
     let get = below.jinx("get").unwrap();
     assert_eq!([bound[0].knows(get), bound[1].knows(get)], [false, true]);
     assert!(bound[0].knows(team.jinx("get").unwrap()));

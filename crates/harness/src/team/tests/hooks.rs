@@ -29,7 +29,7 @@ fn hooks_are_names_mappings_or_lists_of_them() {
         ["shell", "edit_file", "read", "guard"].map(|tool| guard.is_about(HookEvent::BeforeTool, tool));
     assert_eq!(about, [true, true, false, false]);
     assert!(!guard.is_about(HookEvent::AfterTool, "shell"));
-    // A built-in jinx will do, too.
+    // A built-in jinx works too.
     assert_eq!(hooked("{after_tool: recall}").1.len(), 0);
 }
 
@@ -85,7 +85,7 @@ fn sub_teams_have_the_hooks_about_calls_of_those_above() {
     ]);
     let below = &team.teams[0];
     assert_eq!(names(below), [("before_tool", "guard", true, None), ("after_tool", "log", true, None)]);
-    // The one above counts, whatever is called so below.
+    // The one above applies, whatever has that name below.
     assert_eq!(below.hooks[0].jinx.as_deref(), team.jinx("guard"));
 }
 

@@ -1,4 +1,4 @@
-//! What lies below and around a team: sub-teams, rules, what is built in, the user's own, changes.
+//! The layers below and around a team: sub-teams, rules, built-in jinxes, the user's own, changes.
 
 use super::*;
 use crate::types::Verdict;
@@ -45,7 +45,7 @@ fn sub_teams() {
     );
     assert!(team.member("corca").is_none());
 
-    // What is inherited: model, providers, limits, jinxes below the own ones.
+    // Inherited: model, providers, limits, jinxes below the own ones.
     assert_eq!(code.model.model.as_deref(), Some("big"));
     let corca = npc(code, "corca");
     assert_eq!((corca.model.model.as_deref(), corca.limits.turns), (Some("pm"), 7));
@@ -54,7 +54,7 @@ fn sub_teams() {
     assert_eq!((description(&team), description(code)), ("above".to_owned(), "below".to_owned()));
     assert_eq!((npc(code, "helper").limits.turns, npc(code, "helper").limits.depth), (7, 1));
 
-    // What is not: context, values, store, and rules that permit something.
+    // Not inherited: context, values, store, and rules that permit something.
     assert!(!serde_json::to_string(code).unwrap().contains("Secret"));
     assert_eq!(npc(code, "helper").directive, "Help .");
     assert!(code.store.is_empty() && code.values.is_empty());
@@ -117,7 +117,7 @@ fn permissions_and_permissions_yaml() {
             Vec::new()
         )
     );
-    // What can't be read does not permit anything.
+    // Unreadable rules permit nothing.
     let (found, diagnostics) = rules(&[("permissions.yaml", "shell: dney\nshel: ask\n")]);
     assert_eq!(found, ["shell Deny permissions.yaml:1", "shel Ask permissions.yaml:2"]);
     assert_eq!(
@@ -176,7 +176,7 @@ fn what_cannot_run_here_is_replaced_or_left_out() {
             format!("t/jinxes/other.jinx:6:7: warning: `other` can't run here, it {needs}; it is offered to no model"),
         ]
     );
-    // A module that lies beside the team, where one works, is there.
+    // A module next to the team, in the current directory, is available.
     dir.write("own_module.py", "");
     let (team, diagnostics) = read();
     assert_eq!(npc(&team, "w").jinxes, ["shell", "catcher", "beside"]);
@@ -261,7 +261,7 @@ fn where_teams_are_looked_for() {
             .into_iter()
             .any(found)
     );
-    // A team may do without the user's own.
+    // A team may exclude the user's own jinxes.
     dir.write("work/npc_team/team.ctx", "use_global_jinxes: false\n");
     assert!(search.team(None).unwrap().jinx("greet").is_none());
 }
@@ -322,7 +322,7 @@ fn changes_are_seen() {
     assert!(!team.changed() && !Team::stock("alara").unwrap().changed());
 }
 
-/// A team with the same name as the one above it has a store of its own.
+/// A team with the same name as the one above has a separate store.
 #[test]
 fn stores_of_teams_with_one_name() {
     let team = clean(&[
@@ -342,7 +342,7 @@ fn stores_of_teams_with_one_name() {
     assert_eq!(store.read(below, "v")["plan"], "other");
 }
 
-/// A rule of a sub-team that says the same in other words lifts nothing either.
+/// A rule of a sub-team in other words lifts no restriction either.
 #[test]
 fn rules_in_other_words() {
     let check = |above: &str, below: &str| {
@@ -365,7 +365,7 @@ fn rules_in_other_words() {
     check("shell:git push", "sh:git push: allow\n");
 }
 
-/// A provider's key is not sent to the address of an NPC's own.
+/// A provider's key is not sent to an address that an NPC sets.
 #[test]
 fn a_providers_key_stays_with_its_address() {
     let team = clean(&[
@@ -377,7 +377,7 @@ fn a_providers_key_stays_with_its_address() {
     assert_eq!(npc(&team, "x").model.api_key_env, None);
 }
 
-/// A team that strangers wrote reads nothing outside of itself.
+/// A team written by strangers can't read files outside itself.
 #[cfg(unix)]
 #[test]
 fn nothing_is_read_outside_of_a_team() {
@@ -442,12 +442,12 @@ fn nothing_is_read_outside_of_a_team() {
             "{path}: {diagnostics}"
         );
     }
-    // Rules that can't be read permit nothing.
+    // Unreadable rules permit nothing.
     dir.write("rules.yaml", "shell: allow\n");
     link("rules.yaml", "t/permissions.yaml");
     let (team, _) = read("");
     assert!(team.rules.iter().any(|rule| rule.pattern == "shell" && rule.verdict == Verdict::Ask));
-    // A folder of the team's own is none elsewhere.
+    // A folder of the team's own doesn't count elsewhere.
     link("far/skills", "t/jinxes");
     assert!(read("").0.jinx("s").is_none());
 }

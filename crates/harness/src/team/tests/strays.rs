@@ -1,10 +1,10 @@
-//! What only looks like a rule, a jinx or a skill.
+//! Files that only look like a rule, a jinx or a skill.
 
 use super::*;
 
 const RULES: &str = "write_file: deny\n";
 
-/// Files and keys that resemble what protects.
+/// Files and keys that resemble protective ones.
 const NEAR: [(&str, &str); 41] = [
     ("permissions.yml", RULES),
     ("permission.yaml", RULES),
@@ -60,7 +60,7 @@ fn nobody_runs_where_something_only_resembles_a_rule() {
         assert!(diagnostics.iter().any(|told| told.contains(": error: ")), "{path} {text}: {diagnostics:?}");
         npc(&team, "w").may_run().expect_err(path);
     }
-    // Words of their own, and files of other kinds.
+    // Unrelated words, and files of other kinds.
     for (path, text) in [
         ("team.ctx", "phrases: [hello]\ndates: [1]\ngame: chess\ncommissions: 3\n"),
         ("permissions.yaml", "shell: ask\n"),

@@ -1,4 +1,4 @@
-//! What files say is taken as it is written, and a mistake is told once: what is fine is not told.
+//! Files are read as written, and each mistake is reported once: correct parts are not reported.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn names_are_as_they_are_written() {
             (name, [name.to_owned()].as_slice(), Some(name), name)
         );
     }
-    // What can be no name is told as it is written.
+    // A value that can't be a name is reported as written.
     let (_, told) = load(&[("a.npc", NPC), ("b.npc", "name: 1.10\nprimary_directive: d\n")]);
     assert_eq!(told[0], "b.npc:1:1: error: the name `1.10` is not made of letters, digits, `_` and `-`");
     let (_, told) = load(&[("a.npc", NPC), ("b.npc", "name: [b]\nprimary_directive: d\n")]);
@@ -87,7 +87,7 @@ fn who_names_what_is_broken_is_right() {
             "team.ctx:1:10: warning: `b` can't be used, see b.npc; `a` leads the team",
         ]
     );
-    // Of a `.ctx` that can't be read, nobody knows what it says.
+    // The contents of an unreadable `.ctx` are unknown.
     says(
         &[("team.ctx", "forenpc: b\n---\nforenpc: c\n"), ("a.npc", NPC), ("b.npc", "primary_directive: d\n")],
         &[

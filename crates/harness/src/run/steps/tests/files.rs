@@ -1,4 +1,4 @@
-//! The tools that read and write files: no byte changes that they were not asked to change.
+//! The tools that read and write files: they change no byte that they weren't asked to change.
 
 use std::path::Path;
 
@@ -38,8 +38,8 @@ impl Tools {
         crate::run::tool::execute(&caller, &npc.unwrap().jinxes, &call).unwrap()
     }
 
-    /// Makes these edits in a file of these bytes, which then has those; `told` is what is said of
-    /// it.
+    /// Makes these edits in a file with these bytes; `after` are its bytes afterwards, and `told`
+    /// is the note about them.
     fn edit(&self, before: &[u8], edits: Value, after: &[u8], told: &str) {
         self.write("f", before);
         let mut arguments = if edits.is_array() { json!({"edits": edits}) } else { edits };
@@ -114,7 +114,7 @@ fn edit_file_keeps_the_line_ends_and_blanks_of_lines_it_is_not_asked_to_change()
     check("a\r\nb\nc\r\n", one("a\nb\nc\n", "x\ny\nz\nw\n"), "x\r\ny\nz\r\nw\r\n", ends);
     check("a\nb\r\nc", one("c", "c\nd"), "a\nb\r\nc\r\nd", "");
     check("a\r\nb\nc", one("b\nc", "b\nx\nc"), "a\r\nb\nx\nc", "");
-    // The first half of a line's end is not one.
+    // The first half of a line ending is not a line ending.
     check("a\r\nb\n", one("\nb", "\nc"), "a\r\nc\n", ends);
     check("a\r\n\r\nb\r\n", one("a\n\nb", "a\nb"), "a\r\nb\r\n", ends);
     check("a\r\nb\n", one("a\n", "x\n"), "x\r\nb\n", ends);
@@ -124,7 +124,7 @@ fn edit_file_keeps_the_line_ends_and_blanks_of_lines_it_is_not_asked_to_change()
         b"a\r\nb\r\n",
         "the text is not in f; nearest is lines 1-2:\na\r\nb",
     );
-    // Which of the two is meant is not to be seen in what was read.
+    // The text that was read doesn't show which of the two is meant.
     tools.edit(
         b"a\r\nb\na\nb\n",
         one("a\nb", "c"),
@@ -135,10 +135,10 @@ fn edit_file_keeps_the_line_ends_and_blanks_of_lines_it_is_not_asked_to_change()
     let all = json!({"find": "a\nb", "replace": "a\nx\nb", "replace_all": true});
     let told = "2 places; lines 1 and 3 matched except for line ends";
     check("a\r\nb\na\nb\n", all, "a\r\nx\r\nb\na\nx\nb\n", told);
-    // Whoever writes them is taken at their word.
+    // Explicit line endings are taken literally.
     check("a\r\nb\nc\n", one("a\r\nb\n", "a\r\nB\r\n"), "a\r\nB\r\nc\n", "");
     check("a\nb\n", one("a\r\nb", "a\r\nB"), "a\nB\n", ends);
-    // Blanks at the ends of lines that stay.
+    // Trailing blanks of lines that stay.
     let blanks = "lines 1-3 matched except for trailing blanks";
     check("a  \nb\t\nc \n", one("a\nb\nc\n", "a\nB\nc\n"), "a  \nB\nc \n", blanks);
     check("a  \r\nb\t\nc \r\n", one("a\nb\nc\n", "a\nc\n"), "a  \r\nc \r\n", blanks);
@@ -300,7 +300,7 @@ fn a_background_process_that_is_ended_is_told() {
         result.text(999),
         r#"{"ok":true,"output":"on","note":"this still ran when the command was over, and was ended with it: `sleep 98765`"}"#
     );
-    // What ends by itself is not told.
+    // A process that exits by itself is not reported.
     let result = tools.call("shell", &json!({"command": "sleep 0.01 & echo on"}));
     assert_eq!(result.text(999), r#"{"ok":true,"output":"on"}"#);
 }

@@ -63,7 +63,7 @@ fn loops() {
         "steps: [{for: c, in: '\"text\"', do: []}]",
         r#"{"ok":false,"exit":null,"error":"the step in line 2: `\"text\"` is no list"}"#,
     );
-    // A result that is bound in a loop ends with it; the one before is there again.
+    // A result that is bound in a loop ends with it; the earlier one is visible again.
     check(
         "steps: [{name: x, engine: text, text: out}, {for: i, in: '[1]', do: [{name: x, engine: text, text: in}]}, {return: '{{ x }}'}]",
         r#"{"ok":true,"output":"out"}"#,
@@ -96,8 +96,8 @@ fn failures_are_caught() {
         "steps: [{try: [{return: '{{ nope }}'}], catch: [{return: '{{ error.message }}'}]}]",
         r#"{"ok":true,"output":"the step in line 2: `nope` is not defined"}"#,
     );
-    // One in `catch` hides the `error` around it only while it is caught; so it does with an input
-    // of this name.
+    // A variable in `catch` hides the `error` around it only in the `catch`; the same holds for an
+    // input of this name.
     check(
         &format!(
             "steps: [{{try: [{fail}], catch: [{{try: [{{engine: bash, code: 'exit 2'}}], catch: [{{set: {{two: '{{{{ error.exit }}}}'}}}}]}}, {{return: '{{{{ error.exit }}}} {{{{ two }}}}'}}]}}]"
@@ -108,7 +108,7 @@ fn failures_are_caught() {
         &format!("inputs: [{{error: mine}}]\nsteps: [{{try: [{fail}]}}, {{return: '{{{{ error }}}}'}}]"),
         r#"{"ok":true,"output":"mine"}"#,
     );
-    // What was there before a loop that fails is the latest result.
+    // The latest result is the one from before a loop that fails.
     check(
         &format!(
             "steps: [{{try: [{{engine: text, text: first}}, {{for: i, in: '[1, 2]', do: [{{when: i == 2, then: [{fail}]}}, {{engine: text, text: in}}]}}]}}]"
@@ -197,7 +197,7 @@ fn a_result_can_end_the_work() {
     check("steps: [{engine: python, code: 'context[\"stop_requested\"] = True'}]", true);
     check("steps: [{engine: python, code: 'context[\"stop_requested\"] = True; exit(1)'}]", false);
     check("steps: [{engine: python, code: 'output = 1'}]", false);
-    // Whoever runs what ends the work ends it, whatever comes after.
+    // A caller of a jinx that ends the work ends it too, whatever steps follow.
     let stop = "{engine: stop, with: {reason: x}}";
     check(&format!("steps: [{stop}]"), true);
     check(&format!("steps: [{stop}, {{return: y}}]"), true);
@@ -266,8 +266,8 @@ fn a_cancelled_jinx_stops_and_nothing_is_caught() {
     assert_eq!((result.ok, result.error.as_str()), (false, "cancelled"));
 }
 
-/// Runs steps that are cancelled once the file `begun` is there: the result, the seconds after
-/// that, and whether there is a file `ended`.
+/// Runs steps that are cancelled once the file `begun` exists: the result, the seconds since then,
+/// and whether the file `ended` exists.
 fn cancelled(steps: &str) -> (ToolResult, f64, bool) {
     let fixture = Fixture::with(team(&[&format!("jinx_name: tried\nsteps: [{steps}]")]));
     let model = Scripted::default();
@@ -300,7 +300,7 @@ fn what_was_begun_is_ended_when_it_is_cancelled() {
     let (result, seconds, ended) = finally("{engine: bash, code: 'touch ended'}");
     assert_eq!((result.ok, result.error.as_str(), ended), (false, "cancelled", true));
     assert!(seconds < 4.0, "{seconds}");
-    // In other jinxes, too, and around others.
+    // Also in other jinxes, and around others.
     let (_, _, ended) = finally("{engine: shell, with: {command: touch ended}}");
     assert!(ended);
     let inner = "{for: i, in: '[1, 2]', do: [{try: [INNER], finally: [{engine: text, text: x}]}]}"

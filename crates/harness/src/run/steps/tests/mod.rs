@@ -36,13 +36,13 @@ fn read(text: &str) -> Jinx {
     jinx.unwrap()
 }
 
-/// What came of running a jinx.
+/// The result of running a jinx.
 struct Played {
     result: ToolResult,
     emitted: Vec<Value>,
-    /// The trace as lines of JSON, without times and paths of the machine.
+    /// The trace as lines of JSON, without times and the machine's paths.
     trace: Vec<String>,
-    /// Each file of the work directory that is not hidden, with its text.
+    /// Each file of the work directory that isn't hidden, with its text.
     files: Map<String, Value>,
 }
 
@@ -82,14 +82,14 @@ fn play(team: Team, arguments: &Value, model: &dyn ChatModel, threads: usize) ->
     Played { result, emitted: emitted.into_inner().unwrap(), trace, files }
 }
 
-/// The text for the model of the jinx `tried` with these steps.
+/// Checks the text for the model of the jinx `tried` with these steps.
 fn check(steps: &str, expected: &str) {
     let text = format!("jinx_name: tried\n{steps}");
     let played = play(team(&[&text]), &json!({}), &Scripted::default(), 4);
     assert_eq!(played.result.text(1000), expected, "{steps}");
 }
 
-/// Says what it is asked, in capitals, after some milliseconds.
+/// A model that replies with its prompt in capitals, after some milliseconds.
 struct Echo;
 
 impl ChatModel for Echo {

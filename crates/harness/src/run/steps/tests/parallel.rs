@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// The same at every number of threads, to the byte.
+/// Checks that the run is the same at every number of threads, to the byte.
 fn same(jinxes: &[&str], arguments: &Value) -> Played {
     let one = play(team(jinxes), arguments, &Echo, 1);
     for threads in [2, 8] {
@@ -70,7 +70,7 @@ fn what_is_set_side_by_side_stays_there() {
     assert_eq!(same(&[text], &json!({})).result.output, json!("[1, 1, 1, 1] 0"));
 }
 
-/// Counts what it is asked, and takes its time.
+/// A model that counts its requests, and is slow.
 struct Counting(AtomicUsize);
 
 impl ChatModel for Counting {

@@ -116,7 +116,7 @@ fn a_step_sees_the_output_before_it() {
     };
     check("print(output, context['output'])", json!("True True"));
     check("pass", json!(""));
-    // The same value again is a result too.
+    // Setting the same value again gives a result too.
     check("output = True", json!(true));
     check("output = output", json!(true));
     check("context['output'] = True", json!(true));
@@ -169,7 +169,7 @@ fn a_timeout_says_so() {
         "steps: [{engine: python, timeout: 0.3, code: 'import time; time.sleep(30)'}]",
         r#"{"ok":false,"exit":null,"error":"timed out after 0.3 s"}"#,
     );
-    // A limit on a block holds for all that is in it.
+    // A limit on a block applies to everything in it.
     let block = "steps: [{try: [{for: i, in: 'range(999)', timeout: 0.3, do: [{engine: bash, code: 'sleep 0.1'}]}], catch: [{return: '{{ error.message }}'}]}]";
     let text = format!("jinx_name: tried\n{block}");
     let whole = "steps: [{try: [{engine: bash, code: 'sleep 30'}], timeout: 0.3, catch: [{return: '{{ error.step }} {{ error.exit }}'}]}]";
@@ -277,7 +277,7 @@ fn stock_tools_work() {
     );
 }
 
-/// As a pipeline has them: a server is started, something is done, and it is ended.
+/// As in a pipeline: it starts a server, does something, and ends the server.
 #[cfg(unix)]
 #[test]
 fn steps_start_read_and_end_jobs() {

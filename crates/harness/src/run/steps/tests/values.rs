@@ -181,7 +181,7 @@ fn results_are_kept_for_a_while() {
     );
 }
 
-/// A model that says its name, which can be exchanged for another one; counts what it is asked.
+/// A model that replies with its name, can be replaced by another one, and counts its requests.
 struct Exchanged {
     name: Mutex<&'static str>,
     asked: Mutex<usize>,
@@ -239,7 +239,7 @@ fn a_call_is_dispatched_within_a_millisecond() {
     let arguments = json!({"v": "x"}).as_object().unwrap().clone();
     let call = alara_engine::ToolCall { id: "call_1".into(), name: "tried".into(), arguments };
     let tools = ["tried".to_owned()];
-    // The best of many: other programs may have the processor meanwhile.
+    // The best of many: other programs may use the processor meanwhile.
     let best = (0..200).map(|_| {
         let begun = std::time::Instant::now();
         assert!(crate::run::tool::execute(&caller, &tools, &call).unwrap().ok);
@@ -251,7 +251,7 @@ fn a_call_is_dispatched_within_a_millisecond() {
 
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(40))]
-    /// A called jinx never sees the names of its caller, however deep they are.
+    /// A called jinx never sees its caller's names, however deep the calls are.
     #[test]
     fn scopes_never_leak_into_calls(names in proptest::collection::vec("[a-d]{1,2}", 1..5), depth in 0usize..4) {
 
