@@ -1,4 +1,5 @@
-//! Python's symbols are those of the interpreter that loads the module: macOS wants to be told.
+//! Python's symbols come from the interpreter that loads the module; on macOS the linker must allow
+//! that.
 
 fn main() {
     if std::env::var("CARGO_CFG_TARGET_OS").is_ok_and(|system| system == "macos") {

@@ -1,4 +1,4 @@
-//! Teams, and a task that one of them works on.
+//! Teams, and tasks that they work on.
 //!
 //! Callbacks run in the caller's thread, one at a time.
 
@@ -29,10 +29,10 @@ use crate::error::{raised, raised_text, read};
 use crate::models::{Source, agreed};
 use crate::wait;
 
-/// What an agent's thread may put on its stack: as much as a program's first one.
+/// Stack size of an agent's thread: as large as a program's main thread.
 const STACK: usize = 8 << 20;
 
-/// A team, read.
+/// A loaded team.
 #[pyclass(name = "Team", module = "alara._alara", frozen)]
 pub struct PyTeam(Arc<Team>);
 
@@ -77,7 +77,7 @@ impl PyTeam {
     }
 }
 
-/// What `alara.run` takes beside task, team and engine.
+/// Arguments of `alara.run` other than task, team and engine.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
@@ -93,14 +93,14 @@ struct Settings {
     temperature: Option<f32>,
 }
 
-/// What the agent's thread has to say.
+/// A message from the agent's thread.
 enum Said {
     Notice(Value),
-    /// No answer is a no.
+    /// A missing answer means no.
     Question(Value, Sender<bool>),
 }
 
-/// Lets a team work on a task, and tells what became of it as JSON.
+/// Runs a task with a team, and returns the outcome as JSON.
 #[pyfunction]
 pub fn run(
     py: Python,
@@ -139,14 +139,14 @@ pub fn run(
         let worker = worker.map_err(|error| raised(py, &place, &error))?;
         let mut failed = None;
         while let Some(said) = hear(py, &mut said, &mut failed, &cancel) {
-            // Once something was raised, what is said any more is not heard.
+            // After an exception, further messages are ignored.
             let heard = match said {
                 Said::Notice(notice) => {
                     tell(py, on_event.as_ref().filter(|_| failed.is_none()), &notice).map(drop)
                 }
                 Said::Question(question, reply) => {
                     tell(py, ask.as_ref().filter(|_| failed.is_none()), &question).map(|answer| {
-                        // Nobody waits for it if the run was cancelled.
+                        // If the run was cancelled, the receiver is gone.
                         let _ = reply.send(answer);
                     })
                 }
@@ -168,8 +168,8 @@ pub fn run(
     })
 }
 
-/// What is said next; `None` once the agent is done.
-/// An interrupt cancels the run, whose end is waited for.
+/// Returns the next message; `None` once the agent is done.
+/// An interrupt cancels the run, and waits for its end.
 fn hear(
     py: Python,
     said: &mut Receiver<Said>,
@@ -187,12 +187,12 @@ fn hear(
     }
 }
 
-/// Calls back; whether what comes of it is true.
+/// Calls a callback; returns whether its result is true.
 fn tell(py: Python, callback: Option<&Py<PyAny>>, value: &Value) -> PyResult<bool> {
     callback.map_or(Ok(false), |callback| callback.call1(py, (value.to_string(),))?.bind(py).is_truthy())
 }
 
-/// A task and all that it is worked on with.
+/// A task and everything needed to work on it.
 struct Work<'a> {
     task: &'a str,
     team: &'a Team,
@@ -208,7 +208,7 @@ impl Work<'_> {
         let team = self.team;
         let npc = team.npc(npc.as_deref())?;
         let sandbox = self.sandbox()?;
-        // What can't be had is told before anything is begun.
+        // Report an unavailable model before anything begins.
         let _first = models.model(&npc.model).map_err(Error::Model)?;
         let (mut turns, mut calls) = (0, 0);
         let mut observe = |notice: &Notice| {
@@ -218,7 +218,7 @@ impl Work<'_> {
                 _ => {}
             }
             if let Some(notice) = as_json::of_notice(notice) {
-                // Nobody listens once the caller has left.
+                // The receiver is gone once the caller has left.
                 let _ = self.say.send(Said::Notice(notice));
             }
         };
@@ -283,7 +283,7 @@ impl Work<'_> {
         }))
     }
 
-    /// The sandbox of the work, by the rules of the binary.
+    /// Returns the sandbox of the work, with the same rules as the binary.
     fn sandbox(&self) -> Result<Sandbox, Error> {
         let Settings { workdir, yes, dry_run, .. } = self.settings;
         let directory = self.team.directory.as_deref();

@@ -1,4 +1,4 @@
-//! Runs of the benchmark, read.
+//! Reads runs of the benchmark.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::error::raised;
 
-/// The attempts of the runs in these files and folders, and what they add up to, as JSON.
+/// Returns the attempts in these files and folders, and their summary, as JSON.
 #[pyfunction]
 pub fn read_runs(py: Python, paths: Vec<PathBuf>) -> PyResult<String> {
     let frame = py.detach(|| frame(&find(&paths)?));

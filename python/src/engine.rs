@@ -1,4 +1,4 @@
-//! A loaded model, and turns of it.
+//! A loaded model, and its turns.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use crate::error::{raised, read};
 use crate::{models, wait};
 
-/// What `alara.Engine` takes beside the model.
+/// Arguments of `alara.Engine` other than the model.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Settings {
@@ -63,7 +63,7 @@ impl Settings {
     }
 }
 
-/// Reads a name; the argument is told where there is none like it.
+/// Parses a name; an error mentions the argument.
 fn said<T: FromStr>(argument: &str, text: Option<&str>) -> PyResult<Option<T>>
 where
     T::Err: std::fmt::Display,
@@ -128,7 +128,7 @@ impl PyEngine {
         self.0.tokenizer().len()
     }
 
-    /// What a person should know about how the model was loaded.
+    /// Returns notes for the user on how the model was loaded.
     #[getter]
     fn notes(&self) -> Vec<&str> {
         let engine = &self.0;
@@ -177,9 +177,9 @@ impl PyEngine {
 }
 
 impl PyEngine {
-    /// The request, sampled as the model's file recommends where it says nothing else.
+    /// Parses a request, and fills in the sampling parameters recommended by the model's file.
     fn request(&self, json: &str) -> PyResult<Request> {
-        /// What has a default that the model knows.
+        /// Fields whose defaults depend on the model.
         #[derive(Deserialize)]
         struct Said {
             #[serde(default)]
@@ -187,7 +187,7 @@ impl PyEngine {
         }
         let said: Said = read(json)?;
         let mut request: Request = read(json)?;
-        // Sampling options are numbers and texts, which always become JSON.
+        // Sampling parameters are numbers and strings, whose conversion to JSON can't fail.
         let model = serde_json::to_value(self.0.sampling()).unwrap_or_default();
         if let Value::Object(mut all) = model {
             all.extend(said.sampling);
@@ -201,9 +201,9 @@ impl PyEngine {
 /// The events of one turn.
 #[pyclass(name = "Events", module = "alara._alara", frozen)]
 pub struct PyEvents {
-    /// `None`: it was cancelled.
+    /// `None` once it was cancelled.
     events: Mutex<Option<Events>>,
-    /// Goes after the events, which may still be generated.
+    /// Dropped after the events, which may still be generated.
     engine: Arc<Engine>,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of Rust as Python's exceptions.
+//! Converts Rust errors to Python exceptions.
 
 use std::error::Error;
 
@@ -7,15 +7,15 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use serde::de::DeserializeOwned;
 
-/// What messages put before what a person can do.
+/// Separates the message from the remedy.
 const HINT: &str = "\nhint: ";
 
-/// An `alara.Error` from what went wrong; `place` is the file, model or team that it is about.
+/// Returns an `alara.Error` for an error; `place` is the file, model or team that it is about.
 pub fn raised(py: Python, place: &str, error: &(dyn Error + 'static)) -> PyErr {
     raised_text(py, place, &chain(error))
 }
 
-/// The same of a text, in which the remedy comes after `hint:`, or after the last semicolon.
+/// Returns an `alara.Error` for a text, whose remedy follows `hint:`, or the last semicolon.
 pub fn raised_text(py: Python, place: &str, text: &str) -> PyErr {
     let (what, remedy) = text.split_once(HINT).or_else(|| text.rsplit_once("; ")).unwrap_or((text, ""));
     let class = py.import("alara._error").and_then(|module| module.getattr("Error"));
@@ -24,11 +24,11 @@ pub fn raised_text(py: Python, place: &str, text: &str) -> PyErr {
         .map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Reads what Python wrote as JSON; what has the wrong type is named by its place.
+/// Parses JSON from Python; an error names the place of the wrong type.
 pub fn read<T: DeserializeOwned>(json: &str) -> PyResult<T> {
     serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(json)).map_err(|error| {
         let (path, reason) = (error.path().to_string(), error.inner().to_string());
-        // The place in the JSON text is nothing that anybody has seen.
+        // The position in the JSON text means nothing to the user.
         let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
         PyTypeError::new_err(if path == "." { reason.to_owned() } else { format!("{path}: {reason}") })
     })

@@ -1,9 +1,9 @@
-//! Python's way to the engine, the agents and the benchmark: the module `alara._alara`.
+//! Python bindings for the engine, the agents and the benchmark: the module `alara._alara`.
 //!
-//! What people call is written in Python, in `python/alara`, which says the types.
-//! Requests, events and results pass between the two as JSON, as the other crates read and write
-//! them: no value has a second form here.
-//! Whatever takes time runs without the interpreter's lock, and looks after Ctrl-C.
+//! The public API is written in Python, in `python/alara`, with its types.
+//! Requests, events and results are exchanged as JSON, in the format of the other crates, so that
+//! no value needs a second representation.
+//! Long operations release the interpreter's lock, and check for Ctrl-C.
 
 #![allow(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
 
@@ -16,7 +16,7 @@ mod wait;
 
 use pyo3::prelude::*;
 
-/// What `alara` is made of; its own classes say what it can do.
+/// Contents of `alara`; its own classes document what they do.
 #[pymodule(name = "_alara")]
 mod module {
     #[pymodule_export]
@@ -31,7 +31,7 @@ mod module {
     use crate::version;
 }
 
-/// The version, which the binary must have too.
+/// Returns the version, which the binary must share.
 #[pyfunction]
 fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")

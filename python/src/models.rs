@@ -1,5 +1,5 @@
-//! From a model's name to a model.
-//! Names of the catalog and of stores on this machine are the binary's to know: it is asked.
+//! Resolves a model's name to a model.
+//! Only the binary knows the names in the catalog and in stores on this machine, so this asks it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,27 +13,27 @@ use alara_harness::{ChatModel, ModelError, ModelSource, Scripted, Verdict, sandb
 use pyo3::prelude::*;
 use serde_json::Value;
 
-/// The binary that came with this module.
+/// The binary that was installed with this module.
 static BINARY: OnceLock<PathBuf> = OnceLock::new();
 
-/// Says where the `alara` binary of this version is: it knows the names of models, and starts what
-/// agents run in the sandbox.
-/// Only the first one counts.
+/// Sets the path of the `alara` binary of this version, which resolves names of models and starts
+/// agents' programs in the sandbox.
+/// Only the first call has an effect.
 #[pyfunction]
 pub fn use_binary(path: PathBuf) {
     sandbox::launch_with(BINARY.get_or_init(|| path));
 }
 
-/// What the sandbox can't enforce on this machine, if anything.
+/// Returns what the sandbox can't enforce on this machine, if anything.
 #[pyfunction]
 pub fn sandbox_warning(py: Python) -> Option<String> {
     py.detach(|| sandbox::enforced().warning())
 }
 
-/// The model that `name` means, or the one that ships.
+/// Opens the model that `name` means, or the one that ships.
 ///
 /// # Errors
-/// There is none, or it can't be read.
+/// There is no such model, or it can't be read.
 pub fn open(name: Option<&str>) -> Result<Gguf, ModelError> {
     match name.map(path).transpose()?.flatten() {
         Some(path) => alara_engine::open(&path).map_err(ModelError::new),
@@ -41,8 +41,8 @@ pub fn open(name: Option<&str>) -> Result<Gguf, ModelError> {
     }
 }
 
-/// The file that `name` means: a path, else whatever the binary knows by that name.
-/// `None` = the model that ships.
+/// Returns the file that `name` means: a path, or else a name known to the binary.
+/// `None` for the model that ships.
 fn path(name: &str) -> Result<Option<PathBuf>, ModelError> {
     let path = Path::new(name);
     if Address::is_meant_by(name) {
@@ -70,15 +70,15 @@ fn path(name: &str) -> Result<Option<PathBuf>, ModelError> {
     }
 }
 
-/// Where the agents of a run get their models from: what the caller named, whatever files say, else
-/// those that the team names.
+/// The source of models for the agents of a run: the model that the caller named, whatever files
+/// name, else those that the team names.
 pub struct Source {
     own: Option<ModelSpec>,
     models: Models,
 }
 
 impl Source {
-    /// `yes`: keys that a team's files send away are allowed.
+    /// `yes` allows sending keys that a team's files name.
     pub fn new(own: Option<String>, yes: bool) -> Self {
         let own = own.map(ModelSpec::named);
         let named = own.clone();
@@ -100,8 +100,8 @@ impl ModelSource for Source {
     }
 }
 
-/// The model that `spec` means, not loaded yet.
-/// `own`: the caller named it, and its key is the caller's.
+/// Finds the model that `spec` means, not loaded yet.
+/// `own` means that the caller named it, so its key is the caller's.
 fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError> {
     let name = spec.model.as_deref();
     if let Some(url) = spec.api_url.as_deref().or_else(|| name.filter(|name| Address::is_meant_by(name))) {
@@ -142,8 +142,8 @@ fn find(spec: &ModelSpec, own: bool, yes: bool) -> Result<Candidate, ModelError>
     Ok(Candidate { bytes, load: Box::new(load) })
 }
 
-/// Whether the user has said yes once, or the caller says so now.
-/// A no that was kept stays one.
+/// Whether the user has agreed before, or the caller agrees now.
+/// A stored no takes precedence.
 pub fn agreed(holder: &str, about: &str, yes: bool) -> Result<bool, ModelError> {
     let answers =
         state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file));
@@ -151,7 +151,7 @@ pub fn agreed(holder: &str, about: &str, yes: bool) -> Result<bool, ModelError> 
     Ok(answer.map_or(yes, |(verdict, _)| verdict == Verdict::Allow))
 }
 
-/// The caller's key for an endpoint that the caller names.
+/// Returns the caller's key for an endpoint that the caller names.
 fn own_key(address: &Address) -> Result<Option<Key>, ModelError> {
     match key_in("ALARA_API_KEY")? {
         None if address.host() == "api.openai.com" => key_in("OPENAI_API_KEY"),
@@ -164,7 +164,7 @@ fn key_in(variable: &str) -> Result<Option<Key>, ModelError> {
     Key::new(&text).map_err(|error| ModelError::new(format!("the environment variable {variable}: {error}")))
 }
 
-/// A model that takes no memory here.
+/// Returns a model that uses no memory here.
 fn elsewhere(model: impl ChatModel + 'static) -> Candidate {
     Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(model))) }
 }

@@ -1,18 +1,18 @@
-//! Waiting without the interpreter's lock, with an eye on Ctrl-C.
+//! Waits without the interpreter's lock, checking for Ctrl-C.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
 
-/// How often signals are looked for.
+/// Interval between checks for signals.
 pub const BEAT: Duration = Duration::from_millis(50);
 
-/// What comes next; `None` once nobody can send any more.
+/// Returns the next message; `None` once the sender is gone.
 ///
 /// # Errors
-/// What a handler of a signal raises: Ctrl-C is `KeyboardInterrupt`.
-/// It is still to come then.
+/// The exception of a signal handler: Ctrl-C raises `KeyboardInterrupt`.
+/// The message then remains to be received.
 pub fn next<T: Send>(py: Python, receiver: &mut Receiver<T>) -> PyResult<Option<T>> {
     loop {
         let receiver = &mut *receiver;
@@ -24,10 +24,10 @@ pub fn next<T: Send>(py: Python, receiver: &mut Receiver<T>) -> PyResult<Option<
     }
 }
 
-/// Does `work` without the interpreter's lock.
+/// Runs `work` without the interpreter's lock.
 ///
 /// # Errors
-/// What a handler of a signal raises, once the work is done: it can't be left half done.
+/// The exception of a signal handler, raised after the work, which can't be interrupted.
 pub fn work<T: Send>(py: Python, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     let value = py.detach(work);
     py.check_signals()?;

@@ -1,4 +1,4 @@
-//! One task from its setup to its end: attempts, each followed by the verification, and what lies
+//! Runs one task from setup to end: attempts, each followed by the verification, and the steps
 //! between them.
 //!
 //! An error of the environment never counts as a failed task: a missing program tells nothing about
@@ -30,13 +30,13 @@ use crate::scripts::{Infrastructure, ScriptOutcome, prepare, set_up, verify};
 use crate::task_dir::TaskDir;
 use crate::{Error, Task};
 
-/// The deadline of a task whose limit is beyond all clocks.
+/// Deadline for a task whose time limit no clock can represent.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The model under test, the one that plays the user, and the one that makes vectors.
+/// The model under test, the one that plays the user, and the embedding model.
 struct Models<'a> {
     model: &'a AttemptModel<'a>,
-    /// `None` = the model under test plays it, too.
+    /// `None` if the model under test plays the user too.
     user: Option<&'a AttemptModel<'a>>,
     embedder: Option<&'a dyn ChatModel>,
 }
@@ -53,28 +53,28 @@ impl ModelSource for Models<'_> {
     }
 }
 
-/// What an agent did in one attempt.
+/// An agent's work in one attempt.
 #[derive(Default)]
 struct AttemptLog {
-    /// What stopped it before it thought itself ready; empty if nothing did.
+    /// What stopped it before it considered itself done; empty if nothing did.
     note: String,
     messages: Vec<TurnRecord>,
-    /// What refused its calls, and how often.
+    /// Number of refused calls, by what refused them.
     refusals: BTreeMap<String, u64>,
-    /// Whether a further attempt would be the same in vain.
+    /// Whether another attempt would fail in the same way.
     give_up: bool,
 }
 
-/// Works on the task once, given what to say to the agent.
+/// Works on the task once, given the next message to the agent.
 type Worker<'a> = Box<dyn FnMut(&str) -> Result<AttemptLog, Infrastructure> + 'a>;
 
 /// Runs `task` in `dir`.
-/// Its conversations are written to the folder `traces`; `record` gets each attempt at its end.
+/// Writes its conversations to the folder `traces`; passes each attempt to `record` at its end.
 /// `None` if the run was cancelled meanwhile.
 ///
 /// # Errors
 /// Those of `record`.
-/// Whatever else goes wrong is a verdict.
+/// Any other problem becomes a verdict.
 pub fn run(
     task: &Task,
     solver: &Solver,
@@ -102,7 +102,7 @@ pub fn run(
         Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, 0),
     };
     let rule = options.policy.of(&task.category);
-    // What was said to somebody can't be taken back: trials repeat a dialogue.
+    // Messages to a user can't be taken back, so a dialogue is repeated by trials.
     let attempts = if task.dialogue.is_some() { 1 } else { rule.attempts.get() };
     let script = Scripted::new((0..attempts).flat_map(|_| solver.player.turns(task)));
     let model = solver.player.model().unwrap_or(&script);
@@ -122,7 +122,7 @@ pub fn run(
     let instruction = task.instruction.trim();
     let mut message = instruction.to_owned();
     let mut number = 0;
-    // One round, one conversation.
+    // Each round is a conversation.
     loop {
         let trace = traces.join(trace_name(&task.id, number + 1));
         let mut session = match Trace::create(&trace) {
@@ -138,7 +138,7 @@ pub fn run(
             Ok(work) => work,
             Err(Infrastructure(reason)) => return finished(Verdict::Error, reason, number),
         };
-        // One round, one attempt.
+        // Each round is an attempt.
         loop {
             number += 1;
             (options.observer)(Progress::Attempt { task, number });
@@ -151,7 +151,7 @@ pub fn run(
             if cancelled() {
                 return Ok(None);
             }
-            // Whatever stopped the solver: what counts is what lies there now.
+            // Whatever stopped the solver, the current state of the files counts.
             let mut measures = None;
             let checked = match &talk {
                 Some(talk) => {
@@ -163,7 +163,7 @@ pub fn run(
             };
             let checked = checked.map(|check| match check {
                 ScriptOutcome::Passed => {
-                    // Where the files are as at the beginning, so is what the team has done.
+                    // If the files are reset, the team's work counts from there too.
                     let entries = session.trace.entries();
                     let since = if rule.retry == Retry::Feedback { 0 } else { before };
                     delegated(task, solver, &entries[since..])
@@ -228,19 +228,19 @@ pub fn run(
     }
 }
 
-/// The seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed, the
-/// task and the number.
+/// Returns the seed of an attempt: the first 8 bytes, big-endian, of a SHA-256 over the run's seed,
+/// the task and the attempt's number.
 pub fn seed(run: u64, task: &str, number: u32) -> u64 {
     let hash = Sha256::digest(format!("{run}\n{task}\n{number}"));
     hash.iter().take(8).fold(0, |seed, &byte| seed << 8 | u64::from(byte))
 }
 
-/// The file of the conversation that begins with this attempt.
+/// Returns the file name of the conversation that begins with this attempt.
 fn trace_name(id: &str, attempt: u32) -> String {
     if attempt == 1 { format!("{id}.jsonl") } else { format!("{id}@{attempt}.jsonl") }
 }
 
-/// Removes the conversations of a task that a killed run has left.
+/// Removes the conversations of a task left by a killed run.
 fn remove_traces(traces: &Path, id: &str) -> std::io::Result<()> {
     let Ok(entries) = traces.read_dir() else { return Ok(()) };
     for entry in entries {
@@ -255,7 +255,7 @@ fn remove_traces(traces: &Path, id: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A trace as the run file beside its folder names it.
+/// Returns a trace's path as recorded in the run file next to its folder.
 fn relative(trace: &Path) -> String {
     let names = trace.parent().and_then(Path::file_name).zip(trace.file_name());
     names.map_or_else(String::new, |(folder, file)| {
@@ -263,8 +263,8 @@ fn relative(trace: &Path) -> String {
     })
 }
 
-/// The agent's NPC, with the jinxes of the task beside its own.
-/// That the team lacks whom or what the task needs is not the agent's fault.
+/// Returns the agent's NPC with the task's jinxes added.
+/// If the team lacks a member or a tool that the task needs, the agent isn't at fault.
 fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
     let team = solver.team;
     if let Some(name) = task.jinxes.iter().find(|name| team.jinx(name).is_none()) {
@@ -288,8 +288,8 @@ fn equip(task: &Task, solver: &Solver) -> Result<Npc, Infrastructure> {
     Ok(npc)
 }
 
-/// Whether each member that the task names has worked: in a conversation that was begun for it, one
-/// of its calls succeeded.
+/// Checks that each member named by the task has worked: one of its calls succeeded in a
+/// conversation begun for it.
 fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> ScriptOutcome {
     let has_worked = |name: &str| {
         let meant = |record: &Record| match record {
@@ -312,7 +312,7 @@ fn delegated(task: &Task, solver: &Solver, entries: &[Entry]) -> ScriptOutcome {
     }
 }
 
-/// Who works on the task in the conversation of `session`.
+/// Returns the worker for the task in the conversation of `session`.
 fn worker<'a, 's: 'a>(
     solver: &'a Solver,
     npc: &'a Npc,
@@ -337,8 +337,8 @@ fn worker<'a, 's: 'a>(
             Ok(Outcome::Repetition { call: Some(call) }) => format!("it called {call} again and again"),
             Ok(Outcome::Repetition { call: None }) => "it repeated itself".to_owned(),
             Ok(Outcome::Failed { error }) => error,
-            // A model that has worked so far and does not go on: most likely the conversation
-            // outgrew its context.
+            // The model has worked so far and fails to continue: most likely the conversation
+            // exceeded its context.
             Err(alara_harness::Error::Model(error)) if error.is_outage() => {
                 return Err(alara_harness::Error::Model(error).into());
             }
@@ -354,9 +354,9 @@ fn worker<'a, 's: 'a>(
     }))
 }
 
-/// The turns of models in an attempt, which begins after `before` of the entries, and what refused
-/// its calls.
-/// Each turn with its NPC, its cost and the model that its conversation had then.
+/// Collects the models' turns in an attempt, which begins after the first `before` entries, and the
+/// refusals of its calls.
+/// Each turn has its NPC, its cost, and the model of its conversation at that time.
 fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
     let mut messages = Vec::new();
     for (index, entry) in entries.iter().enumerate().skip(before) {
@@ -384,18 +384,18 @@ fn log(entries: &[Entry], before: usize, named: &Named) -> AttemptLog {
     AttemptLog { messages, refusals, ..AttemptLog::default() }
 }
 
-/// A model that samples with the seed and temperature of the attempt under way.
+/// A model that samples with the seed and temperature of the current attempt.
 struct AttemptModel<'a> {
     model: &'a dyn ChatModel,
     thinking: Option<bool>,
     sampling: &'a Mutex<AttemptSampling>,
 }
 
-/// How an attempt differs from the run's sampling.
+/// How an attempt's sampling differs from the run's.
 #[derive(Clone, Copy, Default)]
 struct AttemptSampling {
     seed: u64,
-    /// The temperature is at least this.
+    /// Minimum temperature.
     temperature: f32,
 }
 
@@ -417,7 +417,7 @@ impl ChatModel for AttemptModel<'_> {
         Some(self.model)
     }
 
-    // A run says itself how tokens are sampled.
+    // A run sets all sampling parameters itself.
     fn sampling(&self) -> Sampling {
         Sampling::default()
     }

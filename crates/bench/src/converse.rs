@@ -1,7 +1,7 @@
-//! A dialogue under way: a user and an agent speak in turns.
+//! Runs a dialogue, in which a user and an agent take turns.
 //!
-//! Both are recorded in one trace, each in a conversation of its own, and see their own side only.
-//! Beforehand gold is made in the same place, so that it can be told afterwards what is wrong.
+//! Both are recorded in one trace, each in its own conversation, and see only their own side.
+//! The gold calls run beforehand in the same place, so that the result can be compared with theirs.
 
 use std::path::Path;
 
@@ -24,23 +24,23 @@ use crate::options::{Player, Solver};
 use crate::scripts::{Infrastructure, ScriptOutcome, set_up};
 use crate::task_dir::TaskDir;
 
-/// What a user who is a model hears first, since an agent waits to be spoken to.
+/// First message to a user played by a model, since an agent waits for the user to begin.
 const GREETING: &str = "Hello! How can I help you?";
 
-/// A dialogue that is about to begin.
+/// A dialogue before its first turn.
 pub struct Talk<'a> {
     dialogue: &'a Dialogue,
     team: &'a Team,
     work: &'a Path,
     gold: Gold,
-    /// What the user says where gold is played.
+    /// The user's lines if gold is played.
     lines: Option<Vec<Line>>,
-    /// The documents that are part of the prompt: retrieval `golden`.
+    /// Documents in the prompt, for the retrieval `golden`.
     pub documents: Vec<Segment>,
 }
 
 impl<'a> Talk<'a> {
-    /// Makes the gold calls in the task's folders, and lays the databases there anew.
+    /// Makes the gold calls in the task's folders, then resets the databases there.
     pub fn prepare(
         dialogue: &'a Dialogue,
         task: &Task,
@@ -64,11 +64,11 @@ impl<'a> Talk<'a> {
         Ok(Talk { dialogue, team: solver.team, work: &dir.work, gold, lines, documents })
     }
 
-    /// Lets `agent` speak with the user until one of them is done.
-    /// Gives how the agent's last run ended.
+    /// Lets `agent` and the user take turns until one of them is done.
+    /// Returns how the agent's last run ended.
     ///
     /// # Errors
-    /// A model or the sandbox failed, or the trace can't be written.
+    /// A model or the sandbox fails, or the trace can't be written.
     pub fn hold(&self, session: &Session, agent: &mut Agent) -> Result<Outcome, Error> {
         let played;
         let mut user = match (&self.lines, &self.dialogue.user) {
@@ -100,20 +100,20 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Whether it came out as it should, and its measures.
+    /// Returns whether the result is correct, and its measures.
     pub fn judge(&self, entries: &[Entry]) -> (ScriptOutcome, Measures) {
         let writes = |name: &str| self.team.jinx(name).is_some_and(|jinx| jinx.effect == Effect::Write);
         let read = Databases::read(self.work);
         let after = read.as_ref().cloned().unwrap_or_default();
         let measures = measures::of(entries, self.dialogue, &self.gold, &after, &writes);
-        // One that can't be read is wrong, whatever it should have been.
+        // A database that can't be read is wrong in any case.
         let reward = read.and_then(|after| self.gold.held_against(self.dialogue, &after, entries));
         let measures = Measures { reward: reward.is_ok(), ..measures };
         (reward.map_or_else(ScriptOutcome::Failed, |()| ScriptOutcome::Passed), measures)
     }
 }
 
-/// The documents that a dialogue needs, if its agent gets them in its prompt.
+/// Returns the documents that a dialogue needs, if its agent gets them in the prompt.
 fn golden(dialogue: &Dialogue, solver: &Solver) -> Result<Vec<Segment>, Infrastructure> {
     let knowledge = solver.npc.knowledge.as_ref().or(solver.team.knowledge.as_ref());
     let Some(knowledge) = knowledge.filter(|knowledge| knowledge.retrieval == Retrieval::Golden) else {
@@ -124,29 +124,29 @@ fn golden(dialogue: &Dialogue, solver: &Solver) -> Result<Vec<Segment>, Infrastr
     Ok(texts.into_iter().map(|text| Segment { name: "document".to_owned(), text }).collect())
 }
 
-/// How many turns the agent's model has had.
+/// Returns the number of turns of the agent's model.
 fn turns(agent: &Agent) -> usize {
     agent.records().filter(|record| matches!(record, Record::Assistant { .. })).count()
 }
 
-/// An NPC that plays this persona.
+/// Returns an NPC that plays this persona.
 fn play(persona: &Persona, npc: &Npc) -> Npc {
     let directive = format!("{}\n\n{}", npc.directive.trim(), persona.scenario());
     Npc { directive, model: ModelSpec::named(USER), ..npc.clone() }
 }
 
-/// A user in the middle of a dialogue.
+/// A user during a dialogue.
 enum Side<'a, 's> {
     Script { script: Script<'a>, calls: usize },
     Model { agent: Box<Agent<'a, 's>>, stop: &'a str },
 }
 
-/// What a user says.
+/// A user's turn.
 enum Said {
     Text(String),
-    /// Nothing that needs an answer.
+    /// No more text that needs an answer.
     Last,
-    /// It could say nothing.
+    /// The user's model failed.
     Failed(Outcome),
 }
 
@@ -155,7 +155,7 @@ impl<'a> Side<'a, '_> {
         Side::Script { script: Script::new(lines), calls: 0 }
     }
 
-    /// What it says to the agent's `answer`; `None` = the dialogue begins.
+    /// Returns the user's reply to the agent's `answer`; `None` begins the dialogue.
     fn next(
         &mut self,
         talk: &Talk,
@@ -187,8 +187,8 @@ impl<'a> Side<'a, '_> {
     }
 }
 
-/// The databases as conditions name them.
-/// One that an agent has broken is not known.
+/// Returns the databases by their names in conditions.
+/// Omits a database that an agent has broken.
 fn seen(work: &Path) -> Map<String, Value> {
     let Databases { database, user } = Databases::read(work).unwrap_or_default();
     let pairs = [("database", database), ("user_database", user)];

@@ -1,4 +1,4 @@
-//! Over the suite in `tests/fixtures/dialogues`, by scripts in the model's place.
+//! Runs the suite in `tests/fixtures/dialogues` with scripts instead of models.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn told(task: &Task, solver: &Solver) -> Attempt {
     attempt
 }
 
-/// Lets a script be the agent; also what it was told last by the user, and its system prompt.
+/// Uses a script as the agent; also returns the user's last message, and the system prompt.
 fn attempt(task: &Task, replies: impl IntoIterator<Item = Reply>) -> (Attempt, Vec<String>, String) {
     let (team, model) = (fixture().0, Scripted::new(replies));
     let attempt = told(task, &worker(&team, Some(&model)));
@@ -77,7 +77,7 @@ fn user_and_agent_speak_in_turns() {
     ];
     let (attempt, heard, system) = attempt(&task, replies);
     assert_eq!((attempt.verdict, attempt.reason.as_str()), (Verdict::Solved, ""));
-    // The last of its lines needs no answer.
+    // The user's last line needs no answer.
     assert_eq!(heard, ["I have moved to Elm Street 5.", "It is 4711, and I am c1.", "The app says so, too."]);
     assert!(!system.contains("Ask for the PIN"), "{system}");
     assert_eq!(attempt.messages.len(), 5);
@@ -98,13 +98,13 @@ fn what_is_wrong_is_said() {
     let User::Script(lines) = &mut idle.dialogue.as_mut().unwrap().user else { panic!() };
     lines.iter_mut().for_each(|line| line.calls.clear());
     check(&idle, &[pin("4711"), street("Elm Street 5")], &["user.json has \"Oak Road 1\""]);
-    // The same database by another way.
+    // The same database, reached differently.
     let mut twice = task.clone();
     let dialogue = twice.dialogue.as_mut().unwrap();
     dialogue.actions[0].required = true;
     let all = [pin("4711"), street("Elm Street 5"), Reply::text("Done.")];
     check(&twice, &all, &["get_customer was not called with {\"id\":\"c1\"}"]);
-    // A call that failed was not made.
+    // A failed call doesn't count as made.
     check(&task, &[pin("1"), street("Elm Street 5"), Reply::text("Done.")], &["at checked"]);
     let spent = vec![Reply::call("get_customer", json!({"id": "c1"})); 2];
     let turns: Vec<Reply> = (0..6).flat_map(|_| spent.iter().cloned().chain([Reply::text("Hm.")])).collect();
@@ -159,7 +159,7 @@ fn a_user_may_be_a_model() {
     let attempt = told(&task, &worker(&team, Some(&model)));
     assert_eq!((attempt.verdict, attempt.reason.as_str()), (Verdict::Solved, ""));
     let requests = model.requests();
-    // The same by two models.
+    // The same dialogue with two models.
     let is_user = |reply: &Reply| !reply.when.as_ref().unwrap().contains("moved");
     let [agent, user] = [false, true]
         .map(|user| Scripted::new(replies.iter().filter(|reply| is_user(reply) == user).cloned()));
@@ -169,7 +169,7 @@ fn a_user_may_be_a_model() {
     assert_eq!((agent.requests().len(), user.requests().len()), (3, 3));
     let system = |index: usize| requests[index].system.iter().map(|one| one.text.clone()).collect::<String>();
     assert!(system(0).contains("Who you are: Ann Lee") && system(0).contains("What you want: A new address"));
-    // Each sees its own side only.
+    // Each sees only its own side.
     assert!(!system(1).contains("Ann Lee"));
     let tools = |index: usize| requests[index].tools.iter().map(|tool| tool.name.clone()).collect::<Vec<_>>();
     assert_eq!((tools(0), tools(1).contains(&"set_app".to_owned())), (vec!["set_app".to_owned()], false));

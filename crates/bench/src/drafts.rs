@@ -1,9 +1,9 @@
-//! `bench drafts`: what speculative decoding by prompt lookup is worth, and that it changes no
-//! answer.
-//! Forced tokens are computed together there too.
+//! `bench drafts`: measures the gain of speculative decoding by prompt lookup, and checks that it
+//! changes no answer.
+//! It also covers the joint computation of forced tokens.
 //!
-//! Two engines that differ in that alone answer every request in turns.
-//! The requests are the turns of recorded traces, in which models call tools, and free text of a
+//! Two engines that differ only in this answer every request alternately.
+//! The requests are the turns of recorded traces, in which models call tools, and free text with a
 //! fixed seed.
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::report::math::median;
 
-/// Turns of the model that ships, in the first task of each category of the suite whose trace takes
-/// less than 20 kB.
+/// Turns of the model that ships, in the first task of each category of the suite whose trace is
+/// smaller than 20 kB.
 const RECORDED: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/", env!("ALARA_BENCHES"), "/drafts.jsonl"));
 
-/// What free text is asked for.
+/// Prompts for free text.
 const ASKED: [&str; 6] = [
     "Tell me about the history of paper.",
     "Why is the sky blue?",
@@ -30,23 +30,23 @@ const ASKED: [&str; 6] = [
     "Describe a market in the morning.",
 ];
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the model runs, speculation aside.
+    /// Engine options, except for speculation.
     pub options: Options,
-    /// How often everything is asked of each of the two engines, warm-up aside.
+    /// How often each of the two engines gets all requests, not counting the warm-up.
     pub pairs: usize,
-    /// Most tokens of a turn.
+    /// Maximum number of tokens per turn.
     pub tokens: usize,
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The model file.
     pub model: String,
-    /// Threads that computed.
+    /// Number of compute threads.
     pub threads: usize,
     /// Turns with tools, then free text.
     pub sets: Vec<Set>,
@@ -55,30 +55,30 @@ pub struct Report {
 /// Requests of one kind.
 #[derive(Clone, Debug, Serialize)]
 pub struct Set {
-    /// Which.
+    /// The kind.
     pub name: &'static str,
-    /// Requests.
+    /// Number of requests.
     pub requests: usize,
-    /// Tokens of the answers to all of them, once.
+    /// Number of tokens in the answers to all of them, once.
     pub tokens: usize,
-    /// Median tokens a second of decoding without draft tokens: one token a step.
+    /// Median decode speed in tokens/s without draft tokens: one token per step.
     pub without: f64,
-    /// The same with draft tokens.
+    /// Median decode speed in tokens/s with draft tokens.
     pub with: f64,
-    /// Median over the pairs of how many times as fast it was with them.
+    /// Median over the pairs of the speedup by draft tokens.
     pub speedup: f64,
-    /// Of each pair.
+    /// Speedup of each pair.
     pub speedups: Vec<f64>,
     /// Draft tokens in one pass, and how many of them were accepted.
     pub drafts: DraftUsage,
-    /// Requests whose answers were the same with and without, every time.
+    /// Number of requests whose answers were always the same with and without draft tokens.
     pub same: usize,
 }
 
-/// The turns with tools of a recorded trace, as they were asked for.
+/// Returns the turns with tools of a recorded trace as requests.
 ///
 /// # Errors
-/// If a line is no record.
+/// A line isn't a record.
 pub fn turns(trace: &str) -> Result<Vec<Request>, serde_json::Error> {
     let mut turns = Vec::new();
     let mut entries = Vec::new();
@@ -89,7 +89,7 @@ pub fn turns(trace: &str) -> Result<Vec<Request>, serde_json::Error> {
                 entries.iter().filter(|earlier: &&alara_harness::trace::Entry| earlier.scope == entry.scope);
             turns.push(request(before.map(|entry| &*entry.record)));
         }
-        // A trace of several runs: each begins anew.
+        // In a trace of several runs, each starts over.
         if let (Record::Start(_), true) = (&*entry.record, entry.scope.is_empty()) {
             entries.clear();
         }
@@ -99,36 +99,37 @@ pub fn turns(trace: &str) -> Result<Vec<Request>, serde_json::Error> {
     Ok(turns)
 }
 
-/// The turns of the trace that is measured when none is named.
+/// Returns the turns of the default trace.
 pub fn recorded() -> Vec<Request> {
     turns(RECORDED).unwrap_or_default()
 }
 
-/// As [`turns`], of a file.
+/// Like [`turns`], for a file.
 ///
 /// # Errors
-/// If it can't be read or is no trace.
+/// The file can't be read, or isn't a trace.
 pub fn turns_of(path: &Path) -> std::io::Result<Vec<Request>> {
     Ok(turns(&file::read_text(path, file::RECORDS)?)?)
 }
 
-/// Free text, sampled at temperature 0.8, each of it four times with other seeds.
+/// Returns requests for free text, sampled at temperature 0.8, each four times with different
+/// seeds.
 fn free() -> Vec<Request> {
     let free = ASKED.iter().cycle().zip(1..=4 * ASKED.len() as u64).map(|(text, seed)| Request {
         messages: vec![Message::user(*text)],
         sampling: Sampling { temperature: 0.8, seed, ..Sampling::default() },
-        // What the same was answered before is no help: nobody asks again.
+        // An earlier answer to the same request must not help: in practice it isn't repeated.
         salt: seed.to_string(),
         ..Request::default()
     });
     free.collect()
 }
 
-/// Measures the model in `gguf` on the turns `with_tools` and on free text; `note` is told what is
-/// being done.
+/// Measures the model in `gguf` on the turns `with_tools` and on free text; calls `note` with the
+/// current step.
 ///
 /// # Errors
-/// The engine's.
+/// An error of the engine.
 pub fn measure(
     gguf: &Gguf,
     config: &Config,
@@ -171,15 +172,15 @@ fn compare(
     pairs: usize,
     note: &mut dyn FnMut(&str),
 ) -> alara_engine::Result<Set> {
-    // What is computed first is not measured.
-    // Each pass has salts of its own, so that nobody remembers the answers of the one before.
+    // The first pass isn't measured.
+    // Each pass has its own salts, so that no answers of the previous one are in the cache.
     let expected = pass(&engines[0], requests, 0)?;
     let mut last = pass(&engines[1], requests, 0)?;
     let mut same: Vec<bool> = expected.answers.iter().zip(&last.answers).map(|(a, b)| a == b).collect();
     let (mut speeds, mut speedups) = ([Vec::new(), Vec::new()], Vec::new());
     for pair in 1..=pairs {
         note(&format!("{name}, pair {pair} of {pairs}"));
-        // Who goes first has no advantage.
+        // The order alternates, so that neither engine has an advantage.
         for which in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
             let now = pass(&engines[which], requests, pair)?;
             same.iter_mut()
@@ -236,8 +237,8 @@ fn pass(engine: &Engine, requests: &[Request], number: usize) -> alara_engine::R
 mod tests {
     use super::*;
 
-    /// The recorded turns are whole, and the shipped model says the same to them with and without
-    /// draft tokens, some of which are accepted.
+    /// The recorded turns are complete, and the shipped model gives the same answers to them with
+    /// and without draft tokens, some of which are accepted.
     #[test]
     fn answers_to_recorded_turns_are_the_same() {
         let all = turns(RECORDED).expect("it is a trace");

@@ -1,5 +1,5 @@
-//! What the checks of tasks say where nothing was done.
-//! A check that passes then counts whoever answers nothing as the solver.
+//! Runs the checks of tasks with nothing done.
+//! A check that passes then would count an idle agent as the solver.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -11,34 +11,34 @@ use crate::scripts::{Infrastructure, ScriptOutcome, prepare, verify};
 use crate::task_dir::TaskDirs;
 use crate::{Error, Task, runner};
 
-/// What a check says where only the setup was done.
+/// Result of a check after nothing but the setup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Idle {
-    /// That it is not solved, as it should.
+    /// The check fails, as it should.
     Fails,
-    /// That it is solved.
+    /// The check passes.
     Passes,
-    /// Nothing, for this reason.
+    /// The check can't run, for this reason.
     NotTried(String),
 }
 
-/// How the checks are tried.
+/// Options for trying the checks.
 pub struct Options<'a> {
-    /// How many at a time, at least 1.
+    /// Number of parallel checks, at least 1.
     pub parallel: usize,
     /// How the tasks' programs are isolated.
     pub isolation: Isolation,
-    /// Ends it soon.
+    /// Stops the checks soon.
     pub cancel: Arc<AtomicBool>,
-    /// Is told after each task.
+    /// Called after each task.
     pub observer: &'a (dyn Fn(&Task) + Sync),
 }
 
-/// Sets each of `tasks` up in folders of `dirs`, does nothing, and asks its check.
-/// In the order of the tasks; `None` = cancelled.
+/// Sets up each of `tasks` in folders of `dirs`, does nothing, and runs its check.
+/// Returns the results in the order of the tasks; `None` if cancelled.
 ///
 /// # Errors
-/// The folders can't be made.
+/// The folders can't be created.
 pub fn look(tasks: &[&Task], dirs: &TaskDirs, options: &Options) -> Result<Option<Vec<Idle>>, Error> {
     let programs = runner::programs(dirs, options.isolation)?;
     let next = AtomicUsize::new(0);
@@ -71,7 +71,7 @@ fn one(
     let dir = dirs.make(&task.id)?;
     let sandbox = prepare(task, options.isolation, programs, &options.cancel, &dir)?;
     Ok(match verify(task, &sandbox, &dir)? {
-        // Who did nothing has given no work to anybody, either.
+        // With nothing done, no work was delegated either.
         ScriptOutcome::Passed if task.delegates.is_empty() => Idle::Passes,
         ScriptOutcome::Passed | ScriptOutcome::Failed(_) => Idle::Fails,
     })
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::Suite;
 
-    /// Without isolation, since the test binary is no launcher.
+    /// Runs without isolation, since the test binary isn't a launcher.
     fn tried(tasks: &[&Task]) -> Vec<Idle> {
         let folder = tempfile::tempdir().unwrap();
         let dirs = TaskDirs::claim(folder.path()).unwrap();
@@ -96,7 +96,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.csv");
         let head = "id,category,difficulty,setup_cmd,instruction,verify_cmd,description\n";
-        // The third is as published tasks have it: `test -f` of nothing is true.
+        // The third is like some published tasks: `test -f` without an argument is true.
         let rows = "a,s,easy,echo 1 > in,Go.,test -f out,\n\
                     b,s,easy,echo 1 > in,Go.,test -f in,\n\
                     c,s,easy,,Go.,ls nothing_*.png 2>/dev/null | head -1 | xargs test -f,\n\

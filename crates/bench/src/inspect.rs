@@ -1,5 +1,4 @@
-//! What is wrong with suites and sweeps, every problem with its place.
-//! Nothing runs.
+//! Finds problems in suites and sweeps, each with its place, without running anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -17,9 +16,9 @@ use crate::suite::{find, is_yaml};
 use crate::sweep::Sweep;
 use crate::{Error, Suite, Task, suite_csv};
 
-/// Whether `path` is one of a suite's files, or a folder of them and no team.
+/// Whether `path` is a file of a suite, or a folder of such files that isn't a team.
 pub fn is_suite(path: &Path) -> bool {
-    // A team's rules are no task.
+    // A team's permissions aren't a task.
     if path.ends_with("permissions.yaml") {
         return false;
     }
@@ -38,14 +37,15 @@ pub fn is_suite(path: &Path) -> bool {
         && files.iter().any(|file| is_yaml(file) && tells_a_task(file))
 }
 
-/// Whether a YAML file has a task's key: others have files of that ending too.
+/// Whether a YAML file has a key of tasks, since other files have this extension too.
 fn tells_a_task(file: &Path) -> bool {
     let tells = |text: String| text.contains("instruction") || text.contains("\nuser:");
     source::read(file).is_ok_and(tells)
 }
 
-/// The problems of a suite: task files and their jinxes in a folder, one task file, or a CSV file.
-/// Of a file that can't be read as what it is, the first problem.
+/// Returns the problems of a suite: a folder of task files and jinxes, a single task file, or a CSV
+/// file.
+/// For a file that can't be parsed, returns the first problem.
 ///
 /// # Errors
 /// There is nothing at `path`, or no task.
@@ -97,9 +97,10 @@ pub fn suite(path: &Path) -> Result<Vec<Diagnostic>, Error> {
     Ok(problems)
 }
 
-/// The scripts of tasks that bash can't read: with such a check no task is ever solved.
+/// Returns the scripts of tasks that bash can't parse: a task with such a check can never be
+/// solved.
 fn unreadable(path: &Path) -> Vec<Diagnostic> {
-    // What can't be read is told already.
+    // Unreadable files have been reported already.
     let tasks = tasks(path).unwrap_or_default();
     let scripts = tasks.iter().flat_map(|(task, path, location)| {
         [("setup", &task.setup), ("verify", &task.verify)]
@@ -115,7 +116,7 @@ fn unreadable(path: &Path) -> Vec<Diagnostic> {
     told.collect()
 }
 
-/// The files of a suite that is no CSV file.
+/// Returns the files of a suite other than a CSV file.
 fn files(path: &Path, setting: &Setting) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     match path.is_dir() {
@@ -126,11 +127,11 @@ fn files(path: &Path, setting: &Setting) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-/// The tasks of a suite that can be read and have a check, each with where that stands: file and
-/// location.
+/// Returns the tasks of a suite that can be read and have a check, each with the location of the
+/// check: file and position.
 ///
 /// # Errors
-/// There is nothing at `path`, or a CSV file is wrong.
+/// There is nothing at `path`, or a CSV file is invalid.
 pub fn tasks(path: &Path) -> Result<Vec<(Task, PathBuf, Location)>, Error> {
     if !path.is_dir() && !is_yaml(path) {
         let line = |location: String| location.rsplit(':').next().and_then(|line| line.parse().ok());
@@ -153,8 +154,8 @@ pub fn tasks(path: &Path) -> Result<Vec<(Task, PathBuf, Location)>, Error> {
     Ok(tasks)
 }
 
-/// What is wrong with tasks that could be read: their fields, ids that occur twice, and names that
-/// their team lacks.
+/// Finds problems in tasks that could be read: their fields, duplicate ids, and names that their
+/// team lacks.
 fn each(
     tasks: &[(Task, Source)],
     jinxes: &[Jinx],
@@ -183,7 +184,7 @@ fn each(
             problems.push(at(&source.path, key(&source.text, "id"), &message));
         }
         let Some(team) = team else { continue };
-        // A jinx of the suite that can't be used has a problem of its own.
+        // An invalid jinx of the suite is reported separately.
         let wrong = |name: &str| broken.iter().any(|file| file.file_stem().is_some_and(|stem| stem == name));
         let jinx = |name: &&String| {
             team.jinx(name).is_none() && jinxes.iter().all(|own| own.name != **name) && !wrong(name)
@@ -203,7 +204,7 @@ fn each(
     }
 }
 
-/// What a dialogue names and its team lacks: field, kind and name.
+/// Returns the names in a dialogue that its team lacks: field, kind and name.
 fn of_dialogue<'a>(
     dialogue: &'a Dialogue,
     team: &Team,
@@ -234,7 +235,7 @@ fn of_dialogue<'a>(
     lacking
 }
 
-/// The ids of a team's documents.
+/// Returns the ids of a team's documents.
 fn documents(team: &Team) -> BTreeSet<String> {
     let knowledge = team.knowledge.iter().chain(team.npcs.iter().filter_map(|npc| npc.knowledge.as_ref()));
     let folders: BTreeSet<&PathBuf> = knowledge.map(|knowledge| &knowledge.folder).collect();
@@ -243,7 +244,7 @@ fn documents(team: &Team) -> BTreeSet<String> {
     documents.flatten().map(|document| document.id).collect()
 }
 
-/// The problems of a `.bench` file and of its suite, and what it says, if that can be read.
+/// Returns the parsed `.bench` file, if it can be parsed, and the problems of it and its suite.
 ///
 /// # Errors
 /// The file can't be read.
@@ -278,7 +279,7 @@ pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
             }
         }
         problems.extend(policies(&sweep, &suite, &source));
-        // What is there one by one may have nothing in common.
+        // Each filter may match tasks that the other doesn't.
         if problems.is_empty()
             && let Err(error) = suite.select(&sweep.categories, &sweep.tasks)
         {
@@ -288,8 +289,8 @@ pub fn sweep(path: &Path) -> Result<(Option<Sweep>, Vec<Diagnostic>), Error> {
     Ok((Some(sweep), problems))
 }
 
-/// The conditions whose NPC or documents the suite's own team lacks.
-/// Which team there is otherwise is said elsewhere.
+/// Reports conditions whose NPC or documents are missing in the suite's own team.
+/// Other teams are checked elsewhere.
 fn policies(sweep: &Sweep, suite: &Suite, source: &Source) -> Vec<Diagnostic> {
     let team = suite.setting.team.as_ref().and_then(|folder| Team::load(folder).ok());
     let Some(mut team) = team else { return Vec::new() };
@@ -307,7 +308,7 @@ fn policies(sweep: &Sweep, suite: &Suite, source: &Source) -> Vec<Diagnostic> {
     wrong.map(|(name, message)| about(source, name, &message)).collect()
 }
 
-/// A problem with the name `name`, where it is last named in a file.
+/// Returns a problem with the name `name`, located at its last occurrence in a file.
 pub fn about(source: &Source, name: &str, message: &str) -> Diagnostic {
     let is_part = |c: char| c.is_alphanumeric() || "._-".contains(c);
     let in_line = |line: &str| {
@@ -324,7 +325,7 @@ pub fn about(source: &Source, name: &str, message: &str) -> Diagnostic {
     at(&source.path, found.unwrap_or_default(), message)
 }
 
-/// Where a key of a file's outermost level stands.
+/// Returns the location of a top-level key in a file.
 fn key(text: &str, key: &str) -> Location {
     let begins = |line: &str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
     match text.lines().position(begins) {
@@ -338,7 +339,7 @@ fn at(path: &Path, location: Location, message: &str) -> Diagnostic {
     Diagnostic { path, location, severity: Severity::Error, message }
 }
 
-/// An error that names the file and the line itself.
+/// Converts an error that already names the file and the line.
 fn told(path: &Path, error: &Error) -> Diagnostic {
     let text = chain(error);
     let rest = text.strip_prefix(&format!("{}:", path.display())).unwrap_or(&text);
@@ -451,7 +452,7 @@ mod tests {
             ]);
             let (_, problems) = super::sweep(&folder.path().join("x.bench")).unwrap();
             let mut lines = lines(folder.path(), &problems);
-            // What else the team lacks is told elsewhere.
+            // Other things that the team lacks are reported elsewhere.
             lines.retain(|line| line.starts_with("x.bench"));
             assert_eq!(lines.len(), expected.len(), "{lines:#?}");
             for (line, words) in lines.iter().zip(expected) {

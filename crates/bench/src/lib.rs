@@ -1,9 +1,8 @@
-//! Task suites, the runner that lets an agent work through them, the run file, and tables over it.
+//! Task suites, the runner that lets an agent work through them, the run file, and tables of
+//! results.
 //!
-//! This crate owns what a benchmark is: which tasks there are, when one counts as solved, what is
-//! recorded.
-//! It knows the harness's agent and sandbox, and of models only the `ChatModel` that an agent talks
-//! to.
+//! This crate defines the benchmark: the tasks, when one counts as solved, and the records.
+//! It uses the harness's agent and sandbox, and of models only the `ChatModel` that an agent uses.
 //! It prints nothing.
 
 #[cfg(test)]

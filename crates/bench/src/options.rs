@@ -1,4 +1,4 @@
-//! Who works on the tasks of a run, under which rules, and what is reported meanwhile.
+//! Options of a run: who works on the tasks, under which rules, and who receives the progress.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,44 +18,44 @@ use crate::policy::RetryPolicy;
 use crate::record::{Finished, Named};
 use crate::task::Solution;
 
-/// Who works on the tasks: an agent.
+/// The agent that works on the tasks.
 pub struct Solver<'a> {
-    /// Its team.
+    /// The team.
     pub team: &'a Team,
-    /// Its role in the team.
+    /// The NPC in the team.
     pub npc: &'a Npc,
-    /// Who takes the model's turns.
+    /// The source of the model's turns.
     pub player: Player<'a>,
-    /// The model of users who are NPCs; `None` = the model under test.
+    /// The model of users played by NPCs; `None` for the model under test.
     pub user: Option<&'a dyn ChatModel>,
-    /// The model that makes vectors of documents, if there is one.
+    /// The embedding model for documents, if there is one.
     pub embedder: Option<&'a dyn ChatModel>,
-    /// The documents that have been searched, shared by all threads.
+    /// Indexes of documents that were searched, shared by all threads.
     pub knowledge: Arc<IndexCache>,
-    /// What the model is called, and its file's hash.
+    /// The model's name, and the hash of its file.
     pub named: Named,
-    /// How tokens are sampled; the seed is replaced by each attempt's own.
+    /// Sampling parameters; each attempt replaces the seed.
     pub sampling: Sampling,
-    /// Whether a model that can reason does so; `None` = as it is used to.
+    /// Whether a reasoning model reasons; `None` for its default.
     pub thinking: Option<bool>,
-    /// Whether each turn is a call; `None` = what the NPC's file says.
+    /// Whether each turn is a call; `None` for the setting in the NPC's file.
     pub calls: Option<Calls>,
 }
 
-/// Who takes the turns of a model.
+/// The source of a model's turns.
 #[derive(Clone, Copy)]
 pub enum Player<'a> {
     /// A model, shared by all threads.
     Model(&'a dyn ChatModel),
-    /// A script of the tasks' own gold solutions, which [`crate::runner::require_gold`] looks for:
-    /// a test of the suite.
+    /// A script of the tasks' own gold solutions, checked by [`crate::runner::require_gold`]: a
+    /// test of the suite.
     Gold,
-    /// A script that does nothing and says that all is done: no task may take that for a solution.
+    /// A script that does nothing and claims success: no task may accept that as a solution.
     Junk,
 }
 
 impl<'a> Player<'a> {
-    /// The model, if it is one.
+    /// Returns the model, if it is one.
     pub fn model(self) -> Option<&'a dyn ChatModel> {
         match self {
             Player::Model(model) => Some(model),
@@ -63,7 +63,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Its turns at a task, if it is a script.
+    /// Returns its turns for a task, if it is a script.
     pub fn turns(self, task: &Task) -> Vec<Reply> {
         match (self, &task.dialogue) {
             (Player::Model(_), _) => Vec::new(),
@@ -77,40 +77,40 @@ impl<'a> Player<'a> {
     }
 }
 
-/// What happens during a run, for display.
+/// Progress of a run, for display.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// An attempt begins; the first has the number 1.
+    /// An attempt begins; the first one has the number 1.
     Attempt {
-        /// At this task.
+        /// The task.
         task: &'a Task,
         /// The number.
         number: u32,
     },
-    /// A task has come to its end.
+    /// A task has finished.
     Finished(&'a Finished),
 }
 
 /// The rules of a run.
 pub struct Options<'a> {
-    /// How often a task is tried, and how.
+    /// How often to try a task, and how.
     pub policy: RetryPolicy,
-    /// Wall-clock time of a task with all its attempts, unless it has its own.
+    /// Time limit of a task for all its attempts, unless it has its own.
     /// Verifications run even after it.
     pub timeout: Duration,
-    /// From which the seeds of the attempts are derived.
+    /// Seed from which the attempts' seeds are derived.
     pub seed: u64,
-    /// What the temperature is raised to from the second attempt on: the most likely mistake would
-    /// only be repeated.
+    /// Minimum temperature from the second attempt on: the most likely mistake would only be
+    /// repeated.
     pub retry_temperature: f32,
-    /// How many tasks run at a time, at least 1.
+    /// Number of parallel tasks, at least 1.
     pub parallel: usize,
     /// How the tasks' programs are isolated.
     pub isolation: Isolation,
-    /// What [`crate::runner::programs`] found: a task that needs another can't run.
+    /// Result of [`crate::runner::programs`]: a task that needs another program can't run.
     pub programs: BTreeMap<String, String>,
-    /// Ends the run soon; tasks under way have no result then.
+    /// Ends the run soon; unfinished tasks then have no result.
     pub cancel: Arc<AtomicBool>,
-    /// Is told what happens.
+    /// Receives the progress.
     pub observer: &'a (dyn Fn(Progress) + Sync),
 }

@@ -1,5 +1,5 @@
-//! Scripted agents over the bank that ships, each of which follows a policy in its own way.
-//! What is expected was worked out by hand from the tasks and the bank's documents.
+//! Scripted agents in the bank that ships, each following a policy in its own way.
+//! The expected results were worked out by hand from the tasks and the bank's documents.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ impl Bank {
         self.suite.tasks.iter().find(|task| task.id == id).unwrap()
     }
 
-    /// How this NPC fares with these turns; `gated` = under the bank's gate.
+    /// Runs this NPC with these turns; `gated` applies the bank's gate.
     fn attempt(&self, npc: &str, gated: bool, task: &Task, turns: Vec<Reply>) -> Attempt {
         let mut npc = self.team.npc(Some(npc)).unwrap().clone();
         if !gated {
@@ -48,15 +48,16 @@ impl Bank {
     }
 }
 
-/// The gold turns of a task without the calls of these tools.
+/// Returns the gold turns of a task without the calls of these tools.
 fn without(task: &Task, tools: &[&str]) -> Vec<Reply> {
     let mut turns = gold::play(task.dialogue.as_ref().unwrap()).0;
     turns.retain(|turn| turn.calls.iter().all(|call| !tools.contains(&call.name.as_str())));
     turns
 }
 
-/// Two of each kind of failure, and whether each is solved by who forgets to verify the customer.
-/// A card that is missing is frozen for anybody, and a stranger is handed over; all else takes it.
+/// Two of each kind of failure, and whether an agent solves it that forgets to verify the customer.
+/// A missing card is frozen for anybody, and a stranger is handed over; everything else requires
+/// verification.
 const FORGETFUL: [(&str, bool); 8] = [
     ("dependencies-02", false),
     ("order-05", false),
@@ -87,15 +88,15 @@ fn who_forgets_verification_has_only_what_needs_none() {
             }
         }
         // The first write of each of four tasks.
-        // Two others would have been permitted by what such a write does: savings for a tier, a
-        // dispute withdrawn before its card is closed.
+        // Two other writes depend on such a write: savings for a tier, and a dispute withdrawn
+        // before its card is closed.
         let expected = [("rule no_dispute", 1), ("rule savings", 1), ("rule verified", 4)];
         let expected = expected.into_iter().filter(|_| gated).map(|(rule, count)| (rule.to_owned(), count));
         assert_eq!(refused, expected.collect());
     }
 }
 
-/// A clerk who keeps to the phases: it greets, and plans once the customer is verified.
+/// A clerk that follows the phases: it greets, and plans once the customer is verified.
 fn in_phases(task: &Task, plan: &[&str]) -> Vec<Reply> {
     let mut turns = vec![Reply::text("Welcome! Please tell me your customer number.")];
     for turn in without(task, &[]) {
@@ -108,9 +109,9 @@ fn in_phases(task: &Task, plan: &[&str]) -> Vec<Reply> {
     turns
 }
 
-/// As published, the phase `verification` takes one call and nothing else.
-/// Whoever can't be verified has no way on, not even to what needs no verification.
-/// As corrected, that is done first.
+/// As published, the phase `verification` allows one call and nothing else.
+/// A customer who can't be verified gets stuck, even for tasks that need no verification.
+/// The corrected phases do those tasks first.
 #[test]
 fn phases_as_published_get_stuck() {
     let bank = Bank::new();
@@ -124,13 +125,13 @@ fn phases_as_published_get_stuck() {
     let plan = ["Move 4600 to the savings account", "Raise the tier"];
     check("paper", "dependencies-02", &plan, Verdict::Solved, &[]);
     check("imperative", "dependencies-02", &plan, Verdict::Solved, &[]);
-    // To look at the cards, to unlock a tool, and to call it.
+    // Calls to look at the cards, to unlock a tool, and to use it.
     check("paper", "search-03", &[], Verdict::Failed, &[("phase verification", 3)]);
     check("imperative", "search-03", &[], Verdict::Solved, &[]);
 }
 
 /// What a careless clerk does in some tasks, once the customer is verified: task, the rule that
-/// stops the last call, and the calls, of hidden tools with the number that their names end in.
+/// stops the last call, and the calls; hidden tools are given by the number that ends their names.
 const CARELESS: &str = r#"[
 ["dependencies-04", "savings", [
   ["get_accounts", {"customer_id": "c04"}],
@@ -161,7 +162,7 @@ const CARELESS: &str = r#"[
 
 type Careless = (String, String, Vec<(String, Value)>);
 
-/// The turns in which a tool of the bank is called; a hidden one is unlocked first.
+/// Returns the turns that call a tool of the bank; a hidden one is unlocked first.
 fn turns_of(name: &str, arguments: &Value) -> Vec<Reply> {
     match name.ends_with(|c: char| c.is_ascii_digit()) {
         false => vec![Reply::call(name, arguments.clone())],
@@ -178,7 +179,7 @@ fn the_gate_stops_what_is_forbidden_and_nothing_else() {
     let careless: Vec<Careless> = serde_json::from_str(CARELESS).unwrap();
     for (id, rule, calls) in &careless {
         let task = bank.task(id);
-        // The customer is verified as gold does it.
+        // The customer is verified as in gold.
         let turns = || {
             let gold = gold::play(task.dialogue.as_ref().unwrap()).0;
             let verified = gold.into_iter().take_while(|turn| !turn.calls.is_empty()).filter(|turn| {
@@ -190,7 +191,7 @@ fn the_gate_stops_what_is_forbidden_and_nothing_else() {
         };
         let gated = bank.attempt("declarative", true, task, turns());
         assert_eq!(gated.refusals, BTreeMap::from([(format!("rule {rule}"), 1)]), "{id}");
-        // Without the gate nobody stops it, and the database is wrong.
+        // Without the gate nothing stops it, and the database is wrong.
         let free = bank.attempt("declarative", false, task, turns());
         assert_eq!((free.verdict, free.refusals.len()), (Verdict::Failed, 0), "{id}");
         assert!(free.reason.contains("database.json"), "{id}: {}", free.reason);

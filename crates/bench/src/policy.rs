@@ -1,4 +1,4 @@
-//! What happens after an attempt that failed: how the next one begins, and how many there are.
+//! What happens after a failed attempt: how the next one begins, and how many there are.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,36 +8,35 @@ use std::str::FromStr;
 use alara_harness::trace::{Entry, Record};
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of the verification's output, and of one tool's result, that an agent gets to read in
-/// a later attempt.
+/// Maximum size, in bytes, of the verification's output, and of one tool's result, in later
+/// attempts.
 pub const FEEDBACK_BYTES: usize = 2000;
-/// Most bytes of one result, and of all earlier calls together, in the message of [`Retry::Paper`].
+/// Maximum size, in bytes, of one result, and of all earlier calls together, in the message of
+/// [`Retry::Paper`].
 const RESULT_BYTES: usize = 500;
 const HISTORY_BYTES: usize = 8000;
 
-/// How a further attempt begins.
+/// How another attempt begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Retry {
-    /// The conversation goes on with the verification's output; all files stay.
+    /// The conversation continues with the verification's output; all files stay.
     #[default]
     Feedback,
-    /// A new conversation about the task as it was at the beginning: nothing is left of the attempt
-    /// before.
+    /// A new conversation with the task's initial state: nothing remains of the previous attempt.
     Fresh,
-    /// As the published study did it: the same conversation, and the files as they were at the
-    /// beginning.
-    /// The instruction comes once more, with all earlier calls and their results.
-    /// The agent does not see the verification's output.
+    /// As in the published study: the same conversation, with the files reset.
+    /// Repeats the instruction, with all earlier calls and their results.
+    /// The agent doesn't see the verification's output.
     Paper,
 }
 
 impl Retry {
-    /// The names of all.
+    /// All names.
     pub const NAMES: [&str; 3] = ["feedback", "fresh", "paper"];
 
-    /// What the agent is told next, after a verification that printed `output`.
-    /// `entries`: what has happened so far.
+    /// Returns the agent's next message, after a verification that printed `output`.
+    /// `entries` has the events so far.
     pub fn message(self, instruction: &str, output: &str, entries: &[Entry]) -> String {
         match self {
             Retry::Feedback => feedback(output),
@@ -68,12 +67,12 @@ impl FromStr for Retry {
     }
 }
 
-/// How often a task is tried, and how.
+/// How often to try a task, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rule {
-    /// How a further attempt begins.
+    /// How another attempt begins.
     pub retry: Retry,
-    /// Most attempts.
+    /// Maximum number of attempts.
     pub attempts: NonZeroU32,
 }
 
@@ -84,54 +83,54 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The rule of a run, and those of categories that have their own.
+/// The rule of a run, and those for single categories.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetryPolicy {
-    /// For all other categories.
+    /// The rule for all other categories.
     #[serde(flatten)]
     pub rule: Rule,
-    /// By category.
+    /// Rules by category.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub categories: BTreeMap<String, Rule>,
 }
 
 impl RetryPolicy {
-    /// The same rule for all categories.
+    /// Creates a policy with one rule for all categories.
     pub fn all(retry: Retry, attempts: NonZeroU32) -> Self {
         RetryPolicy { rule: Rule { retry, attempts }, categories: BTreeMap::new() }
     }
 
-    /// The rule of a category.
+    /// Returns the rule of a category.
     pub fn of(&self, category: &str) -> Rule {
         self.categories.get(category).copied().unwrap_or(self.rule)
     }
 
-    /// Most attempts that any category has.
+    /// Returns the largest number of attempts in any category.
     pub fn most(&self) -> NonZeroU32 {
         self.categories.values().map(|rule| rule.attempts).fold(self.rule.attempts, NonZeroU32::max)
     }
 }
 
 impl fmt::Display for RetryPolicy {
-    /// As `feedback, 5 attempts; git: fresh, 2 attempts`.
+    /// Formats it as `feedback, 5 attempts; git: fresh, 2 attempts`.
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{}", self.rule)?;
         self.categories.iter().try_for_each(|(name, rule)| write!(f, "; {name}: {rule}"))
     }
 }
 
-/// A category's own rule, as far as it differs from the run's.
+/// A category's own rule, where it differs from the run's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleOverride {
-    /// How a further attempt begins.
+    /// How another attempt begins.
     pub retry: Option<Retry>,
-    /// Most attempts.
+    /// Maximum number of attempts.
     pub attempts: Option<NonZeroU32>,
 }
 
 impl RuleOverride {
-    /// What becomes of `rule`.
+    /// Applies the override to `rule`.
     pub fn to(self, rule: Rule) -> Rule {
         Rule { retry: self.retry.unwrap_or(rule.retry), attempts: self.attempts.unwrap_or(rule.attempts) }
     }
@@ -140,7 +139,7 @@ impl RuleOverride {
 impl FromStr for RuleOverride {
     type Err = String;
 
-    /// Reads `RETRY`, `RETRY:ATTEMPTS` or `:ATTEMPTS`.
+    /// Parses `RETRY`, `RETRY:ATTEMPTS` or `:ATTEMPTS`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (retry, attempts) = text.split_once(':').map_or((text, None), |(retry, n)| (retry, Some(n)));
         let retry = (!retry.is_empty()).then(|| retry.parse()).transpose()?;
@@ -149,7 +148,7 @@ impl FromStr for RuleOverride {
     }
 }
 
-/// The message that continues a conversation after a check that failed and printed `output`.
+/// Returns the message that continues a conversation after a failed check that printed `output`.
 pub fn feedback(output: &str) -> String {
     match cut(output.trim(), FEEDBACK_BYTES).trim_end() {
         "" => "The check failed.\nTry again.".to_owned(),
@@ -157,8 +156,8 @@ pub fn feedback(output: &str) -> String {
     }
 }
 
-/// The calls of the agent's own conversation and their results, a line each; the oldest go first
-/// where that is too long.
+/// Formats the agent's own calls and their results, one per line; omits the oldest if that is too
+/// long.
 fn history(entries: &[Entry]) -> String {
     let mut lines = Vec::new();
     let mut length = 0;
@@ -181,8 +180,7 @@ fn history(entries: &[Entry]) -> String {
     lines.concat()
 }
 
-/// The longest part of `text` from its start that has at most `limit` bytes and splits no
-/// character.
+/// Returns the longest prefix of `text` with at most `limit` bytes that doesn't split a character.
 pub(crate) fn cut(text: &str, limit: usize) -> &str {
     &text[..text.floor_char_boundary(limit)]
 }

@@ -1,34 +1,34 @@
-//! What tokens cost: a price for each million.
+//! Prices of tokens, per million.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Tokens that a price is for.
+/// The number of tokens that a price refers to.
 const MILLION: f64 = 1e6;
 
-/// What a million tokens cost, in whatever currency.
+/// The price of a million tokens, in any currency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Of prompts, as far as they were not cached.
+    /// Price of prompt tokens that weren't cached.
     #[serde(rename = "in")]
     pub input: f64,
-    /// Of prompts, cached.
+    /// Price of cached prompt tokens.
     pub cached: f64,
-    /// Generated ones.
+    /// Price of generated tokens.
     #[serde(rename = "out")]
     pub output: f64,
 }
 
 impl Price {
-    /// What these tokens cost; those of the prompt include the cached ones.
+    /// Returns the cost of these tokens; the number of prompt tokens includes cached ones.
     pub fn of(&self, tokens_in: u64, cached: u64, out: u64) -> f64 {
         let computed = tokens_in.saturating_sub(cached) as f64;
         (computed * self.input + cached as f64 * self.cached + out as f64 * self.output) / MILLION
     }
 
-    /// Whether all of it are amounts.
+    /// Whether all prices are valid amounts.
     pub fn is_valid(&self) -> bool {
         [self.input, self.cached, self.output].iter().all(|amount| amount.is_finite() && *amount >= 0.0)
     }
@@ -37,7 +37,7 @@ impl Price {
 impl FromStr for Price {
     type Err = String;
 
-    /// Reads `IN/CACHED/OUT`.
+    /// Parses `IN/CACHED/OUT`.
     fn from_str(text: &str) -> Result<Self, String> {
         let amounts: Option<Vec<f64>> = text.split('/').map(|amount| amount.trim().parse().ok()).collect();
         let price = match amounts.as_deref() {

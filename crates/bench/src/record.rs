@@ -1,4 +1,4 @@
-//! What a run writes down, one record a line: the header, each attempt, each finished task.
+//! The records of a run, one per line: the header, each attempt, each finished task.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,98 +35,99 @@ pub struct Header {
     /// The suite.
     pub suite: Named,
     /// The model file or endpoint.
-    /// `gold` when the gold solutions ran.
+    /// `gold` if the gold solutions were played.
     pub model: Named,
-    /// What the model's file says of itself; `None` = there is none here.
-    /// May differ when a run is resumed: earlier versions did not write it.
+    /// Metadata in the model's file; `None` if there is no local file.
+    /// May differ when a run is resumed, because earlier versions didn't write it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<About>,
-    /// The model of users who are NPCs; `None` = the same.
+    /// The model of users played by NPCs; `None` if it is the same model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<Named>,
-    /// How the model runs: context, KV type and so on, as the binary's options have it.
+    /// Engine settings: context, KV type and so on, named like the binary's options.
     pub engine: Value,
-    /// The team, and the hash of what its NPC tells the model: system prompt and tools.
+    /// The team, with the hash of its NPC's system prompt and tools.
     pub team: Named,
     /// The NPC that worked on the tasks.
     pub npc: String,
-    /// Whether the team's gates were asked; `None` = as its files say.
+    /// Whether the team's gates applied; `None` for the setting in its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gate: Option<bool>,
-    /// How documents were found; `None` = as the team's files say.
+    /// The retrieval method; `None` for the setting in the team's files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retrieval: Option<Retrieval>,
-    /// What tokens of the model cost; `None` = nobody said so.
+    /// Price of the model's tokens; `None` if unknown.
     /// May differ when a run is resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price: Option<Price>,
-    /// How tokens are sampled; `seed` is the run's, from which each attempt's is derived.
+    /// Sampling parameters; each attempt's seed is derived from the run's `seed`.
     pub sampling: Sampling,
-    /// What the temperature of later attempts is raised to.
+    /// Minimum temperature of later attempts.
     pub retry_temperature: f32,
-    /// Whether models that can reason do so; `None` = as they are used to.
+    /// Whether reasoning models reason; `None` for their default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<bool>,
-    /// Whether each turn had to be a call; `None` = as the NPC's file or the model's format had it.
+    /// Whether each turn had to be a call; `None` for the setting in the NPC's file, or the model's
+    /// format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<Calls>,
-    /// How often a task is tried, and how.
+    /// How often to try a task, and how.
     pub policy: RetryPolicy,
-    /// Seconds a task, for all its attempts together, unless the task says otherwise.
+    /// Time limit per task in seconds, for all its attempts together, unless the task has its own.
     pub timeout: u64,
-    /// How many tasks ran at a time.
+    /// Number of parallel tasks.
     pub parallel: usize,
-    /// What the run is one of: its condition, by the name that a sweep gives it.
+    /// The condition, as named in a sweep.
     pub condition: String,
-    /// Which repetition it is, from 1.
+    /// Number of the repetition, from 1.
     pub trial: u32,
     /// The version of alara.
     pub version: String,
-    /// The programs that tasks use and the version that each tells.
+    /// The programs that tasks use, and their versions.
     pub programs: BTreeMap<String, String>,
     /// The computer.
     pub machine: Machine,
     /// The ids of the tasks of this run.
     pub tasks: Vec<String>,
-    /// When it started, RFC 3339.
+    /// Start time, RFC 3339.
     /// May differ when a run is resumed.
     pub started: String,
-    /// The options of the command that started it, without those for its output.
+    /// Options of the command that started it, without those for its output.
     /// May differ when a run is resumed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
 }
 
-/// What a model's file says of the model.
+/// Metadata in a model's file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct About {
-    /// What it calls its architecture.
+    /// The architecture.
     pub architecture: String,
-    /// In thousands of millions.
+    /// Number of parameters, in billions.
     pub parameters: f64,
-    /// What it calls its quantization.
+    /// The quantization.
     pub quantization: String,
 }
 
-/// A name and what it stood for.
+/// A name, and the hash of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
-    /// The name, as people say it.
+    /// The display name.
     pub name: String,
-    /// SHA-256 of the content, in hexadecimal; empty where there is none to hash.
+    /// SHA-256 of the content, in hexadecimal; empty if there is nothing to hash.
     pub hash: String,
 }
 
 impl Named {
-    /// `name` for this content.
+    /// Hashes this content under `name`.
     pub fn of(name: impl Into<String>, content: &[u8]) -> Self {
         Named { name: name.into(), hash: format!("{:x}", Sha256::digest(content)) }
     }
 
-    /// `name` for the content of this file.
+    /// Hashes the content of this file under `name`.
     ///
     /// # Errors
-    /// It can't be read.
+    /// The file can't be read.
     pub fn of_file(name: impl Into<String>, file: &Path) -> io::Result<Self> {
         let mut hash = Sha256::new();
         io::copy(&mut File::open(file)?, &mut hash)?;
@@ -134,28 +135,28 @@ impl Named {
     }
 }
 
-/// What [`Header::condition`] is where nobody named one.
+/// Value of [`Header::condition`] if there is no name.
 pub const DEFAULT_CONDITION: &str = "default";
 
 /// A computer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The operating system, as `linux`.
+    /// Operating system, such as `linux`.
     pub os: String,
-    /// The processor architecture, as `x86_64`.
+    /// Processor architecture, such as `x86_64`.
     pub arch: String,
-    /// How many processors the run may use.
+    /// Number of processors available to the run.
     pub cpus: usize,
-    /// What the processor calls itself; empty where the system does not say.
+    /// Name of the processor; empty if the system doesn't report it.
     pub cpu: String,
-    /// Bytes of memory; 0 where the system does not say.
+    /// Memory in bytes; 0 if the system doesn't report it.
     pub memory: u64,
-    /// The system's version; empty where it does not say.
+    /// Version of the system; empty if the system doesn't report it.
     pub kernel: String,
 }
 
 impl Machine {
-    /// The computer that this runs on.
+    /// Returns the computer that this runs on.
     pub fn this() -> Self {
         let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |path: &str, name: &str| {
@@ -182,9 +183,9 @@ impl Machine {
 pub enum Verdict {
     /// The verification passed.
     Solved,
-    /// The verification did not pass.
+    /// The verification failed.
     Failed,
-    /// It could not be told, for a reason that is not the agent's.
+    /// There is no result, for a reason that isn't the agent's fault.
     /// A program is missing, the setup failed, the disk is full, or the model can't be reached.
     Error,
 }
@@ -199,20 +200,20 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What a number of model turns cost.
+/// The cost of model turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Tool calls that the model made.
+    /// Number of tool calls by the model.
     pub tool_calls: u64,
-    /// Tokens of all prompts, cached ones included.
+    /// Number of prompt tokens, including cached ones.
     pub tokens_in: u64,
-    /// Tokens of the prompts whose keys and values were reused.
+    /// Number of prompt tokens whose keys and values were reused.
     pub tokens_cached: u64,
-    /// Tokens generated.
+    /// Number of generated tokens.
     pub tokens_out: u64,
-    /// Seconds spent generating, prefill not included.
+    /// Seconds of generation, without prefill.
     pub decode_seconds: f64,
-    /// Of the generated tokens those of turns of which that is not known.
+    /// Number of generated tokens in turns whose decode time is unknown.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens_untimed: u64,
 }
@@ -220,26 +221,26 @@ pub struct Cost {
 /// One turn of a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TurnRecord {
-    /// Who spoke.
+    /// The NPC.
     pub npc: String,
-    /// The model that spoke, and the hash of its file; empty for an endpoint.
+    /// The model, and the hash of its file; empty for an endpoint.
     pub model: Named,
-    /// Tool calls that it made.
+    /// Number of tool calls.
     pub tool_calls: u64,
-    /// Tokens of the prompt, cached ones included.
+    /// Number of prompt tokens, including cached ones.
     pub tokens_in: u64,
-    /// Tokens of the prompt whose keys and values were reused.
+    /// Number of prompt tokens whose keys and values were reused.
     pub tokens_cached: u64,
-    /// Tokens generated.
+    /// Number of generated tokens.
     pub tokens_out: u64,
     /// Seconds from the request to the first token.
     pub ttft: f64,
-    /// Seconds spent generating, prefill not included.
+    /// Seconds of generation, without prefill.
     pub decode_seconds: f64,
-    /// Draft tokens of speculative decoding.
+    /// Number of draft tokens of speculative decoding.
     #[serde(default)]
     pub tokens_drafted: u64,
-    /// Of these, the accepted ones.
+    /// Number of these that were accepted.
     #[serde(default)]
     pub tokens_accepted: u64,
 }
@@ -250,7 +251,7 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Cost {
-    /// What these turns cost.
+    /// Adds up the cost of these turns.
     pub fn of(messages: &[TurnRecord]) -> Self {
         let mut cost = Cost::default();
         for message in messages {
@@ -266,14 +267,14 @@ impl Cost {
         cost
     }
 
-    /// Generated tokens per second of decoding, of those whose time is known.
-    /// 0 where of none it is.
+    /// Returns the generated tokens per second of decoding, counting only those with a known time.
+    /// 0 if there are none.
     pub fn tokens_per_second(&self) -> f64 {
         let timed = self.tokens_out.saturating_sub(self.tokens_untimed);
         if self.decode_seconds > 0.0 { timed as f64 / self.decode_seconds } else { 0.0 }
     }
 
-    /// The share of prompt tokens that were reused, 0 to 1.
+    /// Returns the share of prompt tokens that were reused, from 0 to 1.
     pub fn prefix_hit(&self) -> f64 {
         if self.tokens_in > 0 { self.tokens_cached as f64 / self.tokens_in as f64 } else { 0.0 }
     }
@@ -295,39 +296,39 @@ impl std::ops::AddAssign for Cost {
 pub struct Attempt {
     /// The task's id.
     pub task: String,
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// The seed of its sampler.
     pub seed: u64,
     /// How it ended.
     pub verdict: Verdict,
-    /// Why it was not solved: the verification's output, and what else stopped the agent.
+    /// Why it wasn't solved: the verification's output, and anything else that stopped the agent.
     /// Empty if solved.
     pub reason: String,
-    /// Wall-clock time with verification.
+    /// Wall-clock time, including verification.
     pub seconds: f64,
-    /// What the model did.
+    /// Cost of the model.
     #[serde(flatten)]
     pub cost: Cost,
     /// Seconds from the first request to its first token; `None` if there was none.
     pub ttft: Option<f64>,
     /// Generated tokens per second of decoding.
     pub tokens_per_second: f64,
-    /// The trace, relative to the run file; empty if there is none.
-    /// Attempts that are one conversation share it.
+    /// Path of the trace, relative to the run file; empty if there is none.
+    /// Attempts in the same conversation share it.
     pub trace: String,
-    /// How often each rule of a gate and each phase refused a call: `rule NAME`, `phase NAME`.
+    /// Number of refused calls by gate rule and phase: `rule NAME`, `phase NAME`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub refusals: BTreeMap<String, u64>,
-    /// How a dialogue went.
+    /// Measures of a dialogue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dialogue: Option<Box<Measures>>,
-    /// The turns of models, in order: the agent's, and those of whom it gave work to.
+    /// The models' turns, in order: the agent's, and those of NPCs that it delegated to.
     #[serde(default)]
     pub messages: Vec<TurnRecord>,
 }
 
-/// A task that has come to its end.
+/// A finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     /// The task's id.
@@ -338,37 +339,37 @@ pub struct Finished {
     pub difficulty: Difficulty,
     /// How the last attempt ended.
     pub verdict: Verdict,
-    /// Why it was not solved; empty if it was.
+    /// Why it wasn't solved; empty if it was.
     pub reason: String,
-    /// How many attempts were made; 0 if the setup failed.
+    /// Number of attempts; 0 if the setup failed.
     pub attempts: u32,
-    /// Wall-clock time with setup and all attempts.
+    /// Wall-clock time, including setup and all attempts.
     pub seconds: f64,
 }
 
 impl Finished {
-    /// The record of `task`.
+    /// Creates the record of `task`.
     pub fn new(task: &Task, verdict: Verdict, reason: String, attempts: u32, seconds: f64) -> Self {
         let (id, category) = (task.id.clone(), task.category.clone());
         Finished { task: id, category, difficulty: task.difficulty, verdict, reason, attempts, seconds }
     }
 }
 
-/// The present time, as [`Header::started`] has it.
+/// Returns the current time in the format of [`Header::started`].
 pub fn now() -> String {
     jiff::Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string()
 }
 
-/// The first field in which two headers describe different runs, as path, first value, second
+/// Returns the first field in which two headers describe different runs: path, first value, second
 /// value.
 pub fn difference(first: &Header, second: &Header) -> Option<(String, String, String)> {
-    // A header is made of texts, numbers and lists, which always become JSON.
+    // A header consists of strings, numbers and lists, whose conversion to JSON can't fail.
     let value = |header| serde_json::to_value(header).unwrap_or_default();
     let (mut first, second) = (value(first), value(second));
     for name in ["started", "price", "about", "command"] {
         first[name] = second[name].clone();
     }
-    // What changes when the same computer starts anew.
+    // These change when the same computer is rebooted.
     for name in ["kernel", "memory"] {
         first["machine"][name] = second["machine"][name].clone();
     }

@@ -1,9 +1,9 @@
-//! The run file: JSONL, appended and synced a record at a time, so that a run that was killed at
-//! any moment can go on.
+//! The run file: JSON Lines, appended and synced one record at a time, so that a run can be resumed
+//! after being killed at any moment.
 //!
-//! A record counts when its line has ended.
-//! What was begun and not finished is dropped when the run is resumed.
-//! That is a half-written line, and the attempts of a task that has no end.
+//! A record counts once its line is complete.
+//! Resuming a run drops unfinished work.
+//! That is an incomplete line, and the attempts of an unfinished task.
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,19 +15,19 @@ use alara_engine::file;
 use crate::Error;
 use crate::record::{Attempt, Finished, Header, Record, difference};
 
-/// The records of a run, as its file has them.
+/// The records in a run's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunRecords {
     /// The configuration.
     pub header: Header,
-    /// All attempts, in the order in which they ended.
+    /// All attempts, in the order of their ends.
     pub attempts: Vec<Attempt>,
-    /// The tasks that came to an end, in that order.
+    /// The finished tasks, in the order of their ends.
     pub finished: Vec<Finished>,
 }
 
 /// A run file that is being written.
-/// No other process can write it meanwhile.
+/// Locked against other processes.
 #[derive(Debug)]
 pub struct RunFile {
     file: File,
@@ -35,11 +35,10 @@ pub struct RunFile {
 }
 
 impl RunFile {
-    /// Starts a new file with `header`, which is in it as soon as it is there; missing folders are
-    /// made.
+    /// Creates a new file that contains `header` from the start; also creates missing folders.
     ///
     /// # Errors
-    /// The file is there already, or can't be written.
+    /// The file already exists, or can't be written.
     pub fn create(path: &Path, header: Header) -> Result<Self, Error> {
         let error = |source| Error::RunFile { action: "make", path: path.to_owned(), source };
         let folder = match path.parent() {
@@ -57,18 +56,18 @@ impl RunFile {
         Ok(file)
     }
 
-    /// Opens a file to go on with it, and returns what is finished.
-    /// What was begun and not finished is cut out.
+    /// Opens a file to resume its run, and returns the finished records.
+    /// Removes unfinished ones.
     ///
     /// # Errors
-    /// The file is no run file, is in use, or its header describes another run than `header`.
+    /// The file isn't a run file, is in use, or its header describes another run than `header`.
     pub fn resume(path: &Path, header: &Header) -> Result<(Self, RunRecords), Error> {
         let error = |action| move |source| Error::RunFile { action, path: path.to_owned(), source };
         let mut file = loop {
             let file = File::options().read(true).append(true).open(path).map_err(error("open"))?;
             let file = RunFile { file, path: path.to_owned() };
             file.lock()?;
-            // Whoever held the lock before may have replaced the file.
+            // The previous holder of the lock may have replaced the file.
             if file.is_current().map_err(error("open"))? {
                 break file;
             }
@@ -88,16 +87,16 @@ impl RunFile {
         Ok((file, run))
     }
 
-    /// Where the file lies.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds a record; it is on the disk when this returns.
+    /// Appends a record; it is on disk when this returns.
     ///
     /// # Errors
     /// The file can't be written, for example because the disk is full.
-    /// Then it is as before.
+    /// Then it remains unchanged.
     pub fn append(&mut self, record: &Record) -> Result<(), Error> {
         let error = |source| Error::RunFile { action: "write", path: self.path.clone(), source };
         let mut line = serde_json::to_vec(record).map_err(|source| error(source.into()))?;
@@ -105,14 +104,15 @@ impl RunFile {
         let before = self.file.metadata().map_err(error)?.len();
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
         if written.is_err() {
-            // Half a line in the middle of a file is no run: another task's record may still come.
+            // An incomplete line in the middle would corrupt the file: another task's record may
+            // follow.
             self.file.set_len(before).map_err(error)?;
             self.file.seek(SeekFrom::Start(before)).map_err(error)?;
         }
         written.map_err(error)
     }
 
-    /// Whether the file is still the one that lies at its path.
+    /// Whether the open file is still the one at its path.
     #[cfg(unix)]
     fn is_current(&self) -> std::io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
@@ -130,8 +130,8 @@ impl RunFile {
         loop {
             match self.file.try_lock() {
                 Ok(()) => return Ok(()),
-                // A process that another thread is just starting holds our descriptors for a
-                // moment.
+                // A process that another thread is just starting briefly holds our file
+                // descriptors.
                 Err(TryLockError::WouldBlock) if Instant::now() < patience => {
                     std::thread::sleep(Duration::from_millis(10));
                 }
@@ -143,7 +143,7 @@ impl RunFile {
         }
     }
 
-    /// Replaces the file in one step by one that holds the lines of `run` only.
+    /// Atomically replaces the file by one that contains only the lines of `run`.
     fn rewrite(self, bytes: &[u8], run: &RunRecords) -> Result<Self, Error> {
         let new_path = self.path.with_extension("jsonl.new");
         let error = |source| Error::RunFile { action: "clean", path: self.path.clone(), source };
@@ -154,7 +154,7 @@ impl RunFile {
             .truncate(true)
             .open(&new_path)
             .map_err(error)?;
-        // Who could not read the run before can't now.
+        // Preserve the permissions, so that no one gains access to the run.
         file.set_permissions(self.file.metadata().map_err(error)?.permissions()).map_err(error)?;
         for line in bytes.split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             let kept = match serde_json::from_slice(line) {
@@ -174,8 +174,7 @@ impl RunFile {
     }
 }
 
-/// Where a run is written if nobody says where: a file `runs/DATE-TIME.jsonl`, in local time, that
-/// is not there yet.
+/// Returns the default path of a run: an unused file `runs/DATE-TIME.jsonl`, in local time.
 pub fn default_path() -> PathBuf {
     let stem = jiff::Zoned::now().strftime("%Y%m%d-%H%M%S").to_string();
     let mut path = Path::new("runs").join(format!("{stem}.jsonl"));
@@ -187,10 +186,10 @@ pub fn default_path() -> PathBuf {
     path
 }
 
-/// Reads a run file; a last line that is not finished is left out.
+/// Reads a run file; ignores an incomplete last line.
 ///
 /// # Errors
-/// It can't be read, or is no run file.
+/// The file can't be read, or isn't a run file.
 pub fn read(path: &Path) -> Result<RunRecords, Error> {
     let bytes = file::read(path, file::RECORDS).map_err(|source| Error::RunFile {
         action: "read",

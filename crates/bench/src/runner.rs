@@ -1,4 +1,4 @@
-//! The runner: worker threads that take task after task, over one model and into one run file.
+//! The runner: worker threads that process the tasks, with one model and one run file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::run_file::RunFile;
 use crate::task_dir::{self, TaskDirs};
 use crate::{Error, Task, attempts};
 
-/// Runs `tasks`, each in folders of `dirs`, and writes what happens to `file`.
-/// Whether all came to their end: not if the run was cancelled.
+/// Runs `tasks`, each in folders of `dirs`, and writes the records to `file`.
+/// Returns whether all tasks finished, which they don't if the run is cancelled.
 ///
 /// # Errors
-/// The run file can't be written, or the disk is still full after a task's folders are gone.
+/// The run file can't be written, or the disk is still full after a task's folders were removed.
 /// Then no single task is to blame.
-/// What was under way then is not recorded, so that the run can go on.
+/// Unfinished tasks aren't recorded, so that the run can be resumed.
 pub fn run(
     tasks: &[&Task],
     solver: &Solver,
@@ -63,12 +63,12 @@ pub fn run(
     }
 }
 
-/// An error if the disk of a folder is full.
+/// Returns an error if the disk of a folder is full.
 fn check_disk(folder: &Path) -> Result<(), Error> {
     task_dir::probe_disk(folder).map_err(|source| Error::DiskFull { path: folder.to_owned(), source })
 }
 
-/// The folder in which something lies.
+/// Returns the folder that contains a path.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -90,20 +90,20 @@ pub fn require_gold(tasks: &[&Task]) -> Result<(), Error> {
     }
 }
 
-/// Where the traces of a run lie: beside its file, in a folder of the same name.
+/// Returns the folder of a run's traces: next to its file, with the same name.
 fn traces(file: &RunFile) -> PathBuf {
     file.path().with_extension("traces")
 }
 
-/// Prints the programs beside bash that tasks use, with what each says of its version.
+/// Prints the programs other than bash that tasks use, with their versions.
 const PROGRAMS: &str = r#"for name in bash python3 git; do
   command -v "$name" >/dev/null || continue
   output=$("$name" --version 2>&1)
   printf '%s\t%s\n' "$name" "${output%%$'\n'*}"
 done"#;
 
-/// Which of the programs that tasks use this machine has, and the version that each tells.
-/// Without bash nothing can be said about any, so that is found out by the tasks themselves.
+/// Returns which of the programs that tasks use exist on this machine, with their versions.
+/// Without bash none can be detected, and the tasks find that out themselves.
 ///
 /// # Errors
 /// The disk of `dirs` is full.

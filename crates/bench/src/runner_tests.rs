@@ -1,4 +1,5 @@
-//! Without isolation, since the test binary is no launcher; the end-to-end tests run with it.
+//! Runs without isolation, since the test binary isn't a launcher; the end-to-end tests run with
+//! it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +18,7 @@ use crate::record::Named;
 use crate::run_file::{self, RunRecords, tests::header};
 use crate::task::{Difficulty, Solution};
 
-/// A task whose verification is `verify` and whose gold solution is `gold`.
+/// A task with the verification `verify` and the gold solution `gold`.
 fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
     Task {
         id: id.into(),
@@ -35,7 +36,7 @@ fn task(id: &str, setup: &str, verify: &str, gold: &str) -> Task {
     }
 }
 
-/// At most so many attempts.
+/// Allows a maximum number of attempts.
 fn attempts(retry: Retry, attempts: u32) -> RetryPolicy {
     RetryPolicy::all(retry, attempts.try_into().unwrap())
 }
@@ -54,7 +55,7 @@ fn options(dirs: &TaskDirs) -> Options<'static> {
     }
 }
 
-/// Runs the tasks; the rules are changed by `change`.
+/// Runs the tasks, with the rules changed by `change`.
 pub(crate) fn play(tasks: &[Task], solver: &Solver, change: impl FnOnce(&mut Options)) -> RunRecords {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
@@ -80,7 +81,7 @@ fn gold(tasks: &[Task], change: impl FnOnce(&mut Options)) -> RunRecords {
     play(tasks, &worker(&Team::stock("alara").unwrap(), None), change)
 }
 
-/// Lets the script work on a task as the stock team's worker; also what it was asked last.
+/// Runs the script on a task as the stock team's worker; also returns its last request.
 fn script(
     task: &Task,
     replies: impl IntoIterator<Item = Reply>,
@@ -136,8 +137,7 @@ fn the_stock_suite_accepts_gold_and_nothing_else() {
     }
 }
 
-/// Makes the files that a task speaks of, as far as they aren't there, with a filler that depends
-/// on their ending.
+/// Creates missing files that a task refers to, with filler that depends on their extension.
 fn junk(task: &Task) -> String {
     let mut text = String::from(
         r#"make() {
@@ -229,7 +229,7 @@ fn ways_to_retry() {
         let traces: Vec<String> = run.attempts.iter().map(|attempt| attempt.trace.clone()).collect();
         (run.finished[0].verdict, messages, traces)
     };
-    // The agent removed what it was given, and only feedback leaves it at that.
+    // The agent removed its input, and only `feedback` doesn't restore it.
     let (verdict, messages, traces) = play(Retry::Feedback);
     assert_eq!(
         (verdict, messages[4].as_str()),
@@ -330,7 +330,7 @@ fn verification_runs_after_an_error() {
     // The model stopped in the middle of its work.
     let (run, _) = script(&task("t", "", "[ -f c ]", ""), [shell("touch b")], MINUTE);
     assert_eq!((run.finished[0].verdict, run.attempts.len()), (Verdict::Failed, 1));
-    // The model never answered: that tells nothing about the agent.
+    // The model never answered, so the agent can't be judged.
     let (run, _) = script(&task("t", "", "[ -f c ]", ""), [], MINUTE);
     assert_eq!((run.finished[0].verdict, run.attempts.len()), (Verdict::Error, 1));
     assert!(run.finished[0].reason.contains("no reply"), "{run:?}");

@@ -1,5 +1,5 @@
-//! The scripts of a task, setup and verification.
-//! They run in the sandbox, within a time limit, whatever the agent did.
+//! Runs the scripts of a task, setup and verification, in the sandbox, within a time limit,
+//! whatever the agent did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use alara_harness::sandbox::{Isolation, Policy, Sandbox, Script};
 use crate::Task;
 use crate::task_dir::TaskDir;
 
-/// Longest time of the setup.
+/// Time limit of the setup.
 const SETUP: Duration = Duration::from_secs(60);
-/// Longest time of a verification, which does not count as the task's.
+/// Time limit of a verification, which doesn't count towards the task's.
 const VERIFY: Duration = Duration::from_secs(30);
-/// Most bytes that are kept of what a script prints.
+/// Maximum size of a script's kept output in bytes.
 const OUTPUT_BYTES: usize = 16 * 1024;
-/// Git's identity and default branch; what it writes need not outlive the machine.
-/// `HOME` is the task's own, so nobody's own settings come in.
+/// Git's identity and default branch; skips syncing, since the repositories are temporary.
+/// `HOME` is the task's own, so no user's settings apply.
 const GIT_CONFIG: &str = "[user]\n\tname = alara\n\temail = alara@example.invalid\n[init]\n\tdefaultBranch = main\n[core]\n\tfsync = none\n";
 
-/// Something that is not the agent's fault, as a person should read it.
+/// A failure that isn't the agent's fault, described for people.
 pub struct Infrastructure(pub String);
 
 impl<E: std::error::Error> From<E> for Infrastructure {
@@ -31,13 +31,13 @@ impl<E: std::error::Error> From<E> for Infrastructure {
     }
 }
 
-/// How a script of the task ended, and what it printed.
+/// How a script of the task ended, and its output.
 pub enum ScriptOutcome {
     Passed,
     Failed(String),
 }
 
-/// The sandbox of a task, with the setup done, on a machine with these programs.
+/// Creates the sandbox of a task and runs the setup, on a machine with these programs.
 pub fn prepare(
     task: &Task,
     isolation: Isolation,
@@ -56,7 +56,7 @@ pub fn prepare(
         ..Policy::default()
     };
     let sandbox = match Sandbox::new(&dir.work, policy.clone()) {
-        // A task that does not name `/tmp` gets by without a private one.
+        // A task that doesn't mention `/tmp` needs no private one.
         Err(alara_harness::sandbox::Error::PrivateTmp { .. }) if !task.uses_tmp() => {
             Sandbox::new(&dir.work, Policy { private_tmp: None, ..policy })?
         }
@@ -67,7 +67,7 @@ pub fn prepare(
     Ok(sandbox)
 }
 
-/// Makes of empty folders what the task begins with.
+/// Fills empty folders with the task's initial state.
 pub fn set_up(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<(), Infrastructure> {
     dir.open()?;
     std::fs::write(dir.home.join(".gitconfig"), GIT_CONFIG)?;
@@ -78,7 +78,7 @@ pub fn set_up(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<(), Infra
 }
 
 /// Runs the verification.
-/// That its folders are gone is the agent's fault.
+/// If its folders are missing, the agent is at fault.
 pub fn verify(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<ScriptOutcome, Infrastructure> {
     if let Err(error) = dir.open() {
         return Ok(ScriptOutcome::Failed(error.to_string()));
@@ -87,7 +87,7 @@ pub fn verify(task: &Task, sandbox: &Sandbox, dir: &TaskDir) -> Result<ScriptOut
 }
 
 /// Runs bash.
-/// Its output is what it printed on stdout, or else on stderr.
+/// Returns its stdout, or else its stderr.
 fn script(sandbox: &Sandbox, code: &str, timeout: Duration) -> Result<ScriptOutcome, Infrastructure> {
     if code.trim().is_empty() {
         return Ok(ScriptOutcome::Passed);

@@ -1,6 +1,6 @@
-//! Prefill and decode speed of a bare decoder, measured as llama-bench measures it: tokens of no
-//! meaning, one warm-up, then repetitions from an empty cache.
-//! And what a grammar adds to decoding.
+//! Measures prefill and decode speed of a bare decoder like llama-bench: arbitrary tokens, one
+//! warm-up, then repetitions from an empty cache.
+//! Also measures the overhead of a grammar on decoding.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,26 +10,25 @@ use alara_engine::{
 };
 use serde::Serialize;
 
-/// Tokens fed in one forward pass.
+/// Tokens per forward pass.
 const BATCH: usize = 512;
 
-/// What to measure.
+/// Settings of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Tokens of the prompt; 0 = don't measure prefill.
+    /// Length of the prompt in tokens; 0 skips prefill.
     pub prompt: usize,
-    /// Tokens to decode, one at a time; 0 = don't measure decode.
+    /// Tokens to decode, one at a time; 0 skips decode.
     pub generate: usize,
     /// Tokens in the cache before either begins.
     pub depth: usize,
-    /// Tools between which a decoding model has to choose, under their grammar; 0 = it decodes
-    /// without one.
+    /// Number of tools whose grammar constrains decoding; 0 decodes without a grammar.
     pub tools: usize,
-    /// Measured repetitions.
+    /// Number of measured repetitions.
     pub repetitions: usize,
-    /// Whether to tell what each operation takes.
+    /// Whether to measure the time of each operation.
     pub profile: bool,
-    /// How it is computed.
+    /// How the model is computed.
     pub settings: ProbeSettings,
 }
 
@@ -40,15 +39,15 @@ pub struct Test {
     pub model_filename: String,
     /// Its size in bytes.
     pub model_size: u64,
-    /// Who computes: `cpu`, `cuda:0` and so on.
+    /// Device that computes: `cpu`, `cuda:0` and so on.
     pub devices: String,
-    /// What its maker calls the GPU; empty without one.
+    /// The vendor's name of the GPU; empty without one.
     pub gpu_info: String,
     /// Layers on the GPU.
     pub n_gpu_layers: usize,
-    /// Threads that compute.
+    /// Number of compute threads.
     pub n_threads: usize,
-    /// Tokens fed in one forward pass.
+    /// Tokens per forward pass.
     pub n_batch: usize,
     /// Number format of the keys.
     pub type_k: String,
@@ -58,7 +57,7 @@ pub struct Test {
     pub n_prompt: usize,
     /// Tokens decoded.
     pub n_gen: usize,
-    /// Tokens in the cache before.
+    /// Tokens in the cache at the start.
     pub n_depth: usize,
     /// Mean time of a repetition in nanoseconds.
     pub avg_ns: u64,
@@ -68,57 +67,57 @@ pub struct Test {
     pub avg_ts: f64,
     /// Its standard deviation.
     pub stddev_ts: f64,
-    /// Every time.
+    /// The time of each repetition.
     pub samples_ns: Vec<u64>,
-    /// Every speed.
+    /// The speed of each repetition.
     pub samples_ts: Vec<f64>,
-    /// What the grammar took part in, for a test of decoding under one.
+    /// The overhead of the grammar, for a test of constrained decoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grammar: Option<Constrained>,
-    /// What each operation takes, the longest first.
+    /// The operations, the longest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<Operation>,
-    /// What they are held against.
+    /// The machine's limits, for comparison.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<Limits>,
 }
 
-/// What one kind of operation takes in a measurement.
+/// The time of one kind of operation in a measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct Operation {
     /// Its name.
     pub name: String,
-    /// How often it is done in a repetition.
+    /// Number of calls per repetition.
     pub calls: f64,
-    /// Its time in a repetition, in nanoseconds.
+    /// Time per repetition in nanoseconds.
     pub avg_ns: f64,
-    /// Its share of a repetition.
+    /// Share of a repetition's time.
     pub share: f64,
-    /// Bytes of weights, keys, values and state in a repetition.
+    /// Bytes of weights, keys, values and state per repetition.
     pub bytes: f64,
-    /// How fast they were read, as a share of the bandwidth that was measured.
+    /// Read speed, as a share of the measured bandwidth.
     pub share_of_bandwidth: f64,
-    /// How fast integers were multiplied and added, as a share of the peak that was measured.
+    /// Integer multiply-add speed, as a share of the measured peak.
     pub share_of_peak: f64,
 }
 
-/// What the machine does at most, measured.
+/// Measured limits of the machine.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Limits {
-    /// Bytes a second that its threads read from memory.
+    /// Memory bandwidth of its threads, in bytes per second.
     pub read_bandwidth: f64,
-    /// Operations a second on 8-bit integers.
+    /// Operations per second on 8-bit integers.
     pub integer_peak: f64,
 }
 
 impl Limits {
-    /// Measures them; takes a second.
+    /// Measures the limits, which takes a second.
     pub fn measure(config: &Config) -> Limits {
         let (read_bandwidth, integer_peak) = limits(config.settings.threads, config.settings.isa);
         Limits { read_bandwidth, integer_peak }
     }
 
-    /// Operations by what they took, of `repetitions` that took `total` together.
+    /// Returns the operations by time, over `repetitions` that took `total` together.
     fn held_against(
         &self,
         spent: &BTreeMap<String, Spent>,
@@ -146,25 +145,26 @@ impl Limits {
     }
 }
 
-/// What a grammar added to the steps of a decoder.
+/// The overhead of a grammar on the steps of a decoder.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Constrained {
-    /// Tools in the grammar.
+    /// Number of tools in the grammar.
     pub n_tools: usize,
-    /// Mean time in nanoseconds that it took for a token, forced ones included.
+    /// Mean time per token in nanoseconds, including forced tokens.
     pub avg_token_ns: u64,
     /// Its time as a share of the time of the forward passes.
     pub share_of_steps: f64,
-    /// Forward passes, each of which computes a sampled token and what is forced behind it.
+    /// Number of forward passes, each of which computes a sampled token and the forced tokens after
+    /// it.
     pub n_steps: usize,
-    /// All that it did, in every repetition and the warm-up.
+    /// Its total usage, in all repetitions and the warm-up.
     pub usage: GrammarUsage,
 }
 
-/// Measures prefill and decode of the model in `gguf`; `progress` hears before each repetition.
+/// Measures prefill and decode of the model in `gguf`; calls `progress` before each repetition.
 ///
 /// # Errors
-/// If the model can't be loaded or computed.
+/// The model can't be loaded or computed.
 pub fn measure(
     gguf: &Gguf,
     config: &Config,
@@ -189,7 +189,7 @@ pub fn measure(
         let mut steps = Steps::default();
         let mut spent: BTreeMap<String, Spent> = BTreeMap::new();
         for repetition in 0..=config.repetitions {
-            // A long context warms nothing up that a short one doesn't.
+            // A long context doesn't warm up more than a short one.
             let depth = if repetition == 0 { config.depth.min(BATCH) } else { config.depth };
             let name = if prompt > 0 { "prefill" } else { "decode" };
             let which = if repetition == 0 { "warm-up".into() } else { format!("{repetition}") };
@@ -239,7 +239,7 @@ impl Steps {
     }
 }
 
-/// Decodes `generate` tokens as the grammar has them, in as many steps as it takes.
+/// Decodes `generate` tokens under the grammar, in as few steps as it allows.
 fn constrained(
     probe: &mut Probe,
     turns: &mut ProbeTurns,
@@ -285,7 +285,7 @@ fn once(
     Ok(start.elapsed())
 }
 
-/// Feeds `count` tokens.
+/// Processes `count` tokens.
 fn fill(probe: &mut Probe, limit: usize, count: usize) -> Result<(), alara_engine::Error> {
     let tokens: Vec<u32> = (0..count).map(|i| token(i, limit)).collect();
     for (at, piece) in tokens.chunks(BATCH).enumerate() {
@@ -295,7 +295,7 @@ fn fill(probe: &mut Probe, limit: usize, count: usize) -> Result<(), alara_engin
     Ok(())
 }
 
-/// A token of no meaning, below `limit`.
+/// Returns an arbitrary token below `limit`.
 fn token(i: usize, limit: usize) -> u32 {
     ((i * 31 + 7) % limit) as u32
 }
@@ -341,7 +341,7 @@ fn mean(numbers: &[f64]) -> f64 {
     numbers.iter().sum::<f64>() / numbers.len().max(1) as f64
 }
 
-/// The sample's standard deviation.
+/// Returns the standard deviation of the sample.
 fn deviation(numbers: &[f64]) -> f64 {
     let mean = mean(numbers);
     let squares: f64 = numbers.iter().map(|number| (number - mean).powi(2)).sum();
@@ -393,7 +393,7 @@ mod tests {
             let limits = test.limits.unwrap();
             assert!(limits.read_bandwidth > 1e7 && limits.integer_peak > 1e7, "{limits:?}");
         }
-        // Eight tokens in one step, four in four: the depth and the warm-up aren't counted.
+        // Eight tokens in one step, four in four: excludes the depth and the warm-up.
         let attention =
             |test: &Test| test.profile.iter().find(|operation| operation.name == "attention").unwrap().calls;
         assert_eq!(attention(&tests[1]), 4.0 * attention(&tests[0]));

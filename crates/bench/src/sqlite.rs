@@ -1,7 +1,7 @@
-//! Runs as a database, for analysis: `runs`, `tasks`, `attempts`, `messages`, `refusals` and
+//! Writes runs to a database for analysis: `runs`, `tasks`, `attempts`, `messages`, `refusals` and
 //! `dialogues`, with the fields of their records as columns.
 //!
-//! The run files are the truth; the database is made anew from them each time.
+//! The run files are authoritative; the database is created anew from them each time.
 
 use std::path::Path;
 
@@ -57,7 +57,7 @@ const TABLES: &str = "
     );
 ";
 
-/// Writes the runs, each with its file, to a database at `path`, in place of what is there.
+/// Writes the runs, each with its file, to a database at `path`, replacing an existing one.
 ///
 /// # Errors
 /// The database can't be written.
@@ -68,7 +68,7 @@ pub fn write<'a>(
     let error = |source| Error::Database { path: path.to_owned(), source };
     let disk = |source| Error::RunFile { action: "replace the database of", path: path.to_owned(), source };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A name of its own: others may write the same database at the same time.
+    // Use a unique name, because others may write the same database at the same time.
     let new = tempfile::Builder::new().prefix(".database-").tempfile_in(folder).map_err(disk)?;
     let mut database = Connection::open(new.path()).map_err(error)?;
     let written = (|| {
@@ -125,7 +125,7 @@ fn add(write: &Transaction, number: i64, file: &Path, run: &RunRecords) -> rusql
             end.seconds
         ])?;
     }
-    // An unfinished task's attempts don't count.
+    // Attempts at an unfinished task don't count.
     let ended: std::collections::BTreeSet<&str> = run.finished.iter().map(|end| end.task.as_str()).collect();
     for one in run.attempts.iter().filter(|one| ended.contains(one.task.as_str())) {
         attempt(write, number, one)?;
@@ -303,11 +303,11 @@ mod tests {
         let attempts = vec![first, attempt("a-1", 2, Verdict::Solved), attempt("a-2", 1, Verdict::Failed)];
         let run =
             RunRecords { header: header(), attempts, finished: vec![finished("a-1", 2, Verdict::Solved)] };
-        // Twice: what is there is replaced.
+        // Twice: an existing database is replaced.
         for _ in 0..2 {
             write(&path, [(Path::new("one.jsonl"), &run), (Path::new("two.jsonl"), &run)]).unwrap();
         }
-        // At the same time: the one or the other is there, whole, and nothing else.
+        // At the same time: one of the two databases is there, complete, and nothing else.
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

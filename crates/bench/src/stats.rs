@@ -1,4 +1,4 @@
-//! Tables over runs: a fold of their records, by category.
+//! Tables of results: sums of the runs' records, by category.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use serde::Serialize;
 use crate::record::{Cost, Verdict};
 use crate::run_file::RunRecords;
 
-/// The sums of a set of tasks that came to an end.
+/// Sums over a set of finished tasks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u64,
-    /// How many were solved.
+    /// Number of solved tasks.
     pub solved: u64,
-    /// How many were solved at the first attempt.
+    /// Number of tasks solved in the first attempt.
     pub solved_first: u64,
-    /// How many ended with an error that was not the agent's; they count as tasks.
+    /// Number of tasks that ended with an error that wasn't the agent's; included in `tasks`.
     pub errors: u64,
-    /// How many attempts were made.
+    /// Number of attempts.
     pub attempts: u64,
-    /// What the model did.
+    /// Cost of the models.
     #[serde(flatten)]
     pub cost: Cost,
     /// Generated tokens per second of decoding.
     pub tokens_per_second: f64,
-    /// The share of prompt tokens that were reused, 0 to 1.
+    /// The share of prompt tokens that were reused, from 0 to 1.
     pub prefix_hit: f64,
-    /// Wall-clock time of the tasks, added up.
+    /// Total wall-clock time of the tasks.
     pub seconds: f64,
 }
 
-/// A row a category, in alphabetical order, and the sum of all.
+/// One row per category, in alphabetical order, and the sum of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Table {
-    /// By category.
+    /// Rows by category.
     pub categories: BTreeMap<String, Row>,
-    /// All together.
+    /// The sum.
     pub total: Row,
 }
 
@@ -94,7 +94,7 @@ impl Row {
 }
 
 impl Table {
-    /// What the cells of [`Table::rows`] are.
+    /// Columns of [`Table::rows`].
     pub const COLUMNS: [&str; 9] = [
         "category",
         "tasks",
@@ -107,7 +107,7 @@ impl Table {
         "task time",
     ];
 
-    /// The table as text, cell by cell; the last row is the sum.
+    /// Formats the table as text cells; the last row is the sum.
     pub fn rows(&self) -> Vec<Vec<String>> {
         let categories = self.categories.iter().map(|(name, row)| row.cells(name));
         categories.chain([self.total.cells("all")]).collect()

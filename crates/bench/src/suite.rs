@@ -1,4 +1,4 @@
-//! Suites: sets of tasks from the binary, a folder or a file, and the hash that names their
+//! Suites: sets of tasks from the binary, a folder or a file, and the hash that identifies their
 //! content.
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ const QUICK: [&str; 12] = [
     "code-02", "git-01", "git-02",
 ];
 
-/// The jinx that gives what is found on the web when there is none.
+/// The jinx that replaces web search by a fixed corpus.
 const CORPUS: &str = "web_corpus";
 
 /// Writes the quick tasks for tuning to the new folder `into`.
@@ -49,9 +49,9 @@ pub struct Suite {
     pub name: String,
     /// The tasks, sorted by id; at least one.
     pub tasks: Vec<Task>,
-    /// Jinxes that it brings along: they replace those of the team.
+    /// Jinxes of the suite, which replace those of the team.
     pub jinxes: Vec<Jinx>,
-    /// What its dialogues share.
+    /// Shared setting of its dialogues.
     pub setting: Setting,
     /// SHA-256, in hexadecimal, over the tasks in this order, each as one line of compact JSON, and
     /// over the files of the jinxes.
@@ -59,10 +59,10 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// The suite that ships with the binary.
+    /// Returns the suite that ships with the binary.
     ///
     /// # Errors
-    /// A task file of it is wrong; the tests exclude that.
+    /// One of its task files is invalid; the tests exclude that.
     pub fn stock() -> Result<Self, Error> {
         let files = STOCK.dirs().flat_map(Dir::files);
         let sources = files.map(|file| Source {
@@ -72,12 +72,12 @@ impl Suite {
         Suite::of("alara".into(), Path::new("alara"), Setting::default(), sources)
     }
 
-    /// The suite at `path`: a folder of `.yaml` and `.jinx` files, at any depth, one `.yaml` file,
-    /// or a `.csv` file.
-    /// What its `suite.yaml` names is read as that.
+    /// Loads the suite at `path`: a folder of `.yaml` and `.jinx` files, at any depth, one `.yaml`
+    /// file, or a `.csv` file.
+    /// Files that its `suite.yaml` names are read accordingly.
     ///
     /// # Errors
-    /// What can't be read, unknown or missing keys, empty fields, duplicate ids: each with file and
+    /// Unreadable files, unknown or missing keys, empty fields, duplicate ids: each with file and
     /// line.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let read_error = |source| Error::Read { path: path.to_owned(), source };
@@ -105,7 +105,7 @@ impl Suite {
         Suite::of(name, path, setting, sources.collect::<Result<Vec<_>, _>>()?)
     }
 
-    /// The suite that these files make.
+    /// Creates a suite from these files.
     fn of(
         name: String,
         path: &Path,
@@ -154,7 +154,7 @@ impl Suite {
         let tasks: Vec<Task> = sorted.into_values().map(|(task, _)| task).collect();
         let mut hash = Sha256::new();
         for task in &tasks {
-            // A task is made of texts and numbers, which always become JSON.
+            // A task consists of strings and numbers, whose conversion to JSON can't fail.
             hash.update(serde_json::to_string(task).unwrap_or_default());
             hash.update("\n");
         }
@@ -167,8 +167,8 @@ impl Suite {
         Ok(Suite { name, tasks, jinxes, setting, hash: format!("{:x}", hash.finalize()) })
     }
 
-    /// Gives its jinxes to a team and its sub-teams.
-    /// If it brings a web along, that is the one that they search.
+    /// Adds its jinxes to a team and its sub-teams.
+    /// If it has a web corpus, the team searches that one.
     pub fn furnish(&self, team: &mut Team) {
         for jinx in &self.jinxes {
             match team.jinxes.iter_mut().find(|other| other.name == jinx.name) {
@@ -182,12 +182,12 @@ impl Suite {
         team.teams.iter_mut().for_each(|team| self.furnish(team));
     }
 
-    /// The tasks of these categories and these ids; an empty list does not restrict.
+    /// Returns the tasks of these categories and these ids; an empty list doesn't restrict.
     ///
     /// # Errors
-    /// A category or id that the suite does not have, or no task that is in both.
+    /// The suite lacks a category or id, or no task matches both.
     pub fn select(&self, categories: &[String], ids: &[String]) -> Result<Vec<&Task>, Error> {
-        /// Most names that an error tells.
+        /// Maximum number of names in an error.
         const MOST_KNOWN: usize = 20;
 
         fn known<'a>(
@@ -239,7 +239,7 @@ pub(crate) fn find(folder: &Path, files: &mut Vec<std::path::PathBuf>) -> Result
     for entry in std::fs::read_dir(folder).map_err(error)? {
         let entry = entry.map_err(error)?;
         let path = entry.path();
-        // Links to folders are not followed: they may form a loop.
+        // Don't follow links to folders: they may form a loop.
         if entry.file_type().map_err(error)?.is_dir() {
             find(&path, files)?;
         } else if is_yaml(&path) || is_jinx(&path) {

@@ -1,4 +1,4 @@
-//! Suites as CSV files with the columns of the npcsh benchmark.
+//! Reads suites from CSV files with the columns of the npcsh benchmark.
 //! Their tasks use absolute `/tmp` paths.
 
 use std::path::Path;
@@ -9,11 +9,11 @@ use crate::Error;
 use crate::task::{Difficulty, Task};
 
 /// The columns, in any order.
-/// `setup_cmd` and `description` may be blank; the description is not used.
+/// `setup_cmd` and `description` may be blank; the description isn't used.
 const COLUMNS: [&str; 7] =
     ["id", "category", "difficulty", "setup_cmd", "instruction", "verify_cmd", "description"];
 
-/// The tasks of the file, each with file and line.
+/// Reads the tasks of the file, each with file and line.
 pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
     let csv_error = |error: csv::Error| row_error(path, error);
     let bytes =
@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> Result<Vec<(Task, String)>, Error> {
     Ok(tasks)
 }
 
-/// What is wrong with a row, in words of the file.
+/// Describes an error in a row in terms of the file.
 fn row_error(path: &Path, error: csv::Error) -> Error {
     let (position, problem) = match error.into_kind() {
         csv::ErrorKind::Io(source) => return Error::Read { path: path.to_owned(), source },
@@ -77,7 +77,7 @@ fn row_error(path: &Path, error: csv::Error) -> Error {
     Error::Row { location: format!("{}{line}", path.display()), problem }
 }
 
-/// Where each of [`COLUMNS`] stands, or what is wrong with the headers.
+/// Returns the index of each of [`COLUMNS`], or an error in the headers.
 fn columns(headers: &csv::StringRecord) -> Result<[usize; 7], String> {
     for (index, name) in headers.iter().enumerate() {
         if !COLUMNS.contains(&name) {

@@ -1,7 +1,7 @@
-//! Sweeps: models × conditions × trials over a suite, as a `.bench` file says it, and how they are
-//! shared out.
+//! Sweeps: models × conditions × trials over a suite, as defined in a `.bench` file, and their
+//! division into shards.
 //!
-//! Each combination is one run with a file of its own.
+//! Each combination is one run with its own file.
 //! An A/B test is a sweep with two conditions.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,85 +23,85 @@ use crate::policy::{Retry, RetryPolicy, Rule, RuleOverride};
 use crate::price::Price;
 use crate::record::DEFAULT_CONDITION;
 
-/// What a `.bench` file says.
-/// All of it may be left out.
+/// A `.bench` file.
+/// All keys are optional.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sweep {
-    /// The suite, relative to the file; `None` = the one that ships.
+    /// The suite, relative to the file; `None` for the one that ships.
     pub suite: Option<PathBuf>,
-    /// The models, each as after `-m`; none = the one that would run without.
+    /// The models, as for `-m`; if empty, the default model.
     pub models: Vec<String>,
-    /// What is compared; the first is the A of an A/B test.
-    /// None = one condition, which the command line describes.
+    /// The conditions to compare; the first is the A of an A/B test.
+    /// If empty, the command line describes the only condition.
     pub conditions: Vec<Condition>,
-    /// How often each is repeated: trial n has the seed `seed` + n - 1.
+    /// Number of repetitions: trial n has the seed `seed` + n - 1.
     pub trials: Option<NonZeroU32>,
-    /// From which the seeds of all sampling are derived.
+    /// Seed from which all sampling seeds are derived.
     pub seed: Option<u64>,
     /// Only tasks of these categories.
     pub categories: Vec<String>,
     /// Only tasks with these ids.
     pub tasks: Vec<String>,
-    /// What a million tokens of a model cost, by its name in `models`; `*` stands for all others.
+    /// Price of a million tokens of a model, by its name in `models`; `*` applies to all others.
     pub prices: BTreeMap<String, Price>,
 }
 
 /// The stock jinx that searches a team's documents.
 const KB_SEARCH: &str = "kb_search";
-/// The key of [`Sweep::prices`] that stands for all models without one of their own.
+/// The key of [`Sweep::prices`] for all models without their own.
 const ANY: &str = "*";
 
-/// Something that a sweep can't mean.
+/// A contradiction in a sweep.
 pub(crate) struct Wrong {
-    /// The name in the file that it is about.
+    /// The affected name in the file.
     pub name: String,
-    /// What is wrong, and what would not be.
+    /// The problem and its remedy.
     pub message: String,
 }
 
-/// The names that occur more than once.
+/// Returns the names that occur more than once.
 fn twice(names: impl Iterator<Item = String>) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     names.filter(|name| !seen.insert(name.clone())).collect()
 }
 
-/// Under which rules agents work; what is left out is as the command line has it.
+/// The rules for the agents' work; missing ones come from the command line.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Condition {
-    /// What reports call it.
+    /// Name in reports.
     pub name: String,
-    /// A team's directory, or the name of a team.
+    /// A team's directory or name.
     pub team: Option<String>,
     /// The NPC that works on the tasks.
-    /// Where NPCs of a team differ in how they are told what to do, `policy` says it better.
+    /// If the NPCs of a team differ in their instructions, prefer `policy`.
     #[serde(alias = "policy")]
     pub npc: Option<String>,
-    /// Whether the team's gates are asked: `on` or `off`; without it they are.
+    /// Whether the team's gates apply: `on` or `off`; by default they do.
     #[serde(deserialize_with = "switch")]
     pub gate: Option<bool>,
-    /// How the team's documents are found.
+    /// How to search the team's documents.
     pub retrieval: Option<Retrieval>,
-    /// How a further attempt begins.
+    /// How another attempt begins.
     pub retry: Option<Retry>,
-    /// Most attempts a task.
+    /// Maximum number of attempts per task.
     pub attempts: Option<NonZeroU32>,
-    /// Rules of categories that have their own.
+    /// Rules for single categories.
     pub categories: BTreeMap<String, RuleOverride>,
-    /// Most seconds a task, for all its attempts together.
+    /// Time limit per task in seconds, for all its attempts together.
     pub timeout: Option<NonZeroU64>,
     /// Sampling temperature.
     pub temperature: Option<f32>,
-    /// Least temperature of later attempts.
+    /// Minimum temperature of later attempts.
     pub retry_temperature: Option<f32>,
-    /// Whether models that can reason do so.
+    /// Whether reasoning models reason.
     pub thinking: Option<bool>,
     /// Whether each turn is a call: `free`, `forced` or `thought`.
     pub calls: Option<Calls>,
 }
 
-/// Reads `on` or `off`, of which YAML 1.1 made truth values.
+/// Parses `on` or `off`, which YAML 1.1 turns into booleans.
 fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
     struct Switch;
     impl Visitor<'_> for Switch {
@@ -122,10 +122,10 @@ fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D:
     deserializer.deserialize_any(Switch).map_err(D::Error::custom)
 }
 
-/// Reads `on` or `off`.
+/// Parses `on` or `off`.
 ///
 /// # Errors
-/// Anything else, in words.
+/// A message for any other text.
 pub fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -138,7 +138,8 @@ impl Sweep {
     /// Reads a `.bench` file.
     ///
     /// # Errors
-    /// It can't be read, has unknown keys, names something twice, or a condition without a name.
+    /// The file can't be read, has unknown keys, names something twice, or has a condition without
+    /// a name.
     pub fn load(path: &Path) -> Result<Self, Error> {
         let text = source::read(path).map_err(|source| Error::Read { path: path.to_owned(), source })?;
         let source = Source { path: path.to_owned(), text };
@@ -150,14 +151,14 @@ impl Sweep {
         Ok(sweep)
     }
 
-    /// Makes the suite relative to the work directory, where it was to the file at `path`.
+    /// Makes the suite relative to the current directory instead of the file at `path`.
     pub(crate) fn locate(&mut self, path: &Path) {
         if let (Some(suite), Some(folder)) = (&mut self.suite, path.parent()) {
             *suite = folder.join(&*suite);
         }
     }
 
-    /// What the types don't exclude.
+    /// Returns problems that the types don't exclude.
     pub(crate) fn problems(&self) -> Vec<Wrong> {
         let mut problems = Vec::new();
         let mut wrong = |name: &str, message: String| problems.push(Wrong { name: name.to_owned(), message });
@@ -198,7 +199,7 @@ impl Sweep {
                 }
             }
         }
-        // What occurs twice is told already.
+        // Duplicates have been reported already.
         if problems.is_empty() {
             let once = Sweep { trials: None, ..self.clone() }.runs(&Condition::default());
             for name in twice(once.iter().map(|run| run.file(Shard::ALL))) {
@@ -211,8 +212,8 @@ impl Sweep {
         problems
     }
 
-    /// The runs of this sweep, model by model, so that each model is loaded once.
-    /// `default` is what the command line says.
+    /// Returns the runs of this sweep, grouped by model, so that each model is loaded once.
+    /// `default` comes from the command line.
     pub fn runs(&self, default: &Condition) -> Vec<SweepRun> {
         let models: Vec<Option<&String>> = match self.models.is_empty() {
             true => vec![None],
@@ -241,7 +242,7 @@ impl Sweep {
 }
 
 impl Condition {
-    /// This one, with what it leaves out taken from `other`.
+    /// Completes this condition with values from `other`.
     fn or(&self, other: &Condition) -> Condition {
         Condition {
             name: self.name.clone(),
@@ -265,10 +266,10 @@ impl Condition {
         }
     }
 
-    /// Makes the team as `gate` and `retrieval` have it.
+    /// Changes the team according to `gate` and `retrieval`.
     ///
     /// # Errors
-    /// Documents are to be found and the team has none.
+    /// The condition sets a retrieval, but the team has no documents.
     pub fn apply(&self, team: &mut Team) -> Result<(), Error> {
         if self.gate == Some(false) {
             ungated(team);
@@ -281,8 +282,8 @@ impl Condition {
         }
     }
 
-    /// How often tasks are tried, and how.
-    /// Five attempts with feedback where nobody says otherwise.
+    /// Returns how often to try tasks, and how.
+    /// The default is five attempts with feedback.
     pub fn policy(&self) -> RetryPolicy {
         const FIVE: NonZeroU32 = NonZeroU32::new(5).unwrap();
         let rule = Rule { retry: self.retry.unwrap_or_default(), attempts: self.attempts.unwrap_or(FIVE) };
@@ -291,17 +292,17 @@ impl Condition {
     }
 }
 
-/// Takes the gates off a team and off its sub-teams.
-/// What keeps an NPC from working since it can't be read stays.
+/// Removes the gates from a team and its sub-teams.
+/// A gate that can't be read still keeps its NPC from working.
 fn ungated(team: &mut Team) {
     team.npcs.iter_mut().for_each(|npc| npc.gate.gates.clear());
     team.teams.iter_mut().for_each(ungated);
 }
 
-/// Lets the documents of a team and its sub-teams be found so; whether there are any.
+/// Sets the retrieval of a team and its sub-teams; returns whether they have any documents.
 fn found_by(team: &mut Team, retrieval: Retrieval) -> bool {
     if !retrieval.searches() {
-        // No model is offered what it can't use.
+        // Don't offer a tool that can't be used.
         team.npcs.iter_mut().for_each(|npc| npc.jinxes.retain(|name| name != KB_SEARCH));
     }
     let npcs = team.npcs.iter_mut().map(|npc| &mut npc.knowledge);
@@ -318,20 +319,20 @@ fn found_by(team: &mut Team, retrieval: Retrieval) -> bool {
 /// One run of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SweepRun {
-    /// As after `-m`; `None` = the one that would run without.
+    /// The model, as for `-m`; `None` for the default model.
     pub model: Option<String>,
     /// The rules.
     pub condition: Condition,
-    /// From 1.
+    /// Number of the trial, from 1.
     pub trial: u32,
     /// The run's seed.
     pub seed: u64,
-    /// What tokens of the model cost; `None` = nobody says so.
+    /// Price of the model's tokens; `None` if unknown.
     pub price: Option<Price>,
 }
 
 impl SweepRun {
-    /// What its run file is called.
+    /// Returns the name of its run file.
     pub fn file(&self, shard: Shard) -> String {
         let model = self.model.as_deref().map_or_else(|| "model".to_owned(), file_name);
         let condition = match self.condition.name.as_str() {
@@ -342,16 +343,17 @@ impl SweepRun {
     }
 }
 
-/// A name as a part of a file's name.
+/// Converts a name for use in a file name.
 fn file_name(name: &str) -> String {
     let name = name.strip_suffix(".gguf").unwrap_or(name);
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
-    // Dots within: `qwen3.5-4b`; not at the beginning, where they hide files, nor twice.
+    // Keep single dots inside, as in `qwen3.5-4b`; not at the start, where they hide files, nor two
+    // in a row.
     let text: String = name.chars().map(|c| if c == '.' { c } else { plain(c) }).collect();
     text.trim_start_matches('.').replace("..", "_")
 }
 
-/// A part of the work: the `number`th of `of` equal ones, from 1.
+/// A part of the work: the `number`th of `of` equal parts, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
     number: usize,
@@ -362,8 +364,8 @@ impl Shard {
     /// All of the work.
     pub const ALL: Shard = Shard { number: 1, of: 1 };
 
-    /// Which of `count` pieces of work, in their order, are this part: neighbours, so that few
-    /// models are loaded.
+    /// Returns which of `count` pieces of work, in order, belong to this shard: consecutive ones,
+    /// so that few models are loaded.
     pub fn range(self, count: usize) -> Range<usize> {
         let at = |number: usize| (count as u128 * number as u128 / self.of as u128) as usize;
         at(self.number - 1)..at(self.number)

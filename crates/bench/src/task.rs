@@ -1,4 +1,4 @@
-//! One task: what the agent is told, what lies ready, and how to tell that it is solved.
+//! A task: the instruction, the initial state, and the check for a solution.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,43 +13,43 @@ use crate::dialogue::{Action, Dialogue, Keys, User};
 
 /// A task of a suite.
 ///
-/// The order of the fields, and that absent ones are left out, is part of the suite's hash.
+/// The order of the fields, and the omission of absent ones, affect the suite's hash.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "File")]
 pub struct Task {
-    /// Unique in its suite; `[A-Za-z0-9._-]+`, since files are named after it.
+    /// Unique in its suite; `[A-Za-z0-9._-]+`, since it is used in file names.
     pub id: String,
-    /// What kind of work it is; results are added up by it.
+    /// The kind of work, by which results are grouped.
     pub category: String,
-    /// How hard it is.
+    /// The difficulty.
     pub difficulty: Difficulty,
-    /// What the agent is told; empty if it is a dialogue.
+    /// The message to the agent; empty for a dialogue.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub instruction: String,
     /// Bash that runs in the work directory before the agent; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub setup: String,
     /// Bash that runs in the work directory after each attempt.
-    /// Exit code 0 means solved; what it prints otherwise is the feedback for the next attempt.
-    /// Empty if it is a dialogue.
+    /// Exit code 0 means solved; otherwise the output is the feedback for the next attempt.
+    /// Empty for a dialogue.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub verify: String,
-    /// Jinxes that the agent gets beside its own, by name.
+    /// Additional jinxes for the agent, by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jinxes: Vec<String>,
-    /// Members of the team, each of which must have done a part of the work: the trace tells.
+    /// Members of the team that must each have done a part of the work, according to the trace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delegates: Vec<String>,
-    /// What solves the task.
+    /// The reference solution.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gold: Option<Solution>,
-    /// What looks like a solution and must not pass.
+    /// Wrong solutions that must not pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wrong: Vec<Solution>,
-    /// Seconds that all attempts together may take; `None` = the run's limit.
+    /// Time limit in seconds for all attempts together; `None` for the run's limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<NonZeroU64>,
-    /// With whom the agent speaks, if that is the task.
+    /// The dialogue, if the task is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub dialogue: Option<Box<Dialogue>>,
 }
@@ -86,7 +86,7 @@ struct File {
 }
 
 impl File {
-    /// The keys of the other kind of task that it has.
+    /// Returns a key that belongs to the other kind of task.
     fn foreign(&self) -> Option<&'static str> {
         let dialogue = [
             ("database", !self.database.is_null()),
@@ -152,19 +152,18 @@ impl TryFrom<File> for Task {
     }
 }
 
-/// What a model does about a task.
+/// A model's solution of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "bash, or a list of turns, each with a text or calls of a name with arguments")]
 pub enum Solution {
-    /// It calls the jinx `shell` with this.
+    /// A call of the jinx `shell` with this code.
     Bash(String),
-    /// These are its turns, and those of whom it gives work to, in the order in which they are
-    /// taken.
+    /// The turns of the model, and of NPCs that it delegates to, in order.
     Turns(Vec<Reply>),
 }
 
 impl Solution {
-    /// The turns of the model that does it.
+    /// Returns the turns of a model that does this.
     pub fn turns(&self) -> Vec<Reply> {
         match self {
             Solution::Bash(text) => {
@@ -174,11 +173,11 @@ impl Solution {
         }
     }
 
-    /// What it consists of, as one text.
+    /// Returns its contents as one text.
     fn text(&self) -> Cow<'_, str> {
         match self {
             Solution::Bash(text) => text.into(),
-            // Turns are made of texts and lists, which always become JSON.
+            // Turns consist of strings and lists, whose conversion to JSON can't fail.
             Solution::Turns(turns) => serde_json::to_string(turns).unwrap_or_default().into(),
         }
     }
@@ -191,15 +190,15 @@ impl Solution {
     }
 }
 
-/// How hard a task is.
+/// The difficulty of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Difficulty {
-    /// One tool call can do it.
+    /// One tool call is enough.
     Easy,
-    /// A few calls, or one with some thought.
+    /// A few calls, or one that needs some thought.
     Medium,
-    /// Several results that must fit together, or a program with corner cases.
+    /// Several results that must be consistent, or a program with corner cases.
     Hard,
 }
 
@@ -214,39 +213,39 @@ impl fmt::Display for Difficulty {
 }
 
 impl Task {
-    /// What it is about, in a line: its instruction, or how its dialogue begins.
+    /// Summarizes the task in one line: its instruction, or the beginning of its dialogue.
     pub fn summary(&self) -> &str {
         let text = self.dialogue.as_ref().map_or(&*self.instruction, |dialogue| dialogue.user.summary());
         text.trim().lines().next().unwrap_or_default()
     }
 
-    /// Whether a text of the task names an absolute path below `/tmp`, so that it can run only with
-    /// a private one.
+    /// Whether a text of the task contains an absolute path below `/tmp`, so that it requires a
+    /// private one.
     pub fn uses_tmp(&self) -> bool {
         let gold = self.gold.as_ref().map(Solution::text).unwrap_or_default();
         [&self.instruction, &self.setup, &self.verify, &*gold].iter().any(|text| text.contains("/tmp/"))
     }
 
-    /// The programs beside bash that the task's own scripts need.
+    /// Returns the programs other than bash that the task's own scripts need.
     pub fn programs(&self) -> Vec<&'static str> {
         let names = |text: &str, name: &str| {
             text.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
         };
         let gold = self.gold.as_ref().map(Solution::text).unwrap_or_default();
         let scripts = [&self.setup, &self.verify, &*gold];
-        // Tools of a dialogue are programs of its team: most are written in Python.
+        // A dialogue's tools are programs of its team, most of them in Python.
         let tools = self.dialogue.as_ref().map(|_| "python3");
         let needs = |name: &&str| tools == Some(*name) || scripts.iter().any(|text| names(text, name));
         ["python3", "git"].into_iter().filter(needs).collect()
     }
 
-    /// Checks what the types don't say, up to the first problem.
-    /// `location` gives file and line of a field.
+    /// Checks everything that the types don't exclude, up to the first problem.
+    /// `location` returns file and line of a field.
     pub(crate) fn check(&self, location: impl Fn(&'static str) -> String) -> Result<(), Error> {
         self.problems(location).into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// What is wrong with it that the types don't exclude.
+    /// Returns problems that the types don't exclude.
     pub(crate) fn problems(&self, location: impl Fn(&'static str) -> String) -> Vec<Error> {
         let texts = [
             ("id", &self.id),

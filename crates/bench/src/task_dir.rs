@@ -1,4 +1,4 @@
-//! Where tasks run: each in folders of its own, below one of the process.
+//! Folders for tasks: each task has its own, below one folder of the process.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,23 +9,23 @@ use alara_harness::scratch::{self, Scratch};
 use crate::Error;
 
 /// The folder of this process.
-/// What a killed process has left is removed by the next one.
+/// The next process removes the folders of killed ones.
 #[derive(Debug)]
 pub struct TaskDirs(Scratch);
 
 impl TaskDirs {
-    /// Makes the folder in `base`, and removes those of processes that are gone.
+    /// Creates the folder in `base`, and removes those of ended processes.
     ///
     /// # Errors
-    /// `base` can't be written to.
+    /// `base` isn't writable.
     pub fn claim(base: &Path) -> Result<Self, Error> {
         Ok(TaskDirs(Scratch::claim(base).map_err(alara_harness::Error::from).map_err(Error::Harness)?))
     }
 
-    /// Fresh folders for one run of the task `id`.
+    /// Creates empty folders for one run of the task `id`.
     ///
     /// # Errors
-    /// They can't be made, for example because the disk is full.
+    /// They can't be created, for example because the disk is full.
     pub fn make(&self, id: &str) -> Result<TaskDir, Error> {
         let root = self.0.path().join(id);
         let tmp = root.join("tmp");
@@ -34,16 +34,17 @@ impl TaskDirs {
         Ok(dir)
     }
 
-    /// Where the folders are made.
+    /// Returns the folder that contains them.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 }
 
-/// Whether the disk takes another 64 KiB in `folder`: programs fail in odd ways where it does not.
+/// Checks that `folder`'s disk has room for another 64 KiB: on a full disk, programs fail in odd
+/// ways.
 ///
 /// # Errors
-/// What the disk says.
+/// The error of the disk.
 pub fn probe_disk(folder: &Path) -> io::Result<()> {
     let mut file = tempfile::Builder::new().prefix(".probe-").tempfile_in(folder)?;
     file.write_all(&[1; 64 * 1024]).and_then(|()| file.as_file().sync_all())
@@ -51,21 +52,21 @@ pub fn probe_disk(folder: &Path) -> io::Result<()> {
 
 /// The folders of one task.
 /// They are removed when this is dropped.
-/// Work and home lie in what becomes `/tmp`, so that programs see the same paths in every run:
-/// `/tmp/work` and `/tmp/.home`.
+/// Work and home are inside the folder that becomes `/tmp`, so that programs see the same paths in
+/// every run: `/tmp/work` and `/tmp/.home`.
 #[derive(Debug)]
 pub struct TaskDir {
     root: PathBuf,
-    /// Where the agent works and the task's scripts start.
+    /// The directory in which the agent works and the task's scripts start.
     pub work: PathBuf,
     /// `HOME`.
     pub home: PathBuf,
-    /// What programs see as `/tmp`.
+    /// The folder that programs see as `/tmp`.
     pub tmp: PathBuf,
 }
 
 impl TaskDir {
-    /// Empties the folders, whatever an agent has made of them: no link is followed.
+    /// Empties the folders without following any links that an agent has made.
     ///
     /// # Errors
     /// Something can't be removed.
@@ -74,7 +75,7 @@ impl TaskDir {
         self.make()
     }
 
-    /// Makes the folders, where there are none.
+    /// Creates the folders that don't exist.
     fn make(&self) -> io::Result<()> {
         fs::create_dir_all(&self.root)?;
         for folder in [&self.tmp, &self.work, &self.home] {
@@ -83,10 +84,10 @@ impl TaskDir {
         Ok(())
     }
 
-    /// Lets scripts enter work and home again, whatever an agent has done to their permissions.
+    /// Makes work and home accessible to scripts again, whatever permissions an agent has set.
     ///
     /// # Errors
-    /// They are no folders any more: gone, or links to elsewhere.
+    /// They aren't folders any more, but missing, or links.
     pub fn open(&self) -> io::Result<()> {
         for (folder, name) in [(&self.tmp, "/tmp"), (&self.work, "the work directory"), (&self.home, "HOME")]
         {
@@ -105,10 +106,10 @@ impl TaskDir {
         Ok(())
     }
 
-    /// [`probe_disk`] where the task runs.
+    /// Runs [`probe_disk`] for the task's disk.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error of the disk.
     pub fn probe_disk(&self) -> io::Result<()> {
         probe_disk(&self.root)
     }

@@ -1,4 +1,4 @@
-//! What it costs to dispatch a tool call, and to load a team of many jinxes.
+//! Benchmarks the dispatch of a tool call, and loading a team with many jinxes.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use alara_harness::{Caller, Scripted, Session, Single, Team, tool};
 use criterion::Criterion;
 use serde_json::json;
 
-/// How many jinxes the team has.
+/// Number of jinxes in the team.
 const JINXES: usize = 200;
 
 fn main() {

@@ -1,4 +1,4 @@
-//! What the sandbox adds to a program: `true` alone and in the sandbox.
+//! Benchmarks the overhead of the sandbox: `true` alone and in the sandbox.
 
 use std::process::Command;
 use std::time::Duration;

@@ -1,21 +1,21 @@
-//! Which model to take on this machine instead of the one that ships, in one line.
+//! Suggests, in one line, a better model for this machine than the one that ships.
 
 use crate::catalog::{self, Entry, Machine, local};
 use crate::facts::FileFacts;
 use crate::ui;
 
-/// Most files outside of the catalog that are looked into.
+/// Maximum number of files outside the catalog to inspect.
 const LOOKED_INTO: usize = 3;
 
 /// A model on this machine that calls tools.
 struct Here {
-    /// What `-m` takes.
+    /// The name to pass to `-m`.
     name: String,
     bytes: u64,
 }
 
-/// What a better model than the one that ships is on this machine, by its memory and GPU, and how
-/// to have it: by `-m` if it is here, else by `alara models pull`.
+/// Names the best model for this machine's memory and GPU, and how to get it: with `-m` if it is
+/// already here, else with `alara models pull`.
 pub fn better() -> String {
     let (machine, entries) = (Machine::this(), catalog::entries().unwrap_or_default());
     told(&machine, entries, here(&machine, entries).as_ref())

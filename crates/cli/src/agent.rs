@@ -1,5 +1,5 @@
-//! What commands that put an agent to work have in common: who works, with which model, where, and
-//! under which rules.
+//! Options shared by all commands that run an agent: which team and NPC, which model, which
+//! directory, and which rules.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use anyhow::{Context, bail};
 use crate::progress::count;
 use crate::{ask, cache, config, consent, interrupt, model, state, traces, ui};
 
-/// The exit code of a program that an interrupt ended, as shells count.
+/// The exit code that shells use for a program ended by an interrupt.
 pub const INTERRUPTED: u8 = 130;
 
-/// Who works, and how.
+/// Options of commands that run an agent.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
@@ -35,60 +35,60 @@ pub struct Args {
     pub npc: Option<String>,
     #[command(flatten)]
     pub model: model::Args,
-    /// The only directory in which files may be changed [default: the current one]
+    /// The only directory in which agents may change files [default: the current one]
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
     /// Seed of the sampler [default: 0]
     #[arg(long)]
     seed: Option<u64>,
-    /// Sampling temperature; 0 takes the most likely token [default: what the model's file or the
-    /// catalog recommends, else 0]
+    /// Sampling temperature; 0 takes the most likely token [default: the recommendation in the
+    /// model's file or the catalog, else 0]
     #[arg(long, value_parser = temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
-    /// Whether each turn is a call: free lets the model decide, forced makes it call a tool, or
+    /// Whether each turn is a call: `free` lets the model decide; `forced` makes it call a tool, or
     /// `finish`, which answers.
-    /// `auto` is free as long as the model calls or answers by itself; `thought` lets it think in
-    /// one sentence first [default: the NPC's, else forced where the prompt tells how calls are
-    /// written, auto otherwise]
+    /// `auto` stays free as long as the model calls or answers by itself; `thought` lets it think
+    /// in one sentence first [default: the NPC's, else forced where the prompt describes how to
+    /// write calls, auto otherwise]
     #[arg(long, value_name = "free|auto|forced|thought")]
     pub calls: Option<Calls>,
-    /// Find out first how the model uses tools best, as `alara tune` does, unless that is known
+    /// First measure how the model uses tools best, as `alara tune` does, unless already measured
     #[arg(long)]
     pub tune: bool,
-    /// Answer yes to every question, except to those about calls that a rule may deny
+    /// Answer yes to every question except those about calls that a rule may deny
     #[arg(long)]
     pub yes: bool,
-    /// Show each change of a file as a diff before it is made, and ask: yes, no, always for this
+    /// Show each change to a file as a diff before making it, and ask: yes, no, always for this
     /// session, or edit it first
     #[arg(long, conflicts_with = "yes")]
     pub ask: bool,
-    /// Read AGENTS.md, of the work directory and of those around it up to the repository's root,
-    /// without a question
+    /// Read AGENTS.md, from the work directory up to the repository's root, without asking
     #[arg(long)]
     context_files: bool,
-    /// Leave AGENTS.md unread
+    /// Don't read AGENTS.md
     #[arg(long, conflicts_with = "context_files")]
     no_context_files: bool,
-    /// Show calls and their results in full, and what others of the team say
+    /// Show calls and their results in full, and the output of the team's other NPCs
     #[arg(short, long)]
     pub verbose: bool,
     /// Where to write the trace [default: a new file in the user's state directory]
     #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     trace: Option<PathBuf>,
-    /// Go on with the latest conversation in the work directory
+    /// Continue the latest conversation in the work directory
     #[arg(short = 'c', long = "continue", conflicts_with = "resume")]
     latest: bool,
-    /// Go on with a conversation, also one that was killed: an id of `alara trace list`, a part of
+    /// Continue a conversation, even one that was killed: an id from `alara trace list`, part of
     /// one, or a file.
-    /// What isn't said anew is as it was: team, NPC, model, work directory, sampling.
-    /// Of a file that is not among your own traces only team and NPC count
+    /// Settings that you don't repeat keep their values: team, NPC, model, work directory,
+    /// sampling.
+    /// From a file outside your own traces, only team and NPC are used
     #[arg(long, value_name = "ID|FILE")]
     resume: Option<String>,
 
-    /// What held for the conversation that goes on.
+    /// Settings of the conversation to continue.
     #[arg(skip)]
     before: Option<Box<Start>>,
-    /// Whether the team lies where somebody else may have put it.
+    /// Whether the team was found in a place where somebody else may have put it.
     #[arg(skip)]
     found: bool,
 }
@@ -101,16 +101,16 @@ fn temperature(text: &str) -> Result<f32, String> {
 }
 
 impl Args {
-    /// Whether a conversation is to go on.
+    /// Whether to continue an earlier conversation.
     pub fn goes_on(&self) -> bool {
         self.latest || self.resume.is_some()
     }
 
-    /// The same with what held for the conversation that is to go on, where nothing else is said,
-    /// and its trace; `None`: none is to go on.
+    /// Returns these arguments, completed by the settings of the conversation to continue, and the
+    /// path of its trace; `None` if there is no conversation to continue.
     ///
     /// # Errors
-    /// It can't be found.
+    /// The conversation can't be found.
     pub fn with_earlier(&self) -> anyhow::Result<(Args, Option<PathBuf>)> {
         let mut args = self.clone();
         if !self.goes_on() {
@@ -126,8 +126,8 @@ impl Args {
             Some(start.clone())
         });
         let Some(start) = starts.last() else { return Err(Error::NoConversation { path }.into()) };
-        // Somebody else may have written what lies elsewhere: it sends no key to an endpoint that
-        // it names, and lets nobody work where it says.
+        // Somebody else may have written a trace from elsewhere: don't send a key to an endpoint
+        // that it names, and don't let agents work in a directory that it names.
         let is_own = traces::is_own(&path);
         if is_own {
             args.workdir.get_or_insert_with(|| start.work.clone());
@@ -141,14 +141,14 @@ impl Args {
             let named = named.unwrap_or_else(|| Some(start.team.clone()));
             args.team =
                 Some(named.context("the path of the conversation's team is no text: name it with -t")?);
-            // What was named is still, unless a link leads elsewhere by now.
+            // Keep the named directory, unless a link has since changed where it leads.
             let leads_there =
                 |directory: &PathBuf| directory.canonicalize().is_ok_and(|real| real == *directory);
             let is_named = |directory| is_own && start.team_named && leads_there(directory);
             args.found = directory.is_some_and(|directory| !is_named(directory));
         }
         args.npc.get_or_insert_with(|| start.npc.clone());
-        // Another model has another way.
+        // Another model calls tools in another way.
         args.before = (self.model.model.is_none() && is_own).then_some(start);
         Ok((args, Some(path)))
     }
@@ -158,23 +158,24 @@ impl Args {
         self.workdir.as_deref().unwrap_or(Path::new("."))
     }
 
-    /// The team; what is odd in its files is told.
+    /// Loads the team and reports problems in its files.
     pub fn team(&self) -> anyhow::Result<Team> {
         find_as(self.team.as_deref(), self.found, self.workdir(), self.yes)
     }
 
-    /// The team, and the name that it goes by; [`worker`] reports the problems in its files.
+    /// Loads the team without reporting problems in its files, which [`worker`] does; also returns
+    /// the team's name.
     ///
     /// [`worker`]: Self::worker
     pub fn team_untold(&self) -> anyhow::Result<(Team, String)> {
         load(self.team.as_deref(), self.found, self.workdir(), self.yes)
     }
 
-    /// The member `npc` of the team that is called `called`, who may run.
-    /// Reports the problems in the team's files, without the one that is the error.
+    /// Returns the member `npc` of the team named `called`, ready to run.
+    /// Reports problems in the team's files, except the one that is returned as the error.
     ///
     /// # Errors
-    /// There is no such member, or the rules that bind it can't be read.
+    /// There is no such member, or its rules can't be read.
     pub fn worker<'t>(team: &'t Team, called: &str, npc: Option<&str>) -> anyhow::Result<&'t Npc> {
         let worker = team.npc(npc).and_then(|npc| npc.may_run().map(|()| npc));
         let refused = match &worker {
@@ -186,22 +187,22 @@ impl Args {
         Ok(worker?)
     }
 
-    /// From now on it is another team, which the user named.
+    /// Switches to another team, named by the user.
     pub fn choose_team(&mut self, name: &str) {
         (self.team, self.found) = (Some(name.to_owned()), false);
     }
 
-    /// Where its agents get their models from.
+    /// Returns the source of models for the agents.
     pub fn models(&self) -> model::Source {
         self.model.source(1, self.yes)
     }
 
-    /// The sandbox of the work, in which the team's files can be read, with a warning if it is
-    /// incomplete here.
-    /// In a `dry_run` nothing of the work directory is changed.
+    /// Returns a sandbox in which the team's files are readable; warns if this machine can't
+    /// enforce all of it.
+    /// With `dry_run`, nothing in the work directory can change.
     ///
     /// # Errors
-    /// The directory can't be used, or somebody is to be asked and nobody is there.
+    /// The directory can't be used, or a question came up and there is no terminal to ask at.
     pub fn sandbox(&self, team: &Team, dry_run: bool) -> anyhow::Result<Sandbox> {
         if self.ask && !ask::is_possible() {
             bail!(
@@ -218,17 +219,17 @@ impl Args {
             _ => Watched::unless(self.yes),
         };
         let mut policy = policy(team, self.workdir(), self.model.cache.folder(), watched)?;
-        // What a step wrote into it would count as the run's.
+        // Otherwise anything that a step wrote into the trace would count as part of the run.
         policy.protected.extend(self.trace.as_ref().and_then(|trace| std::path::absolute(trace).ok()));
         let sandbox = journaled(Sandbox::new(self.workdir(), policy)?);
         warn_of_sandbox();
         Ok(sandbox)
     }
 
-    /// The files of the work directory that agents are to read, if they may.
+    /// Returns the context files of the work directory that agents may read.
     ///
     /// # Errors
-    /// They were asked for and can't be read, or the answers can't.
+    /// They were requested and can't be read, or the stored answers can't be read.
     pub fn context_files(&self) -> anyhow::Result<ContextFiles> {
         match self.no_context_files {
             true => Ok(ContextFiles::default()),
@@ -236,8 +237,8 @@ impl Args {
         }
     }
 
-    /// A session with what was asked for: sampling, rules, threads, trace (a new one, unless it is
-    /// `given`), and a person to be asked if there is one; `asks` is called before each question.
+    /// Sets up a session as requested: sampling, rules, threads, trace (a new one, unless one is
+    /// `given`), and a person to ask if there is one; calls `asks` before each question.
     pub fn equip<'a>(
         &self,
         session: Session<'a>,
@@ -273,33 +274,33 @@ impl Args {
     }
 }
 
-/// Which changes of the work directory somebody is asked about.
+/// Which changes in the work directory need a confirmation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Watched {
     /// None.
     Nothing,
-    /// Those that lose something that lay there.
+    /// Changes that destroy existing content.
     Losses,
-    /// All of them, which are seen before they are made.
+    /// All changes, each shown before it is made.
     Seen,
-    /// None, since none can be made.
+    /// None, because no change is possible.
     Impossible,
 }
 
 impl Watched {
-    /// What loses something, unless all is said yes to beforehand.
+    /// Watches changes that destroy content, unless everything is confirmed in advance.
     pub fn unless(yes: bool) -> Self {
         if yes { Watched::Nothing } else { Watched::Losses }
     }
 }
 
-/// A sandbox in the directory `work`, in which the team's files can be read.
-/// What lies in the folder `cache` can't be changed there, and what lies in `work` is `watched`.
+/// Returns a sandbox in the directory `work`, in which the team's files are readable.
+/// The folder `cache` is read-only inside it, and `watched` applies to files in `work`.
 pub fn sandbox(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched) -> Result<Sandbox, Error> {
     Ok(journaled(Sandbox::new(work, policy(team, work, cache, watched)?)?))
 }
 
-/// What is done in it can be taken back.
+/// Lets `alara undo` revert what happens in the sandbox.
 fn journaled(sandbox: Sandbox) -> Sandbox {
     match state::journal() {
         Some(journal) => sandbox.with_journal(journal),
@@ -307,10 +308,10 @@ fn journaled(sandbox: Sandbox) -> Sandbox {
     }
 }
 
-/// What holds in that sandbox.
+/// Returns the policy of that sandbox.
 pub fn policy(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched) -> Result<Policy, Error> {
-    // Only what is there can be protected.
-    // If it can't be made or is not fit, the model says so and goes without.
+    // Only an existing folder can be protected.
+    // If it can't be created or used, the model reports that and runs without a cache.
     let _ = cache.as_deref().map(disk::claim);
     let readable = team.directory.iter().cloned().collect();
     let Kept { protected, refused } = Kept::of(team, work, cache)?;
@@ -319,28 +320,28 @@ pub fn policy(team: &Team, work: &Path, cache: Option<PathBuf>, watched: Watched
     Ok(Policy { readable, protected, refused, guard, review, read_only, ..Policy::default() })
 }
 
-/// Tells what the sandbox can't enforce on this machine.
+/// Warns about what the sandbox can't enforce on this machine.
 pub fn warn_of_sandbox() {
     if let Some(warning) = enforced().warning() {
         ui::note(&format!("warning: {warning}"));
     }
 }
 
-/// The team with this name, or the one that is meant without, for work in `workdir`; what is odd in
-/// its files is told.
-/// One that was found rather than named needs a yes, which `yes` is.
+/// Loads the team `name`, or the default team for work in `workdir`, and reports problems in its
+/// files.
+/// A team that was found rather than named needs a confirmation, which `yes` gives.
 pub fn find(name: Option<&str>, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
     find_as(name, false, workdir, yes)
 }
 
-/// The same; one that was `found` needs a yes in any case.
+/// Like [`find`], but a team that was `found` needs a confirmation in any case.
 pub fn find_as(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<Team> {
     let (team, called) = load(name, found, workdir, yes)?;
     tell(&team.diagnostics, &called);
     Ok(team)
 }
 
-/// Loads that team without a report on its files; gives the name that it goes by, too.
+/// Loads that team without reporting problems in its files; also returns its name.
 fn load(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::Result<(Team, String)> {
     let configured = config::team(workdir).filter(|_| name.is_none());
     let name = name.or(configured.as_ref().map(|(name, _)| name.as_str()));
@@ -351,26 +352,26 @@ fn load(name: Option<&str>, found: bool, workdir: &Path, yes: bool) -> anyhow::R
     Ok((team, called))
 }
 
-/// The built-in team, whatever lies here, without the user's own jinxes.
+/// The built-in team, without the user's own jinxes, whatever the work directory contains.
 pub fn built_in() -> anyhow::Result<Team> {
     Ok(Team::stock("alara")?)
 }
 
-/// The team in whose folder of jinxes a file lies, the innermost one.
+/// Returns the innermost team whose folder of jinxes contains a file.
 pub fn team_around(file: &Path) -> Option<Team> {
     let is_root = |folder: &&Path| folder.ends_with("jinxes") || folder.ends_with("jinxs");
     file.ancestors().filter(is_root).filter_map(Path::parent).find_map(|directory| team_in(directory).ok())
 }
 
-/// The team in this directory.
+/// Loads the team in this directory.
 pub fn team_in(directory: &Path) -> anyhow::Result<Team> {
     let name = directory.to_str().with_context(|| format!("{} is no text", directory.display()))?;
     let name = if name.is_empty() { "." } else { name };
-    // With a slash it is never the name of a team that lies elsewhere.
+    // With a trailing slash it can't be mistaken for the name of a team elsewhere.
     Ok(state::search().team(Some(&format!("{}/", name.trim_end_matches('/'))))?)
 }
 
-/// Tells what is wrong in files; what is only odd is counted.
+/// Prints the errors in files; only counts the warnings.
 pub fn tell(diagnostics: &[Diagnostic], name: &str) {
     let (errors, warnings): (Vec<_>, Vec<_>) =
         diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
@@ -391,7 +392,7 @@ pub fn cancel_by_interrupt(cancel: Arc<AtomicBool>) -> anyhow::Result<()> {
     })
 }
 
-/// An argument of a jinx that was typed as `name=value`.
+/// Parses a jinx argument given as `name=value`.
 pub fn pair(text: &str) -> anyhow::Result<(&str, &str)> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name, value)),

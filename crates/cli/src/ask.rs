@@ -1,5 +1,5 @@
-//! Asks the person whether a call may be made, where a rule says `ask`, and whether what it writes
-//! may be written.
+//! Asks the user to confirm calls where a rule says `ask`, and changes to files before they are
+//! written.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -15,28 +15,27 @@ use serde_json::Value;
 use crate::screen::{in_full, one_line, printable, squeezed};
 use crate::{diff, ui};
 
-/// Most lines of a diff that are shown.
+/// Maximum number of diff lines to show.
 const SHOWN: usize = 400;
-/// Whether the person has turned to something else.
+/// Whether the user has turned to something else.
 static LEFT: AtomicBool = AtomicBool::new(false);
 
-/// Whether a person is there: both what is asked and what is answered go through a terminal.
+/// Whether a user can be asked: questions and answers both go through a terminal.
 pub fn is_possible() -> bool {
     !LEFT.load(Ordering::Relaxed) && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// From now on nobody is asked, though there may be a terminal: what comes must not wait for an
-/// answer there.
+/// Never asks from now on, even at a terminal: requests must not wait for an answer there.
 pub fn nobody() {
     LEFT.store(true, Ordering::Relaxed);
 }
 
-/// Asks whether a call may be made, or may have what is the user's.
+/// Asks whether to allow a call, or to let it use something of the user's.
 pub fn person(question: &Question) -> Answer {
-    // In full: whoever says yes must have seen to what.
+    // Show it in full: nobody should approve what they haven't seen.
     let wants = if question.risk.is_some() { "calls" } else { "wants to call" };
     let mut told = vec![format!("{} {wants} {}:", one_line(question.npc), one_line(&question.jinx.name))];
-    // A diff says more than the texts that it was made of.
+    // A diff is more useful than the texts it was made from.
     let is_shown = matches!(question.risk, Some(Risk::Writes(proposal)) if !proposal.files().is_empty());
     for (name, value) in question.arguments.iter().take(if is_shown { 1 } else { usize::MAX }) {
         let value = match value {
@@ -50,7 +49,7 @@ pub fn person(question: &Question) -> Answer {
         return about_risk(risk);
     }
     if !question.variables.is_empty() {
-        // The jinx's file says it, the team it comes from may be a stranger's.
+        // The jinx's file names the variable, and its team may come from a stranger.
         let (file, names) = (question.jinx.path.display().to_string(), question.variables.join(", "));
         let network = if question.jinx.network { " and the network" } else { "" };
         let (file, names) = (one_line(&file), one_line(&names));
@@ -62,7 +61,7 @@ pub fn person(question: &Question) -> Answer {
     answer("allow? y: once, s: this session, a: always, n: no, never: ")
 }
 
-/// Shows what a question is about, and tells of lines that are no longer on the screen.
+/// Shows the details of a question, and warns about lines that have scrolled off the screen.
 fn show(lines: &[String]) {
     lines.iter().for_each(|line| ui::note(line));
     if ui::rows().is_some_and(|rows| lines.len() + 3 > rows) {
@@ -70,7 +69,7 @@ fn show(lines: &[String]) {
     }
 }
 
-/// Asks whether what a program did, or may do, is to be done.
+/// Asks about something risky that a program did, or may do.
 fn about_risk(risk: Risk) -> Answer {
     match risk {
         Risk::Losses(changes, proposal) => {
@@ -95,7 +94,7 @@ fn about_risk(risk: Risk) -> Answer {
     }
 }
 
-/// The first lines of a diff of all files, and how many more there are.
+/// Returns the first lines of a diff of all files, and how many more there are.
 fn diff_of(files: &[ProposedFile]) -> (Vec<String>, usize) {
     let styled = ui::is_styled(&std::io::stderr());
     let diff: Vec<String> = files.iter().flat_map(|file| diff::shown(&diff::unified(file), styled)).collect();
@@ -103,7 +102,7 @@ fn diff_of(files: &[ProposedFile]) -> (Vec<String>, usize) {
     (shown, diff.len().saturating_sub(SHOWN))
 }
 
-/// Shows what is about to be written, and asks about it until it is clear what is to happen.
+/// Shows the files about to be written, and asks until the user decides.
 fn about_writes(proposal: &dyn Proposal) -> Answer {
     let mut told: Vec<String> =
         proposal.others().iter().map(|what| format!("  it {}", one_line(what))).collect();
@@ -134,8 +133,8 @@ fn about_writes(proposal: &dyn Proposal) -> Answer {
     }
 }
 
-/// Lets the person edit what is about to be written, in their editor.
-/// Whether they did.
+/// Opens the files about to be written in the user's editor.
+/// Returns whether the user edited them.
 fn edit_texts(proposal: &dyn Proposal) -> anyhow::Result<bool> {
     if ["VISUAL", "EDITOR"].iter().all(|name| std::env::var_os(name).is_none_or(|value| value.is_empty())) {
         bail!("no editor is known: set VISUAL or EDITOR before alara starts");
@@ -148,12 +147,13 @@ fn edit_texts(proposal: &dyn Proposal) -> anyhow::Result<bool> {
         std::fs::create_dir_all(file.parent().unwrap_or(folder.path()))?;
         std::fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))?;
     }
-    // An editor may come with options; what it is to edit is an argument and never a part of this.
+    // An editor may come with options; pass the file as an argument, never as part of the shell
+    // text.
     let mut editor = Command::new("sh");
     editor
         .args(["-c", r#"exec ${VISUAL:-$EDITOR} "$@""#, "sh"])
         .args(texts.iter().map(|(path, _)| file(path)));
-    // What is printed may go elsewhere; the editor needs the terminal.
+    // Stdout may be redirected, and the editor needs the terminal.
     let status = editor.stdout(Stdio::from(std::io::stderr())).status().context("can't start the editor")?;
     if !status.success() {
         bail!("the editor ended with {status}, and nothing of what it saved counts");
@@ -170,18 +170,18 @@ fn edit_texts(proposal: &dyn Proposal) -> anyhow::Result<bool> {
     Ok(edited)
 }
 
-/// Asks with these words for a line of text; `None` = there was no answer.
+/// Asks for a line of text; `None` if there was no answer.
 pub fn text(words: &str) -> Option<String> {
     DefaultEditor::new().ok()?.readline(printable(words).as_ref()).ok()
 }
 
-/// Asks with these words until there is an answer.
-/// An interrupt or the end of the input is a no.
+/// Asks until there is an answer.
+/// An interrupt or the end of the input counts as no.
 pub fn answer(words: &str) -> Answer {
     asked(words, read).unwrap_or(Answer::No)
 }
 
-/// Asks with these words until what is typed can be read; `None` = there was no answer.
+/// Asks until `read` accepts the answer; `None` if there was none.
 fn asked<T>(words: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
     let mut editor = DefaultEditor::new().ok()?;
     loop {

@@ -1,4 +1,4 @@
-//! Files that a message names with `@`: their text goes along with the message.
+//! Attaches the text of files that a message mentions as `@PATH`.
 
 use std::path::Path;
 
@@ -7,14 +7,15 @@ use anyhow::{Context, bail};
 
 use crate::{input, ui};
 
-/// Most bytes of all files of one message.
+/// Maximum total size of the files of one message, in bytes.
 const MOST: u64 = 128 << 10;
 
-/// The message with the text of each file that it names as `@PATH`, relative to `workdir`.
-/// A word that names no file stays a word.
+/// Returns the message followed by the text of each file that it mentions as `@PATH`, relative to
+/// `workdir`.
+/// A word that names no file stays as it is.
 ///
 /// # Errors
-/// A file is no text, or too long.
+/// A file isn't text, or is too long.
 pub fn attached(message: &str, workdir: &Path) -> anyhow::Result<String> {
     let (mut whole, mut left) = (message.to_owned(), MOST);
     let mut seen = Vec::new();
@@ -44,7 +45,7 @@ pub fn attached(message: &str, workdir: &Path) -> anyhow::Result<String> {
     Ok(whole)
 }
 
-/// The file that a word names, without punctuation that follows.
+/// Returns the file that a word names, ignoring punctuation after it.
 fn named<'a>(word: &'a str, workdir: &Path) -> Option<&'a str> {
     let name = word.trim_start_matches(['(', '"', '\'']).strip_prefix('@')?;
     let shorter = name.trim_end_matches(['.', ',', ';', ':', '?', '!', ')', '"', '\'']);

@@ -1,4 +1,4 @@
-//! Where the prefix cache lies on disk, and how much it may hold; where indexes of documents lie.
+//! Location and size limit of the prefix cache on disk, and location of the document indexes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,25 +11,24 @@ use alara_harness::state;
 use crate::catalog::pull;
 use crate::ui;
 
-/// Most of the disk that the cache takes unless the user says otherwise: a tenth of what is free,
-/// and no more than this.
+/// Upper bound of the default size limit, in bytes; the default is a tenth of the free disk.
 const MOST: u64 = 20_000_000_000;
 
-/// How long a command that ends goes on writing.
+/// How long a command that ends keeps writing to the cache.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where computed static prefixes are cached.
+/// Where to cache computed static prefixes.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Where computed static prefixes are cached from run to run: a folder, or `off` [default:
+    /// Folder in which to cache computed static prefixes between runs, or `off` [default:
     /// alara/prefix in XDG_CACHE_HOME or ~/.cache]
     #[arg(long, value_name = "DIR|off", env = "ALARA_CACHE", hide_env_values = true)]
     cache: Option<PathBuf>,
 }
 
 impl Args {
-    /// The folder; `None` if it is switched off, or there is no home.
+    /// Returns the folder; `None` if the cache is switched off, or there is no home directory.
     pub fn folder(&self) -> Option<PathBuf> {
         match self.cache.as_deref() {
             Some(off) if off == Path::new("off") || off.as_os_str().is_empty() => None,
@@ -39,35 +38,35 @@ impl Args {
     }
 }
 
-/// Where computed static prefixes are cached, and how much of them.
+/// Where to cache computed static prefixes, and how many.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct SizedArgs {
     #[command(flatten)]
     cache: Args,
-    /// Most GB that are cached there [default: a tenth of the free disk, at most 20]
+    /// Maximum size of that cache in GB [default: a tenth of the free disk, at most 20]
     #[arg(long, value_name = "GB", env = "ALARA_CACHE_SIZE", hide_env_values = true, value_parser = gigabytes)]
     cache_size: Option<u64>,
-    /// Whether all is written before the command ends, however long that takes.
+    /// Whether to write everything before the command ends, however long that takes.
     #[arg(skip)]
     pub patient: bool,
-    /// What became of it, for all clones.
+    /// Results of the cache's writes, shared by all clones.
     #[arg(skip)]
     pub outcome: Arc<Outcome>,
 }
 
 impl SizedArgs {
-    /// The folder, as [`Args::folder`].
+    /// Returns the folder, like [`Args::folder`].
     pub fn folder(&self) -> Option<PathBuf> {
         self.cache.folder()
     }
 
-    /// Most bytes that are cached in `folder`.
+    /// Returns the size limit of the cache in `folder`, in bytes.
     pub fn limit(&self, folder: &Path) -> u64 {
         self.cache_size.unwrap_or_else(|| limit(folder))
     }
 
-    /// For the engine.
+    /// Returns the cache options for the engine.
     pub fn options(&self) -> Option<Options> {
         let folder = self.folder()?;
         Some(Options {
@@ -81,7 +80,7 @@ impl SizedArgs {
     }
 }
 
-/// Bytes of a number of GB.
+/// Parses a number of GB into bytes.
 pub fn gigabytes(text: &str) -> Result<u64, String> {
     match text.strip_suffix("GB").unwrap_or(text).trim().parse::<f64>() {
         Ok(number) if number.is_finite() && number >= 0.0 => Ok((number * 1e9) as u64),
@@ -89,15 +88,15 @@ pub fn gigabytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Where indexes of documents are kept.
+/// Returns the cache for document indexes.
 pub fn knowledge() -> IndexCache {
     state::cache("knowledge").map_or_else(IndexCache::default, IndexCache::kept_in)
 }
 
-/// A tenth of what would be free without the cache, within bounds.
+/// Returns a tenth of the space that would be free without the cache, within bounds.
 fn limit(folder: &Path) -> u64 {
     let held = disk::total_bytes(folder).unwrap_or(0);
-    // The folder may not be there yet.
+    // The folder may not exist yet.
     let free = folder.ancestors().find_map(pull::free).unwrap_or(u64::MAX);
     (free.saturating_add(held) / 10).min(MOST)
 }

@@ -1,9 +1,10 @@
-//! How the engine computes: threads from the command line, instructions from the environment.
+//! Compute settings of the engine: threads from the command line, instruction set from the
+//! environment.
 
 use alara_engine::{Isa, default_threads};
 use anyhow::anyhow;
 
-/// Checks a number of threads.
+/// Validates a number of threads.
 pub fn threads(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(threads @ 1..=1024) => Ok(threads),
@@ -11,7 +12,7 @@ pub fn threads(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Checks a number of tokens that a context is to have.
+/// Validates a context length in tokens.
 pub fn context(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(tokens) if tokens > 0 => Ok(tokens),
@@ -19,12 +20,12 @@ pub fn context(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The threads asked for, else as the engine sees fit.
+/// Returns the requested number of threads, else the engine's default.
 pub fn threads_or_default(asked: Option<usize>) -> usize {
     asked.unwrap_or_else(default_threads)
 }
 
-/// The instruction set that `ALARA_ISA` names, else the best one that the CPU has.
+/// Returns the instruction set named by `ALARA_ISA`, else the best one that the CPU supports.
 pub fn isa() -> anyhow::Result<Isa> {
     let Some(name) = std::env::var_os("ALARA_ISA") else { return Ok(Isa::best()) };
     let name = name.to_string_lossy();

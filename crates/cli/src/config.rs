@@ -1,10 +1,10 @@
-//! The user's settings: `config.yaml` in the folder for alara's settings, and `alara.yaml` of the
+//! The user's settings: `config.yaml` in alara's configuration folder, and `alara.yaml` of the
 //! project around the current directory.
 //!
-//! A setting is the default of an option; the command line goes before it.
-//! A project may choose a model, if the user agrees to its file, and a team, which is asked about
-//! as any team that was found.
-//! No setting permits anything.
+//! A setting is the default of an option; the command line overrides it.
+//! A project may choose a model, if the user agrees to its file, and a team, which needs the same
+//! confirmation as any team that was found.
+//! No setting grants permissions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,26 +19,26 @@ use crate::{consent, ui};
 
 /// The environment variable that names the default model.
 const MODEL_VARIABLE: &str = "ALARA_MODEL";
-/// A project's settings.
+/// File name of a project's settings.
 const PROJECT: &str = "alara.yaml";
-/// What the user's file begins with.
+/// First line of the user's file.
 const HEAD: &str = "# Settings of alara; `alara config show` lists them.\n";
 
-/// Something that can be set.
+/// A setting.
 pub struct Setting {
-    /// Its key in the files.
+    /// Key in the files.
     pub key: &'static str,
-    /// A short description.
+    /// Short description.
     pub about: &'static str,
     /// Whether a project may set it.
     pub of_projects: bool,
-    /// Whether its value is the default of the option of that name.
+    /// Whether its value is the default of the option with that name.
     is_default: bool,
-    /// Checks a value.
+    /// Validates a value.
     check: fn(&str) -> Result<(), String>,
 }
 
-/// All settings, in the order in which they are shown.
+/// All settings, in display order.
 pub const SETTINGS: [Setting; 7] = [
     Setting {
         key: "model",
@@ -120,7 +120,7 @@ pub struct Value {
 /// Where a value was set.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    /// By `ALARA_MODEL`.
+    /// In `ALARA_MODEL`.
     Environment,
     /// In the user's file.
     User(PathBuf),
@@ -137,12 +137,12 @@ impl std::fmt::Display for Origin {
     }
 }
 
-/// The values that hold here, by key.
+/// The effective values, by key.
 pub type Values = BTreeMap<&'static str, Value>;
 
 static CURRENT: OnceLock<Values> = OnceLock::new();
 
-/// Reads the settings that hold in the current directory, and keeps them for this process.
+/// Reads the settings for the current directory, and keeps them for this process.
 ///
 /// # Errors
 /// A file can't be read, or has an unknown key or a wrong value.
@@ -155,10 +155,10 @@ pub fn load() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The settings that hold in the current directory.
+/// Returns the settings for the current directory.
 ///
 /// # Errors
-/// As [`load`].
+/// Those of [`load`].
 pub fn read() -> anyhow::Result<Values> {
     let mut values = Values::new();
     if let Some(path) = user_file().filter(|path| path.exists()) {
@@ -189,7 +189,8 @@ pub fn read() -> anyhow::Result<Values> {
     Ok(values)
 }
 
-/// The path of the model file that `name` means in a folder; any other name stays as it is.
+/// Returns the path of the model file that `name` means within a folder; leaves any other name as
+/// it is.
 pub fn from_folder(name: &str, folder: &Path) -> String {
     let path = folder.join(name);
     match path.exists().then(|| std::path::absolute(&path).ok()).flatten().as_deref().and_then(Path::to_str) {
@@ -198,13 +199,13 @@ pub fn from_folder(name: &str, folder: &Path) -> String {
     }
 }
 
-/// The user's file; `None` if there is no home directory.
+/// Returns the path of the user's file; `None` if there is no home directory.
 pub fn user_file() -> Option<PathBuf> {
     Some(config_home()?.join("alara/config.yaml"))
 }
 
-/// The settings of the project around the current directory: up to the root of its repository, or
-/// of the current directory alone.
+/// Returns the settings file of the project around the current directory: searches up to the root
+/// of its repository, or else only the current directory.
 fn project_file() -> Option<PathBuf> {
     let here = std::env::current_dir().ok()?;
     let repository = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&here);
@@ -212,10 +213,10 @@ fn project_file() -> Option<PathBuf> {
     inside.map(|folder| folder.join(PROJECT)).find(|path| path.is_file())
 }
 
-/// The values in a file.
+/// Reads the values in a file.
 ///
 /// # Errors
-/// It can't be read, or has an unknown key or a wrong value.
+/// The file can't be read, or has an unknown key or an invalid value.
 pub fn of_file(path: &Path) -> anyhow::Result<BTreeMap<&'static str, String>> {
     let name = path.display();
     let text = file::read_given(path).with_context(|| format!("can't read {name}"))?;
@@ -241,10 +242,10 @@ fn of_text(text: &str) -> anyhow::Result<BTreeMap<&'static str, String>> {
     Ok(values)
 }
 
-/// The setting with this key.
+/// Returns the setting with this key.
 ///
 /// # Errors
-/// There is none.
+/// There is no such setting.
 pub fn setting(key: &str) -> anyhow::Result<&'static Setting> {
     if let Some(setting) = SETTINGS.iter().find(|setting| setting.key == key) {
         return Ok(setting);
@@ -255,19 +256,19 @@ pub fn setting(key: &str) -> anyhow::Result<&'static Setting> {
     bail!("there is no setting {key}{near} (settings: {})", keys.join(", "))
 }
 
-/// Checks a value of a setting.
+/// Validates a value of a setting.
 ///
 /// # Errors
-/// It takes no such value.
+/// The setting doesn't accept the value.
 pub fn check(setting: &Setting, text: &str) -> anyhow::Result<()> {
     (setting.check)(text)
         .map_err(|reason| anyhow::anyhow!("`{text}` is no value for {}: {reason}", setting.key))
 }
 
-/// Sets a value in the user's file, or takes it out; everything else in the file stays as it is.
+/// Sets or removes a value in the user's file; leaves everything else in the file as it is.
 ///
 /// # Errors
-/// The file can't be written, or can't be read afterwards; then it stays as it was.
+/// The file can't be written, or would not be readable afterwards; then it remains unchanged.
 pub fn change(setting: &Setting, text: Option<&str>) -> anyhow::Result<PathBuf> {
     let path = user_file().context("there is no home directory, and XDG_CONFIG_HOME is not set")?;
     let before = match path.exists() {
@@ -282,10 +283,10 @@ pub fn change(setting: &Setting, text: Option<&str>) -> anyhow::Result<PathBuf> 
     Ok(path)
 }
 
-/// The text of a file with another line for a key, or without one.
+/// Returns the text of a file with the line for a key replaced or removed.
 fn changed(before: &str, key: &str, text: Option<&str>) -> String {
     let is_line = |line: &&str| line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'));
-    // In quotes, a value means itself whatever it looks like.
+    // A quoted value is always read literally.
     let line = text.map(|text| format!("{key}: {}\n", serde_json::Value::from(text)));
     let mut lines: Vec<&str> = before.split_inclusive('\n').collect();
     let at = lines.iter().position(is_line).unwrap_or(lines.len());
@@ -301,10 +302,10 @@ fn changed(before: &str, key: &str, text: Option<&str>) -> String {
     after
 }
 
-/// Writes the user's file, by way of another one, so that none is ever half written.
+/// Writes the user's file atomically, through a temporary file.
 ///
 /// # Errors
-/// It can't be written.
+/// The file can't be written.
 pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let folder = path.parent().context("the file of settings has no folder")?;
     let write = || {
@@ -316,10 +317,10 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     write().map(drop).with_context(|| format!("can't write {}", path.display()))
 }
 
-/// Creates the user's file with a comment for each setting, unless it is there.
+/// Creates the user's file, with a comment for each setting, unless it exists.
 ///
 /// # Errors
-/// It can't be written.
+/// The file can't be written.
 pub fn create() -> anyhow::Result<PathBuf> {
     let path = user_file().context("there is no home directory, and XDG_CONFIG_HOME is not set")?;
     if !path.exists() {
@@ -329,7 +330,7 @@ pub fn create() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The command, whose options have the settings as defaults.
+/// Returns the command with the settings as defaults of its options.
 pub fn with_defaults(command: clap::Command) -> clap::Command {
     let Some(values) = CURRENT.get() else { return command };
     let is_default = |key: &str| SETTINGS.iter().any(|setting| setting.key == key && setting.is_default);
@@ -349,9 +350,9 @@ fn given(command: clap::Command, defaults: &[(&'static str, &'static str)]) -> c
     command.mut_subcommands(|command| given(command, defaults))
 }
 
-/// The model that is used where neither the command line nor a team names one; notes once where it
+/// Returns the model to use if neither the command line nor a team names one; notes once where it
 /// was set.
-/// `None`: the one that ships.
+/// `None` for the one that ships.
 pub fn model<'a>() -> Option<&'a str> {
     static CHOSEN: OnceLock<Option<&'static str>> = OnceLock::new();
     *CHOSEN.get_or_init(|| {
@@ -366,7 +367,7 @@ pub fn model<'a>() -> Option<&'a str> {
     })
 }
 
-/// Whether the user lets a project's file choose the model: somebody else may have written it.
+/// Whether the user allows a project's file to choose the model: somebody else may have written it.
 fn agreed(path: &Path, model: &str) -> bool {
     let hash: String = Sha256::digest(model.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
     let shown = format!("{} wants the model {model}", path.display());
@@ -380,12 +381,12 @@ fn agreed(path: &Path, model: &str) -> bool {
     false
 }
 
-/// The team that is used where none is named and `workdir` has none, and whether a project's file
+/// Returns the team to use if none is named and `workdir` has none, and whether a project's file
 /// chose it.
 pub fn team(workdir: &Path) -> Option<(String, bool)> {
     let value = CURRENT.get()?.get("team")?;
     match &value.origin {
-        // Relative to the project, and a path rather than a name.
+        // Relative to the project, and marked as a path rather than a name.
         Origin::Project(path) => Some((format!("{}/", path.with_file_name(&value.text).display()), true)),
         _ if workdir.join("npc_team").exists() => None,
         _ => Some((value.text.clone(), false)),

@@ -1,7 +1,6 @@
-//! What a person must have said yes to before it counts.
-//! That is a team that was found and not named, what a directory tells agents, and keys that a
-//! team's files send away.
-//! Answers that stay are stored where those about calls are, never in a team's files.
+//! Confirmations by the user: for a team that was found rather than named, for a directory's
+//! instructions to agents, and for keys that a team's files send to a host.
+//! Stored answers are kept next to those about calls, never in a team's files.
 
 use std::path::Path;
 
@@ -15,13 +14,13 @@ use anyhow::bail;
 use crate::screen::one_line;
 use crate::{ask, state, ui};
 
-/// Whether somebody has said yes to what an answer to `holder` about `about` stands for, or says so
-/// now.
-/// `yes`: it was said beforehand.
-/// `show` tells what it is, before it is asked with these words.
+/// Whether the user has confirmed, or confirms now, what an answer to `holder` about `about` stands
+/// for.
+/// `yes` confirms in advance.
+/// `show` prints the details before the question is asked.
 ///
 /// # Errors
-/// The answers can't be used.
+/// The stored answers can't be used.
 pub fn agreed(
     holder: &str,
     about: &str,
@@ -43,13 +42,13 @@ pub fn agreed(
     Ok(!matches!(answer, Answer::No | Answer::Never))
 }
 
-/// The files that tell how to work in the directory `work`, if they may be read: someone else may
-/// have put them there.
-/// A yes that stays is about what they say now.
-/// `named`: they were asked for; `yes`: yes was said beforehand.
+/// Returns the context files for the directory `work`, if they may be read: someone else may have
+/// put them there.
+/// A stored yes applies only to their current contents.
+/// `named`: the user requested them; `yes` confirms in advance.
 ///
 /// # Errors
-/// They were asked for and can't be read, or the answers can't be used.
+/// They were requested and can't be read, or the stored answers can't be used.
 pub fn context_files(work: &Path, named: bool, yes: bool) -> anyhow::Result<ContextFiles> {
     let files = match ContextFiles::read(work) {
         Ok(files) => files,
@@ -88,7 +87,7 @@ pub fn context_files(work: &Path, named: bool, yes: bool) -> anyhow::Result<Cont
     Ok(ContextFiles::default())
 }
 
-/// The user's answers, from this run and earlier ones.
+/// Returns the user's answers, from this run and earlier ones.
 ///
 /// # Errors
 /// Their file can't be used.
@@ -96,13 +95,13 @@ pub fn answers() -> Result<Permissions, Error> {
     state::permissions().map_or_else(|| Ok(Permissions::default()), |file| Permissions::open(&file))
 }
 
-/// Lets a team count that was found where the user works: someone else may have put it there, an
-/// agent too.
-/// A yes that stays is about the files as they are now.
-/// `yes`: it was said beforehand.
+/// Confirms a team that was found in the user's work directory: someone else, or an agent, may have
+/// put it there.
+/// A stored yes applies only to the current contents of its files.
+/// `yes` confirms in advance.
 ///
 /// # Errors
-/// It may not count, or nobody is there to be asked.
+/// The user refuses, or there is no terminal to ask at.
 pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
     let Some(directory) = team.directory.as_deref().filter(|_| team.found) else { return Ok(()) };
     let shown = one_line(&by_path(directory));
@@ -132,7 +131,8 @@ pub fn team(team: &Team, yes: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps a yes to a team that was just written at the user's word, with its files as they are now.
+/// Stores a yes to a team just written on the user's request, for the current contents of its
+/// files.
 ///
 /// # Errors
 /// The file of answers can't be used.
@@ -141,11 +141,11 @@ pub fn keep(team: &Team) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Lets agents work in a directory where more than a project's files lie.
-/// `yes`: it was said beforehand.
+/// Confirms that agents may work in a directory that holds more than a project's files.
+/// `yes` confirms in advance.
 ///
 /// # Errors
-/// They may not, or nobody is there to be asked.
+/// The user refuses, or there is no terminal to ask at.
 pub fn workdir(work: &Path, yes: bool) -> anyhow::Result<()> {
     let Some((what, spared)) = state::more_than_a_project(work) else { return Ok(()) };
     let shown = by_path(work);
@@ -162,14 +162,14 @@ pub fn workdir(work: &Path, yes: bool) -> anyhow::Result<()> {
     );
 }
 
-/// Remembers an answer; that it can't be written down is told, and no more.
+/// Stores an answer; only warns if it can't be written.
 fn remember(answers: &Permissions, holder: &str, about: &str, answer: Answer) {
     if let Err(error) = answers.remember(holder, about, answer) {
         ui::note(&format!("warning: {}", chain(&error)));
     }
 }
 
-/// What of a team and its sub-teams is worth a look.
+/// Lists the notable parts of a team and its sub-teams.
 fn what_it_has(team: &Team) -> Vec<String> {
     let npcs: Vec<&str> = team.npcs.iter().map(|npc| npc.name.as_str()).collect();
     let mut lines = vec![format!("{}: {}", team.name, npcs.join(", "))];
@@ -185,7 +185,7 @@ fn what_it_has(team: &Team) -> Vec<String> {
     lines
 }
 
-/// A path as `-t` takes it for one: with a slash.
+/// Formats a path so that `-t` accepts it as one: with a slash.
 fn by_path(directory: &Path) -> String {
     match directory.components().count() {
         1 if directory.is_relative() => format!("./{}", directory.display()),
@@ -193,10 +193,10 @@ fn by_path(directory: &Path) -> String {
     }
 }
 
-/// Whether the key in `variable`, which a team's file names, may be sent to this host.
+/// Asks whether to send the key in `variable`, which a team's file names, to this host.
 ///
 /// # Errors
-/// It may not, or nobody is there to be asked.
+/// The user refuses, or there is no terminal to ask at.
 pub fn key(variable: &str, address: &Address, yes: bool) -> anyhow::Result<()> {
     let host = address.authority();
     let about = about_key(variable, host);

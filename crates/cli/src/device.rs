@@ -1,26 +1,26 @@
-//! Where a model goes, from the command line.
+//! Options for the device that computes.
 
 use alara_engine::{Device, Offload};
 
 use crate::cache;
 
-/// Where a model goes.
+/// Options for the device that computes.
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Who computes: auto (a GPU for what fits there, if this build can use one and there is one),
-    /// cpu, cuda, cuda:N or metal
+    /// Device to compute on: auto (a GPU for the layers that fit, if this build supports one and it
+    /// is present), cpu, cuda, cuda:N or metal
     #[arg(long, default_value_t = Device::Auto, value_name = "DEVICE")]
     device: Device,
     /// How many layers, counted from the last one, go on the GPU: as many as fit, or N
     #[arg(long, default_value = "auto", value_name = "auto|N", value_parser = layers)]
     gpu_layers: Layers,
-    /// Most GB that the model may take of the GPU's memory [default: what is free]
+    /// Maximum GPU memory for the model in GB [default: all that is free]
     #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
     gpu_memory: Option<u64>,
 }
 
-/// How many layers; `None`: as many as fit.
+/// Number of layers; `None` for as many as fit.
 #[derive(Clone, Copy, Debug)]
 struct Layers(Option<usize>);
 
@@ -33,19 +33,19 @@ fn layers(text: &str) -> Result<Layers, String> {
 }
 
 impl Args {
-    /// For the engine.
+    /// Returns the settings for the engine.
     pub fn offload(&self) -> Offload {
         Offload { device: self.device, layers: self.gpu_layers.0, memory: self.gpu_memory }
     }
 
-    /// For the header of a run: `None` where the CPU computes, as all runs did before there was a
-    /// choice.
+    /// Returns the settings for the header of a run: `None` for the CPU, as in runs from before
+    /// this option existed.
     pub fn record(&self) -> Option<String> {
         let layers = self.gpu_layers.0.map_or_else(String::new, |layers| format!(", {layers} layers"));
         (!self.is_cpu()).then(|| format!("{}{layers}", self.device))
     }
 
-    /// Whether only the CPU may compute.
+    /// Whether to compute only on the CPU.
     pub fn is_cpu(&self) -> bool {
         let gpus = cfg!(any(feature = "cuda", feature = "metal"));
         self.device == Device::Cpu || self.device == Device::Auto && !gpus

@@ -1,4 +1,4 @@
-//! Changes of files as unified diffs, for people.
+//! Shows changes to files as unified diffs.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use similar::TextDiff;
 use crate::screen::{BOLD, CYAN, GREEN, PLAIN, RED, one_line, printable};
 use crate::ui;
 
-/// How long may be spent on a diff that is as short as can be; then any will do.
+/// Time limit for finding the shortest diff; after that any diff will do.
 const SEARCH: Duration = Duration::from_secs(1);
-/// A terminal's colours, by what a line begins with; the first that fits counts.
+/// Terminal colours by a line's prefix; the first match applies.
 const COLOURS: [(&str, &str); 6] =
     [("--- ", BOLD), ("+++ ", BOLD), ("diff ", BOLD), ("@@", CYAN), ("-", RED), ("+", GREEN)];
 
-/// What becomes of a file, as `diff -u` has it.
-/// Of what is no text only the lengths are told.
+/// Returns a file's change in the format of `diff -u`.
+/// For binary contents, shows only the lengths.
 pub fn unified(file: &ProposedFile) -> String {
     let path = one_line(&file.path.display().to_string());
     let name = |side: &Option<Vec<u8>>, mark: &str| match side {
@@ -33,11 +33,11 @@ pub fn unified(file: &ProposedFile) -> String {
     };
     let diff = TextDiff::configure().timeout(SEARCH).diff_lines(&before, &after);
     let shown = diff.unified_diff().header(&old, &new).to_string();
-    // An empty file that comes or goes has no lines that differ.
+    // An empty file that is created or removed has no differing lines.
     if shown.is_empty() { format!("--- {old}\n+++ {new}\n") } else { shown }
 }
 
-/// Whether a text is a unified diff, as `diff -u` and git write it.
+/// Whether a text is a unified diff, as written by `diff -u` and git.
 pub fn is_diff(text: &str) -> bool {
     let mut lines = text.lines();
     lines.any(|line| line.starts_with("--- "))
@@ -45,12 +45,12 @@ pub fn is_diff(text: &str) -> bool {
         && lines.next().is_none_or(|line| line.starts_with("@@"))
 }
 
-/// What becomes of a text, without the names of files.
+/// Returns a text's change, without file names.
 pub fn between(before: &str, after: &str) -> String {
     TextDiff::configure().timeout(SEARCH).diff_lines(before, after).unified_diff().to_string()
 }
 
-/// A diff line by line, so that it does not play with the terminal, `styled` in colours.
+/// Returns the lines of a diff, unable to manipulate the terminal, and in colour if `styled`.
 pub fn shown(diff: &str, styled: bool) -> Vec<String> {
     let line = |line: &str| {
         let line = printable(line.trim_end_matches('\n')).into_owned();

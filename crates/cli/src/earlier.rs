@@ -1,4 +1,4 @@
-//! A conversation from earlier that goes on.
+//! Continues an earlier conversation.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use anyhow::bail;
 use crate::progress::count;
 use crate::{state, ui};
 
-/// What is said where the user says nothing.
+/// The message if the user gives none.
 const GO_ON: &str = "Go on.";
 
-/// Takes up the conversations in the trace at `path`, and tells what became of them.
+/// Loads the conversations in the trace at `path`, and reports what happened to them.
 ///
 /// # Errors
-/// It is none, somebody else is at it, or what was cut off can't be taken back.
+/// It isn't a trace, another process is using it, or an interrupted change can't be reverted.
 pub fn take_up(path: &Path, sandbox: &Sandbox) -> anyhow::Result<Resumed> {
     let root = state::undo();
     let mut resumed = resume(path, sandbox.work(), root.as_deref().zip(sandbox.journal()))?;
@@ -31,10 +31,10 @@ pub fn take_up(path: &Path, sandbox: &Sandbox) -> anyhow::Result<Resumed> {
     Ok(resumed)
 }
 
-/// What an NPC hears first: what it missed, and `task`.
+/// Returns the first message for an NPC: what it missed, and `task`.
 ///
 /// # Errors
-/// There is nothing that could go on.
+/// There is nothing to continue.
 pub fn message(resumed: &Resumed, conversation: &Conversation, task: &str) -> anyhow::Result<String> {
     let task = match task.trim().is_empty() {
         false => task,

@@ -1,4 +1,4 @@
-//! What the head of a model file tells those who choose between models, without loading any.
+//! Reads facts about models from the heads of their files, without loading the models.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::catalog::hub::is_sha256;
 use crate::model;
 use crate::model_file::Place;
 
-/// Entries of the longest array that is told; a vocabulary has hundreds of thousands.
+/// Maximum length of an array to include; a vocabulary has hundreds of thousands of entries.
 const ENTRIES: usize = 64;
 
-/// What a template says by which a model that reasons is known.
+/// Strings in a chat template that indicate a reasoning model.
 const THINKING: [&str; 4] = ["enable_thinking", "<think>", "reasoning_content", "<|channel|>"];
 
-/// `general.file_type` by its number, as llama.cpp's `enum llama_ftype` has it
+/// Names of `general.file_type` by number, as in llama.cpp's `enum llama_ftype`
 /// (<https://github.com/ggml-org/llama.cpp/blob/master/include/llama.h>).
 const FILE_TYPES: [(u64, &str); 35] = [
     (0, "F32"),
@@ -64,23 +64,23 @@ const FILE_TYPES: [(u64, &str); 35] = [
     (40, "Q1_0"),
 ];
 
-/// Which context a model is loaded with; `None` if that is unknown.
+/// Returns the context length that a model is loaded with; `None` if unknown.
 type ContextOf = Box<dyn Fn(&Gguf) -> Option<usize> + Send + Sync>;
 
-/// What files say, read again when they change.
+/// Facts from model files, read again when a file changes.
 pub struct FileFacts {
     context: ContextOf,
     known: Mutex<HashMap<Option<String>, Known>>,
 }
 
-/// A file, how it was when it was read, and what it said.
+/// A file's state when it was read, and its facts.
 struct Known {
     path: PathBuf,
     stamp: Stamp,
     facts: Arc<Facts>,
 }
 
-/// Length and time of change.
+/// Length and modification time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp(u64, SystemTime);
 
@@ -92,13 +92,13 @@ impl Stamp {
 }
 
 impl FileFacts {
-    /// None are read yet; `context` tells which context a model is loaded with.
+    /// Starts empty; `context` returns the context length that a model is loaded with.
     pub fn new(context: impl Fn(&Gguf) -> Option<usize> + Send + Sync + 'static) -> Self {
         FileFacts { context: Box::new(context), known: Mutex::default() }
     }
 
-    /// What the file of the model `name` says, or of the one that ships.
-    /// `None`: there is no such file, or it can't be read.
+    /// Returns the facts of the model `name`, or of the one that ships.
+    /// `None` if there is no such file, or it can't be read.
     pub fn of(&self, name: Option<&str>) -> Option<Arc<Facts>> {
         let key = name.map(str::to_owned);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ impl FileFacts {
         }
         let (path, stamp, digest) = match model::place(name).ok()? {
             Place::Shipped => {
-                // It is as old as the program that it is part of.
+                // The built-in model is as old as the program that contains it.
                 let stamp = std::env::current_exe().ok().and_then(|program| Stamp::of(&program));
                 (PathBuf::new(), stamp.unwrap_or(Stamp(0, UNIX_EPOCH)), hash(shipped::bytes()))
             }
@@ -125,8 +125,8 @@ impl FileFacts {
     }
 }
 
-/// The SHA-256 of a file whose name in a cache is that, else one of its path, size and time of
-/// change: to read all of a model takes too long.
+/// Returns the SHA-256 of a file that a cache names by it, else a hash of its path, size and
+/// modification time: reading a whole model takes too long.
 fn digest(path: &Path, stamp: Stamp) -> String {
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -167,13 +167,13 @@ fn facts(gguf: &Gguf, context: &ContextOf, stamp: Stamp, digest: String) -> Fact
     }
 }
 
-/// The chat template that a model without one of its own is used with, if its family is known.
+/// Returns the built-in chat template for a model without its own, if its family is known.
 fn built_in_template(gguf: &Gguf) -> Option<String> {
     let tokenizer = inspect::tokenizer(gguf).ok()?;
     Some(chat_template(gguf, &tokenizer, None).ok()?.template.source().to_owned())
 }
 
-/// What the file says, else the type that has most of its bytes.
+/// Returns the quantization named in the file, else the type with the largest share of its bytes.
 fn quantization(gguf: &Gguf) -> String {
     let said = gguf.metadata().u64("general.file_type").ok().flatten();
     if let Some((_, name)) = FILE_TYPES.into_iter().find(|(number, _)| Some(*number) == said) {
@@ -189,7 +189,7 @@ fn quantization(gguf: &Gguf) -> String {
 }
 
 fn capabilities(gguf: &Gguf, template: &str, embeds: bool) -> Vec<&'static str> {
-    // As with Ollama, what embeds does nothing else.
+    // As in Ollama, embedding models do nothing else.
     if embeds {
         return vec!["embedding"];
     }
@@ -206,7 +206,7 @@ fn capabilities(gguf: &Gguf, template: &str, embeds: bool) -> Vec<&'static str> 
     can.into_iter().filter(|(_, can)| *can).map(|(what, _)| what).collect()
 }
 
-/// A value of the metadata; null in place of a long array.
+/// Converts a metadata value to JSON; long arrays become null.
 fn told(value: &Value) -> Json {
     match value {
         Value::U8(n) => json!(n),
@@ -263,7 +263,7 @@ mod tests {
         assert!(shipped.parameters > 1_000_000 && shipped.context == Some(7));
         assert!(shipped.capabilities.starts_with(&["completion", "tools"]), "{:?}", shipped.capabilities);
         assert!(is_sha256(&shipped.digest) && !shipped.template.is_empty());
-        // Every key is there, long arrays as null.
+        // All keys are present, with long arrays as null.
         let gguf = model::open(None).unwrap();
         assert_eq!(shipped.metadata.len(), gguf.metadata().len());
         assert_eq!(shipped.metadata["tokenizer.ggml.tokens"], Json::Null);
@@ -294,7 +294,7 @@ mod tests {
         assert_ne!(first.digest, second.digest);
         std::fs::remove_file(&path).unwrap();
         assert!(files.of(Some(name)).is_none());
-        // A cache's name of a file is the file's hash.
+        // A cache names a file by its hash.
         let hash = "ab".repeat(32);
         for name in [format!("sha256-{hash}"), hash.clone()] {
             let path = dir.path().join(name);

@@ -1,5 +1,5 @@
-//! The first words of somebody who does not know alara yet: small talk, or a single word.
-//! And the note on the model that ships, which is only a demonstration.
+//! Handles first messages from users new to alara: small talk, or a single word.
+//! Also has the note that the model that ships is only a demonstration.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use crate::{advice, ask, ui};
 
-/// What is answered to a greeting, or to a question about alara itself.
+/// The reply to a greeting, or to a question about alara itself.
 const ABOUT: &str = "\
 I am alara: I do tasks with files, a shell and Python in this folder.
 The model that ships with me is a tiny demonstration, and often wrong.
@@ -18,7 +18,7 @@ Three things to try:
   alara models list        better models, one command away
   alara --help             what else there is";
 
-/// What is answered to thanks and to a farewell.
+/// The reply to thanks and farewells.
 const WELCOME: &str = "You are welcome.";
 
 const GREETINGS: &[&str] = &[
@@ -146,19 +146,19 @@ const THANKS: &[&str] = &[
     "cheers",
 ];
 
-/// Words that may follow without changing what is meant.
+/// Words that may follow a phrase without changing its meaning.
 const ADDRESSED: &[&str] =
     &[" alara", " there", " again", " everyone", " everybody", " friend", " please", " all", " bot"];
 
-/// The answer to small talk, for which the model that ships has no words.
-/// `None` for everything else, whatever it begins with: a task must never be taken for it.
+/// Replies to small talk, which the model that ships can't do.
+/// `None` for any other text, however it begins: a task must never be mistaken for small talk.
 pub fn small_talk(text: &str) -> Option<&'static str> {
     let text = text.to_lowercase().replace('’', "'");
     let phrases: Vec<String> =
         text.split(['.', ',', '!', '?', ';', ':', '\n']).map(plain).filter(|part| !part.is_empty()).collect();
     let mut answer = None;
     for phrase in &phrases {
-        // A greeting may stand before a question without a comma.
+        // A greeting may precede a question without a comma.
         let rest = GREETINGS.iter().find_map(|greeting| phrase.strip_prefix(greeting)?.strip_prefix(' '));
         let reply = [Some(phrase.as_str()), rest].into_iter().flatten().find_map(|phrase| {
             let short = ADDRESSED.iter().find_map(|word| phrase.strip_suffix(word)).unwrap_or(phrase);
@@ -174,29 +174,30 @@ pub fn small_talk(text: &str) -> Option<&'static str> {
     answer
 }
 
-/// A phrase with single spaces and without signs at its ends.
+/// Normalizes a phrase: single spaces, no punctuation at the ends.
 fn plain(phrase: &str) -> String {
     let words = phrase.split_whitespace().collect::<Vec<_>>().join(" ");
     words.trim_matches(|c: char| !c.is_alphanumeric()).to_owned()
 }
 
-/// That the model that ships is a demonstration, and what this machine could have instead.
+/// Explains that the model that ships is a demonstration, and suggests a better one for this
+/// machine.
 pub fn demonstration() -> String {
     format!("the model that ships is a small demonstration, and often wrong; {}", advice::better())
 }
 
-/// What a task of one word may mean beside being a task.
+/// Other meanings of a one-word task.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// A command of alara.
     Command,
-    /// A file or a folder of the work directory.
+    /// A file or a folder in the work directory.
     File,
     /// An NPC or a sub-team.
     Npc,
 }
 
-/// What `task` may mean, if it is one word.
+/// Returns the possible meanings of `task`, if it is one word.
 pub fn meanings(task: &str, commands: &[String], team: &Team, work: &Path) -> Vec<Meaning> {
     let word = task.trim();
     if word.is_empty() || word.contains(char::is_whitespace) {
@@ -211,19 +212,19 @@ pub fn meanings(task: &str, commands: &[String], team: &Team, work: &Path) -> Ve
     found.into_iter().filter_map(|(is, meaning)| is.then_some(meaning)).collect()
 }
 
-/// What was meant in the end.
+/// The meaning chosen by the user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Meant {
-    /// This task, by the NPC that leads or by this one.
+    /// This task, for the named NPC or the team's lead.
     Task { task: String, npc: Option<String> },
-    /// The command of this name.
+    /// The command with this name.
     Command(String),
 }
 
-/// Asks what a single word means, of these meanings.
+/// Asks which of these meanings a single word has.
 ///
 /// # Errors
-/// Nobody is there to be asked, or nothing was chosen: it says how to write what is meant.
+/// There is no terminal to ask at, or the user chose none; the error explains how to be explicit.
 pub fn ask(word: &str, meanings: &[Meaning]) -> anyhow::Result<Meant> {
     let ways: Vec<(String, String)> = meanings
         .iter()
@@ -268,7 +269,7 @@ pub fn ask(word: &str, meanings: &[Meaning]) -> anyhow::Result<Meant> {
     }
 }
 
-/// The command that a word names.
+/// Returns the command that a word names.
 fn command(word: &str) -> String {
     word.trim_end_matches(['?', '!', '.']).to_lowercase()
 }

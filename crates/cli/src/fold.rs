@@ -1,4 +1,4 @@
-//! A call and its result: folded to a line that fits the terminal, or unfolded.
+//! Shows a call and its result, either folded into a line that fits the terminal, or unfolded.
 
 use alara_engine::ToolCall;
 use alara_harness::ToolResult;
@@ -9,13 +9,13 @@ use crate::diff;
 use crate::progress::{call_line, count, shorten, verdict};
 use crate::screen::{DIM, GREEN, PLAIN, RED, one_line, printable};
 
-/// What takes the place of what was cut.
+/// Replaces text that was cut.
 const CUT: &str = "…";
-/// Fewest columns that are worth it to show a part of a result in.
+/// Minimum width, in columns, for showing a part of a result.
 const WORTH: usize = 24;
 
-/// A call and its result in one line, of at most so many `columns`: what was called, how it ended,
-/// and the first line of what it gave back or complained about.
+/// Formats a call and its result as one line of at most `columns`: the call, how it ended, and the
+/// first line of its output or error.
 pub fn line(
     call: &ToolCall,
     result: &ToolResult,
@@ -38,18 +38,17 @@ pub fn line(
     format!("{colour}>{PLAIN} {call}  {DIM}{verdict}{tail}{PLAIN}")
 }
 
-/// The end of such a line whose beginning is on the screen already.
+/// Formats the end of such a line whose beginning is already on the screen.
 pub fn end(result: &ToolResult, seconds: f64) -> String {
     let (first, more) = first(result);
     let tail = if first.is_empty() { String::new() } else { format!(": {first}{more}") };
     format!("  {}{tail}", verdict(result, seconds))
 }
 
-/// The first line of what a call gave back or complained about that says something, and how many
-/// more there are.
+/// Returns the first meaningful line of a call's output or error, and how many more there are.
 fn first(result: &ToolResult) -> (String, String) {
     let (output, complaint) = (result.output_text(), result.complaint());
-    // Why it failed says more than what it did before.
+    // The reason for a failure is more useful than the output before it.
     let lines = complaint.lines().chain(output.lines()).filter(|line| !line.trim().is_empty());
     let mut lines = lines.map(|line| shorten(line.trim()));
     let first = lines.next().unwrap_or_default();
@@ -60,8 +59,8 @@ fn first(result: &ToolResult) -> (String, String) {
     (first, more)
 }
 
-/// The parts of a line that are not fixed, within so many columns.
-/// None gets less than its half of the room for the sake of the other.
+/// Fits the variable parts of a line into the available columns.
+/// Neither gets less than half of the room because of the other.
 fn fitting(call: &str, first: &str, more: &str, room: usize) -> [String; 3] {
     let cut = |text: &str, room: usize| truncate_str(text, room, CUT).into_owned();
     let left = room.saturating_sub(2 + width(more));
@@ -72,8 +71,8 @@ fn fitting(call: &str, first: &str, more: &str, room: usize) -> [String; 3] {
     [cut(call, of_call), cut(first, left - of_call), more.to_owned()]
 }
 
-/// A call and its result in full, line by line.
-/// What replaces a text by another one is shown as a diff.
+/// Formats a call and its result in full, line by line.
+/// Shows a replacement of one text by another as a diff.
 pub fn details(call: &ToolCall, result: &ToolResult, seconds: f64, styled: bool) -> Vec<String> {
     let mut lines = vec![format!("> {}  {}", shorten(&call.name), verdict(result, seconds))];
     let text = |name: &str| call.arguments.get(name).and_then(Value::as_str);
@@ -92,7 +91,7 @@ pub fn details(call: &ToolCall, result: &ToolResult, seconds: f64, styled: bool)
     }
     if let Some((before, after)) = change {
         let diff = diff::between(before, after);
-        // The numbers of lines are those of the texts, and not of the file.
+        // The line numbers are relative to the texts, not to the file.
         let diff = diff.split_inclusive('\n').filter(|line| !line.starts_with(['@', '\\']));
         let diff = diff::shown(&diff.collect::<String>(), styled).into_iter();
         lines.extend(diff.map(|line| format!("    {line}")));
@@ -127,7 +126,7 @@ mod tests {
         for columns in [20, 40, 100, 200] {
             for result in [&many, &failed, &ToolResult::succeeded("")] {
                 let line = line(&list, result, 1.234, Some(columns), false);
-                // What is fixed may take more than a very narrow one has.
+                // The fixed parts may exceed a very narrow terminal.
                 assert!(width(&line) < columns.max(40), "{columns}: {line}");
                 shown += &format!("{columns:>3} {line}\n");
             }

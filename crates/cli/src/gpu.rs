@@ -1,4 +1,4 @@
-//! GPUs of this machine, whether this build can compute on them or not.
+//! Finds the GPUs of this machine, whether or not this build supports them.
 
 use std::fs;
 use std::path::Path;
@@ -7,20 +7,20 @@ use alara_engine::inspect::gpus;
 
 use crate::ui;
 
-/// The oldest driver that CUDA 13 runs on.
+/// The oldest driver that supports CUDA 13.
 /// Source: NVIDIA's CUDA Toolkit release notes, table of drivers.
 const DRIVER: u32 = 580;
 
-/// What is known of a GPU, or that there is none.
+/// A GPU, or the absence of one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct GpuFinding {
-    /// What it is called.
+    /// Its name.
     pub what: String,
-    /// What is known of it.
+    /// Its properties.
     pub found: String,
-    /// Whether this build computes on it; `None` if there is nothing to compute on.
+    /// Whether this build computes on it; `None` if there is no GPU.
     pub used: Option<bool>,
-    /// What to do where it does not.
+    /// What to do if it doesn't.
     pub remedy: &'static str,
 }
 
@@ -28,7 +28,8 @@ const RUN_CUDA: &str = "run alara-cuda, the build for NVIDIA's GPUs (docs/gpu.md
 const NEW_DRIVER: &str = "version 580 of the NVIDIA driver or a later one, and alara-cuda (docs/gpu.md)";
 const NO_DRIVER: &str = "the NVIDIA driver, version 580 or later, and alara-cuda (docs/gpu.md)";
 
-/// The GPUs of a machine whose files begin at `root`, or one finding that there is none.
+/// Returns the GPUs of a machine whose file system begins at `root`, or one finding that there is
+/// none.
 pub fn findings(root: &Path) -> Vec<GpuFinding> {
     let mut all: Vec<GpuFinding> = gpus()
         .into_iter()
@@ -51,7 +52,7 @@ pub fn findings(root: &Path) -> Vec<GpuFinding> {
     all
 }
 
-/// NVIDIA's GPUs, as far as files tell: those of its driver, of Windows' driver in WSL, else of the
+/// Finds NVIDIA's GPUs from files: those of its driver, of Windows' driver in WSL, or of the PCI
 /// bus.
 fn nvidia(root: &Path) -> Vec<GpuFinding> {
     let finding =
@@ -85,7 +86,7 @@ fn nvidia(root: &Path) -> Vec<GpuFinding> {
     (0..on_bus).map(|_| finding("one whose driver is not running".into(), NO_DRIVER)).collect()
 }
 
-/// What lies in a folder, in order; nothing if it can't be read.
+/// Lists a folder in order; returns nothing if it can't be read.
 fn entries(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     let mut found: Vec<_> =
         fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -93,7 +94,7 @@ fn entries(folder: &Path) -> impl Iterator<Item = std::path::PathBuf> {
     found.into_iter()
 }
 
-/// The driver's version: the first word that is one.
+/// Finds the driver's version: the first word that looks like one.
 /// An example is `NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  Sun …`.
 fn version(text: &str) -> Option<String> {
     let is = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
@@ -135,7 +136,7 @@ mod tests {
             &[(version, &text("535.54.03")), (&gpu(1), model)],
             &[("NVIDIA GeForce RTX 3060, driver 535.54.03", NEW_DRIVER)],
         );
-        // The open kernel modules say it otherwise.
+        // The open kernel modules use another format.
         let open = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  575.57.08  Release Build\n";
         check(
             &[(version, open), (&gpu(1), model)],
@@ -147,7 +148,7 @@ mod tests {
             &[(&device("vendor"), "0x10de\n"), (&device("class"), "0x030000\n")],
             &[("one whose driver is not running", NO_DRIVER)],
         );
-        // Its sound device, and another maker's display.
+        // The GPU's sound device, and another vendor's display.
         check(&[(&device("vendor"), "0x10de\n"), (&device("class"), "0x040300\n")], &[]);
         check(&[(&device("vendor"), "0x8086\n"), (&device("class"), "0x030000\n")], &[]);
     }

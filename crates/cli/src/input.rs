@@ -1,4 +1,4 @@
-//! What comes through standard input as a part of a task.
+//! Reads standard input as part of a task.
 
 use std::fs::File;
 use std::io::{IsTerminal, Read};
@@ -9,20 +9,20 @@ use anyhow::{Context, bail};
 
 use crate::ui;
 
-/// The word that stands for standard input.
+/// The argument that means standard input.
 pub const DASH: &str = "-";
-/// Most bytes of it: more than any model reads of a task.
+/// Maximum input size in bytes: more than any model can read for a task.
 const MOST: u64 = 1 << 20;
-/// How long a pipe that nobody asked for is waited for.
-/// Whoever starts programs often leaves them one that nobody ever writes to.
+/// How long to wait for input that wasn't requested.
+/// Programs are often started with a pipe that never receives any data.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The text of standard input; `None` if there is none: it is a terminal, a device, closed or
+/// Reads the text of standard input; `None` if there is none: it is a terminal, a device, closed or
 /// empty.
-/// It is waited for to its end if it was `asked` for, or if something comes soon.
+/// Waits for its end if the input was `asked` for, or if data arrives soon.
 ///
 /// # Errors
-/// It is no text, or too long; it was asked for and is a terminal or empty.
+/// The input isn't text, or is too long; or it was requested and is a terminal or empty.
 pub fn read(asked: bool) -> anyhow::Result<Option<String>> {
     if asked && std::io::stdin().is_terminal() {
         bail!(
@@ -36,10 +36,10 @@ pub fn read(asked: bool) -> anyhow::Result<Option<String>> {
     std::thread::spawn(move || {
         let mut input = std::io::stdin().lock();
         let mut bytes = vec![0; 8192];
-        // The first piece, or the end, tells that somebody is there.
+        // The first data, or the end of input, shows that the other end is active.
         let first = input.read(&mut bytes);
         bytes.truncate(*first.as_ref().unwrap_or(&0));
-        // Nobody listens any more where it came too late.
+        // The receiver is gone if this came too late.
         let _ = sender.send(first.map(|_| Vec::new()));
         let _ = sender.send(input.take(MOST).read_to_end(&mut bytes).map(|_| bytes));
     });
@@ -78,7 +78,7 @@ pub fn read(asked: bool) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Whether standard input is a file, a pipe or a socket: what somebody may have put something into.
+/// Whether standard input is a file, a pipe or a socket, which may contain data.
 #[cfg(unix)]
 fn may_have_input() -> bool {
     use std::os::fd::AsFd;
@@ -95,8 +95,8 @@ fn may_have_input() -> bool {
     !std::io::stdin().is_terminal()
 }
 
-/// A task with what came through standard input behind it, in a fence that does not occur in it.
-/// Without words, that is the task.
+/// Appends the text of standard input to a task, in a fence that doesn't occur in it.
+/// Without a task, the text is the task.
 pub fn joined(task: &str, input: Option<&str>) -> String {
     match (task.trim(), input) {
         ("", Some(input)) => input.to_owned(),
@@ -105,7 +105,7 @@ pub fn joined(task: &str, input: Option<&str>) -> String {
     }
 }
 
-/// A message with a text behind it, below a title and in a fence that does not occur in it.
+/// Appends a text to a message, below a title and in a fence that doesn't occur in it.
 pub fn with_block(message: &str, title: &str, text: &str) -> String {
     let fence = (3..).map(|length| "`".repeat(length)).find(|fence| !text.contains(fence.as_str()));
     let fence = fence.unwrap_or_default();

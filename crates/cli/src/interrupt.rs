@@ -1,4 +1,4 @@
-//! What an interrupt does: the process has one handler, and what that does can change.
+//! Handles interrupts: the process has one handler, whose action can be changed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,10 +8,10 @@ type Action = Box<dyn Fn() + Send>;
 
 static ACTION: Mutex<Option<Action>> = Mutex::new(None);
 
-/// Lets interrupts do this from now on.
+/// Sets the action for interrupts from now on.
 ///
 /// # Errors
-/// The system lets no handler be set.
+/// The system rejects the handler.
 pub fn does(action: impl Fn() + Send + 'static) -> anyhow::Result<()> {
     let first = lock().replace(Box::new(action)).is_none();
     let handle = || {

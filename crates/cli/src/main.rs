@@ -1,5 +1,5 @@
 //! The `alara` binary: arguments, terminal output and exit codes.
-//! One file a command.
+//! One file per command.
 
 mod advice;
 mod agent;
@@ -46,12 +46,11 @@ struct Cli {
     command: commands::Command,
 }
 
-/// All commands and their arguments.
+/// Returns the command line's definition, with all commands and their arguments.
 fn command() -> clap::Command {
     Cli::command()
 }
 
-/// The names of all commands.
 fn command_names() -> Vec<String> {
     let command = command();
     let names = command.get_subcommands().map(|command| command.get_name().to_owned());
@@ -87,7 +86,7 @@ fn main() -> ExitCode {
             return ui::usage(&error);
         }
     };
-    // Broken settings keep nobody from mending them, nor from `--help` and `--version`.
+    // Broken settings must not prevent `--help`, `--version`, or repairing the settings.
     if let (Err(error), false) = (&settings, matches!(cli.command, commands::Command::Config(_))) {
         return failed(error);
     }
@@ -97,8 +96,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The same error, with the command that was meant in place of one that is mistyped.
-/// Clap misses letters in the wrong order in short names.
+/// Adds a suggestion for a mistyped command to the error.
+/// Clap doesn't recognize transposed letters in short names.
 fn suggesting(mut error: clap::Error) -> clap::Error {
     if error.kind() == ErrorKind::InvalidUtf8 {
         return not_utf8(&error);
@@ -119,7 +118,7 @@ fn suggesting(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// The same error, with the arguments that may be meant, which clap does not tell.
+/// Adds the arguments that may have caused the error, which clap doesn't name.
 fn not_utf8(error: &clap::Error) -> clap::Error {
     let words = std::env::args_os().skip(1).filter(|word| word.to_str().is_none());
     let words: Vec<String> = words.map(|word| format!("`{}`", word.display())).collect();
@@ -131,9 +130,9 @@ fn not_utf8(error: &clap::Error) -> clap::Error {
     command().error(error.kind(), told)
 }
 
-/// The sandbox starts its launcher isolated and without the environment, where this build may not
-/// find CUDA's libraries.
-/// The CPU's build, which lies beside it, needs none.
+/// Launches the CPU build if it is installed next to this one.
+/// The sandbox starts its launcher isolated and with an empty environment, where this build may not
+/// find CUDA's libraries; the CPU build needs none.
 #[cfg(feature = "cuda")]
 fn launch_with_the_other_build() {
     if let Ok(other) = std::env::current_exe().map(|own| own.with_file_name("alara"))

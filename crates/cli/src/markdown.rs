@@ -1,31 +1,31 @@
-//! Markdown for a terminal, piece by piece as a model writes it.
+//! Renders Markdown on a terminal, incrementally as a model writes it.
 //!
-//! What is shown never depends on how the text was cut into pieces.
-//! Characters are held back only while their meaning is open, at the beginning of a line and at the
-//! marks of emphasis.
+//! The output never depends on how the text was split into pieces.
+//! Characters are held back only while their meaning is undecided, at the beginning of a line and
+//! at emphasis markers.
 //! Emphasis ends with its line.
-//! What is no markup is shown as it is.
+//! Text that isn't markup is shown as it is.
 
 use crate::screen::{BOLD, CYAN, DIM, ITALIC, PLAIN, UNDERLINE, printable};
 
 /// Renders one text.
 #[derive(Default)]
 pub struct Markdown {
-    /// Whether marks become styles; otherwise the text stays as it is, but for what could play with
-    /// the terminal.
+    /// Whether to render markers as styles; otherwise the text stays as it is, except for anything
+    /// that could manipulate the terminal.
     styled: bool,
     out: String,
-    /// The beginning of a line whose kind is open; `None` within a line.
+    /// Beginning of a line whose kind is still undecided; `None` within a line.
     start: Option<String>,
-    /// The mark that opened a fence of code.
+    /// The marker that opened the current code fence.
     fence: Option<String>,
-    /// A run of marks whose meaning the next character tells.
+    /// A run of markers whose meaning depends on the next character.
     run: String,
-    /// The last character before the run.
+    /// The character before the run.
     previous: char,
     escaped: bool,
     style: Style,
-    /// The style that the terminal has now.
+    /// The current style of the terminal.
     applied: Style,
 }
 
@@ -36,26 +36,26 @@ struct Style {
     fenced: bool,
     bold: Option<char>,
     italic: Option<char>,
-    /// The length of the run that opened it.
+    /// Length of the run that opened the code span.
     code: Option<usize>,
 }
 
-/// What the beginning of a line says about it.
+/// The kind of a line, from its beginning.
 enum Kind {
-    /// Not enough yet.
+    /// Undecided so far.
     Open,
-    /// This replaces the mark; then comes text of this style, of which the beginning is already
-    /// there.
+    /// Replaces the marker with `mark`, then continues with text in this style, which begins with
+    /// `rest`.
     Text { mark: String, style: Style, rest: String },
 }
 
 impl Markdown {
-    /// The renderer of one text; without `styled` it leaves marks as they are.
+    /// Creates a renderer for one text; without `styled`, markers stay as they are.
     pub fn new(styled: bool) -> Self {
         Markdown { styled, start: Some(String::new()), previous: '\n', ..Markdown::default() }
     }
 
-    /// What is to be shown for the next piece of the text.
+    /// Returns the output for the next piece of the text.
     pub fn feed(&mut self, text: &str) -> String {
         if !self.styled {
             return printable(text).into_owned();
@@ -73,7 +73,7 @@ impl Markdown {
         std::mem::take(&mut self.out)
     }
 
-    /// What is to be shown at the end of the text; the next one can follow.
+    /// Returns the output for the end of the text; another text can follow.
     pub fn finish(&mut self) -> String {
         if self.styled {
             let start = self.start.take().unwrap_or_default();
@@ -107,7 +107,7 @@ impl Markdown {
         self.previous = '\n';
     }
 
-    /// Shows what was held back at the beginning of a line that is over.
+    /// Outputs the held-back beginning of a finished line.
     fn rest_of(&mut self, start: &str) {
         self.style.fenced = self.fence.is_some();
         start.chars().for_each(|c| self.inline(c));
@@ -117,7 +117,7 @@ impl Markdown {
         }
     }
 
-    /// No style any more.
+    /// Resets the style.
     fn plain(&mut self) {
         self.style = Style::default();
         self.apply();
@@ -161,8 +161,7 @@ impl Markdown {
         }
     }
 
-    /// Takes the run of marks, after which `next` comes, for what it is: the beginning or the end
-    /// of emphasis, or text.
+    /// Resolves the run of markers before `next`: the beginning or end of emphasis, or plain text.
     fn resolve(&mut self, next: char) {
         let run = std::mem::take(&mut self.run);
         let Some(mark) = run.chars().next() else { return };
@@ -230,7 +229,8 @@ fn text(mark: &str, style: Style, rest: &str) -> Kind {
     Kind::Text { mark: mark.to_owned(), style, rest: rest.to_owned() }
 }
 
-/// What the beginning of a line outside of code says, whose last character has just come.
+/// Returns the kind of a line outside code from its beginning, whose last character has just
+/// arrived.
 fn kind(start: &str) -> Kind {
     let trimmed = start.trim_start_matches(' ');
     let indent = &start[..start.len() - trimmed.len()];
@@ -258,7 +258,7 @@ fn kind(start: &str) -> Kind {
     }
 }
 
-/// Whether a line opens a fence of code, or closes one.
+/// Whether a line opens or closes a code fence.
 fn is_fence(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("~~~") || (line.starts_with("```") && !line.trim_start_matches('`').contains('`'))

@@ -1,21 +1,21 @@
-//! How much memory this process may still take.
+//! Memory that is available to this process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes that can be had without swapping: what the system has left, or the control group where
-/// that is less.
-/// `None` where the system does not say.
-/// Pages of files count as free, since they can be evicted.
+/// Returns the bytes available without swapping: those of the system, or of the control group if
+/// that has fewer.
+/// `None` if the system doesn't report it.
+/// The page cache counts as free, since it can be evicted.
 pub fn available() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemAvailable:"));
     let group = fs::read_to_string("/proc/self/cgroup").ok().and_then(|text| in_groups(&text));
     system.into_iter().chain(group).min()
 }
 
-/// Bytes that the machine has, whoever uses them now, or that the control group allows where that
-/// is less.
-/// `None` where the system does not say.
+/// Returns the machine's total memory in bytes, used or not, or the control group's limit if that
+/// is lower.
+/// `None` if the system doesn't report it.
 pub fn total() -> Option<u64> {
     let system = fs::read_to_string("/proc/meminfo").ok().and_then(|text| field(&text, "MemTotal:"));
     let group = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
@@ -23,26 +23,26 @@ pub fn total() -> Option<u64> {
     system.into_iter().chain(group).min()
 }
 
-/// A field of `/proc/meminfo`, in bytes.
+/// Returns a field of `/proc/meminfo`, in bytes.
 fn field(meminfo: &str, name: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Bytes that the control groups around this process allow it and all that it starts, by the
-/// kernel; `None` where they say nothing.
+/// Returns the kernel's memory limit, in bytes, of the control groups around this process; `None`
+/// without a limit.
 pub fn group_limit() -> Option<u64> {
     let limit = |(folder, [limit, _]): (PathBuf, [&str; 2])| {
         fs::read_to_string(folder.join(limit)).ok()?.trim().parse::<u64>().ok()
     };
-    // The first version of groups says no limit by a number that nothing reaches.
+    // Version 1 of control groups represents "no limit" by a number that is never reached.
     groups(&fs::read_to_string("/proc/self/cgroup").ok()?)
         .filter_map(limit)
         .filter(|limit| *limit < 1 << 60)
         .min()
 }
 
-/// The least that any control group around this process has left.
+/// Returns the least memory left in any control group around this process.
 fn in_groups(text: &str) -> Option<u64> {
     let left = groups(text).filter_map(|(folder, [limit, used])| {
         let read = |name| fs::read_to_string(folder.join(name)).ok();
@@ -51,13 +51,13 @@ fn in_groups(text: &str) -> Option<u64> {
     left.min()
 }
 
-/// The folders of the groups for memory that a text of `/proc/self/cgroup` names, with those around
-/// them, and the files in which limit and use stand.
+/// Returns the folders of the memory control groups in a text of `/proc/self/cgroup`, including
+/// parent groups, and the names of the files for limit and usage.
 fn groups(text: &str) -> impl Iterator<Item = (PathBuf, [&'static str; 2])> {
     let named = text.lines().filter_map(|line| {
         let (_, line) = line.split_once(':')?;
         let (controllers, path) = line.split_once(':')?;
-        // The second version has one hierarchy, without names of controllers.
+        // Version 2 has a single hierarchy, without controller names.
         let (root, names) = match controllers {
             "" => ("/sys/fs/cgroup", ["memory.max", "memory.current"]),
             _ if controllers.split(',').any(|name| name == "memory") => {
@@ -72,7 +72,7 @@ fn groups(text: &str) -> impl Iterator<Item = (PathBuf, [&'static str; 2])> {
     })
 }
 
-/// What a group has left, by its limit, what it uses, and what of that are pages of files.
+/// Returns the memory left in a group, given its limit, its usage, and the page cache within that.
 fn group_left(limit: &str, used: &str, stat: &str) -> Option<u64> {
     let limit: u64 = limit.trim().parse().ok()?;
     let used: u64 = used.trim().parse().ok()?;

@@ -1,4 +1,4 @@
-//! From what the user typed after `-m` to a model.
+//! Loads the model named by `-m`.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,18 +20,18 @@ use crate::model_file::{self, Place};
 use crate::tuned::Tuned;
 use crate::{cache, catalog, compute, config, consent, device, ui};
 
-/// Which model, and how it runs.
+/// Options for the model and how it runs.
 #[derive(Clone, clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// The model: a file, a name of `alara models list`, or an OpenAI-compatible endpoint as
+    /// The model: a file, a name from `alara models list`, or an OpenAI-compatible endpoint as
     /// http://127.0.0.1:PORT/v1#NAME or https://HOST/v1#NAME.
-    /// An endpoint's key is in ALARA_API_KEY (that of api.openai.com may be in OPENAI_API_KEY)
-    /// [default: the NPC's, the team's, that of `alara config`, the one that ships]
+    /// Set ALARA_API_KEY to the endpoint's key (OPENAI_API_KEY also works for api.openai.com)
+    /// [default: the NPC's, the team's, the one in `alara config`, the one that ships]
     #[arg(short, long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// Most tokens of a conversation, up to what the model was trained for [default: that, if it
-    /// fits in half of the free memory; for an endpoint: what it allows]
+    /// Maximum length of a conversation in tokens, up to the model's training context [default: the
+    /// training context, if it fits in half of the free memory; for an endpoint: its limit]
     #[arg(long, value_name = "N", value_parser = compute::context)]
     pub ctx: Option<usize>,
     #[command(flatten)]
@@ -39,69 +39,69 @@ pub struct Args {
     /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Most GB of memory for the KV cache [default: what all conversations call for].
-    /// With less some conversations wait for others, and the longest one is shorter
+    /// Maximum memory for the KV cache in GB [default: enough for all conversations].
+    /// With less, some conversations wait for others, and the longest possible one is shorter
     #[arg(long, value_name = "GB", value_parser = cache::gigabytes)]
     kv_size: Option<u64>,
-    /// Threads that compute [default: one a core, two where there are fewer than four]
+    /// Number of compute threads [default: one per core, two if there are fewer than four cores]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// How the model writes tool calls; `generic` (JSON in tags), `code` (blocks of bash or Python
-    /// run) and `json` are described in the prompt, of an endpoint too [default: as its chat
-    /// template or the endpoint does, else described in the prompt]
+    /// Format of tool calls; `generic` (JSON in tags), `code` (blocks of bash or Python that are
+    /// run) and `json` are described in the prompt, for an endpoint too [default: as in the chat
+    /// template or at the endpoint, else described in the prompt]
     #[arg(long, value_name = "NAME", value_parser = tool_format())]
     tool_format: Option<&'static Format>,
-    /// A chat template to use instead of the model file's, a Jinja file
+    /// A Jinja file to use instead of the model's own chat template
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
-    /// Whether a model that can reason does so: on or off [default: what its chat template says]
+    /// Whether a reasoning model reasons: on or off [default: as in its chat template]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     pub thinking: Option<bool>,
-    /// Speculative decoding by prompt lookup, and forced tokens computed together: on, or off for
-    /// one token a step.
-    /// It changes no answer
+    /// Speculative decoding by prompt lookup, and joint computation of forced tokens: on, or off
+    /// for one token per step.
+    /// Never changes an answer
     #[arg(long, default_value = "on", value_name = "on|off", value_parser = on_off, action = clap::ArgAction::Set)]
     drafts: bool,
-    /// Where computed static prefixes are cached.
+    /// Where to cache computed static prefixes.
     #[command(flatten)]
     pub cache: cache::SizedArgs,
 
-    /// As [`Options::steady`].
+    /// See [`Options::steady`].
     #[arg(skip = true)]
     pub steady: bool,
-    /// How many conversations of full length the cache has room for at least; for more where there
-    /// is memory to spare.
-    /// `None`: for as many as run at once.
+    /// Minimum number of full-length conversations that the cache has room for; it has room for
+    /// more if memory permits.
+    /// `None` for as many as run at once.
     #[arg(skip)]
     cached: Option<usize>,
-    /// Whether other models want memory too.
+    /// Whether other models need memory too.
     #[arg(skip)]
     several: bool,
-    /// How agents use the model, whatever was measured; `None` = as measured.
+    /// How agents use the model, overriding any measurement; `None` to use the measurement.
     #[arg(skip)]
     tuning: Option<Tuning>,
 }
 
-/// Conversations that are kept cached where there is memory to spare, the most first.
+/// Numbers of conversations to cache, as memory permits, largest first.
 const ROOMS: [usize; 4] = [16, 8, 4, 2];
 
-/// Opens the model that `name` means, else the default of the settings, else the one that ships.
+/// Opens the model that `name` means, else the default in the settings, else the one that ships.
 ///
 /// # Errors
-/// As [`model_file::open`].
+/// Those of [`model_file::open`].
 pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     model_file::open(name.or_else(config::model))
 }
 
-/// The file that `name` means, else the default of the settings, else the model that ships.
+/// Returns the file that `name` means, else the default in the settings, else the model that ships.
 ///
 /// # Errors
-/// As [`model_file::place`].
+/// Those of [`model_file::place`].
 pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     model_file::place(name.or_else(config::model))
 }
 
-/// The model to use for `spec`: the default of the settings if it names none.
+/// Returns the model to use for `spec`: the default in the settings if it names none.
 pub fn chosen(spec: &ModelSpec) -> ModelSpec {
     match config::model().filter(|_| *spec == ModelSpec::default()) {
         Some(name) => ModelSpec::named(name),
@@ -110,12 +110,13 @@ pub fn chosen(spec: &ModelSpec) -> ModelSpec {
 }
 
 impl Args {
-    /// The model that was asked for, else the default of the settings; `None` = the one that ships.
+    /// Returns the requested model, else the default in the settings; `None` for the one that
+    /// ships.
     pub fn name(&self) -> Option<&str> {
         self.model.as_deref().or_else(config::model)
     }
 
-    /// Loads the model that was asked for, else `default`, else the one that ships, for `parallel`
+    /// Loads the requested model, else `default`, else the one that ships, for `parallel`
     /// conversations at a time.
     pub fn load(&self, default: Option<&str>, parallel: usize) -> anyhow::Result<Arc<dyn ChatModel>> {
         let memory = crate::memory::available();
@@ -127,23 +128,23 @@ impl Args {
         Ok((self.find(&spec, key, parallel, memory, false)?.load)()?)
     }
 
-    /// The same options for the model `name`, or for the one that ships.
+    /// Returns these options for the model `name`, or for the one that ships.
     pub fn named(&self, name: Option<&str>) -> Args {
         Args { model: name.map(str::to_owned), ..self.clone() }
     }
 
-    /// These arguments with `tuning` in place of a measured one.
+    /// Returns these options with `tuning` instead of a measured one.
     pub fn tuned(&self, tuning: &Tuning) -> Args {
         Args { tuning: Some(tuning.clone()), ..self.clone() }
     }
 
-    /// The same, with room in the cache for at least so many conversations of full length, whatever
-    /// runs at once; for more only if the model is not one of `several`.
+    /// Returns these options with room in the cache for at least `cached` full-length
+    /// conversations, whatever runs at once; for more only if the model is not one of `several`.
     pub fn caching(&self, cached: usize, several: bool) -> Args {
         Args { cached: Some(cached), several, ..self.clone() }
     }
 
-    /// The model that was asked for, not loaded yet, for `parallel` conversations at a time.
+    /// Returns the requested model, not loaded yet, for `parallel` conversations at a time.
     pub fn candidate(&self, parallel: usize) -> anyhow::Result<Candidate> {
         let name = self.name();
         let spec = ModelSpec { model: name.map(str::to_owned), ..ModelSpec::default() };
@@ -151,7 +152,7 @@ impl Args {
         self.find(&spec, key, parallel, crate::memory::available(), false)
     }
 
-    /// What the model `name` is called, and the hash of its file.
+    /// Returns the name of the model `name`, and the hash of its file.
     pub fn identity(&self, name: &str) -> anyhow::Result<Named> {
         if Address::is_meant_by(name) {
             let endpoint = self.endpoint(name.parse()?, own_key(name)?)?;
@@ -167,14 +168,15 @@ impl Args {
         Named::of_file(called, &file).with_context(|| format!("can't read the model {}", file.display()))
     }
 
-    /// Where agents get their models from, each for `parallel` conversations at a time, all within
-    /// the memory that is free now.
-    /// `yes`: keys that a team's files send away are allowed beforehand.
+    /// Returns the source of models for agents, each for `parallel` conversations at a time, all
+    /// within the memory that is free now.
+    /// `yes` confirms in advance that keys named in a team's files may be sent.
     pub fn source(&self, parallel: usize, yes: bool) -> Source {
         self.source_of(self.model.clone(), Vec::new(), parallel, yes)
     }
 
-    /// The same where the user `named` several models, none of which goes before what is asked for.
+    /// Like [`source`](Self::source), but the user `named` several models, none of which overrides
+    /// the requested one.
     pub fn several(&self, named: Vec<String>, parallel: usize, yes: bool) -> Source {
         self.source_of(None, named, parallel, yes)
     }
@@ -192,10 +194,10 @@ impl Args {
         Source { own, models: Models::new(memory, find) }
     }
 
-    /// The model that `spec` means.
-    /// `script:FILE.json` is one that says what the file tells it, for tests: a JSON array of
+    /// Finds the model that `spec` means.
+    /// `script:FILE.json` is a scripted model for tests: the file has a JSON array of
     /// `{"text": …, "calls": [{"name": …, "arguments": {…}}]}`, one for each turn.
-    /// `key` is for an endpoint that stands in place of the model's name.
+    /// `key` is for an endpoint used instead of the model's name.
     fn find(
         &self,
         spec: &ModelSpec,
@@ -243,7 +245,7 @@ impl Args {
         }
         let tuning = self.tuning.clone().or_else(|| Some(Tuned::of(&gguf)?.tuning())).unwrap_or_default();
         let bytes = Engine::memory_estimate(&gguf, &options)?.total();
-        // Looked at once is enough.
+        // The memory has been checked already.
         let options = Options { memory: None, ..options };
         let load = move || {
             let engine = Engine::load(&gguf, &options).map_err(ModelError::new)?;
@@ -255,18 +257,19 @@ impl Args {
         Ok(Candidate { bytes, load: Box::new(load) })
     }
 
-    /// The context that the model in `gguf` is loaded with, for `parallel` conversations at a time
-    /// within so many bytes of memory.
+    /// Returns the context length with which the model in `gguf` is loaded, for `parallel`
+    /// conversations at a time within `memory` bytes.
     ///
     /// # Errors
-    /// The model's sizes are missing or wrong, or the device can't be used.
+    /// The model's sizes are missing or invalid, or the device can't be used.
     pub fn context(&self, gguf: &Gguf, parallel: usize, memory: Option<u64>) -> anyhow::Result<usize> {
         Ok(Engine::context_of(gguf, &self.options(parallel, memory)?)?)
     }
 
-    /// How many conversations of full length the cache has room for: as many of [`ROOMS`] as take
-    /// at most half of the memory that is left, model included, but `least` in any case.
-    /// A GPU's memory is for the model first, and with --kv-size the user has decided.
+    /// Returns how many full-length conversations the cache has room for: the largest of [`ROOMS`]
+    /// that takes at most half of the remaining memory, model included, but never fewer than
+    /// `least`.
+    /// A GPU's memory is for the model first, and --kv-size overrides this.
     fn room(&self, gguf: &Gguf, options: &Options, least: usize) -> anyhow::Result<usize> {
         let alone = self.device.is_cpu() && !self.several;
         let Some(memory) = options.memory.filter(|_| alone) else { return Ok(least) };
@@ -288,7 +291,7 @@ impl Args {
     fn options(&self, parallel: usize, memory: Option<u64>) -> anyhow::Result<Options> {
         Ok(Options {
             context: self.ctx,
-            // Of several models each leaves room for the others.
+            // Each of several models leaves room for the others.
             context_memory: memory.map(|memory| memory / if self.several { 4 } else { 2 }),
             parallel,
             kv_sequences: self.cached,
@@ -308,12 +311,12 @@ impl Args {
         })
     }
 
-    /// How many threads may work.
+    /// Returns the number of worker threads.
     pub fn threads(&self) -> usize {
         compute::threads_or_default(self.threads)
     }
 
-    /// How the model runs, for the header of a run.
+    /// Returns how the model runs, for the header of a run.
     ///
     /// # Errors
     /// The chat template can't be read.
@@ -329,7 +332,7 @@ impl Args {
             "chat_template": template,
             "thinking": self.thinking,
         });
-        // Runs from before there was such a limit go on without one.
+        // Runs from before this option existed resume without one.
         if let Some(bytes) = self.kv_size {
             record["kv_bytes"] = bytes.into();
         }
@@ -340,20 +343,20 @@ impl Args {
     }
 }
 
-/// The models of a run: the one that the user asked for whatever the team says, else those that the
+/// The models of a run: the one that the user named, whatever the team names, else those that the
 /// team names.
-/// Loaded when they are first needed.
+/// Loads each one on first use.
 pub struct Source {
     own: Arc<Mutex<Option<String>>>,
     models: Models,
 }
 
 impl Source {
-    /// Uses the model `name` from now on, whatever the team says.
+    /// Uses the model `name` from now on, whatever the team names.
     ///
     /// # Errors
     /// It can't be loaded.
-    /// Then all is as before.
+    /// Then nothing changes.
     pub fn choose(&self, name: &str) -> Result<(), ModelError> {
         let before = lock(&self.own).replace(name.to_owned());
         self.models.get(&ModelSpec::named(name)).map(drop).inspect_err(|_| *lock(&self.own) = before)
@@ -361,12 +364,12 @@ impl Source {
 }
 
 impl Source {
-    /// Whether what is used for `spec` is the model that ships.
+    /// Whether `spec` resolves to the model that ships.
     pub fn is_shipped(&self, spec: &ModelSpec) -> bool {
         self.used(spec) == ModelSpec::default()
     }
 
-    /// Whether what is used for `spec` is an endpoint.
+    /// Whether `spec` resolves to an endpoint.
     pub fn is_endpoint(&self, spec: &ModelSpec) -> bool {
         let used = self.used(spec);
         used.api_url.is_some() || used.model.as_deref().is_some_and(Address::is_meant_by)
@@ -382,7 +385,7 @@ impl ModelSource for Source {
         self.models.model(&ModelSpec::named(name))
     }
 
-    /// However the model that ships is named, it is one model.
+    /// The model that ships is one model, whatever its name.
     fn used(&self, spec: &ModelSpec) -> ModelSpec {
         let used = lock(&self.own).as_ref().map_or_else(|| chosen(spec), ModelSpec::named);
         let is_shipped = |name: &str| matches!(place(Some(name)), Ok(Place::Shipped));
@@ -407,7 +410,7 @@ fn lock(own: &Mutex<Option<String>>) -> MutexGuard<'_, Option<String>> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why the memory is too small for a model, if that is the error.
+/// Explains why memory is too small for a model, if that is the error.
 pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
     let cause = error.downcast_ref::<alara_engine::Error>()?;
     let full =
@@ -415,12 +418,12 @@ pub fn out_of_memory(error: &anyhow::Error) -> Option<String> {
     full.then(|| cause.to_string())
 }
 
-/// Whether a name is that of an endpoint's model, or of a script.
+/// Whether a name means an endpoint's model, or a script.
 pub fn is_elsewhere(name: &str) -> bool {
     Address::is_meant_by(name) || name.starts_with("script:")
 }
 
-/// Bytes of the file of a model on this machine, or of the one that ships.
+/// Returns the file size, in bytes, of a model on this machine, or of the one that ships.
 pub fn file_size(name: Option<&str>) -> Option<f64> {
     let bytes = match place(name).ok()? {
         Place::Shipped => shipped::bytes().len() as u64,
@@ -429,10 +432,10 @@ pub fn file_size(name: Option<&str>) -> Option<f64> {
     Some(bytes as f64)
 }
 
-/// The options of an endpoint, from the user's tool format and chat template.
+/// Returns the options of an endpoint, from the user's tool format and chat template.
 ///
 /// # Errors
-/// That is for model files only.
+/// The option applies only to model files.
 pub fn endpoint_options(
     address: &Address,
     format: Option<&'static Format>,
@@ -452,20 +455,20 @@ pub fn endpoint_options(
     Ok(endpoint::Options { format, ..endpoint::Options::default() })
 }
 
-/// What the catalog recommends for sampling with the model in a file.
+/// Returns the catalog's recommended sampling parameters for the model in a file.
 fn recommended(path: &Path, thinking: Option<bool>) -> SamplingOverrides {
     let found = catalog::of_file(path).and_then(|entry| entry.sampling.as_ref());
     found.map_or_else(SamplingOverrides::default, |sampling| sampling.overrides(thinking))
 }
 
-/// A model that takes no memory here.
+/// Returns a model that uses no memory here.
 fn elsewhere(model: impl ChatModel + 'static) -> Candidate {
     Candidate { bytes: 0, load: Box::new(|| Ok(Arc::new(model))) }
 }
 
-/// The user's key for the endpoint that the user names.
-/// One that a team names gets only what the team says: else a team could have keys sent to whom it
-/// likes.
+/// Returns the user's key for an endpoint that the user names.
+/// An endpoint that a team names gets only the key named by the team: otherwise a team could have
+/// the user's keys sent to any host.
 fn own_key(name: &str) -> anyhow::Result<Option<Key>> {
     if !Address::is_meant_by(name) {
         return Ok(None);
@@ -476,13 +479,13 @@ fn own_key(name: &str) -> anyhow::Result<Option<Key>> {
     }
 }
 
-/// The key in an environment variable, if there is one.
+/// Returns the key in an environment variable, if there is one.
 fn key_in(variable: &str) -> anyhow::Result<Option<Key>> {
     let Ok(text) = std::env::var(variable) else { return Ok(None) };
     Key::new(&text).with_context(|| format!("the environment variable {variable}"))
 }
 
-/// The same error for whoever knows models only, with its cause still to be found.
+/// Converts an error to a model error, preserving its cause.
 fn model_error(error: anyhow::Error) -> ModelError {
     error.downcast::<alara_engine::Error>().map_or_else(
         |error| error.downcast::<EndpointError>().map_or_else(ModelError::new, ModelError::new),
@@ -490,7 +493,7 @@ fn model_error(error: anyhow::Error) -> ModelError {
     )
 }
 
-/// Reads a chat template; that it compiles is seen here, where its file can be named.
+/// Reads a chat template, and compiles it here, where an error can name its file.
 pub fn chat_template(path: &Path) -> anyhow::Result<String> {
     let name = path.display();
     let source = file::read_given(path).with_context(|| format!("can't read {name}"))?;
@@ -498,7 +501,7 @@ pub fn chat_template(path: &Path) -> anyhow::Result<String> {
     Ok(source)
 }
 
-/// A switch.
+/// Parses `on` or `off`.
 pub fn on_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -507,8 +510,8 @@ pub fn on_off(text: &str) -> Result<bool, String> {
     }
 }
 
-/// The tool-call formats by their names, which the help lists; `house` is the generic one's old
-/// name.
+/// Parses the name of a tool-call format, which the help lists; `house` is the old name of the
+/// generic one.
 pub fn tool_format() -> impl TypedValueParser<Value = &'static Format> {
     let old_name = |format: &Format| (format == Format::generic()).then_some("house");
     let value = |format: &&'static Format| PossibleValue::new(format.name).aliases(old_name(format));
@@ -565,7 +568,7 @@ mod tests {
             spec(Some("m"), Some("ftp://example.org")),
             "ftp://example.org is no address of an endpoint",
         );
-        // What is said on the command line goes before what the team says.
+        // The command line overrides the team.
         check(&["-m", "http://127.0.0.1:2#z"], spec(Some("m"), Some(url)), "http://127.0.0.1:2/v1#z");
         let refused = "http://127.0.0.1:2/v1#z writes calls as it is used to, or as the prompt describes them (generic, code, json)";
         check(&["-m", "http://127.0.0.1:2#z", "--tool-format", "hermes"], spec(None, None), refused);

@@ -1,4 +1,4 @@
-//! From a model's name to its file, and what a file is that is no model.
+//! Resolves a model's name to its file, and explains files that aren't models.
 
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -13,19 +13,19 @@ use crate::catalog::name::{HubName, is_gguf};
 use crate::catalog::{self, Entry, local, ollama};
 use crate::ui;
 
-/// Where the bytes of a model are.
+/// Where a model's bytes are.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Place {
     /// In this program: the model that ships.
     Shipped,
-    /// In a file, of a split model its first part.
+    /// In a file; for a split model, its first part.
     File(PathBuf),
 }
 
 /// Opens the model that `name` means, or the one that ships if there is no name.
 ///
 /// # Errors
-/// There is none, or its file can't be read as one.
+/// There is no such model, or its file can't be read as one.
 pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
     match place(name)? {
         Place::Shipped => Ok(shipped::open()?),
@@ -36,8 +36,8 @@ pub fn open(name: Option<&str>) -> anyhow::Result<Gguf> {
 /// Opens a model's file.
 ///
 /// # Errors
-/// It can't be read as one; of a file of another kind it is said what it is, and where a model is
-/// to be had.
+/// The file can't be read as a model; for a file of another kind, the error names the kind, and
+/// where to get a model.
 pub fn open_file(path: &Path) -> anyhow::Result<Gguf> {
     let error = match alara_engine::open(path) {
         Ok(gguf) => return Ok(gguf),
@@ -45,7 +45,7 @@ pub fn open_file(path: &Path) -> anyhow::Result<Gguf> {
     };
     let folder = path.file_name().is_some_and(|name| name == alara_engine::WEIGHTS);
     match head(path).and_then(|head| Kind::of(path, &head)) {
-        // Of a checkpoint the engine tells what it lacks.
+        // The engine reports which parts of a checkpoint are missing.
         Some(Kind::Safetensors) if folder => bail!("{error}\nhint: {}", Kind::Safetensors.remedy()),
         Some(kind) => {
             bail!("{} is no GGUF file but {}\nhint: {}", path.display(), kind.what(), kind.remedy())
@@ -54,19 +54,19 @@ pub fn open_file(path: &Path) -> anyhow::Result<Gguf> {
     }
 }
 
-/// Whether `name` is one of the model that ships, unless a file is called so.
+/// Whether `name` means the model that ships; false if a file has this name.
 pub fn is_shipped_name(name: &str) -> bool {
     name.eq_ignore_ascii_case(shipped::NAME) || name.eq_ignore_ascii_case(catalog::SHIPPED)
 }
 
-/// The file that `name` means; without a name the model that ships.
-/// It is a path, a name of the catalog or of Ollama's for a model on this machine,
-/// `OWNER/NAME:FILE` of the hub's cache, or `alara-tiny`, which ships.
+/// Finds the file that `name` means; without a name, the model that ships.
+/// A name is a path, a model of the catalog or of Ollama on this machine, `OWNER/NAME:FILE` in the
+/// hub's cache, or `alara-tiny`, which ships.
 /// The folder of a checkpoint means its file of tensors.
-/// A file of the work directory goes before a name, and so does such a folder.
+/// A file in the work directory takes precedence over a name, and so does such a folder.
 ///
 /// # Errors
-/// There is none of that name: the error says which names are like it, and how to have it.
+/// There is no model of that name: the error lists similar names, and how to get them.
 pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     let Some(name) = name else { return Ok(Place::Shipped) };
     if Address::is_meant_by(name) {
@@ -98,7 +98,7 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
         Ok(_) => bail!(
             "{name} is no file but a pipe, a device, or a link that leads to none\nhint: give -m the path of a .gguf file"
         ),
-        // It may be there; its name alone would be said to be wrong.
+        // The file may exist, so don't blame its name.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             bail!("can't look at {name}: {error}\nhint: its folders must be open to you, as by chmod u+x")
         }
@@ -121,7 +121,7 @@ pub fn place(name: Option<&str>) -> anyhow::Result<Place> {
     }
 }
 
-/// What to name instead of a name that means nothing.
+/// Suggests what to use instead of a name that means nothing.
 fn instead(path: &Path, name: &str, is_file: bool) -> String {
     let known = "`alara models list` tells the names that are known";
     if is_file {
@@ -144,7 +144,7 @@ fn instead(path: &Path, name: &str, is_file: bool) -> String {
     }
 }
 
-/// The model of the catalog that `name` means, if its file is not on this machine.
+/// Returns the catalog model that `name` means, if its file is not on this machine.
 ///
 /// # Errors
 /// The catalog can't be read.
@@ -156,7 +156,7 @@ pub fn absent(name: &str) -> anyhow::Result<Option<&'static Entry>> {
     Ok(catalog::find(name)?.or(catalog::meant(name)?))
 }
 
-/// The GGUF files in a folder, in order.
+/// Returns the GGUF files in a folder, in order.
 fn models_in(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut found: Vec<PathBuf> = entries.filter(|path| path.to_str().is_some_and(is_gguf)).collect();
@@ -164,7 +164,7 @@ fn models_in(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What to name instead of a directory.
+/// Suggests what to use instead of a directory.
 fn in_directory(path: &Path, name: &str) -> anyhow::Result<Place> {
     if ollama::is_folder(path) {
         match ollama::models(path).first() {
@@ -194,7 +194,7 @@ fn in_directory(path: &Path, name: &str) -> anyhow::Result<Place> {
     )
 }
 
-/// A kind of file that people take for a model's.
+/// A kind of file that is often mistaken for a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Empty,
@@ -206,10 +206,10 @@ enum Kind {
     Archive,
 }
 
-/// Bytes that tell a kind.
+/// Number of bytes that identify a kind.
 const HEAD: usize = 512;
 
-/// What files of a kind begin with.
+/// The first bytes of each kind.
 const BEGINNINGS: [(&[u8], Kind); 9] = [
     (b"version https://git-lfs", Kind::LfsPointer),
     (b"PK\x03\x04", Kind::Archive),
@@ -218,7 +218,7 @@ const BEGINNINGS: [(&[u8], Kind); 9] = [
     (b"\x28\xb5\x2f\xfd", Kind::Archive),
     (b"7z\xbc\xaf\x27\x1c", Kind::Archive),
     (b"BZh", Kind::Archive),
-    // A pickle of protocol 2 and later.
+    // A pickle, protocol 2 or later.
     (b"\x80\x02", Kind::PyTorch),
     (b"\x80\x04", Kind::PyTorch),
 ];
@@ -230,7 +230,7 @@ fn head(path: &Path) -> Option<Vec<u8>> {
 }
 
 impl Kind {
-    /// What a file is that begins with `head`; `None`: perhaps a model.
+    /// Identifies a file by its first bytes; `None` if it may be a model.
     fn of(path: &Path, head: &[u8]) -> Option<Kind> {
         let named = |endings: &[&str]| {
             path.extension().is_some_and(|own| endings.iter().any(|ending| own.eq_ignore_ascii_case(ending)))
@@ -238,13 +238,13 @@ impl Kind {
         let text = String::from_utf8_lossy(head)
             .trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n'])
             .to_lowercase();
-        // The length of the table of tensors, and the JSON that it is.
+        // The length of the tensor table, followed by its JSON.
         let is_table = head.len() > 8 && head[8] == b'{' && head[5..8] == [0; 3];
         let beginning = BEGINNINGS.iter().find(|(begin, _)| head.starts_with(begin)).map(|(_, kind)| *kind);
         match beginning {
             _ if head.starts_with(b"GGUF") => None,
             _ if head.is_empty() => Some(Kind::Empty),
-            // PyTorch packs its pickles.
+            // PyTorch stores its pickles in an archive.
             Some(Kind::Archive) if named(&["pt", "pth", "bin", "ckpt"]) => Some(Kind::PyTorch),
             Some(kind) => Some(kind),
             None if ["<!doctype", "<html", "<?xml", "<head"].iter().any(|tag| text.starts_with(tag)) => {

@@ -1,4 +1,4 @@
-//! How calls, results and costs are put in a line.
+//! Formats calls, results and usage as single lines.
 
 use alara_engine::{ToolCall, Usage};
 use alara_harness::ToolResult;
@@ -6,16 +6,16 @@ use serde_json::{Map, Value};
 
 use crate::screen::{one_line, printable};
 
-/// How many characters of an argument or a line are shown.
+/// Maximum length of a displayed argument or line, in characters.
 const SHOWN_CHARACTERS: usize = 120;
 
-/// That nothing was changed, and how it could be.
+/// Explains that nothing was changed, and how to change it.
 pub fn not_done(what: &str, nobody: bool) -> String {
     let hint = if nobody { ": nobody is there to be asked; --yes permits it" } else { "" };
     format!("  not done, no file was changed: it {}{hint}", one_line(what))
 }
 
-/// What becomes of a job, in one line.
+/// Describes the state of a job in one line.
 pub fn job_line(job: usize, call: &str, ended: Option<&str>) -> String {
     match ended {
         None => format!("  job {job} runs in the background: {call}"),
@@ -23,7 +23,7 @@ pub fn job_line(job: usize, call: &str, ended: Option<&str>) -> String {
     }
 }
 
-/// A response of a jinx in full, for the person whom it is for.
+/// Formats a jinx's response for the user in full.
 pub fn emitted(response: &Value) -> String {
     let content = match &response["content"] {
         Value::Null => "(removed)".to_owned(),
@@ -34,12 +34,12 @@ pub fn emitted(response: &Value) -> String {
     format!("* {}: {}", shorten(kind), printable(&content))
 }
 
-/// So many of them, in words.
+/// Formats a count with its noun.
 pub fn count(count: usize, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// How many tokens the prompts had, and how many of them were not computed.
+/// Describes how many tokens the prompts had, and how many of them came from the cache.
 pub fn prompt(usage: &Usage) -> String {
     let cached = match usage.disk_tokens {
         0 => format!("{} cached", usage.cached_tokens),
@@ -48,7 +48,7 @@ pub fn prompt(usage: &Usage) -> String {
     format!("{} ({cached}), ", count(usage.prompt_tokens, "prompt token"))
 }
 
-/// How many tokens were generated, how fast, and how many draft tokens were accepted.
+/// Describes how many tokens were generated, how fast, and how many draft tokens were accepted.
 pub fn generated(usage: &Usage) -> String {
     let generated = match usage.tokens_per_second() {
         Some(speed) => format!("{} generated at {speed:.1} tokens/s", usage.completion_tokens),
@@ -60,7 +60,7 @@ pub fn generated(usage: &Usage) -> String {
     }
 }
 
-/// What a message of the user took, in one line: tokens, speed, and how full the context is.
+/// Describes the usage of a user's message in one line: tokens, speed, and how full the context is.
 pub fn status(usage: &Usage, last: Option<&Usage>, context: Option<usize>) -> String {
     let share = |part: usize, of: usize| (part * 100).checked_div(of).unwrap_or(0);
     let cached = share(usage.cached_tokens, usage.prompt_tokens);
@@ -73,7 +73,7 @@ pub fn status(usage: &Usage, last: Option<&Usage>, context: Option<usize>) -> St
     text
 }
 
-/// How a call ended: whether it succeeded, and after how many seconds.
+/// Describes how a call ended: success or failure, and its duration.
 pub fn verdict(result: &ToolResult, seconds: f64) -> String {
     let verdict = match (result.ok, result.exit) {
         (true, _) => "ok".to_owned(),
@@ -87,14 +87,14 @@ pub fn verdict(result: &ToolResult, seconds: f64) -> String {
     format!("{verdict}, {seconds:.2} s")
 }
 
-/// A call in one line: the tool and its arguments.
+/// Formats a call as one line: the tool and its arguments.
 pub fn call_line(call: &ToolCall) -> String {
     arguments_line(&call.name, &call.arguments)
 }
 
-/// A tool and arguments in one line.
+/// Formats a tool and its arguments as one line.
 pub fn arguments_line(name: &str, arguments: &Map<String, Value>) -> String {
-    // Endpoints name things as they like.
+    // An endpoint may return any name.
     let mut line = shorten(name);
     for (name, value) in arguments {
         let value = match value {
@@ -106,7 +106,7 @@ pub fn arguments_line(name: &str, arguments: &Map<String, Value>) -> String {
     line
 }
 
-/// At most so many characters in one line, all of them [`printable`].
+/// Shortens a line to a maximum number of characters, all of them [`printable`].
 pub fn shorten(line: &str) -> String {
     let line = printable(line).replace('\n', " ");
     let mut characters = line.chars();
@@ -156,7 +156,7 @@ mod tests {
             Some(1000),
             "200 prompt tokens (75% cached), 30 generated at 15.0 tokens/s; context 230 of 1000 (23%)",
         );
-        // Of a turn whose time is not known the tokens say nothing of the speed.
+        // Tokens of a turn without a known duration don't count towards the speed.
         let mut both = usage.clone();
         both += Usage { completion_tokens: 500, ..Usage::default() };
         check(&both, None, None, "200 prompt tokens (75% cached), 530 generated at 15.0 tokens/s");

@@ -1,5 +1,4 @@
-//! What models read, for people: whole with the part that was cached, or what is new of it from
-//! turn to turn.
+//! Shows prompts: either whole with the cached part marked, or only the new part of each turn.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,12 +9,12 @@ use alara_harness::model::Prompt;
 use crate::progress::count;
 use crate::screen::{CYAN, DIM, PLAIN, printable};
 
-/// The text of a prompt, token by token.
+/// The text of a prompt, with its tokens.
 struct Text {
     bytes: Vec<u8>,
-    /// Where tokens end in it.
+    /// End offset of each token.
     ends: Vec<usize>,
-    /// Where special tokens are.
+    /// Ranges of special tokens.
     special: Vec<Range<usize>>,
 }
 
@@ -33,7 +32,7 @@ impl Text {
         text
     }
 
-    /// Where the first tokens end; before a character that they end within.
+    /// Returns the end of the first `tokens` tokens; moves back to the start of a split character.
     fn end_of(&self, tokens: usize) -> usize {
         let is_within = |at: &usize| self.bytes.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
         let mut end = tokens.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0);
@@ -43,7 +42,8 @@ impl Text {
         end
     }
 
-    /// A part of it; where it is `styled`, special tokens stand out, and all else is in `style`.
+    /// Returns a part of the text; if `styled`, special tokens stand out, and the rest is in
+    /// `style`.
     fn part(&self, part: Range<usize>, styled: bool, style: &str) -> String {
         let lossy = |part: Range<usize>| String::from_utf8_lossy(&self.bytes[part]).into_owned();
         if !styled {
@@ -69,27 +69,28 @@ impl Text {
         shown
     }
 
-    /// The text with a line break at its end.
+    /// Returns a part of the text, ending with a newline.
     fn lines(&self, part: Range<usize>, styled: bool, style: &str) -> String {
         let ended = self.bytes[part.clone()].last().is_none_or(|last| *last == b'\n');
         self.part(part, styled, style) + if ended { "" } else { "\n" }
     }
 }
 
-/// The text of tokens; bytes that are not UTF-8 become U+FFFD.
+/// Decodes tokens; bytes that are not UTF-8 become U+FFFD.
 pub fn text(tokens: &[PromptToken]) -> String {
     let text = Text::of(tokens);
     text.part(0..text.bytes.len(), false, "")
 }
 
-/// The text of the first tokens, up to a character that they end within.
+/// Decodes the first tokens, up to a character that they split.
 pub fn beginning(tokens: &[PromptToken], count: usize) -> String {
     let text = Text::of(tokens);
     text.part(0..text.end_of(count), false, "")
 }
 
-/// A prompt of which the first `cached` tokens were found in the cache: a line says up to where.
-/// That line is a line of its own even in the middle of the prompt's.
+/// Formats a prompt with a line that marks the end of its first `cached` tokens, which were in the
+/// cache.
+/// That line is separate even in the middle of one of the prompt's lines.
 pub fn marked(tokens: &[PromptToken], cached: usize, styled: bool) -> String {
     let text = Text::of(tokens);
     let at = text.end_of(cached);
@@ -101,25 +102,25 @@ pub fn marked(tokens: &[PromptToken], cached: usize, styled: bool) -> String {
     format!("{}── {cached} {were} cached up to here ──\n{rest}", text.lines(0..at, styled, DIM))
 }
 
-/// JSON as it is shown: in lines.
+/// Formats JSON for display, in lines.
 pub fn lines(json: &serde_json::Value) -> Vec<String> {
-    // Values always serialize.
+    // Serializing a value can't fail.
     let text = serde_json::to_string_pretty(json).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 
-/// What of a conversation was shown.
+/// The part of a conversation that was shown.
 enum Shown {
     Tokens(Vec<u32>),
     Lines(Vec<String>),
 }
 
-/// The prompts of a run as they come, of each only what is new in its conversation.
+/// Shows the prompts of a run, each time only the part that is new in its conversation.
 #[derive(Default)]
 pub struct Prompts(BTreeMap<String, Shown>);
 
 impl Prompts {
-    /// What is new in the prompt of a turn, below a line that says whose it is.
+    /// Formats the new part of a turn's prompt, below a line that names the NPC.
     pub fn new_in(&mut self, npc: &str, scope: &str, turn: usize, prompt: &Prompt, styled: bool) -> String {
         let before = self.0.get(scope);
         let who = if npc.is_empty() { "the model" } else { npc };
@@ -159,7 +160,7 @@ impl Prompts {
     }
 }
 
-/// How many items two lists have in common at their beginnings.
+/// Returns the length of the common prefix of two lists.
 fn common<T: PartialEq>(one: &[T], other: &[T]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }
@@ -189,7 +190,7 @@ mod tests {
         check(prompt, 1, "<|im_start|>\n── 1 token was cached up to here ──\nuser\nhi\n");
         check(prompt, 3, "<|im_start|>user\n── 3 tokens were cached up to here ──\nhi\n");
         check(prompt, 4, "<|im_start|>user\nhi\n── 4 tokens were cached up to here ──\n");
-        // A character that both parts have tokens of is in the second.
+        // A character whose tokens are in both parts belongs to the second.
         let crab = "🦀".as_bytes();
         check(&[b"a", &crab[..2], &crab[2..]], 2, "a\n── 2 tokens were cached up to here ──\n🦀\n");
         check(&[b"\xff\n"], 1, "\u{fffd}\n── 1 token was cached up to here ──\n");

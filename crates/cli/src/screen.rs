@@ -1,4 +1,4 @@
-//! What may be shown at a terminal: text that can't play with it, and the styles that are ours.
+//! Makes text safe to show at a terminal, and defines our own styles.
 
 use std::borrow::Cow;
 
@@ -13,14 +13,14 @@ pub const RED: &str = "\u{1b}[31m";
 pub const GREEN: &str = "\u{1b}[32m";
 pub const YELLOW: &str = "\u{1b}[33m";
 pub const CYAN: &str = "\u{1b}[36m";
-/// All of them: what else begins with an escape is not ours.
+/// All styles; any other escape sequence isn't ours.
 const STYLES: [&str; 9] = [PLAIN, BOLD, DIM, ITALIC, UNDERLINE, RED, GREEN, YELLOW, CYAN];
 const ESCAPE: char = '\u{1b}';
 
-/// Whether a character could play with the terminal, or with who reads it: control characters but
-/// newline and tab, those that turn the direction of writing or end a line without ending it, and
-/// those that nobody sees.
-/// What joins letters and emoji stays.
+/// Whether a character could manipulate the terminal, or mislead the reader: control characters
+/// except newline and tab, characters that change the writing direction or act as line separators,
+/// and invisible ones.
+/// Characters that join letters and emoji are allowed.
 fn plays(c: char) -> bool {
     match c {
         '\t' | '\n' => false,
@@ -31,7 +31,7 @@ fn plays(c: char) -> bool {
     }
 }
 
-/// Text in which nothing plays with the terminal: something visible stands for what would.
+/// Replaces characters that could manipulate the terminal with something visible.
 pub fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(plays) {
         return Cow::Borrowed(text);
@@ -48,12 +48,12 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The same in one line.
+/// Like [`printable`], but in one line.
 pub fn one_line(text: &str) -> String {
     printable(text).replace('\n', "\u{fffd}")
 }
 
-/// [`printable`], but for styles that are ours.
+/// Like [`printable`], but keeps our own styles.
 pub fn styled(text: &str) -> Cow<'_, str> {
     if !text.contains(plays) {
         return Cow::Borrowed(text);
@@ -71,12 +71,13 @@ pub fn styled(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// How many blanks may follow each other in what a person is asked about, and how many empty lines.
+/// Maximum number of successive blanks, and of successive empty lines, in text that a user
+/// confirms.
 const BLANKS: usize = 40;
 const EMPTY_LINES: usize = 5;
 
-/// A value of which a person is to see all, in lines of at most so many columns: nothing in it
-/// looks like a line of ours, and nothing is pushed out of sight.
+/// Formats a value that the user must see in full, in lines of at most `columns`: nothing in it can
+/// look like one of our own lines, or push anything out of view.
 pub fn in_full(name: &str, value: &str, columns: Option<usize>) -> Vec<String> {
     let columns = columns.map_or(usize::MAX, |columns| columns.max(24));
     let (mut shown, mut empty) = (Vec::new(), Vec::new());
@@ -96,7 +97,7 @@ pub fn in_full(name: &str, value: &str, columns: Option<usize>) -> Vec<String> {
     shown
 }
 
-/// A line in rows that a terminal need not break.
+/// Splits a line into rows that fit the terminal.
 fn rows(head: String, line: &str, columns: usize) -> Vec<String> {
     let mut used = width(&head);
     let mut rows = vec![head];
@@ -115,7 +116,7 @@ fn rows(head: String, line: &str, columns: usize) -> Vec<String> {
     rows
 }
 
-/// A line in which it is told of blanks that would push away what follows them.
+/// Replaces long runs of blanks, which could push text out of view, with a note.
 pub fn squeezed(line: &str) -> String {
     let (mut shown, mut rest) = (String::new(), line);
     while let Some(first) = rest.chars().next() {
@@ -129,12 +130,12 @@ pub fn squeezed(line: &str) -> String {
     shown
 }
 
-/// Whether nothing is seen of a character.
+/// Whether a character is invisible.
 fn is_blank(c: char) -> bool {
     c.is_whitespace() || matches!(c, '\u{115f}' | '\u{1160}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}')
 }
 
-/// Whether a style goes on behind the end of this text.
+/// Whether a style is still active at the end of this text.
 pub fn is_open(text: &str) -> bool {
     text.rfind(ESCAPE).is_some_and(|at| !text[at..].starts_with(PLAIN))
 }
@@ -147,7 +148,7 @@ mod tests {
     fn nothing_plays_with_the_terminal() {
         let check = |text: &str, expected: &str| {
             assert_eq!(printable(text), expected, "{text:?}");
-            // What is shown twice is cleaned twice.
+            // Cleaning text twice changes nothing.
             assert_eq!(printable(expected), expected);
         };
         check("a\tb\n漢字 é 👩‍👩‍👧 \u{200c}", "a\tb\n漢字 é 👩‍👩‍👧 \u{200c}");

@@ -1,4 +1,4 @@
-//! What alara keeps between runs, see [`alara_harness::state`]; what can't be kept is told.
+//! Data that alara keeps between runs, see [`alara_harness::state`]; warns if it can't be kept.
 
 use alara_harness::Trace;
 use alara_harness::error::chain;
@@ -6,7 +6,7 @@ pub use alara_harness::state::{directory, journal, more_than_a_project, permissi
 
 use crate::ui;
 
-/// A new trace in the state directory, as far as there is one and its disk takes it.
+/// Creates a new trace in the state directory, if there is one and it is writable.
 pub fn trace() -> Trace {
     alara_harness::state::trace().unwrap_or_else(|error| {
         ui::note(&format!("warning: no trace is written: {}", chain(&error)));

@@ -1,4 +1,4 @@
-//! The traces of earlier runs, found by their names.
+//! Finds the traces of earlier runs by name.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use anyhow::{Context, bail};
 use crate::progress::shorten;
 use crate::{state, ui};
 
-/// Most traces that are listed where more than one may be meant.
+/// Maximum number of traces to list for an ambiguous name.
 const MEANT: usize = 5;
 
-/// The index, after a look at the files.
+/// Opens the index, updated from the trace files.
 pub fn index() -> anyhow::Result<Index> {
     let state = state::directory().context("there is no home directory, and XDG_STATE_HOME is not set")?;
     let traces = state.join("traces");
-    // One that is there may be read where nothing can be made.
+    // An existing folder may be readable even if it can't be created.
     if let Err(error) = alara_harness::trace::make_directory(&traces)
         && !traces.is_dir()
     {
@@ -29,7 +29,7 @@ pub fn index() -> anyhow::Result<Index> {
     Ok(index)
 }
 
-/// The latest runs, at most so many; none where they can't be read, without a message.
+/// Returns the latest runs, up to a limit; none if they can't be read, without a message.
 pub fn latest(limit: usize) -> Vec<RunRow> {
     let runs = || {
         let state = state::directory()?;
@@ -40,7 +40,7 @@ pub fn latest(limit: usize) -> Vec<RunRow> {
     runs().unwrap_or_default()
 }
 
-/// The trace file that is meant: a file, an id of the list or a part of one, or the latest.
+/// Finds a trace file: by path, by an id or part of one, or the latest.
 pub fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
     if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
         return Ok(path.to_owned());
@@ -62,14 +62,14 @@ pub fn file(name: Option<&str>) -> anyhow::Result<PathBuf> {
     }
 }
 
-/// Whether a trace is among the user's own: what lies elsewhere may be a stranger's.
+/// Whether a trace is among the user's own; one from elsewhere may come from a stranger.
 pub fn is_own(path: &Path) -> bool {
     let real = |path: &Path| path.canonicalize().ok();
     let own = state::traces().and_then(|traces| real(&traces));
     own.is_some_and(|own| real(path).is_some_and(|path| path.starts_with(own)))
 }
 
-/// The trace file of the latest conversation in a work directory.
+/// Returns the trace file of the latest conversation in a work directory.
 pub fn latest_in(work: &Path) -> anyhow::Result<PathBuf> {
     let work = work.canonicalize().with_context(|| format!("can't read {}", work.display()))?;
     let found = index()?.latest_in(&work)?;

@@ -1,4 +1,4 @@
-//! What `alara tune` found out about model files, kept in the user's state directory.
+//! Results of `alara tune` for model files, stored in the user's state directory.
 
 use std::path::PathBuf;
 
@@ -9,20 +9,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::state;
 
-/// What was measured of a model file, and what follows from it.
+/// Measurements of a model file, and the way chosen from them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tuned {
-    /// The version of alara that measured it.
+    /// The alara version that made the measurements.
     pub version: String,
-    /// How many tasks each row had.
+    /// Number of tasks per row.
     pub tasks: u64,
-    /// What was tried; the first row is what is used without tuning.
+    /// The ways that were tried; the first row is the default.
     pub rows: Vec<Row>,
-    /// The row that is used.
+    /// Index of the row to use.
     pub best: usize,
 }
 
-/// One way to use a model, and what came of it.
+/// One way to use a model, and its results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     #[serde(flatten)]
@@ -33,7 +33,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The way in words.
+    /// Describes the way in words.
     pub fn name(&self) -> String {
         let Tuning { tool_format, calls, temperature } = &self.tuning;
         let parts = [
@@ -47,17 +47,17 @@ impl Row {
 }
 
 impl Tuned {
-    /// That of a model file; `None` = it was never tuned, or by another version.
+    /// Loads the results for a model file; `None` if it wasn't tuned, or by another version.
     pub fn of(gguf: &Gguf) -> Option<Self> {
         let text = file::read_given(&path(gguf)?).ok()?;
         let tuned: Tuned = serde_json::from_str(&text).ok()?;
         (tuned.version == env!("CARGO_PKG_VERSION") && tuned.best < tuned.rows.len()).then_some(tuned)
     }
 
-    /// Keeps it.
+    /// Stores the results.
     ///
     /// # Errors
-    /// There is no place for it, or it can't be written.
+    /// There is no folder for it, or it can't be written.
     pub fn keep(&self, gguf: &Gguf) -> anyhow::Result<()> {
         let path = path(gguf).context("there is no home directory, and XDG_STATE_HOME is not set")?;
         let folder = path.parent().context("the state directory has no name")?;
@@ -68,12 +68,12 @@ impl Tuned {
         write().with_context(|| format!("can't write {}", path.display()))
     }
 
-    /// How the model is used.
+    /// Returns the chosen way to use the model.
     pub fn tuning(&self) -> Tuning {
         self.rows[self.best].tuning.clone()
     }
 
-    /// In a line.
+    /// Describes the results in one line.
     pub fn told(&self) -> String {
         let (best, first) = (&self.rows[self.best], &self.rows[0]);
         let name = best.name();
@@ -84,7 +84,7 @@ impl Tuned {
     }
 }
 
-/// Where that of a model file lies.
+/// Returns the path of a model file's results.
 fn path(gguf: &Gguf) -> Option<PathBuf> {
     let identity: String = gguf.identity().iter().map(|byte| format!("{byte:02x}")).collect();
     Some(state::directory()?.join("tuned").join(format!("{identity}.json")))

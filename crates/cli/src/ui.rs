@@ -1,6 +1,6 @@
-//! What people see: the one place that prints lines, tables, progress and errors.
-//! Nothing that comes from elsewhere plays with a terminal: all that is printed passes [`screen`].
-//! An answer that does not go to a terminal stays as it is, byte for byte.
+//! The only module that prints lines, tables, progress and errors.
+//! Foreign text can't manipulate the terminal: all output passes through [`screen`].
+//! An answer that doesn't go to a terminal is printed byte for byte.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -16,37 +16,37 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::screen::{self, PLAIN, printable};
 
-/// What stands between what is wrong and what to do about it.
+/// Separates the description of an error from its remedy.
 pub const HINT: &str = "\nhint: ";
 
 /// Prints a line of the answer to stdout.
-/// Whoever closed it, as `head` does, wants no more of the answer.
+/// If the reader closes the pipe, as `head` does, it wants no more of the answer.
 pub fn line(text: &str) {
     let text = answer(text);
     let end = if screen::is_open(&text) && std::io::stdout().is_terminal() { PLAIN } else { "" };
     printed(writeln!(std::io::stdout(), "{text}{end}"));
 }
 
-/// Prints a piece of the answer to stdout, at once.
-/// As for [`fn@line`], whoever closed it wants no more.
+/// Prints a piece of the answer to stdout immediately.
+/// As for [`fn@line`], a closed pipe is not an error.
 pub fn text(text: &str) {
     let mut stdout = std::io::stdout();
     printed(stdout.write_all(answer(text).as_bytes()).and_then(|()| stdout.flush()));
 }
 
-/// What stdout gets of an answer.
+/// Returns an answer as it is printed to stdout.
 fn answer(text: &str) -> Cow<'_, str> {
     let stdout = std::io::stdout();
     if stdout.is_terminal() { fit_for(&stdout, text) } else { Cow::Borrowed(text) }
 }
 
-/// Text as people may see it, with styles where these are wanted.
+/// Makes text safe for display, with styles if they are enabled.
 fn fit_for<'text>(stream: &impl IsTerminal, text: &'text str) -> Cow<'text, str> {
     if is_styled(stream) { screen::styled(text) } else { printable(text) }
 }
 
-/// Ends the program where the answer could not be printed.
-/// An answer that a full disk did not take must not look like one.
+/// Exits if the answer could not be printed.
+/// An answer cut off by a full disk must not look complete.
 fn printed(result: std::io::Result<()>) {
     match result {
         Ok(()) => {}
@@ -60,65 +60,66 @@ fn printed(result: std::io::Result<()>) {
     }
 }
 
-/// Prints a remark to stderr.
-/// Whoever closed it, or gave it no room, does not hear of it; the work goes on.
+/// Prints a note to stderr.
+/// If stderr is closed or full, the note is lost and the work goes on.
 pub fn note(text: &str) {
     let text = fit_for(&std::io::stderr(), text);
     let end = if screen::is_open(&text) { PLAIN } else { "" };
     let _ = writeln!(std::io::stderr(), "{text}{end}");
 }
 
-/// Prints a piece of a remark to stderr, at once.
+/// Prints a piece of a note to stderr immediately.
 pub fn piece(text: &str) {
     let mut stderr = std::io::stderr();
     let text = fit_for(&stderr, text);
     let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
 }
 
-/// Whether the settings want no colours.
+/// Whether the settings disable colours.
 static COLORLESS: AtomicBool = AtomicBool::new(false);
 
-/// Prints no colours from now on.
+/// Disables colours from now on.
 pub fn without_colors() {
     COLORLESS.store(true, Ordering::Relaxed);
     console::set_colors_enabled(false);
     console::set_colors_enabled_stderr(false);
 }
 
-/// Whether a stream is a terminal whose user wants colours.
-/// `NO_COLOR`, `CLICOLOR=0` and a dumb terminal say no; a pipe never gets any, whatever is said.
+/// Whether a stream is a terminal with colours enabled.
+/// `NO_COLOR`, `CLICOLOR=0` and a dumb terminal disable them; a pipe never gets any, whatever the
+/// settings.
 pub fn is_styled(stream: &impl IsTerminal) -> bool {
     let says = |name: &str| std::env::var(name).unwrap_or_default();
     let wanted = !COLORLESS.load(Ordering::Relaxed);
     wanted && stream.is_terminal() && says("NO_COLOR").is_empty() && says("CLICOLOR") != "0" && !is_dumb()
 }
 
-/// Whether a terminal can't move its cursor.
+/// Whether the terminal can't move its cursor.
 pub fn is_dumb() -> bool {
     std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
-/// The columns of the terminal that remarks go to; `None` if they go elsewhere.
+/// Returns the number of columns of the terminal on stderr; `None` if stderr isn't a terminal.
 pub fn columns() -> Option<usize> {
     let size = console::Term::stderr().size_checked()?;
     Some(usize::from(size.1)).filter(|columns| *columns > 0)
 }
 
-/// The rows of the terminal that remarks go to; `None` if they go elsewhere.
+/// Returns the number of rows of the terminal on stderr; `None` if stderr isn't a terminal.
 pub fn rows() -> Option<usize> {
     let size = console::Term::stderr().size_checked()?;
     Some(usize::from(size.0)).filter(|rows| *rows > 0)
 }
 
-/// Prints aligned columns to stdout: the first to the left, the others to the right.
+/// Prints aligned columns to stdout: the first left-aligned, the others right-aligned.
 pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     aligned(header, rows).iter().for_each(|text| line(text));
 }
 
-/// Prints aligned columns to stdout as [`table`] does, as far as they fit the terminal.
-/// `order` has the columns behind the first, the most telling one first.
-/// Where hardly any fits next to the first, the others go below it.
-/// Whether all were printed.
+/// Prints aligned columns to stdout like [`table`], as far as they fit the terminal.
+/// `order` lists the columns after the first, the most important one first.
+/// If hardly any fits next to the first column, the others go below it.
+/// Returns whether all columns were printed.
 pub fn table_that_fits(header: &[&str], rows: &[Vec<String>], order: &[usize]) -> bool {
     let columns = columns().filter(|_| std::io::stdout().is_terminal());
     let (lines, is_all) = fitted(header, rows, order, columns);
@@ -126,7 +127,7 @@ pub fn table_that_fits(header: &[&str], rows: &[Vec<String>], order: &[usize]) -
     is_all
 }
 
-/// The lines of a table as far as it fits, and whether that is all of it.
+/// Returns the lines of a table as far as it fits, and whether that is all of it.
 fn fitted(
     header: &[&str],
     rows: &[Vec<String>],
@@ -161,20 +162,20 @@ fn fitted(
     (aligned(&header_kept, rows_kept), kept.len() == header.len())
 }
 
-/// Columns in which names stand beside what they are.
+/// Width of the column of names before their descriptions.
 const NAMES: usize = 32;
 
-/// Prints a name and what it is to stdout.
+/// Prints a name and its description to stdout.
 pub fn entry(name: &str, about: &str) {
     entry_lines(&screen::one_line(name), &screen::one_line(about), columns())
         .iter()
         .for_each(|text| line(text));
 }
 
-/// A name, and what it is: beside it, or below where the terminal is too narrow for that.
+/// Formats a name and its description: next to it, or below on a narrow terminal.
 fn entry_lines(name: &str, about: &str, columns: Option<usize>) -> Vec<String> {
     let whole = format!("{name:<NAMES$} {about}").trim_end().to_owned();
-    // Where most stand below their names, all do.
+    // If most descriptions go below their names, all do.
     let fits = |columns: usize| about.is_empty() || columns >= 2 * NAMES && whole.chars().count() < columns;
     let Some(columns) = columns.filter(|columns| !fits(*columns)) else { return vec![whole] };
     let indent = if columns < 2 * NAMES { 4 } else { NAMES + 1 };
@@ -196,7 +197,7 @@ fn entry_lines(name: &str, about: &str, columns: Option<usize>) -> Vec<String> {
     lines
 }
 
-/// Prints columns of words to stdout, all to the left.
+/// Prints left-aligned columns of words to stdout.
 pub fn table_of_words(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
     columns_of(header, rows, usize::MAX).iter().for_each(|text| line(text));
 }
@@ -210,11 +211,11 @@ fn aligned(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Vec<
     columns_of(header, rows, 1)
 }
 
-/// Lines of aligned columns: the first `left` to the left, the others to the right.
+/// Formats aligned columns: the first `left` of them left-aligned, the others right-aligned.
 fn columns_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left: usize) -> Vec<String> {
     let header = header.iter().map(ToString::to_string).collect();
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    // A cell of two lines would look like a row.
+    // A cell with two lines would look like another row.
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| screen::one_line(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -231,7 +232,7 @@ fn columns_of(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>, left
         .collect()
 }
 
-/// Something on stderr that is drawn again and again; silent where stderr is no terminal.
+/// A display on stderr that is redrawn repeatedly; silent if stderr isn't a terminal.
 pub struct Bar(ProgressBar);
 
 impl Bar {
@@ -247,48 +248,48 @@ impl Bar {
         self
     }
 
-    /// The words beside it, in one line.
+    /// Sets the text next to it, as one line.
     pub fn set_message(&self, text: &str) {
         self.0.set_message(screen::one_line(text));
     }
 
-    /// A remark above it.
+    /// Prints a note above it.
     pub fn note(&self, text: &str) {
         self.0.println(printable(text));
     }
 
-    /// So much more is done.
+    /// Advances by `more`.
     pub fn inc(&self, more: u64) {
         self.0.inc(more);
     }
 
-    /// So much is done.
+    /// Sets the amount that is done.
     pub fn set_position(&self, done: u64) {
         self.0.set_position(done);
     }
 
-    /// What was done so far took no time.
+    /// Ignores the progress so far in the estimate of the remaining time.
     pub fn reset_eta(&self) {
         self.0.reset_eta();
     }
 
-    /// Takes it off the screen.
+    /// Removes it from the screen.
     pub fn finish_and_clear(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// A turning mark with a message, while something takes its time.
+/// Shows a spinner with a message during a long operation.
 pub fn spinner() -> Bar {
     Bar::new(ProgressBar::new_spinner(), "{spinner} {elapsed} {wide_msg}").ticking(120)
 }
 
-/// A bar of so many tasks, with a message.
+/// Shows a progress bar for a number of tasks, with a message.
 pub fn tasks(total: u64) -> Bar {
     Bar::new(ProgressBar::new(total), "{bar:24} {pos}/{len}  {elapsed}  {eta} left  {wide_msg}").ticking(200)
 }
 
-/// A bar for bytes that come, of `size` if that is known.
+/// Shows a progress bar for received bytes, of `size` if that is known.
 pub fn bar(size: Option<u64>) -> Bar {
     let (bar, template) = match size {
         Some(size) => (
@@ -300,12 +301,12 @@ pub fn bar(size: Option<u64>) -> Bar {
     Bar::new(bar, template)
 }
 
-/// A bar from 0 to `length`.
+/// Shows a progress bar from 0 to `length`.
 pub fn progress(length: u64, what: &'static str) -> Bar {
     Bar::new(ProgressBar::new(length).with_message(what), "{msg} [{bar:30}] {percent}% {eta}")
 }
 
-/// Bytes in the largest binary unit that leaves a whole part.
+/// Formats a size in the largest binary unit that leaves an integer part.
 pub fn bytes(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let unit = (bytes.max(1).ilog2() / 10) as usize;
@@ -315,16 +316,16 @@ pub fn bytes(bytes: u64) -> String {
     format!("{:.1} {}", bytes as f64 / (1u64 << (10 * unit)) as f64, units[unit])
 }
 
-/// Prints what is wrong, where, and last what to do about it.
-/// Exit code 2: usage or environment.
+/// Prints an error: the problem, its place, and finally the remedy.
+/// Returns exit code 2: usage or environment.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     note(&format!("error: {}", told(error)));
     ExitCode::from(2)
 }
 
-/// An error as the JSON object that commands with `--json` print in place of a result:
+/// Returns an error as the JSON object that commands with `--json` print instead of a result:
 /// `{"error": …, "place": …, "hint": …}`.
-/// `place` is a file, with line and column where these are known.
+/// `place` is a file, with line and column if they are known.
 pub fn error_object(error: &anyhow::Error) -> serde_json::Value {
     let text = told(error);
     let mut parts = text.split(HINT);
@@ -340,7 +341,7 @@ pub fn error_object(error: &anyhow::Error) -> serde_json::Value {
     object
 }
 
-/// The file that a message begins with: `team.ctx:3:5` of `team.ctx:3:5: unknown key`.
+/// Returns the file at the beginning of a message: `team.ctx:3:5` for `team.ctx:3:5: unknown key`.
 fn place(message: &str) -> Option<&str> {
     let (place, _) = message.lines().next()?.split_once(": ")?;
     let numbers = place.rsplitn(3, ':').take(2).filter(|part| part.parse::<u32>().is_ok()).count();
@@ -348,7 +349,7 @@ fn place(message: &str) -> Option<&str> {
     (numbers > 0 || is_path).then_some(place)
 }
 
-/// Prints what is wrong with the arguments, or the help that was asked for.
+/// Prints an error in the arguments, or the requested help.
 pub fn usage(error: &clap::Error) -> ExitCode {
     let text = |styled: bool| match styled {
         true => error.render().ansi().to_string(),
@@ -361,7 +362,8 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
 }
 
-/// Lets panics be told as all else: their words may quote what a file said, and stderr may be gone.
+/// Reports panics like other errors: their text may quote a file's contents, and stderr may be
+/// closed.
 pub fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         note(&panic.to_string());
@@ -372,9 +374,8 @@ pub fn report_panics() {
     }));
 }
 
-/// A chain of causes in words, the outermost first, and what to do about it in lines of their own
-/// behind them.
-/// Any link of the chain may say that, behind [`HINT`] at its end.
+/// Formats a chain of causes, the outermost first, followed by the remedies on separate lines.
+/// Any error in the chain may end with a remedy, after [`HINT`].
 pub fn told(error: &anyhow::Error) -> String {
     let (mut causes, mut hints): (Vec<String>, Vec<String>) = Default::default();
     for cause in error.chain() {
@@ -398,9 +399,9 @@ pub fn told(error: &anyhow::Error) -> String {
     told
 }
 
-/// The hint of an error that has one, but not in its words.
+/// Returns the hint of an error that has one outside its message.
 fn own_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
-    // A model's error passes through the harness as it is.
+    // A model's error passes through the harness unchanged.
     let cause = cause.downcast_ref::<ModelError>().map_or(cause, ModelError::cause);
     match cause.downcast_ref::<EndpointError>() {
         Some(error) => error.hint(),
@@ -408,7 +409,7 @@ fn own_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
     }
 }
 
-/// The next command to try.
+/// Returns the next command to try.
 fn hint(error: &alara_engine::Error) -> Option<&'static str> {
     use alara_engine::{Error, GgufError, GrammarError};
 

@@ -1,5 +1,5 @@
-//! What people see of agents at work: the answer on stdout, and on stderr a line for each call.
-//! Where stderr is a terminal, something turns while something takes its time.
+//! Shows agents at work: the answer on stdout, and a line for each call on stderr.
+//! On a terminal, a spinner turns during long operations.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -15,25 +15,25 @@ use crate::prompts::Prompts;
 use crate::screen::{DIM, PLAIN, one_line, printable};
 use crate::ui;
 
-/// Most lines of a call's details while the work goes on.
+/// Maximum number of detail lines for a call during a run.
 const SHOWN_LINES: usize = 200;
 
-/// Where an NPC's words go as they come.
+/// Where to show an NPC's text as it is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Words {
-    /// To stdout: they are the answer.
+    /// On stdout: it is the answer.
     Answer,
-    /// To stderr, where somebody watches; the answer goes elsewhere once it is whole.
+    /// On stderr, if that is a terminal; the complete answer goes elsewhere.
     Watched,
-    /// Nowhere, unless a call follows them: then they are no answer, and go to stderr.
+    /// Nowhere, unless a call follows: then it isn't an answer, and goes to stderr.
     Held,
-    /// Nowhere, as all else that is no warning.
+    /// Nowhere, like everything else except warnings.
     Silent,
 }
 
 impl Words {
-    /// Those of a command that prints an answer when it is whole, or as `json`.
-    /// A program that reads JSON hears of nothing else, unless it asks for all.
+    /// Returns the mode for a command that prints a complete answer, or `json`.
+    /// With JSON output nothing else is printed, unless the user asks for everything.
     pub fn of_answer(json: bool, verbose: bool) -> Self {
         match (json, std::io::stdout().is_terminal(), std::io::stderr().is_terminal()) {
             (false, true, _) => Words::Answer,
@@ -44,47 +44,47 @@ impl Words {
     }
 }
 
-/// Which line is not ended.
+/// Which line is unfinished.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
     Nothing,
-    /// One of the answer, on stdout.
+    /// A line of the answer, on stdout.
     Answer,
-    /// One on stderr.
+    /// A line on stderr.
     Remark,
 }
 
-/// Shows what happens in a session.
+/// Shows the events of a session.
 pub struct View {
     words: Words,
     verbose: bool,
     markdown: Markdown,
     /// Whether stderr is a terminal.
     watched: bool,
-    /// Whether remarks may be styled.
+    /// Whether notes may be styled.
     styled: bool,
     open: Open,
-    /// What turns.
+    /// The spinner, while it turns.
     spinner: Option<ui::Bar>,
-    /// The call whose line is begun, on a terminal that can't draw over it.
+    /// The call whose line is unfinished, on a terminal that can't redraw it.
     call: Option<String>,
-    /// What the turn under way has said.
+    /// Text generated in the current turn.
     said: String,
-    /// When it began.
+    /// Start of the current turn.
     begun: Instant,
-    /// How many characters it has written of a call.
+    /// Number of characters generated for the current call.
     written: usize,
-    /// What models have read, where that is shown.
+    /// Prompts shown so far, if prompts are shown.
     prompts: Prompts,
-    /// How many turns there were in the conversation that the session began with.
+    /// Number of turns in the session's first conversation.
     pub turns: usize,
-    /// How many calls.
+    /// Number of calls.
     pub calls: usize,
 }
 
 impl View {
-    /// A view in which nothing has happened.
-    /// `verbose`: calls and results in full.
+    /// Creates a view before any event.
+    /// `verbose` shows calls and results in full.
     pub fn new(words: Words, verbose: bool) -> Self {
         View {
             words,
@@ -104,7 +104,7 @@ impl View {
         }
     }
 
-    /// Shows what happens.
+    /// Shows an event.
     pub fn show(&mut self, notice: &Notice) {
         match notice {
             Notice::Warning(text) => self.line(&format!("warning: {}", printable(text))),
@@ -135,7 +135,7 @@ impl View {
             self.turns = turn;
             self.said.clear();
         } else if turn == 1 && self.words != Words::Silent && (self.verbose || !npc.is_empty()) {
-            // Others speak on a line of their own.
+            // Other NPCs begin on a separate line.
             self.line(&format!("{}{}:", "  ".repeat(depth - 1), one_line(named(npc))));
         }
         (self.begun, self.written) = (Instant::now(), 0);
@@ -186,7 +186,7 @@ impl View {
         }
     }
 
-    /// Shows a piece of the answer, or of what is said on the way there.
+    /// Shows a piece of the answer, or of text before it.
     fn say(&mut self, text: &str) {
         if text.is_empty() {
             return;
@@ -202,7 +202,7 @@ impl View {
             Open::Answer => ui::text(&self.markdown.feed(text)),
             _ => ui::piece(&printable(text)),
         }
-        // What renders Markdown may hold back the end.
+        // The Markdown renderer may hold back the end.
         self.open = if text.ends_with('\n') { Open::Nothing } else { open };
     }
 
@@ -243,7 +243,7 @@ impl View {
         ui::note(&format!("{indent}{}", fold::line(call, result, seconds, columns, self.styled)));
     }
 
-    /// Lets something turn beside these words, until something else is shown.
+    /// Shows a spinner next to these words, until something else is shown.
     pub fn spin(&mut self, words: &str) {
         if !self.watched || self.open != Open::Nothing || self.call.is_some() {
             return;
@@ -251,9 +251,9 @@ impl View {
         self.spinner.get_or_insert_with(ui::spinner).set_message(words);
     }
 
-    /// Ends what is open but for a line of this kind.
+    /// Ends any unfinished line, except one of this kind.
     fn open(&mut self, open: Open) {
-        // An answer goes on behind a line that has ended: it may be within a fence of code.
+        // An answer continues after a finished line: it may be inside a code fence.
         let other = self.open != Open::Nothing && self.open != open;
         if other || self.call.is_some() {
             self.end_line();
@@ -267,14 +267,14 @@ impl View {
         }
     }
 
-    /// Ends whatever line is open, so that another one can begin.
+    /// Ends any unfinished line, so that another one can begin.
     pub fn end_line(&mut self) {
         self.clear();
         let rest = self.markdown.finish();
         let open = std::mem::replace(&mut self.open, Open::Nothing);
         match open {
             Open::Answer => ui::text(&format!("{rest}\n")),
-            // It may have held back all of a last line.
+            // The renderer may have held back a whole last line.
             _ if !rest.is_empty() => ui::text(&rest),
             _ => {}
         }
@@ -283,13 +283,13 @@ impl View {
         }
     }
 
-    /// Shows a line on stderr.
+    /// Prints a line on stderr.
     fn line(&mut self, text: &str) {
         self.end_line();
         ui::note(text);
     }
 
-    /// Shows an answer, unless all of it was shown as it came.
+    /// Shows an answer, unless it was shown completely as it was generated.
     pub fn answer(&mut self, text: &str) {
         self.end_line();
         match self.words {
@@ -301,7 +301,7 @@ impl View {
         }
     }
 
-    /// Shows what there is of an answer that was cut off, unless it was shown as it came.
+    /// Shows the available part of a truncated answer, unless it was shown as it was generated.
     pub fn rest(&mut self, text: &str) {
         self.end_line();
         if self.words != Words::Answer && !text.trim().is_empty() {
@@ -309,7 +309,7 @@ impl View {
         }
     }
 
-    /// Shows a remark that is less than an answer.
+    /// Shows a note that is less important than an answer.
     pub fn remark(&self, text: &str) {
         self.remark_piece(&format!("{text}\n"));
     }
@@ -321,7 +321,7 @@ impl View {
         }
     }
 
-    /// What it all took, in one line.
+    /// Summarizes the usage of the whole session in one line.
     pub fn summary(&self, usage: &Usage, trace: Option<&Path>) -> String {
         let mut text = format!("{}, {}; ", count(self.turns, "turn"), count(self.calls, "tool call"));
         text += &prompt(usage);
@@ -333,13 +333,13 @@ impl View {
     }
 }
 
-/// What an NPC is called, which may have no name.
+/// Returns the NPC's display name, which may be missing.
 fn named(npc: &str) -> &str {
     if npc.is_empty() { "the model" } else { npc }
 }
 
 impl Drop for View {
-    /// What turns must not stand before an error.
+    /// A spinner must not precede an error.
     fn drop(&mut self) {
         self.clear();
     }

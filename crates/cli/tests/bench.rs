@@ -1,5 +1,5 @@
-//! `alara bench tasks` from outside: feedback, a kill in the middle, private `/tmp`, and what wrong
-//! usage says.
+//! `alara bench tasks` from outside: feedback, a kill in the middle, private `/tmp`, and messages
+//! about wrong usage.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 /// A directory with task files, run files and the folders in which tasks run.
-/// Not below `/tmp`, which tasks can't see.
+/// It isn't below `/tmp`, which tasks can't see.
 pub struct RunDir {
     root: tempfile::TempDir,
 }
 
 impl RunDir {
     pub fn new(files: &[(&str, &str)]) -> Self {
-        // Tasks see a `/tmp` of their own; what they share with a test must lie elsewhere.
+        // Tasks have a private `/tmp`; files that they share with a test must be elsewhere.
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let base = if base.starts_with("/tmp") { Path::new("/var/tmp") } else { base };
         let root = tempfile::tempdir_in(base).unwrap();
@@ -54,7 +54,7 @@ impl RunDir {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// What tasks have left behind.
+    /// Returns the folders that tasks have left behind.
     pub fn task_dirs(&self) -> Vec<PathBuf> {
         std::fs::read_dir(self.path("tasks")).unwrap().map(|entry| entry.unwrap().path()).collect()
     }
@@ -75,7 +75,7 @@ pub fn words(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Waits until `done` holds.
+/// Waits until `done` returns true.
 pub fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !done() {
@@ -136,7 +136,7 @@ fn the_requests_of_a_run_are_replayed() {
         ]);
         command.current_dir(dir.path("")).output().unwrap()
     };
-    // Named as a run, or as one trace.
+    // Given as a run, or as one trace.
     for file in ["run.jsonl", &trace] {
         let output = prefix(file);
         assert!(output.status.success(), "{output:?}");
@@ -160,9 +160,9 @@ fn the_requests_of_a_run_are_replayed() {
 #[cfg(target_os = "linux")]
 fn a_killed_run_leaves_no_process_and_goes_on() {
     let dir = RunDir::new(&[]);
-    // The second task hangs unless it is nicer than this test, because it sees no file that it
-    // could wait for.
-    // It hangs for a time of its own: another run of this test may be under way.
+    // The second task hangs unless its niceness exceeds this test's, because it can't see any file
+    // to wait for.
+    // It sleeps for a unique time, since another run of this test may be active.
     let time = format!("98765.{}", std::process::id());
     let niceness = words(&Command::new("nice").output().unwrap().stdout);
     let hang = format!("touch begun; [ $(nice) -gt {} ] || sleep {time}; touch done", niceness.trim());
@@ -183,7 +183,7 @@ fn a_killed_run_leaves_no_process_and_goes_on() {
     child.wait().unwrap();
     wait("the end of its processes", || !sleeping());
     assert!(!dir.task_dirs().is_empty(), "the kill left nothing to clean up");
-    // As if the kill had come while a record was written.
+    // As if the kill had interrupted the writing of a record.
     let mut text = std::fs::read_to_string(dir.path("run.jsonl")).unwrap();
     text += "{\"record\":\"attempt\",\"task\":\"a-2\",\"at";
     std::fs::write(dir.path("run.jsonl"), text).unwrap();
@@ -211,7 +211,7 @@ fn an_interrupted_run_says_how_to_go_on() {
     let dir = RunDir::new(&[("a.yaml", &yaml("a", "true", "sleep 87654.3"))]);
     let child = dir.alara(&["a.yaml", "--gold", "--out", "run.jsonl"]).spawn().unwrap();
     let begun = || {
-        // Below a folder of the user's and one of the process.
+        // Below a folder of the user and one of the process.
         let below = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
         let processes = below(dir.path("tasks")).flat_map(|user| below(user.path()));
         processes.map(|process| process.path()).any(|process| process.join("a/tmp/work").exists())
@@ -283,7 +283,7 @@ fn tasks_are_tried_once_and_side_by_side_unless_told_otherwise() {
     for expected in [&*before, "3 tasks in ", "the time of each task, added up: ", "--attempts 5"] {
         assert!(said.contains(expected), "{said}");
     }
-    // What is gone on with goes on as it was begun.
+    // A resumed run continues with its original options.
     assert!(dir.run(&["s", "--gold", "--parallel", "7", "--out", "seven.jsonl"]).status.success());
     let text = std::fs::read_to_string(dir.path("seven.jsonl")).unwrap();
     let begun: String = text.split_inclusive('\n').take(3).collect();
@@ -294,7 +294,7 @@ fn tasks_are_tried_once_and_side_by_side_unless_told_otherwise() {
     assert_eq!(table["total"]["solved"], 3);
     let (wall, added) = (&table["wall_seconds"], &table["total"]["seconds"]);
     assert!(wall.as_f64().unwrap() > 0.0 && added.as_f64().unwrap() > 0.0, "{table}");
-    // A sweep has the rule of the study.
+    // A sweep uses the study's rule.
     let output = dir.run(&["s", "--gold", "--trials", "1", "--out", "sweep"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let file = std::fs::read_dir(dir.path("sweep")).unwrap().map(|entry| entry.unwrap().path());
@@ -336,7 +336,7 @@ fn wrong_usage_is_answered_with_help() {
     check(&["--resume", "notes.txt", "--gold"], "does not begin with the header");
 }
 
-/// Plays all gold solutions through the harness, so many at a time.
+/// Plays all gold solutions through the harness, with this parallelism.
 #[cfg(target_os = "linux")]
 fn gold(parallel: &str) {
     let dir = RunDir::new(&[]);

@@ -39,7 +39,7 @@ fn what_was_warmed_is_there_for_the_next_process() {
     assert!(entries.len() >= npcs.len(), "{listed}");
     assert!(entries.iter().all(|entry| entry["model"].as_str().unwrap().contains("alara-tiny")), "{listed}");
     assert!(listed["bytes"].as_u64() < listed["limit"].as_u64());
-    // Nothing is computed again but what follows the static prefix.
+    // Only the part after the static prefix is computed again.
     for npc in dir.json(&["warm"]).as_array().unwrap() {
         let found = number(npc, "disk_tokens") + number(npc, "memory_tokens");
         assert!(found + 40 > number(npc, "tokens"), "{npc}");
@@ -47,7 +47,7 @@ fn what_was_warmed_is_there_for_the_next_process() {
     let run = dir.alara(&["run", "--yes", "--workdir", ".", "count the files"]);
     let message = String::from_utf8_lossy(&run.stderr).into_owned();
     assert!(message.contains("of them from disk"), "{message}");
-    // Switched off, or elsewhere, it is not seen.
+    // If it is switched off or elsewhere, it isn't seen.
     let off = dir.alara(&["warm", "--cache", "off"]);
     assert_eq!(off.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&off.stderr).contains("hint: name its folder with --cache"));
@@ -58,7 +58,7 @@ fn what_was_warmed_is_there_for_the_next_process() {
     assert!(dir.json(&["cache", "list"])["entries"].as_array().unwrap().is_empty());
 }
 
-/// What clients send in every request is there for the server, whatever their wire format.
+/// The common prefix of clients' requests is in the server's cache, whatever their wire format.
 #[test]
 fn what_a_request_begins_with_can_be_warmed() {
     let dir = TestDir(tempfile::tempdir().unwrap());
@@ -89,7 +89,7 @@ fn what_a_request_begins_with_can_be_warmed() {
     };
     let (tokens, from_disk) = warm("anthropic.json", &anthropic("00001", "hi"));
     assert!(tokens > 300 && from_disk == 0, "{tokens} {from_disk}");
-    // Conversation, billing header and wire format don't change what is cached.
+    // Conversation, billing header and wire format don't affect the cached part.
     for (name, body) in [("again.json", anthropic("00002", "Something else.")), ("openai.json", openai)] {
         let (tokens, from_disk) = warm(name, &body);
         assert!(from_disk + 40 > tokens, "{name}: {from_disk} of {tokens}");
@@ -106,7 +106,7 @@ fn two_processes_share_a_folder() {
     let dir = TestDir(tempfile::tempdir().unwrap());
     let warm = || dir.command(&["warm"]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     let both = [warm(), warm()];
-    // In the middle of it, somebody else clears.
+    // Another process clears the cache meanwhile.
     assert!(dir.alara(&["cache", "clear"]).status.success());
     for child in both {
         let output = child.wait_with_output().unwrap();

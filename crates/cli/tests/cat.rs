@@ -1,4 +1,4 @@
-//! What files of teams in the wild need, a test for each thing: a team in their shapes lies in
+//! Features that existing teams' files need, with one test each: a team with such files is in
 //! `fixtures/npc_team`.
 
 use std::ops::{Deref, DerefMut};
@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dirs::TeamDir;
 
-/// The team, and a place to work.
+/// The team, and a work directory.
 struct NpcTeam(TeamDir);
 
 impl Deref for NpcTeam {
@@ -48,12 +48,12 @@ impl NpcTeam {
         self.team.npc(Some(name)).unwrap()
     }
 
-    /// A call by an NPC, as a model makes it.
+    /// Makes a call as an NPC's model would.
     fn call(&self, npc: &str, jinx: &str, arguments: Value) -> ToolResult {
         self.asked(npc, jinx, arguments, vec![]).0
     }
 
-    /// The same where steps ask the model; also what the model was asked.
+    /// Makes a call whose steps use the model; also returns the model's requests.
     fn asked(&self, npc: &str, jinx: &str, arguments: Value, replies: Vec<Reply>) -> (ToolResult, Scripted) {
         let model = Scripted::new(replies);
         let source = Single(&model);
@@ -66,7 +66,7 @@ impl NpcTeam {
         (result, model)
     }
 
-    /// A run of an NPC; also what the model was asked, and the records.
+    /// Runs an NPC; also returns the model's requests, and the records.
     fn run(&self, npc: &str, replies: Vec<Reply>) -> (Outcome, Scripted, Vec<Record>) {
         let model = Scripted::new(replies);
         let source = Single(&model);
@@ -150,8 +150,8 @@ fn typed_schema() {
 #[test]
 fn render_at_run_time() {
     let setup = NpcTeam::new();
-    // Two plain lines stay two lines, a missing optional input is no error, "error" in an output
-    // neither.
+    // Two plain lines stay two lines; neither a missing optional input nor "error" in an output is
+    // an error.
     let result = setup.call("plank", "two_lines", json!({}));
     assert_eq!((result.ok, result.output), (true, json!("cloth found 0 errors!")));
     // Values are never templates, nor part of a program.
@@ -170,7 +170,7 @@ fn engines() {
     assert_eq!(shell.output, json!("hi"), "{shell:?}");
     assert_eq!(setup.call("weaver", "py", json!({"code": "output = 6 * 7"})).output, json!(42));
     assert_eq!(setup.call("weaver", "py", json!({"code": "print('seen')"})).output, json!("seen"));
-    // What lies in the work directory is no part of how steps are run.
+    // The contents of the work directory don't affect how steps run.
     for module in ["json", "os", "tempfile", "traceback", "builtins"] {
         std::fs::write(setup.work.path().join(format!("{module}.py")), "raise SystemExit('planted')")
             .unwrap();
@@ -295,7 +295,7 @@ fn permissions() {
     assert_eq!(fingerprint(&directory), before, "an answer never changes a team's files");
 }
 
-/// The texts of all files below a directory.
+/// Returns the texts of all files below a directory.
 fn fingerprint(directory: &Path) -> Vec<(std::path::PathBuf, String)> {
     let mut texts = Vec::new();
     let mut paths: Vec<_> = directory.read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -381,7 +381,7 @@ fn agents_md() {
 
 #[test]
 fn prompt_layout() {
-    // Nothing that changes stands in the static part.
+    // Nothing in the static part changes.
     let setup = NpcTeam::new();
     let first = agent::system(&setup.team, setup.npc("weaver"));
     assert_eq!(first, agent::system(&NpcTeam::new().team, NpcTeam::new().npc("weaver")));

@@ -1,5 +1,4 @@
-//! `alara chat` and `alara trace` from outside: lines through a pipe, a model that follows a
-//! script.
+//! `alara chat` and `alara trace` from outside: lines through a pipe, with a scripted model.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -8,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::dirs::{TestDir, sandboxed, text};
 
-/// With a team of two.
+/// Sets up a team of two NPCs.
 fn talking(script: &Value) -> TestDir {
     let dir = TestDir::with(script);
     dir.write("team/team.ctx", "forenpc: worker\n");
@@ -21,7 +20,7 @@ fn talking(script: &Value) -> TestDir {
     dir
 }
 
-/// What a chat prints for these lines: answers, and the rest.
+/// Returns the output of a chat for these lines: answers, and the rest.
 fn chat(dir: &TestDir, lines: &[&str]) -> (String, String) {
     let arguments = ["chat", "-t", "team", "-m", "script:script.json", "--workdir", "work"];
     let output =
@@ -30,7 +29,7 @@ fn chat(dir: &TestDir, lines: &[&str]) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// The messages of the user in the latest trace, with their conversation.
+/// Returns the user's messages in the latest trace, with their conversations.
 fn message(dir: &TestDir) -> Vec<(String, String)> {
     let shown = dir.with_input(&["trace", "show", "--json"], "");
     let records = text(&shown.stdout);

@@ -17,7 +17,7 @@ fn team(files: &[(&str, &str)]) -> tempfile::TempDir {
     directory
 }
 
-/// Exit code and stdout; paths are shown from the directory.
+/// Returns exit code and stdout, with paths relative to the directory.
 fn check(directory: &Path, arguments: &[&str]) -> (i32, String) {
     let output = crate::alara().arg("check").args(arguments).current_dir(directory).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
@@ -67,7 +67,7 @@ fn every_problem_with_its_place() {
     let (code, text) = check(team.path(), &["jinxes/own.jinx"]);
     assert_eq!((code, text.as_str()), (0, "no problems\n"));
     assert_eq!(check(team.path(), &["none.jinx"]).0, 2);
-    // Other files of a team are parts of it, and a folder that is no team is told from none.
+    // Other files of a team belong to it, and a folder that isn't a team is recognized as such.
     let (code, text) = check(team.path(), &["team.ctx"]);
     assert_eq!((code, text.lines().count()), (0, 2), "{text}");
     let (code, text) = check(team.path(), &["jinxes"]);
@@ -86,7 +86,7 @@ fn warnings_count_if_one_is_strict() {
 #[test]
 fn teams_and_jinxes_are_compiled() {
     let team = team(&[("w.npc", NPC), ("jinxes/own.jinx", OWN)]);
-    // An option of earlier versions, which changes nothing any more.
+    // An option of earlier versions without any effect.
     assert_eq!(check(team.path(), &["jinxes/own.jinx", "--explain"]), (0, "no problems\n".to_owned()));
     let alone = crate::alara()
         .args(["check", "--compiled", "jinxes/own.jinx"])
@@ -144,7 +144,7 @@ fn a_jinx_is_checked_with_the_team_around_it_and_the_users_jinxes() {
                 .output()
                 .unwrap();
             let message = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-            // Where nothing can be run, the jinx is at least known.
+            // If nothing can run, at least the jinx is known.
             assert!(!message.contains("error:"), "{command} {file}: {message}");
             assert!(command == "run" || output.status.success(), "{command} {file}: {message}");
         }
@@ -169,7 +169,7 @@ fn tests_of_a_strangers_jinx_get_no_keys() {
     );
 }
 
-/// What is wrong though the file can be read: it is told, and nothing of the team runs.
+/// Problems in files that can be read: they are reported, and nothing in the team runs.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_would_go_wrong_when_it_runs() {
@@ -202,7 +202,7 @@ fn what_would_go_wrong_when_it_runs() {
         assert!(text.lines().any(|line| line.starts_with(expected)), "{expected}\n{text}");
     }
     assert!(!team.path().join("ran").exists());
-    // Nor do the scripts of tasks run.
+    // Scripts of tasks don't run either.
     let task = "id: a-1\ncategory: a\ndifficulty: easy\ninstruction: Do it.\nsetup: touch ran\nverify: |\n  touch ran\n  [ -e x ] && ( true\n";
     let folder = self::team(&[("suite/a.yaml", task)]);
     let (code, text) = check(folder.path(), &["suite"]);
@@ -248,7 +248,7 @@ fn suites_and_sweeps_are_checked_too() {
     let (_, json) = check(folder.path(), &["bad.bench", "--json"]);
     let report: Value = serde_json::from_str(&json).unwrap();
     assert_eq!((&report["errors"], &report["problems"][2]["severity"]), (&json!(2), &json!("warning")));
-    // Where files are named that no team has, they are none.
+    // A file that no team uses has no compiled form.
     assert_eq!(check(folder.path(), &["wrong", "--compiled"]).0, 2);
     assert_eq!(check(folder.path(), &["good.bench", "--tests"]).0, 2);
     assert_eq!(check(folder.path(), &["absent.bench"]).0, 2);
@@ -270,7 +270,7 @@ fn checks_that_pass_where_nothing_was_done() {
         ("suite/b.yaml", &task("b-1", "'[ -e in ]'")),
         ("old.csv", &format!("{head}{rows}")),
     ]);
-    // Nothing runs unless that is asked for.
+    // Nothing runs unless requested.
     assert_eq!(check(folder.path(), &["suite"]), (0, "no problems\n".to_owned()));
     for (path, tests, line) in [
         ("suite", "2 checks", "suite/b.yaml:6:1: warning: the check of `b-1` passes though nothing was done"),

@@ -1,4 +1,4 @@
-//! The command line: its whole help, wrong usage, and the debug commands on small models.
+//! The command line: the help of all commands, wrong usage, and the debug commands on small models.
 
 use std::path::Path;
 use std::process::Output;

@@ -1,10 +1,10 @@
-//! `alara config`: the defaults of options, where they were set, and what goes before them.
+//! `alara config`: the defaults of options, where they were set, and their precedence.
 
 use serde_json::{Value, json};
 
 use crate::dirs::{TestDir, code, text};
 
-/// What a command prints to stdout and stderr, and its exit code.
+/// Returns a command's exit code, stdout and stderr.
 fn show(dir: &TestDir, arguments: &[&str]) -> (i32, String, String) {
     let output = dir.alara(arguments).output().unwrap();
     (code(&output), text(&output.stdout), text(&output.stderr))
@@ -26,7 +26,7 @@ fn values_are_set_shown_and_unset() {
     assert!(show(&dir, &["config"]).1.contains("qwen3-4b"));
     assert_eq!(show(&dir, &["config", "unset", "ctx"]).0, 0);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "# mine\nmodel: qwen3-4b\n");
-    // The default of the option, in every command that has it.
+    // It is the option's default in every command that has it.
     show(&dir, &["config", "set", "ctx", "2048"]);
     for command in ["run", "chat", "serve", "warm"] {
         let (_, help, _) = show(&dir, &[command, "--help"]);
@@ -129,7 +129,7 @@ fn a_project_may_choose_a_model_and_a_team_if_the_user_agrees() {
     assert!(status == 2 && noted.contains("was found here, not named"), "{noted}");
     let (status, answer, noted) = show(&dir, &[&script[..], &["--yes"]].concat());
     assert_eq!((status, answer.as_str()), (0, "chosen\n"), "{noted}");
-    // Below the root of the repository it holds in every folder.
+    // It applies in every folder of the repository.
     std::fs::create_dir_all(dir.path(".git")).unwrap();
     std::fs::create_dir_all(dir.path("src/deep")).unwrap();
     let output = dir.alara(&["config", "show"]).current_dir(dir.path("src/deep")).output().unwrap();

@@ -1,4 +1,4 @@
-//! `AGENTS.md`: read after a yes, as one static segment, and told in the trace.
+//! `AGENTS.md`: read after a confirmation, as one static segment, and recorded in the trace.
 
 use alara_harness::context_files::ContextFiles;
 use alara_harness::permission::{Answer, Permissions};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::dirs::{TestDir, at_a_terminal, code, text};
 
-/// A repository with two of the files, whose work directory is inside of it.
+/// A repository with two such files, and a work directory inside.
 fn repository() -> TestDir {
     let dir = TestDir::with(&json!([{"text": "Hello."}]));
     dir.write("repo/.git/HEAD", "ref: refs/heads/main\n");
@@ -20,7 +20,7 @@ fn repository() -> TestDir {
 const FIXED: [&str; 9] =
     ["run", "-t", "team", "-m", "script:script.json", "--workdir", "repo/here", "--trace", "trace.jsonl"];
 
-/// What a run begins with, as its trace tells it, and what it tells.
+/// Returns the first record of a run's trace, and the run's messages.
 fn begun(dir: &TestDir, more: &[&str]) -> (Value, String) {
     let _ = std::fs::remove_file(dir.path("trace.jsonl"));
     let output = dir.alara(&[&FIXED[..], more, &["hi there"]].concat()).output().unwrap();
@@ -47,7 +47,7 @@ fn context_files_are_one_static_segment_behind_what_all_share() {
     let files = start["context_files"].as_array().unwrap();
     assert_eq!((&files[0]["path"], &files[0]["bytes"]), (&json!("AGENTS.md"), &json!(10)));
     assert_eq!(files[1]["sha256"].as_str().map(str::len), Some(64));
-    // A replay has what was read then.
+    // A replay uses the text that was read then.
     dir.write("repo/AGENTS.md", "Use nothing.\n");
     let replayed = dir.alara(&["trace", "replay", "trace.jsonl"]).output().unwrap();
     assert!(code(&replayed) == 0 && text(&replayed.stdout).contains("the same: "), "{replayed:?}");
@@ -71,7 +71,7 @@ fn context_files_that_nobody_said_yes_to_are_not_read_and_that_is_told() {
     assert!(!not_read(&["--no-context-files"]).contains("AGENTS.md"));
     let is_read = |more: &[&str]| names(&begun(&dir, more).0).contains(&"context_files");
     assert!(is_read(&["--yes"]));
-    // That is not kept; an answer that stays is, until a file says something else.
+    // That answer isn't stored; a lasting answer is, until a file's contents change.
     not_read(&[]);
     let files = ContextFiles::read(&dir.path("repo/here")).unwrap();
     let (holder, about) = (files.root.display().to_string(), format!("/AGENTS.md {}", files.fingerprint()));

@@ -1,11 +1,9 @@
-//! What holds for the source as text: module graphs without circles, the field's words, and prose
-//! that reads well.
+//! Conventions of the source text: acyclic module graphs, established terms, and readable prose.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Words of a dialect that was ours alone, each with the term that the field has
-/// (docs/glossary.md has them all).
+/// Words that only we used, each with its established term (ARCHITECTURE.md has the glossary).
 const PRIVATE_WORDS: &[(&str, &str)] = &[
     ("Crew", "ThreadPool"),
     ("Fours", "row quads"),
@@ -40,7 +38,7 @@ fn root() -> PathBuf {
         .into()
 }
 
-/// Files below `folder` with one of these endings, build outputs and fixtures left out.
+/// Returns files below `folder` with one of these endings, except build outputs and fixtures.
 pub fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
@@ -68,8 +66,8 @@ fn shown(path: &Path) -> String {
 mod graph {
     use super::*;
 
-    /// Paths in `text` that begin at `crate` or `super`, braces expanded: `crate::a::{b, c::D}` is
-    /// two.
+    /// Returns paths in `text` that begin with `crate` or `super`, with braces expanded:
+    /// `crate::a::{b, c::D}` gives two.
     fn paths(text: &str) -> Vec<Vec<String>> {
         let mut found = Vec::new();
         for start in ["crate::", "super::"] {
@@ -83,7 +81,7 @@ mod graph {
         found
     }
 
-    /// Reads one tree of a path, and says how much of `text` it took.
+    /// Parses one tree of a path, and returns how much of `text` it consumed.
     fn expand(text: &str, mut prefix: Vec<String>, found: &mut Vec<Vec<String>>) -> usize {
         let mut at = 0;
         loop {
@@ -118,7 +116,7 @@ mod graph {
         }
     }
 
-    /// Comments and what is compiled for tests alone left out.
+    /// Returns the code without comments and test modules.
     fn code(text: &str) -> String {
         let lines: Vec<_> = text.lines().collect();
         let tests = lines.windows(2).position(|two| {
@@ -141,7 +139,8 @@ mod graph {
         })
     }
 
-    /// The names of a crate's top modules, and what its root re-exports of them.
+    /// Returns the names of a crate's top-level modules, and the names that its root re-exports
+    /// from them.
     fn roots(text: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
         let modules: BTreeSet<String> = text
             .lines()
@@ -165,7 +164,7 @@ mod graph {
         (modules, exported)
     }
 
-    /// Which top module of the crate names which, with a place for each.
+    /// Returns which top-level module of the crate refers to which, with one place for each.
     pub fn edges(source: &Path) -> BTreeMap<(String, String), String> {
         let root =
             ["lib.rs", "main.rs"].iter().map(|name| source.join(name)).find(|path| path.exists()).unwrap();
@@ -199,8 +198,8 @@ mod graph {
         edges
     }
 
-    /// A circle among the edges, if there is one: what is left when modules that name none, or that
-    /// none names, are gone.
+    /// Returns a cycle among the edges, if there is one: the modules that remain after repeatedly
+    /// removing those without references, or that nothing refers to.
     pub fn circle(edges: &BTreeMap<(String, String), String>) -> Vec<String> {
         let mut left: Vec<_> = edges.iter().collect();
         loop {
@@ -258,7 +257,7 @@ mod graph {
 mod printing {
     use super::*;
 
-    /// Whoever prints past `ui.rs` prints what nobody has looked at.
+    /// Only `ui.rs` makes output safe for the terminal.
     #[test]
     fn one_place_prints() {
         let source = root().join("crates/cli/src");
@@ -271,7 +270,7 @@ mod printing {
             let asks = text.contains("rustyline::") && !may(name);
             let draws = name != "ui.rs"
                 && ["indicatif", "use std::io::stdout"].iter().any(|word| text.contains(word));
-            // To ask what a stream is prints nothing.
+            // Checking the type of a stream prints nothing.
             let printed =
                 text.replace("is_styled(&std::io::std", "").replace("Stdio::from(std::io::stderr", "");
             let writes = |stream: &str| {
@@ -288,7 +287,7 @@ mod printing {
 mod words {
     use super::*;
 
-    /// Where `word` stands in `line` on its own, not as a part of a longer one.
+    /// Whether `word` occurs in `line` as a whole word.
     fn has(line: &str, word: &str) -> bool {
         let inside = |c: char| c.is_alphanumeric() || c == '_';
         line.match_indices(word).any(|(at, _)| {
@@ -301,7 +300,7 @@ mod words {
     fn the_source_speaks_the_words_of_the_field() {
         let mut faults = Vec::new();
         for file in files(&root(), &[".rs", ".cu", ".cuh", ".md"]) {
-            // History says what was; this file has the list.
+            // The changelog describes the past; this file has the list.
             if file.ends_with("CHANGELOG.md") || file.ends_with("conventions.rs") {
                 continue;
             }
@@ -328,7 +327,7 @@ mod prose {
 
     /// Whether a second sentence begins in `line`, outside of code and parentheses.
     fn has_two_sentences(line: &str) -> bool {
-        // The number of a list's item is no sentence.
+        // The number of a list item isn't a sentence.
         let bare = line.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
         let line = bare.strip_prefix(". ").unwrap_or(line);
         let (mut code, mut depth, mut ended) = (false, 0_i32, None);
@@ -357,8 +356,8 @@ mod prose {
         false
     }
 
-    /// Numbered lines of prose: of Markdown without tables, headings and blocks of code, of Rust
-    /// its comments.
+    /// Returns numbered lines of prose: from Markdown without tables, headings and code blocks,
+    /// from Rust the comments.
     fn prose(file: &Path) -> Vec<(usize, String, String)> {
         let markdown = file.extension().is_some_and(|ending| ending == "md");
         let mut code = false;

@@ -10,7 +10,7 @@ fn benches(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name)
 }
 
-/// Verdicts and reasons by task of a run over this suite.
+/// Returns the verdicts and reasons of a run over this suite, by task.
 fn ends(suite: &str, arguments: &[&str]) -> Vec<(String, String, String)> {
     let dir = RunDir::new(&[]);
     let suite = benches(suite);
@@ -70,7 +70,7 @@ fn a_script_speaks_with_a_user_in_the_sandbox() {
         .iter()
         .find(|record| record["record"] == "tool_result" && record["call"]["name"] == "kb_search");
     assert_eq!(found.unwrap()["result"]["output"][0]["document"], "moves");
-    // Another team may take the same tasks, and lacks what they need.
+    // Another team may run these tasks, but lacks things that they need.
     let output = dir.run(&[suite.to_str().unwrap(), "--gold", "--team", "alara", "--out", "other.jsonl"]);
     assert!(output.status.success(), "{}", words(&output.stderr));
     let end = dir.records("other.jsonl").pop().unwrap();

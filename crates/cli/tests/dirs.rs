@@ -1,4 +1,4 @@
-//! Folders of tests: around the program, or with a team in the test's own process.
+//! Test directories: for the program, or with a team in the test's own process.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 /// A directory with a work directory, a home, a state directory and a script for the model.
 pub struct TestDir {
     pub root: tempfile::TempDir,
-    /// Beside it: agents don't work in a folder around somebody's home unasked.
+    /// Separate, because agents don't work in a parent of a home directory without asking.
     home: tempfile::TempDir,
 }
 
 impl TestDir {
-    /// With a model that plays `script`.
+    /// Sets up a model that plays `script`.
     pub fn with(script: &Value) -> Self {
         let dir = TestDir { root: tempfile::tempdir().unwrap(), home: tempfile::tempdir().unwrap() };
         std::fs::create_dir(dir.path("work")).unwrap();
@@ -24,7 +24,7 @@ impl TestDir {
         dir
     }
 
-    /// With a model that makes these shell calls one after the other and then says "Done.".
+    /// Sets up a model that makes these shell calls one after the other and then says "Done.".
     pub fn calling(commands: &[&str]) -> Self {
         let call = |command: &&str| json!({"calls": [{"name": "shell", "arguments": {"command": command}}]});
         let mut replies: Vec<Value> = commands.iter().map(call).collect();
@@ -32,7 +32,7 @@ impl TestDir {
         TestDir::with(&Value::from(replies))
     }
 
-    /// `home` is the user's, the rest lies in the directory.
+    /// Returns a path: `home` is the user's home directory, anything else is in the test directory.
     pub fn path(&self, name: &str) -> PathBuf {
         match name.strip_prefix("home").map(|rest| (rest, rest.strip_prefix('/'))) {
             Some(("", _)) => self.home.path().to_owned(),
@@ -47,7 +47,7 @@ impl TestDir {
         std::fs::write(path, text).unwrap();
     }
 
-    /// The program in this directory, with a secret in its environment.
+    /// Returns a command for the program in this directory, with a secret in its environment.
     pub fn alara(&self, arguments: &[&str]) -> Command {
         let mut command = crate::alara();
         command
@@ -64,22 +64,22 @@ impl TestDir {
         command
     }
 
-    /// Its output, with `input` on standard input.
+    /// Returns its output, with `input` on standard input.
     pub fn with_input(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self.alara(arguments).stdin(Stdio::piped()).spawn().unwrap();
-        // A program that ends before it has read everything is no error.
+        // A program may end before it has read everything.
         let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         child.wait_with_output().unwrap()
     }
 
-    /// A task for the model, whose trace goes to `trace.jsonl`.
+    /// Returns a command for a task, whose trace goes to `trace.jsonl`.
     pub fn task(&self) -> Command {
         let fixed =
             ["run", "-m", "script:script.json", "--workdir", "work", "--trace", "trace.jsonl", "do it"];
         self.alara(&fixed)
     }
 
-    /// The records of that trace.
+    /// Returns the records of that trace.
     pub fn trace(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.path("trace.jsonl")).unwrap();
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -94,7 +94,7 @@ pub fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
 
-/// Whether programs run as they should here; says so if not.
+/// Whether programs run as expected here; prints a note if not.
 pub fn sandboxed(test: &str) -> bool {
     let shown = text(&TestDir::calling(&[]).task().output().unwrap().stderr);
     let incomplete = shown.lines().any(|line| line.starts_with("warning: the sandbox is incomplete"));
@@ -126,19 +126,19 @@ impl TeamDir {
     }
 }
 
-/// The program at a terminal where somebody types an answer after each of these words; its exit
-/// code and all that was shown.
+/// Runs the program at a terminal and types an answer after each of these words; returns its exit
+/// code and everything shown.
 pub fn at_a_terminal(dir: &TestDir, arguments: &[&str], answers: &[(&str, &str)]) -> (i32, String) {
     typed(dir.alara(arguments), answers)
 }
 
-/// As [`at_a_terminal`], of any command.
-/// Without an answer to come it goes on by itself; after a minute it is ended.
+/// Like [`at_a_terminal`], for any command.
+/// Once no answers are left, the program runs on by itself; it is killed after a minute.
 pub fn typed(command: Command, answers: &[(&str, &str)]) -> (i32, String) {
     on_screen(command, answers, 80, &[("TERM", "dumb"), ("NO_COLOR", "1")])
 }
 
-/// The same on a terminal of so many columns, with these variables.
+/// Like [`typed`], on a terminal of this width, with these variables.
 pub fn on_screen(
     command: Command,
     answers: &[(&str, &str)],

@@ -1,5 +1,4 @@
-//! Endpoints as models, against a server on this machine that behaves as servers do, and as they
-//! should not.
+//! Endpoints as models, with a server on this machine that behaves both correctly and incorrectly.
 
 pub mod server;
 
@@ -12,7 +11,7 @@ use alara_harness::{ChatModel, Endpoint, ModelError};
 use serde_json::{Value, json};
 use server::{Answer, Piece, Server, call, end, event, text};
 
-/// Waits that no test waits for.
+/// Delays so short that tests don't notice them.
 fn options() -> Options {
     Options { backoff: Duration::from_millis(5), retries: 3, ..Options::default() }
 }
@@ -34,13 +33,13 @@ fn with_tool() -> Request {
     }
 }
 
-/// All events that say something.
+/// Returns all non-empty events.
 fn events(model: &dyn ChatModel, request: Request) -> Result<Vec<Event>, ModelError> {
     let nothing = |event: &Event| matches!(event, Event::Text { text } if text.is_empty());
     model.chat(request)?.filter(|event| !event.as_ref().is_ok_and(nothing)).collect()
 }
 
-/// The text of an answer, and what its end says.
+/// Returns the text of an answer, and the data at its end.
 fn answer(model: &dyn ChatModel) -> Result<(String, Finish, Usage), ModelError> {
     let events = events(model, hello())?;
     let Some(Event::Done { finish, usage }) = events.last() else { panic!("no end: {events:?}") };
@@ -51,7 +50,7 @@ fn answer(model: &dyn ChatModel) -> Result<(String, Finish, Usage), ModelError> 
     Ok((texts.collect(), *finish, usage.clone()))
 }
 
-/// What the model says in place of an answer, and the hint.
+/// Returns the model's error, and the hint.
 fn failure(server: &Server, options: Options, request: Request) -> (String, String) {
     let error = events(&endpoint(server, options), request).unwrap_err();
     let cause = error.cause().downcast_ref::<EndpointError>().unwrap();
@@ -87,7 +86,7 @@ fn streams_however_they_are_cut() {
         check(&stream, size);
         check(&stream.replace('\n', "\r\n"), size);
     }
-    // Some end without a mark.
+    // Some servers end without a mark.
     check(stream.trim_end_matches("data: [DONE]\n\n"), 64);
 }
 
@@ -177,12 +176,12 @@ fn what_may_pass_is_tried_again() {
     check(vec![refused(429), good()], 2);
     check(vec![refused(503), refused(500), refused(529), good()], 4);
     check(vec![Answer::none(Piece::Cut), good()], 2);
-    // Headers, a comment, half an event: nothing that anyone has heard.
+    // Headers, a comment, half an event: nothing that has reached the caller.
     let begun = |last: Piece| Answer::stream([Piece::Bytes(b": alive\n\ndata: {\"choi".to_vec()), last]);
     check(vec![begun(Piece::Cut), good()], 2);
     check(vec![Answer::stream([Piece::Bytes(b": alive\n\n".to_vec())]), good()], 2);
 
-    // Each wait is twice the one before, or what the server asks for.
+    // Each delay is twice the one before, or as long as the server requests.
     let received =
         check(vec![refused(503), refused(503), refused(429).header("Retry-After", "0.2"), good()], 4);
     let waits: Vec<Duration> = received.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
@@ -296,7 +295,7 @@ fn silence_has_an_end() {
     check(Answer::none(Piece::Hang), brief(1100, 60_000));
     check(Answer::stream([Piece::Hang]), brief(1100, 60_000));
     check(Answer::stream([event(&text("Hi")), Piece::Hang]), brief(60_000, 1100));
-    // Comments are no silence.
+    // Comments don't count as silence.
     let alive = [Piece::Pause(Duration::from_millis(300)), Piece::Bytes(b": alive\n\n".to_vec())];
     let slow = std::iter::repeat_n(alive, 10).flatten();
     let slow = [event(&text("Hi"))].into_iter().chain(slow).chain([event(&end("stop"))]);
@@ -322,7 +321,7 @@ fn dropping_the_events_closes_the_connection() {
         assert_eq!(server.received().len(), 1);
     };
     check(Answer::none(Piece::Hang), 0);
-    // Who waits hears now and then that there is nothing yet.
+    // While waiting, the caller gets regular events without content.
     check(Answer::none(Piece::Hang), 3);
     check(Answer::stream([Piece::Hang]), 1);
     check(Answer::stream([event(&text("Hi")), Piece::Hang]), 4);
@@ -356,7 +355,7 @@ fn the_only_model_needs_no_name() {
     check(&[], Err(("URL/v1 serves no model", "")));
 }
 
-/// `alara` in a directory of its own.
+/// A directory in which to run `alara`.
 struct TestDir(tempfile::TempDir);
 
 impl TestDir {
@@ -392,7 +391,7 @@ fn streams(output: &Output) -> (i32, String, String) {
 #[test]
 fn a_task_at_an_endpoint() {
     let touch = json!({"command": "echo seven > f; cat f"}).to_string();
-    // Forced, since the prompt describes the tools, and so held to a schema.
+    // Forced, because the prompt describes the tools, and therefore constrained by a schema.
     let generic = json!({"name": "shell", "arguments": {"command": "echo seven > f; cat f"}}).to_string();
     for (format, first) in [("", call("c1", "shell", &touch)), ("house", text(&generic))] {
         let usage = json!({"choices": [], "usage": {"prompt_tokens": 40, "completion_tokens": 5}});
@@ -417,8 +416,8 @@ fn a_task_at_an_endpoint() {
     }
 }
 
-/// What a run with these answers gives: the exit code, what is printed and told, and what the
-/// endpoint was sent last.
+/// Runs a task with these answers; returns the exit code, stdout, stderr, and the endpoint's last
+/// requests.
 fn task(answers: &[Vec<Value>]) -> (i32, String, String, Vec<Value>) {
     let server = Server::answering(answers.iter().map(|chunks| Answer::events(chunks)));
     let dir = TestDir::new();
@@ -509,8 +508,7 @@ fn what_people_see_of_an_endpoint_that_refuses() {
     assert!(err.contains("serves several models: a, b\nhint: -m http://127.0.0.1:"), "{err}");
 }
 
-/// A team of one NPC with these lines, that is asked for something; gives what the endpoint was
-/// told.
+/// Runs a task with a team of one NPC with these lines; returns the endpoint's requests.
 fn asked_by_a_team(server: &Server, lines: &str) -> (Vec<server::Received>, String) {
     let dir = TestDir::new();
     std::fs::create_dir(dir.0.path().join("team")).unwrap();

@@ -1,5 +1,5 @@
-//! Nothing that comes from elsewhere plays with the terminal: models, endpoints, teams, model
-//! files, traces, names of files.
+//! Foreign text can't manipulate the terminal: from models, endpoints, teams, model files, traces,
+//! and file names.
 
 use alara_engine::inspect::{TensorType, Writer};
 use serde_json::{Value, json};
@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 use crate::dirs::{TestDir, at_a_terminal, code, on_screen, sandboxed, text};
 use crate::endpoint::server::{self, Answer, Server};
 
-/// Copies to the clipboard, sets the title, clears the screen, hides text, goes back in the line,
-/// turns the direction of writing, and the same by control characters of one byte.
+/// Copies to the clipboard, sets the title, clears the screen, hides text, moves the cursor back,
+/// changes the writing direction, and the same by single-byte control characters.
 const EVIL: &str = "e\u{1b}]52;c;aGk=\u{7}\u{1b}]0;t\u{1b}\\\u{1b}[2J\u{1b}[8m\u{1b}[31mx\r\u{202e}y\u{9b}2J\u{9d}0;t\u{9c}\u{7f}\u{8}\u{200f}z";
 
-/// What of all that was shown could play with the terminal; a terminal ends its lines with `\r\n`.
+/// Returns a shown character that could manipulate the terminal; a terminal ends its lines with
+/// `\r\n`.
 fn playing(shown: &str) -> Option<char> {
     let shown = shown.replace("\r\n", "\n");
     let odd = |c: &char| {
@@ -21,7 +22,7 @@ fn playing(shown: &str) -> Option<char> {
     shown.chars().find(odd)
 }
 
-/// That nothing plays with a plain terminal, where all styles and movements are off.
+/// Checks that nothing manipulates a plain terminal, where all styles and cursor movements are off.
 fn check(dir: &TestDir, arguments: &[&str], answers: &[(&str, &str)], expected: &str) -> String {
     let (_, shown) = at_a_terminal(dir, arguments, answers);
     assert_eq!(playing(&shown), None, "{arguments:?}: {shown:?}");
@@ -35,7 +36,7 @@ fn team(dir: &TestDir) {
     dir.write("team/worker.npc", "name: worker\nprimary_directive: You work.\njinxes: [shell]\n");
 }
 
-/// An endpoint that says, thinks and calls as an attacker would.
+/// An endpoint whose text, reasoning and calls are an attacker's.
 fn endpoint() -> Server {
     let said = [server::text(EVIL), server::text("\u{1b}"), server::text("[2J"), server::text("\r")];
     let arguments = json!({format!("a{EVIL}"): EVIL, "command": format!("echo '{EVIL}'")}).to_string();
@@ -57,8 +58,7 @@ fn an_endpoint_does_not_reach_the_terminal() {
         check(&dir, &["trace", "show", "trace.jsonl"], &[], "52;c;aGk=");
         check(&dir, &["trace", "show", "trace.jsonl", "--json"], &[], "52;c;aGk=");
         std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
-        // On a terminal with colours there is no other escape than ours, and those that draw lines
-        // again.
+        // On a terminal with colours, the only escapes are ours, and those that redraw lines.
         let model = format!("{}/v1#m", endpoint().url);
         let run = [&RUN[..], &["-m", &model], more, &["do it"]].concat();
         let (_, shown) = on_screen(dir.alara(&run), &[], 80, &[("TERM", "xterm-256color")]);
@@ -75,7 +75,7 @@ fn an_endpoint_does_not_reach_the_terminal() {
         }
         assert!(!shown.contains(['\u{9b}', '\u{9d}', '\u{202e}', '\u{7f}', '\u{7}', '\u{8}']), "{shown:?}");
     }
-    // The error of an endpoint, which quotes it.
+    // An endpoint's error, which quotes it.
     let dir = TestDir::with(&json!([]));
     team(&dir);
     let server = Server::answering([Answer::json(400, &json!({"error": {"message": EVIL}}))]);
@@ -90,7 +90,7 @@ fn a_pipe_gets_an_answer_as_it_is() {
     }
     let dir = TestDir::with(&json!([{"text": EVIL}]));
     team(&dir);
-    // YAML takes no control characters.
+    // YAML forbids control characters.
     let written: String =
         format!("{EVIL}\r\n end").encode_utf16().map(|unit| format!("\\u{unit:04x}")).collect();
     dir.write(
@@ -211,7 +211,7 @@ fn a_question_shows_what_will_run() {
     assert!(asked("echo safe #\rrm -rf x").contains("  command: echo safe #\u{fffd}rm -rf x\n"));
     assert!(asked("echo \u{202e}x fr- mr\u{202c}").contains("  command: echo \u{fffd}x fr- mr\u{fffd}\n"));
     assert!(asked("echo \u{1b}[8mrm\u{1b}[0m").contains("echo \u{fffd}[8mrm\u{fffd}[0m\n"));
-    // Neither pushed away, nor by a line that looks like one of ours.
+    // Neither pushed out of view, nor hidden by a line that looks like one of ours.
     let pushed = asked(&format!("echo 1{}; rm x", " ".repeat(5000)));
     assert!(pushed.contains("  command: echo 1 [5000 blanks] ; rm x\n"), "{pushed}");
     let pushed = asked(&format!("rm x{}", "\n".repeat(300) + "echo"));

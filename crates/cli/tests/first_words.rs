@@ -1,4 +1,5 @@
-//! What somebody types first, in a folder with files: nothing of it may cost a byte without a yes.
+//! First inputs of new users in a folder with files: none of them may cost a byte without a
+//! confirmation.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,7 +13,7 @@ use serde_json::json;
 
 use crate::dirs::{TestDir, code, sandboxed, text};
 
-/// Files of an occupied folder, among them such whose names are what people type.
+/// Files of a non-empty folder, including names that people may type.
 const FILES: [&str; 22] = [
     "hi",
     "hello",
@@ -38,7 +39,7 @@ const FILES: [&str; 22] = [
     "hello.txt",
 ];
 
-/// What is typed first, and the exit code where it is known.
+/// First inputs, with the exit code if it is known.
 const WORDS: [(&str, Option<i32>); 42] = [
     ("hi", Some(2)),
     ("hello", Some(2)),
@@ -92,7 +93,7 @@ fn occupied() -> TestDir {
     dir
 }
 
-/// Every file below a directory with its bytes.
+/// Returns every file below a directory with its bytes.
 fn bytes(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(root).unwrap().map(Result::unwrap) {
@@ -107,7 +108,7 @@ fn bytes(root: &Path) -> BTreeMap<String, Vec<u8>> {
     found
 }
 
-/// Asserts that whatever was there before is still there; something may stand behind it.
+/// Asserts that all earlier contents are still there; something may have been appended.
 fn nothing_lost(dir: &TestDir, before: &BTreeMap<String, Vec<u8>>, message: &str, output: &Output) {
     let now = bytes(&dir.path("work"));
     for (name, bytes) in before {
@@ -179,7 +180,7 @@ fn without_a_terminal_what_would_be_lost_is_refused_and_the_flag_is_named() {
     let output = dir.task().arg("--yes").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     assert!(!dir.path("work/hi").exists() && dir.path("work/new").exists());
-    // In an empty folder nothing is anybody's.
+    // In an empty folder there is nothing to lose.
     std::fs::remove_file(dir.path("work/new")).unwrap();
     let dir = TestDir::calling(&["echo 1 > a; echo 2 > a; rm a", "echo 3 > b"]);
     assert!(dir.task().output().unwrap().status.success());
@@ -259,7 +260,7 @@ fn standard_input_is_a_part_of_the_task() {
     refused(&["-"], "", "`-` stands for standard input, and nothing came there");
     refused(&["summarise"], "a\0b", "standard input is no text");
     refused(&["summarise"], &"x".repeat((1 << 20) + 1), "standard input has more than 1");
-    // A file does as well as a pipe.
+    // A file works as well as a pipe.
     let dir = TestDir::with(&json!([{"text": "Done."}]));
     dir.write("input", "from a file");
     let file = std::fs::File::open(dir.path("input")).unwrap();
@@ -286,7 +287,7 @@ fn a_team_of_ones_own_is_not_answered_for() {
     let run = |task| dir.alara(&["run", "-t", "./team", task]).output().unwrap();
     let output = run("good morning");
     assert!(!text(&output.stdout).contains("a shell and Python"), "{output:?}");
-    // What is wrong with it comes before anything else.
+    // Its problems are reported before anything else.
     dir.write("team/team.ctx", "gates: shop\n");
     let output = run("good morning");
     assert_eq!((code(&output), text(&output.stdout)), (2, String::new()), "{output:?}");

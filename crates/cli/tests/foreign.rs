@@ -1,5 +1,5 @@
-//! Teams that were written for another runtime: which of their jinxes run here, and whether what
-//! `check` says of them is what happens.
+//! Teams written for another runtime: which of their jinxes run here, and whether `check` predicts
+//! the result.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::dirs::TeamDir;
 
-/// What becomes of a jinx.
+/// The fate of a jinx.
 #[derive(Clone, Debug, PartialEq)]
 enum Verdict {
     Runs,
@@ -31,7 +31,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A team's jinxes that are files of its own, by name, with what `check` says of each.
+/// Returns a team's jinxes that are separate files, by name, with the prediction of `check` for
+/// each.
 fn table(team: &Team) -> BTreeMap<String, (PathBuf, Verdict)> {
     let jinxes = team.directory.as_ref().unwrap().join("jinxes");
     let mut table = BTreeMap::new();
@@ -70,7 +71,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Runs a jinx's own file as a person does, whatever is said of it.
+/// Runs a jinx's own file as a user would, whatever the prediction.
 fn tried(setup: &TeamDir, path: &Path, given: &Value) -> ToolResult {
     let (jinx, _) = load_jinx(path).unwrap();
     let model = Scripted::new([Reply::text("a model's answer")]);
@@ -80,7 +81,7 @@ fn tried(setup: &TeamDir, path: &Path, given: &Value) -> ToolResult {
     tool::call(&caller, &jinx, &plain_inputs(&jinx, given), &jinx.name).unwrap()
 }
 
-/// What is given, and something plain for what has to be.
+/// Returns the given inputs, and plain values for the required ones.
 fn plain_inputs(jinx: &Jinx, given: &Value) -> Map<String, Value> {
     let mut inputs = given.as_object().cloned().unwrap_or_default();
     for input in jinx.inputs.iter().filter(|input| input.default.is_none()) {
@@ -96,24 +97,24 @@ fn plain_inputs(jinx: &Jinx, given: &Value) -> Map<String, Value> {
     inputs
 }
 
-/// Holds a verdict against what happened.
+/// Compares a prediction with the result.
 fn hold(name: &str, verdict: &Verdict, result: &ToolResult) {
     let told = format!("{}\n{}\n{}", result.output_text(), result.error, result.stderr);
     match verdict {
         Verdict::Runs => assert!(result.ok && result.error.is_empty(), "{name} should run: {result:?}"),
         Verdict::BuiltIn(why) | Verdict::LeftOut(why) => {
-            // The first thing that was missed is one of those that were named.
+            // The first missing name is one of those predicted.
             let named = why.split('`').skip(1).step_by(2).map(|name| name.rsplit('.').next().unwrap());
             let named: Vec<&str> = named.collect();
             assert!(named.iter().any(|named| told.contains(named)), "{name} needs {why}, but: {result:?}");
-            // Some catch it, and answer that it is not there.
+            // Some jinxes catch the error, and answer that something is missing.
             let says_so = ["not available", "No module named", "not defined"];
             assert!(!result.ok || says_so.iter().any(|words| told.contains(words)), "{name}: {result:?}");
         }
     }
 }
 
-/// What NPCs are offered is what runs.
+/// The tools offered to NPCs are those that run.
 fn hold_lists(team: &Team, table: &BTreeMap<String, (PathBuf, Verdict)>) {
     for npc in &team.npcs {
         let lists = |name: &str| npc.jinxes.iter().any(|listed| listed == name);
@@ -158,7 +159,7 @@ fn a_foreign_team_is_told_as_it_runs() {
     for (name, (path, verdict)) in &table {
         let result = tried(&setup, path, &json!({}));
         if name == "shelf" {
-            // It passes on why the other can't run.
+            // The error of the jinx that it calls is passed on.
             assert!(!result.ok && result.complaint().contains("woodshop_that_is_nowhere"), "{result:?}");
         } else {
             hold(name, verdict, &result);
@@ -211,7 +212,7 @@ fn a_person_may_call_what_cannot_run_and_reads_why() {
     assert!(told.contains(expected), "{told}");
 }
 
-/// npcsh's own team is not part of this repository: a variable names a copy of its `npc_team`.
+/// npcsh's own team isn't part of this repository: a variable points to a copy of its `npc_team`.
 #[test]
 fn npcsh_s_team() {
     let Some(directory) = std::env::var_os("ALARA_NPCSH_TEAM").map(PathBuf::from) else {
@@ -222,7 +223,7 @@ fn npcsh_s_team() {
     let setup = TeamDir::with(Team::load(&directory).unwrap());
     let table = table(&setup.team);
     hold_lists(&setup.team, &table);
-    // What some of them look at: a repository with a commit after the first, and a team's files.
+    // Input for some of them: a repository with two commits, and a team's files.
     let shell = load_jinx(&crate::root().join("jinxes/core/shell.jinx")).unwrap().0;
     let commit = "git -c user.name=a -c user.email=a@b commit -qm";
     let command = format!(

@@ -1,5 +1,5 @@
-//! A disk that takes nothing more: what is only kept for later is told and left out, and what was
-//! asked for is told with its reason.
+//! Full disks: data kept for later is skipped with a warning, and requested files fail with the
+//! reason.
 #![cfg(target_os = "linux")]
 
 use std::path::Path;
@@ -13,8 +13,8 @@ head -c 1000000 /dev/zero > full/filler 2>/dev/null
 shift
 exec "$@""#;
 
-/// Runs alara in `work`, where everything that is kept for later lies on a full disk.
-/// `None` where no disk can be mounted.
+/// Runs alara in `work`, with all data kept for later on a full disk.
+/// `None` if no disk can be mounted.
 fn alara(work: &Path, before: &str, arguments: &[&str]) -> Option<Output> {
     std::fs::create_dir_all(work.join("full")).unwrap();
     let mut command = Command::new("unshare");
@@ -53,7 +53,7 @@ fn a_full_disk_under_home_stops_no_run() {
         {"text": "Done."},
     ]);
     std::fs::write(work.path().join("script.json"), script.to_string()).unwrap();
-    // Where something is mounted below it, nothing of a directory is changed unasked.
+    // If something is mounted below a directory, nothing in it changes without a confirmation.
     std::fs::create_dir(work.path().join("place")).unwrap();
     let run = ["run", "-m", "script:script.json", "-t", "alara", "--workdir", "place", "Write a.txt"];
     let Some(output) = alara(work.path(), "true", &run) else { return };
@@ -63,7 +63,7 @@ fn a_full_disk_under_home_stops_no_run() {
     assert_eq!(told.matches("the trace ends here, but the work goes on").count(), 1, "{told}");
     assert!(told.contains("No space left on device"), "{told}");
 
-    // A trace that was asked for is another matter, and no wrong usage.
+    // A requested trace is an error, but not wrong usage.
     let run = [&run[..7], &["--trace", "full/t.jsonl", "Write a.txt"]].concat();
     let output = alara(work.path(), "true", &run).unwrap();
     let told = text(&output.stderr);

@@ -1,4 +1,4 @@
-//! `alara run` from outside, with a model that follows a script: what people see.
+//! `alara run` from outside, with a scripted model: what users see.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -137,9 +137,9 @@ fn nothing_survives_a_kill() {
     child.kill().unwrap();
     child.wait().unwrap();
     wait_until("nothing is left", || running("8642") == 0);
-    // The trace is whole up to the call.
+    // The trace is complete up to the call.
     assert_eq!(dir.trace().last().unwrap()["record"], "tool_call");
-    // What it could not remove itself, the next one removes.
+    // The next process removes what this one couldn't.
     let next = TestDir::calling(&["true"]).task().env("TMPDIR", temporary.path()).output().unwrap();
     assert_eq!(code(&next), 0, "{next:?}");
     assert_eq!(temporary.path().read_dir().unwrap().count(), 0);
@@ -186,7 +186,7 @@ fn an_interrupt_ends_the_run_cleanly() {
     assert!(text(&output.stderr).contains("interrupted\n1 turn, 1 tool call"), "{output:?}");
 }
 
-/// How many processes sleep for so many seconds.
+/// Counts the processes that sleep for this number of seconds.
 fn running(seconds: &str) -> usize {
     let sleeps = |path: &Path| {
         std::fs::read(path.join("cmdline")).is_ok_and(|line| line == format!("sleep\0{seconds}\0").as_bytes())
@@ -225,7 +225,7 @@ fn a_schema_holds_the_answer_or_is_refused() {
         dir.alara(&[&first[..], more].concat()).output().unwrap()
     };
 
-    // The model that ships, with nothing but its answer, and with tools at hand.
+    // The model that ships, alone and with tools.
     for team in ["alone", "alara"] {
         let output = run(team, &["--schema", "good.json", "--json", "Is 3 a number?"]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));

@@ -1,4 +1,4 @@
-//! Hooks of a team: jinxes before and after calls, and when a session begins and ends.
+//! Hooks of a team: jinxes before and after calls, and at the start and end of a session.
 
 use alara_harness::Team;
 use alara_harness::permission::{Answer, Permissions, holder};
@@ -18,7 +18,7 @@ fn hooked(hooks: &str, jinxes: &[(&str, &str)], commands: &[&str]) -> TestDir {
     dir
 }
 
-/// What a run ends with, what it tells, and the results of its calls.
+/// Returns a run's exit code, its messages, and the results of its calls.
 fn run(dir: &TestDir) -> (i32, String, Vec<Value>) {
     let _ = std::fs::remove_file(dir.path("trace.jsonl"));
     let arguments = [

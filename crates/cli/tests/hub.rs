@@ -1,5 +1,5 @@
-//! A small hub on this machine: speaks Hugging Face's protocol as far as downloads need it, and
-//! misbehaves on demand.
+//! A small hub on this machine: implements as much of Hugging Face's protocol as downloads need,
+//! and misbehaves on demand.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead, BufReader, Write};
@@ -10,24 +10,24 @@ use std::time::Duration;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-/// The commit that every repository is at.
+/// The commit of every repository.
 pub const COMMIT: &str = "00112233445566778899aabbccddeeff00112233";
 
-/// What goes wrong with an answer of the storage, once each, in order.
+/// Faults in the storage's answers, each once, in order.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
-    /// The connection ends after so many bytes of the body.
+    /// The connection ends after this many bytes of the body.
     Cut(usize),
-    /// Nothing more comes after so many bytes, for a minute.
+    /// Nothing more comes for a minute after this many bytes.
     Stall(usize),
-    /// The whole file is sent, whatever part was asked for.
+    /// The whole file is sent, whatever range was requested.
     Whole,
-    /// One byte is another.
+    /// One byte is wrong.
     Wrong,
     Status(u16),
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub path: String,
@@ -37,11 +37,11 @@ pub struct Request {
 
 #[derive(Default)]
 struct HubState {
-    /// By `owner/name` and path.
+    /// Files by `owner/name` and path.
     files: HashMap<(String, String), Vec<u8>>,
     gated: Vec<String>,
     faults: VecDeque<Fault>,
-    /// What is said in place of the truth: size, etag.
+    /// Sent instead of the true values: size, etag.
     size: Option<u64>,
     etag: Option<String>,
     log: Vec<Request>,
@@ -69,7 +69,7 @@ impl HubServer {
             format!("http://{address}")
         };
         let endpoint = serve(hub);
-        // Another host, as far as addresses tell.
+        // A different host, as far as URLs show.
         state.lock().unwrap().storage = serve(storage);
         HubServer { endpoint, state }
     }
@@ -92,7 +92,7 @@ impl HubServer {
         (state.size, state.etag) = (size, etag.map(Into::into));
     }
 
-    /// The requests since the last call.
+    /// Returns the requests since the last call.
     pub fn log(&self) -> Vec<Request> {
         std::mem::take(&mut self.state.lock().unwrap().log)
     }

@@ -1,4 +1,4 @@
-//! `alara init`: what it writes is a team that works, and what is there stays.
+//! `alara init`: it creates a team that works, and preserves existing files.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -49,7 +49,7 @@ fn a_new_team_works() {
     let script =
         r#"[{"calls": [{"name": "word_count", "arguments": {"path": "poem.txt"}}]}, {"text": "Three."}]"#;
     std::fs::write(work.path().join("script.json"), script).unwrap();
-    // It is the user's, and found without being named until somebody changes it.
+    // The team is the user's, and is found without being named until somebody changes it.
     let run = alara(work.path(), &["run", "-m", "script:script.json", "--trace", "t.jsonl", "Count"]);
     assert_eq!(String::from_utf8_lossy(&run.stdout), "Three.\n", "{run:?}");
     let trace = std::fs::read_to_string(work.path().join("t.jsonl")).unwrap();

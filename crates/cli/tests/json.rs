@@ -1,5 +1,4 @@
-//! `--json`: whoever asks for it gets JSON on stdout, and nothing else, of every command that has
-//! it.
+//! `--json`: every command with this option prints JSON on stdout, and nothing else.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -8,17 +7,17 @@ use serde_json::{Value, json};
 
 use crate::dirs::TestDir;
 
-/// The commands whose help has `--json`, by walking the help from the top.
+/// Collects the commands whose help has `--json`, by walking the help from the top.
 fn commands(path: &[String], found: &mut BTreeSet<String>) {
     let output = crate::alara().args(path).arg("--help").output().unwrap();
     let help = String::from_utf8(output.stdout).unwrap();
-    // With what it means beside it, or below.
+    // The description is next to it, or below.
     if help.lines().any(|line| line.split_whitespace().next() == Some("--json")) {
         found.insert(path.join(" "));
     }
     let listed = help.lines().skip_while(|line| line.trim() != "Commands:").skip(1);
     let names = listed.take_while(|line| !line.trim().is_empty());
-    // A name stands two columns in, what is said of it further.
+    // Names are indented by two columns, descriptions by more.
     let names = names.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
     for name in names.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
         commands(&[path, &[name.to_owned()]].concat(), found);
@@ -40,7 +39,7 @@ fn every_command_with_json_prints_json() {
     let script = ["-m", "script:script.json", "--workdir", "work"];
     let cases: &[(&str, &[&str])] = &[
         ("run", &[&script[..], &["--trace", "t.jsonl", "say something"]].concat()),
-        // One whose trace is in the list.
+        // A run whose trace is in the list.
         ("run", &[&script[..], &["say something"]].concat()),
         ("check", &["alara"]),
         ("check", &["suite"]),
@@ -85,7 +84,7 @@ fn every_command_with_json_prints_json() {
         let output = dir.alara(&words).output().unwrap();
         let (shown, error) =
             (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
-        // A whole, or a line each.
+        // One JSON text, or one per line.
         let is_json = serde_json::from_str::<Value>(&shown).is_ok()
             || (!shown.is_empty() && shown.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()));
         assert!(is_json, "{words:?}: {shown}{error}");
@@ -93,11 +92,11 @@ fn every_command_with_json_prints_json() {
     let mut known = BTreeSet::new();
     commands(&[], &mut known);
     known.remove("serve");
-    // It works for minutes.
+    // It runs for minutes.
     known.remove("tune");
     let tried: BTreeSet<String> = cases.iter().map(|(command, _)| (*command).to_owned()).collect();
     assert_eq!(known, tried, "a command with --json is not tried here");
-    // It says where it is, and goes on.
+    // It prints its address, and keeps running.
     let mut server =
         dir.alara(&["serve", "-m", "script:script.json", "--port", "0", "--json"]).spawn().unwrap();
     let mut line = String::new();

@@ -1,5 +1,5 @@
-//! The launcher: which of two builds it starts, and what it says of the one that does not start.
-//! The builds are scripts here.
+//! The launcher: which of two builds it starts, and its message about a build that doesn't start.
+//! Here the builds are scripts.
 #![cfg(unix)]
 
 use std::fs;
@@ -15,7 +15,7 @@ fn program(folder: &Path, name: &str, text: &str) {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What is printed by the build that runs, and what the launcher says.
+/// Checks the output of the build that runs, and the launcher's message.
 fn check(cuda: Option<&str>, driver: Option<&str>, ran: &str, message: &str) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();

@@ -1,4 +1,4 @@
-//! `alara models list|pull|rm`, names after `-m`, and files that are no models, with a hub on this
+//! `alara models list|pull|rm`, names after `-m`, and files that aren't models, with a hub on this
 //! machine.
 
 mod names;
@@ -53,7 +53,7 @@ impl TestDir {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs it; returns stdout.
+    /// Runs a command that succeeds; returns stdout.
     fn works(&self, arguments: &[&str]) -> String {
         let output = self.alara(arguments);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -61,7 +61,7 @@ impl TestDir {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs it; returns stderr.
+    /// Runs a command that fails; returns stderr.
     fn fails(&self, arguments: &[&str], words: &str) -> String {
         fails(self.command(arguments), words)
     }
@@ -83,7 +83,7 @@ impl TestDir {
         serde_json::from_str(&self.works(&["models", "list", "--json"])).unwrap()
     }
 
-    /// Ollama's folder with one model.
+    /// Creates Ollama's folder with one model.
     fn ollama(&self, manifest: &str, bytes: &[u8]) -> PathBuf {
         use sha2::{Digest, Sha256};
         let folder = self.root.path().join("ollama");
@@ -107,7 +107,7 @@ fn fails(mut command: Command, words: &str) -> String {
     error
 }
 
-/// A model that can be run.
+/// Returns a model that can be run.
 fn model() -> Vec<u8> {
     std::fs::read(crate::root().join("tests/fixtures/arch/qwen3-exact/model.gguf")).unwrap()
 }
@@ -125,7 +125,7 @@ fn a_model_is_pulled_used_and_removed() {
     let expected = dir.cache().join(format!("models--owner--tiny-GGUF/snapshots/{COMMIT}/tiny-Q4_K_M.gguf"));
     assert_eq!(Path::new(path.trim_end()), expected);
     assert_eq!(std::fs::read(&expected).unwrap(), model());
-    // As Hugging Face's own tools have it.
+    // In the layout of Hugging Face's own tools.
     let folder = dir.cache().join("models--owner--tiny-GGUF");
     assert_eq!(std::fs::read_link(&expected).unwrap(), PathBuf::from(format!("../../blobs/{hash}")));
     assert_eq!(std::fs::read_to_string(folder.join("refs/main")).unwrap(), COMMIT);
@@ -152,7 +152,7 @@ fn a_model_is_pulled_used_and_removed() {
     dir.fails(&["models", "show", "owner/tiny-GGUF"], "hint: alara models pull owner/tiny-GGUF");
 }
 
-/// As Ollama and llama.cpp name files of the hub.
+/// In the syntax of Ollama and llama.cpp for files on the hub.
 #[test]
 fn any_repository_of_the_hub() {
     let dir = TestDir::new();
@@ -160,13 +160,13 @@ fn any_repository_of_the_hub() {
     dir.hub.put(REPOSITORY, "tiny-Q8_0.gguf", &[&model()[..], b"x"].concat());
     dir.hub.put(REPOSITORY, "../tiny-Q4_K_M.gguf", b"GGUF");
     dir.hub.put(REPOSITORY, "mmproj-Q4_K_M.gguf", b"GGUF");
-    // There is no Q4_K_M: what is nearest is taken, and said.
+    // There is no Q4_K_M: the nearest one is used, with a note.
     let output = dir.alara(&["models", "pull", "hf:owner/tiny-GGUF"]);
     let (path, shown) =
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(path.ends_with(&format!("{COMMIT}/tiny-Q5_K_M.gguf\n")), "{path} {shown}");
     assert!(shown.contains("owner/tiny-GGUF has no Q4_K_M file; Q5_K_M is taken\n"), "{shown}");
-    // From then on it needs no network.
+    // After that, it needs no network.
     let used = |name: &str| {
         let mut command = dir.command(&["models", "show", name]);
         let output = command.env("HF_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
@@ -325,7 +325,7 @@ fn refusals_are_told() {
     }
     assert!(!dir.cache().join("models--owner--gated").exists(), "nothing is left");
 
-    // With a token it is given; the storage, another host, must not see the token.
+    // With a token it is available; the storage, another host, must not see the token.
     dir.hub.log();
     let mut command = dir.command(&["models", "pull", "owner/gated:a.gguf"]);
     assert!(command.env("HF_TOKEN", "hf_secret").status().unwrap().success());
@@ -413,7 +413,7 @@ fn the_catalog() {
     assert!(catalog.len() >= 22 && list["local"] == json!([]), "{list}");
     let table = dir.works(&["models", "list"]);
     assert!(table.contains("qwen3.5-35b-a3b") && table.contains("GPQA 75.2"), "{table}");
-    // What fits this machine is told, and one model to begin with.
+    // Reports what fits this machine, and one model to begin with.
     let memory = list["memory"].as_u64();
     let choices: Vec<&Value> = catalog.iter().filter(|entry| entry["choice"] == true).collect();
     assert!(choices.len() <= 1 && choices.iter().all(|entry| entry["fits"] == true), "{choices:?}");
@@ -437,14 +437,14 @@ fn the_catalog() {
         &["run", "-m", "qwen3-0.6b", "x"],
         "Qwen3 0.6B (378.3 MiB) is not on this machine\nhint: alara models pull qwen3-0.6b",
     );
-    // The commit that the catalog names is gone from this hub, and `main` has another file.
+    // The catalog's commit is gone from this hub, and `main` has another file.
     dir.hub.put("unsloth/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q4_K_M.gguf", &model());
     let error = dir.fails(&["models", "pull", "qwen3-0.6b"], "is not the file that the catalog means");
     assert!(
         error.contains("hint: `alara models pull unsloth/Qwen3-0.6B-GGUF:Qwen3-0.6B-Q4_K_M.gguf`"),
         "{error}"
     );
-    // What is left of a download that was not finished is told, and goes with the model.
+    // Remains of an unfinished download are listed, and removed with the model.
     let folder = dir.cache().join("models--unsloth--Qwen3-0.6B-GGUF");
     let partial = "ac2d97712095a558e31573f62f466a3f9d93990898b0ec79d7c974c1780d524a.incomplete";
     std::fs::create_dir_all(folder.join("blobs")).unwrap();
@@ -452,7 +452,7 @@ fn the_catalog() {
     assert!(dir.works(&["models", "list"]).contains("1.0 KiB of it"));
     dir.works(&["models", "rm", "-y", "qwen3-0.6b"]);
     assert!(!folder.exists());
-    // Without a checksum in the catalog the hub's own is taken.
+    // Without a checksum in the catalog, the hub's own is used.
     let file = "OLMo-2-1124-13B-Instruct-Q4_K_M.gguf";
     dir.hub.put("bartowski/OLMo-2-1124-13B-Instruct-GGUF", file, &model());
     dir.works(&["models", "pull", "olmo2-13b"]);
@@ -504,7 +504,7 @@ fn what_lies_beside_models_is_no_model() {
     ] {
         dir.fails(&["run", "-m", name, "x"], words);
         dir.fails(&["bench", "tasks", "-m", name], words);
-        // What a file contains can be seen of any.
+        // The contents of any file can be shown.
         assert!(dir.works(&["models", "show", name]).contains(words), "{name}");
     }
 }
@@ -538,7 +538,7 @@ fn a_gpu_that_is_not_here_can_be_asked_for() {
         refusal.starts_with("on the GPU even one of the ") && refusal.contains("but 1.0 MiB can be had"),
         "{refusal}"
     );
-    // In text, for people.
+    // As text, for people.
     let text = String::from_utf8(show(&["--gpu-memory", "8"]).stdout).unwrap();
     assert!(text.contains("\n  on cuda:0") && text.contains("\n  on the CPU"), "{text}");
     if !cfg!(feature = "cuda") {

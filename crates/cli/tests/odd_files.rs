@@ -1,4 +1,4 @@
-//! Files that are none: pipes to which nobody writes, devices without an end, holes of gigabytes.
+//! Paths that aren't regular files: pipes without a writer, endless devices, gigabytes of holes.
 
 use std::fs::File;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::dirs::TestDir;
 
-/// How long a command may take to say that a file is none.
+/// Time limit for a command to reject such a file.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn pipe(path: &Path) {
@@ -24,7 +24,7 @@ fn hole(path: &Path) {
     File::create(path).unwrap().set_len(5 << 30).unwrap();
 }
 
-/// Runs a command until its end; what it says, and its exit code.
+/// Runs a command to its end; returns its messages, and its exit code.
 fn ended(dir: &TestDir, arguments: &[&str]) -> (i32, String) {
     let mut command = dir.alara(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -65,7 +65,7 @@ fn nobody_waits_for_files_that_are_none_or_fills_memory() {
         check("tasks/x.yaml", &["bench", "tasks", "tasks", "-m", "script:script.json"]);
         check("tasks.csv", &["bench", "tasks", "tasks.csv", "-m", "script:script.json"]);
         check("checkpoint/config.json", &["models", "show", "checkpoint"]);
-        // What can't be read is left out of a search, which goes on.
+        // A search skips unreadable files and continues.
         dir.write("docs/ok.md", "words");
         make(&dir.path("docs/x.md"));
         let (code, told) = ended(&dir, &["search", "docs", "words"]);

@@ -1,4 +1,4 @@
-//! What models read: of a trace afterwards, and of a run as it goes.
+//! Prompts, shown from a trace afterwards, and during a run.
 
 use alara_engine::Gguf;
 use alara_engine::inspect;
@@ -9,7 +9,7 @@ use crate::endpoint::server::{self, Answer, Server};
 
 const TASK: &str = "create a file hello.txt that contains the word hello";
 
-/// A run of the model that ships, whose trace is in `trace.jsonl`; what it said on stderr.
+/// Runs the model that ships, with its trace in `trace.jsonl`; also returns stderr.
 fn shipped(more: &[&str]) -> (TestDir, String) {
     let dir = TestDir::with(&json!([]));
     let fixed = ["run", "-m", "alara-tiny", "--workdir", "work", "--trace", "trace.jsonl"];
@@ -17,7 +17,7 @@ fn shipped(more: &[&str]) -> (TestDir, String) {
     (dir, text(&output.stderr))
 }
 
-/// Exit code, stdout and stderr of `trace show` of that trace.
+/// Returns exit code, stdout and stderr of `trace show` for that trace.
 fn show(dir: &TestDir, arguments: &[&str]) -> (i32, String, String) {
     let output = dir.alara(&[&["trace", "show", "trace.jsonl"], arguments].concat()).output().unwrap();
     (code(&output), text(&output.stdout), text(&output.stderr))
@@ -29,7 +29,7 @@ fn object(dir: &TestDir, arguments: &[&str]) -> Value {
     serde_json::from_str(&shown).unwrap()
 }
 
-/// How many tokens the model that ships has for a text.
+/// Returns the number of tokens of a text for the model that ships.
 fn tokens(text: &str) -> usize {
     let file = crate::root().join("models/alara-tiny.gguf");
     let tokenizer = inspect::tokenizer(&Gguf::open(&file).unwrap()).unwrap();
@@ -66,7 +66,7 @@ fn what_the_model_read_is_shown_with_what_was_cached_of_it() {
         assert_eq!(plain, format!("{expected}{}", if prompt.ends_with('\n') { "" } else { "\n" }));
         prompts.push(prompt.to_owned());
     }
-    // What the first turn computed is there for the second.
+    // The first turn's computation is reused by the second.
     assert_eq!(turns[0]["usage"]["cached_tokens"], 0);
     let cached = turns[1]["usage"]["cached_tokens"].as_u64().unwrap();
     assert!(cached + 8 > turns[0]["usage"]["prompt_tokens"].as_u64().unwrap(), "{cached}");
@@ -86,7 +86,7 @@ fn a_prompt_that_is_another_one_is_told() {
     assert!(told.contains("warning: this prompt has ") && told.contains(&expected), "{told}");
     assert!(told.contains("\nhint: --tool-format json makes it as long as that of the run"), "{told}");
     assert_eq!(object(&dir, &["--prompt", "1", "--tool-format", "json"])["shown_tokens"], counted);
-    // Another template, which knows neither tools nor control tokens.
+    // Another template, which supports neither tools nor control tokens.
     dir.write("chat.jinja", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}");
     let (code, plain, told) = show(&dir, &["--prompt", "1", "--chat-template", "chat.jinja"]);
     assert!(code == 0 && plain.starts_with("system: ") && told.contains("options differ"), "{plain}{told}");
@@ -189,7 +189,7 @@ fn of_an_endpoint_it_is_what_was_sent() {
     assert_eq!(serde_json::from_str::<Value>(&plain).unwrap(), received[0].body);
     assert!(told.contains(&format!("lines of JSON ──\n{plain}──\n")), "{told}");
     assert!(told.contains("── turn 2 of worker: the model gets "), "{told}");
-    // The same conversation, as another model would get it.
+    // The same conversation, rendered for another model.
     let (code, plain, told) = show(&dir, &["--prompt", "1", "-m", "alara-tiny"]);
     assert!(code == 0 && plain.starts_with("<|im_start|>system\n") && plain.contains("do it"), "{plain}");
     assert!(told.contains("warning: the trace does not say how many tokens the prompt had"), "{told}");

@@ -1,8 +1,8 @@
-//! Real models, as they are published: `scripts/real-models` fetches them and names their folder in
-//! `ALARA_REAL_MODELS`.
+//! Real published models: `scripts/real-models` downloads them and sets `ALARA_REAL_MODELS` to
+//! their folder.
 //!
-//! `tests/fixtures/real/reference.json` has what llama.cpp gives for the text beside it, and what a
-//! model says greedily.
+//! `tests/fixtures/real/reference.json` has llama.cpp's results for the text next to it, and a
+//! model's greedy output.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ use crate::dirs::TestDir;
 
 const TEXT: &str = include_str!("../../../tests/fixtures/real/text.txt");
 
-/// What is known of a model.
+/// Reference data for a model.
 #[derive(serde::Deserialize)]
 struct Reference {
-    /// Tokens of the text that are looked at.
+    /// Number of tokens of the text to use.
     tokens: usize,
     /// llama.cpp's perplexity over them.
     perplexity: f64,
     prompt: String,
-    /// The 64 tokens that most likely follow the prompt, one after the other, as text.
-    /// They are llama.cpp's by AVX2.
-    /// Where two are almost as likely, llama.cpp takes another by other instruction sets; alara
-    /// does not.
+    /// The 64 most likely tokens after the prompt, one after the other, as text.
+    /// They are llama.cpp's, computed with AVX2.
+    /// Where two tokens are almost equally likely, llama.cpp chooses differently with other
+    /// instruction sets; alara doesn't.
     greedy: String,
 }
 
@@ -37,8 +37,8 @@ fn references() -> BTreeMap<String, Reference> {
     serde_json::from_str(include_str!("../../../tests/fixtures/real/reference.json")).unwrap()
 }
 
-/// The folder of the models, or a note past the test's captured output that the test is skipped;
-/// the last note has the count.
+/// Returns the models' folder, or prints a note past the test's captured output that the test is
+/// skipped; the last note has the count.
 fn folder() -> Option<PathBuf> {
     let folder = std::env::var_os("ALARA_REAL_MODELS").map(PathBuf::from);
     if folder.is_none() {
@@ -51,7 +51,7 @@ fn folder() -> Option<PathBuf> {
     folder
 }
 
-/// Each model that is known, opened.
+/// Returns each model with reference data, opened.
 fn models() -> impl Iterator<Item = (String, Gguf, Reference)> {
     let folder = folder();
     let all = folder
@@ -74,7 +74,7 @@ fn models() -> impl Iterator<Item = (String, Gguf, Reference)> {
     })
 }
 
-/// A text's tokens, after the one that begins all texts if the model wants that.
+/// Returns a text's tokens, after the BOS token if the model requires one.
 fn tokens(gguf: &Gguf, tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     let begins = gguf.metadata().bool("tokenizer.ggml.add_bos_token").unwrap().unwrap_or(false);
     let begin = tokenizer.bos().filter(|_| begins);
@@ -118,7 +118,7 @@ fn perplexity_is_the_reference_s() {
     }
 }
 
-/// The perplexity by the prompt's log-probabilities of a turn.
+/// Computes the perplexity from the prompt's log-probabilities in a turn.
 #[test]
 fn probabilities_of_a_prompt_give_the_reference_s_perplexity() {
     for (name, gguf, reference) in models() {
@@ -160,8 +160,8 @@ fn greedy_text_is_what_it_was() {
     }
 }
 
-/// Models that were trained to call tools do so, or answer, in every turn.
-/// No turn ends with half of a call, or with one as its text.
+/// Models trained to call tools do so, or answer, in every turn.
+/// No turn ends with an incomplete call, or with a call as its text.
 #[test]
 fn agents_call_or_answer_in_fifty_of_fifty_turns() {
     const TASKS: [&str; 8] = [
@@ -212,7 +212,7 @@ fn agents_call_or_answer_in_fifty_of_fifty_turns() {
     }
 }
 
-/// A model that makes no call by itself makes a valid one in every turn where it must.
+/// A model that makes no calls by itself makes a valid one in every turn that requires it.
 #[test]
 fn forced_calls_are_valid_in_a_hundred_of_a_hundred_turns() {
     const MODEL: &str = "smollm2-135m-instruct-q4_1.gguf";

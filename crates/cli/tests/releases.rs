@@ -1,5 +1,4 @@
-//! What a release consists of, held against itself: versions, workflows, and the files that
-//! packages take.
+//! Consistency of a release: versions, workflows, and the files in packages.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What stands between the quotes behind `key = ` in a file of Cargo's.
+/// Returns the quoted value after `key = ` in a Cargo file.
 fn quoted<'a>(manifest: &'a str, key: &str) -> &'a str {
     let line = manifest.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \""));
     line.unwrap_or_else(|| panic!("there is no {key}")).trim_end_matches('"')
@@ -42,7 +41,7 @@ fn all_that_is_published_has_one_version() {
         let path = entry.unwrap().path().join("Cargo.toml");
         assert!(read(&path).contains("\nversion.workspace = true\n"), "{}", path.display());
     }
-    // maturin takes Cargo's where Python's says that it does.
+    // maturin uses Cargo's value if Python's file marks it as dynamic.
     if root().join("python/pyproject.toml").exists() {
         assert!(read("python/pyproject.toml").contains("dynamic = [\"version\"]"));
         assert!(read("python/Cargo.toml").contains("\nversion.workspace = true\n"));
@@ -88,7 +87,7 @@ fn the_npm_package_depends_on_those_of_its_version() {
     assert_eq!(platform["os"][0], "linux");
 }
 
-/// The workflows and other YAML of `.github`, by their paths.
+/// Returns the workflows and other YAML files in `.github`, by path.
 fn github() -> BTreeMap<PathBuf, Value> {
     let mut found = BTreeMap::new();
     for folder in [".github", ".github/workflows", ".github/ISSUE_TEMPLATE"] {
@@ -119,7 +118,7 @@ fn workflows_are_pinned_and_may_little() {
         assert_eq!(workflow["permissions"], serde_json::json!({"contents": "read"}), "{shown}");
         let text = read(&path);
         if text.contains("rustup toolchain install") {
-            // What CI builds with is the oldest that is promised.
+            // CI builds with the oldest supported version.
             assert_eq!(workflow["env"]["TOOLCHAIN"], quoted(&read("Cargo.toml"), "rust-version"), "{shown}");
         }
         for (name, job) in workflow["jobs"].as_object().unwrap() {
@@ -141,7 +140,7 @@ fn workflows_are_pinned_and_may_little() {
     assert!(pinned.len() >= 4, "{pinned:?}");
 }
 
-/// But for the site of the pages.
+/// Except for the site of the docs.
 #[test]
 fn only_a_tag_publishes() {
     let tags = serde_json::json!({"push": {"tags": ["v*"]}});
@@ -155,7 +154,7 @@ fn only_a_tag_publishes() {
     }
 }
 
-/// Scripts are called by their paths; a renamed one would be missed on the day of a release only.
+/// Workflows call scripts by path; otherwise a renamed one would only be noticed on release day.
 #[test]
 fn what_workflows_call_is_there() {
     let mut called = 0;
@@ -176,7 +175,7 @@ fn what_workflows_call_is_there() {
     assert!(called >= 10, "only {called}");
 }
 
-/// What `include` lists, with links to the folders of the tree.
+/// Returns the files listed in `include`, following links to the repository's folders.
 #[test]
 fn a_crate_has_all_that_it_embeds() {
     let mut literals = 0;
@@ -192,7 +191,7 @@ fn a_crate_has_all_that_it_embeds() {
         for file in crate::conventions::files(&source, &[".rs"]) {
             let shown = file.strip_prefix(&source).unwrap().display().to_string();
             let text = read(&file);
-            // Tests are not run from a package.
+            // Tests aren't run from a package.
             let code = text.split("#[cfg(test)]\nmod ").next().unwrap();
             let code = code.split("#[cfg(doctest)]\n").next().unwrap();
             if shown.contains("tests") {

@@ -1,4 +1,4 @@
-//! Conversations go on after an end, an interrupt or a kill: nothing is done twice, nothing is
+//! Conversations continue after an end, an interrupt or a kill: nothing is repeated, nothing is
 //! lost.
 
 use std::collections::BTreeSet;
@@ -11,17 +11,17 @@ use serde_json::{Value, json};
 use crate::dirs::{TestDir, code, sandboxed, text};
 use crate::endpoint::server::{Answer, Server, end, event};
 
-/// The steps of the work, in the turns in which they are called.
+/// The steps of the work, by turn.
 const TURNS: [&[usize]; 5] = [&[1], &[2, 3], &[4], &[5, 6, 7], &[8]];
 /// How often the work is killed.
 const KILLS: usize = 50;
 
-/// What a step does: it is done only if both lines are there.
+/// Returns a step's command: the step is done only if both lines are there.
 fn command(step: usize) -> String {
     format!("echo {step} >> log; mkdir -p d; echo {step} > d/{step}; sleep 0.05; echo end {step} >> log")
 }
 
-/// The model: whatever has no success yet is called, turn by turn, until all is done.
+/// The model: makes all calls that haven't succeeded yet, turn by turn, until all are done.
 fn next(body: &Value) -> Answer {
     let messages = body["messages"].as_array().unwrap();
     let of = |role: &'static str| messages.iter().filter(move |message| message["role"] == role);
@@ -53,7 +53,7 @@ fn next(body: &Value) -> Answer {
     Answer::stream([pause, event(&chunk), event(&end("tool_calls"))])
 }
 
-/// Numbers that look random, the same in each run.
+/// Pseudo-random numbers, the same in each run.
 struct Random(u64);
 
 impl Random {
@@ -63,12 +63,12 @@ impl Random {
     }
 }
 
-/// What the log holds if these steps are done.
+/// Returns the log for these finished steps.
 fn log(steps: &[usize]) -> String {
     steps.iter().map(|step| format!("{step}\nend {step}\n")).collect()
 }
 
-/// The steps that have succeeded by a trace, in that order, and whether all is done.
+/// Returns the steps that succeeded according to a trace, in order, and whether all are done.
 fn done(path: &std::path::Path) -> (Vec<usize>, bool) {
     let (mut steps, mut answered) = (Vec::new(), false);
     for entry in trace::read(path).unwrap() {
@@ -84,13 +84,13 @@ fn done(path: &std::path::Path) -> (Vec<usize>, bool) {
     (steps, answered)
 }
 
-/// The only trace in the state directory.
+/// Returns the only trace in the state directory.
 fn trace_of(dir: &TestDir) -> Option<std::path::PathBuf> {
     let mut files = dir.path("state/alara/traces").read_dir().ok()?.flatten().map(|entry| entry.path());
     files.find(|path| path.extension().is_some_and(|ending| ending == "jsonl"))
 }
 
-/// Kills the program after a while; false: it had ended.
+/// Kills the program after a delay; returns false if it had already ended.
 fn kill_after(mut command: Command, wait: Duration) -> bool {
     let mut child = command.spawn().unwrap();
     std::thread::sleep(wait);
@@ -133,7 +133,7 @@ fn killed_and_resumed(more: &[&str]) {
             if done(&path).1 {
                 break;
             }
-            // Sometimes it is looked at before it goes on.
+            // Sometimes the state is inspected before the run continues.
             if random.below(2) == 0 {
                 let work = dir.path("work").canonicalize().unwrap();
                 let undo = dir.path("state/alara/undo");
@@ -226,7 +226,7 @@ fn a_chat_goes_on_with_each_npc() {
     let (status, shown, complaint) =
         said(&dir.with_input(&["chat", "--resume", id], "again\n@one again\n/history\n"));
     assert_eq!(status, 0, "{complaint}");
-    // The one that was spoken to last goes on.
+    // The NPC of the latest message continues.
     assert!(shown.starts_with("Three.\nFour.\n"), "{shown}{complaint}");
     assert!(complaint.contains(&format!("goes on with {id}")), "{complaint}");
     let scopes: Vec<String> = trace::read(&path)
@@ -250,7 +250,7 @@ fn what_can_not_go_on_is_said_so() {
     refused(&["run", "--resume", "nothing"], "there is no trace and no file nothing\nhint: alara trace list");
     refused(&["run", "--resume", "a", "--continue"], "cannot be used with");
     refused(&["run", "--continue", "--trace", "t", "x"], "cannot be used with");
-    // It would take back what was cut off.
+    // It would revert interrupted changes.
     refused(&["run", "--continue", "--dry-run", "x"], "cannot be used with");
     refused(&["run", "a.jinx", "--continue"], "a jinx has no conversation");
     dir.write("not.jsonl", "no\n");
@@ -282,7 +282,7 @@ fn a_trace_from_elsewhere_says_neither_where_nor_with_which_model() {
         run(&[&["-t", "team", "--workdir", "work", "--trace", "t.jsonl"], &model[..], &["hi"]].concat());
     assert_eq!((begun.0, begun.1.as_str()), (0, "First.\n"), "{}", begun.2);
     dir.write("script.json", &json!([{"text": "Second."}]).to_string());
-    // Its team needs a yes, as one that was found.
+    // Its team needs a confirmation, like one that was found.
     let (status, _, complaint) = run(&[&["--resume", "t.jsonl"], &model[..], &["again"]].concat());
     assert!(status == 2 && complaint.contains("nobody said yes"), "{complaint}");
     let (status, answer, complaint) =

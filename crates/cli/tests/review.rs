@@ -1,5 +1,5 @@
-//! `--ask` and `--dry-run`: what an agent would write is seen before it is written, or not written
-//! at all.
+//! `--ask` and `--dry-run`: an agent's changes are shown before they are written, or not written at
+//! all.
 
 use serde_json::{Value, json};
 
@@ -105,7 +105,7 @@ fn the_question_about_a_loss_shows_what_is_written_over() {
     ] {
         assert!(shown.contains(expected), "{expected:?} is not in\n{shown}");
     }
-    // What is only taken away, or new, needs no diff.
+    // Deletions and new files need no diff.
     assert!(!shown.contains("+new") && !shown.contains("-b\n"), "{shown}");
     // The last change was refused.
     assert_eq!((code, content(&dir, "a.txt").as_deref()), (1, Some("one\n2\nthree\n")), "{shown}");
@@ -128,7 +128,7 @@ fn what_is_about_to_be_written_can_be_edited_first() {
         return;
     }
     let dir = calling(&[edit("two", "2"), edit("three", "3")]);
-    // The second time it saves nothing new.
+    // The second time it saves no changes.
     dir.write("editor", "#!/bin/sh\ncase $(cat \"$2\") in *mine*) exit;; esac\nsed -i s/2/mine/ \"$2\"\n");
     let mut command = dir.alara(&[&FIXED[..], &["--ask", "do it"]].concat());
     command.env("EDITOR", format!("sh {} --wait", dir.path("editor").display())).env_remove("VISUAL");
@@ -176,7 +176,7 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
     }
     let dir = calling(&[]);
     dir.write("team/one.npc", "name: one\nprimary_directive: Go.\njinxes: [shell, edit_file, read_file, write_file, sly, guarded]\n");
-    // What says that it only reads is run, and can't write all the same.
+    // A tool that claims to only read is run, but still can't write.
     dir.write(
         "team/jinxes/sly.jinx",
         "effect: read\nsteps: [{engine: bash, code: 'cat a.txt; echo sly > sly.txt'}]\n",
@@ -224,7 +224,7 @@ fn a_dry_run_shows_the_calls_and_changes_nothing() {
     assert_eq!(text(&undo.stderr), "no session has changed anything\n");
 }
 
-/// Every file of the work directory with its content.
+/// Returns every file in the work directory with its contents.
 fn files(dir: &TestDir) -> Vec<(String, Option<String>)> {
     let mut found = Vec::new();
     let mut left = vec![dir.path("work")];

@@ -1,4 +1,4 @@
-//! Long runs from outside: kills at any moment, the original suite, sweeps and their shards.
+//! Long runs from outside: kills at random times, the original suite, sweeps and their shards.
 #![allow(clippy::print_stdout)]
 
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bench::{RunDir, words, yaml};
 
-/// A record without times.
+/// Removes times from a record.
 fn timeless(mut record: Value) -> Value {
     fn strip(value: &mut Value) {
         if let Some(map) = value.as_object_mut() {
@@ -31,7 +31,7 @@ fn records(dir: &RunDir, name: &str) -> Vec<Value> {
     dir.records(name).into_iter().map(timeless).collect()
 }
 
-/// Numbers that differ from run to run of the tests, and are told where a test fails.
+/// Pseudo-random numbers that differ between test runs, and are printed if a test fails.
 struct Random(u64);
 
 impl Random {
@@ -47,7 +47,7 @@ impl Random {
     }
 }
 
-/// A suite whose tasks are solved at the first attempt, at the second or never.
+/// Creates a suite whose tasks are solved in the first attempt, in the second, or never.
 fn suite(dir: &RunDir, tasks: usize) {
     std::fs::create_dir(dir.path("suite")).unwrap();
     for number in 0..tasks {
@@ -57,7 +57,7 @@ fn suite(dir: &RunDir, tasks: usize) {
     }
 }
 
-/// How many attempts and how many ended tasks are in a run file, whole lines only.
+/// Returns the numbers of attempts and finished tasks in a run file, counting complete lines only.
 fn progress(dir: &RunDir, name: &str) -> (usize, usize) {
     let text = std::fs::read_to_string(dir.path(name)).unwrap_or_default();
     let lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
@@ -67,16 +67,16 @@ fn progress(dir: &RunDir, name: &str) -> (usize, usize) {
     (count("attempt"), count("task"))
 }
 
-/// A run that was broken off and resumed has the records of one that was not, but for times and
-/// names of folders.
+/// A run that was interrupted and resumed has the same records as an uninterrupted one, except for
+/// times and folder names.
 fn assert_same(dir: &RunDir, parallel: &str, whole: &str, broken: &str) {
     let [mut expected, mut found] = [whole, broken].map(|name| records(dir, name));
     for record in expected.iter_mut().chain(&mut found).filter(|record| record["record"] == "attempt") {
-        // Its folder has the name of the run.
+        // Its folder is named after the run.
         let trace = record["trace"].take();
         assert!(trace.as_str().unwrap().ends_with(".jsonl"), "{record}");
     }
-    // Of tasks that ran at the same time, any may end first; the records of each are in order.
+    // Parallel tasks may finish in any order; the records of each are in order.
     if parallel != "1" {
         let key = |record: &Value| record["task"].as_str().unwrap_or_default().to_owned();
         expected.sort_by_key(key);
@@ -108,8 +108,8 @@ fn twenty_kills_lose_and_repeat_nothing() {
             let before = progress(&dir, &killed).1;
             let mut child = start();
             let runs = |child: &mut std::process::Child| child.try_wait().unwrap().is_none();
-            // Every other kill comes early; the rest some moment after this process has brought a
-            // task to its end.
+            // Every other kill comes early; the others at some time after this process has finished
+            // a task.
             if number % 2 == 1 {
                 let begun = Instant::now();
                 while runs(&mut child) && progress(&dir, &killed).1 <= before {
@@ -135,14 +135,13 @@ fn twenty_kills_lose_and_repeat_nothing() {
     }
 }
 
-/// Runs `script` in bash with a file system in `disk` that holds no more than so many bytes and is
-/// gone afterwards.
-/// `None` where this machine lets nobody mount one.
+/// Runs `script` in bash with a temporary file system of limited size in `disk`.
+/// `None` if this machine doesn't permit mounting one.
 #[cfg(target_os = "linux")]
 fn on_small_disk(dir: &RunDir, disk: &str, bytes: u64, script: &str) -> Option<std::process::Output> {
     std::fs::create_dir_all(dir.path(disk)).unwrap();
     let mount = format!("mount -t tmpfs -o size={bytes} tmpfs {disk}");
-    // As root without a user namespace, else as root of one's own.
+    // As root without a user namespace, else as root in a new one.
     for namespaces in [&["--mount"][..], &["--user", "--map-root-user", "--mount"]] {
         let run = |script: &str| {
             let mut command = Command::new("unshare");
@@ -169,16 +168,15 @@ fn a_full_disk_stops_a_run_which_then_goes_on() {
         let arguments = format!("suite --gold --attempts 2 --parallel {parallel}");
         let output = dir.run(&[&arguments.split(' ').collect::<Vec<_>>()[..], &["--out", &whole]].concat());
         assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
-        // Each file takes whole pages.
-        // Half of what is needed is there.
+        // Each file occupies whole pages.
+        // Half of the required space is available.
         let size = |path: PathBuf| path.metadata().unwrap().len().div_ceil(4096) * 4096;
         let traces = std::fs::read_dir(dir.path(&format!("whole{parallel}/run.traces"))).unwrap();
         let needed = size(dir.path(&whole)) + traces.map(|entry| size(entry.unwrap().path())).sum::<u64>();
         for (name, tmp, bytes) in [
-            // The disk of the run file and its traces, of which there is enough for some tasks.
+            // The disk of the run file and its traces, with room for some of the tasks.
             ("file", "tasks", needed / 2),
-            // The disk on which tasks run, on which there is nothing but a few empty folders from
-            // the beginning.
+            // The disk on which tasks run, with room for only a few empty folders from the start.
             ("tasks", "disk", 40_960),
         ] {
             let folder = if name == "file" { "disk" } else { "." };
@@ -198,7 +196,7 @@ fn a_full_disk_stops_a_run_which_then_goes_on() {
             );
             let first = progress(&dir, "first");
             assert!(first.1 < TASKS && (name == "tasks" || first.1 > 0), "{name}: {first:?} {message}");
-            // No task is charged with it.
+            // No task is blamed for it.
             assert!(
                 records(&dir, "first")
                     .iter()
@@ -256,12 +254,13 @@ fn what_agents_make_of_their_folders_stays_theirs() {
     }
 }
 
-/// Large reference data, if it is there.
+/// Returns large reference data, if present.
 fn shared(path: &str) -> Option<PathBuf> {
     crate::absent::shared(path)
 }
 
-/// What fills the files that a task of the original suite names with something of their kind.
+/// Returns a command that fills the files that a task of the original suite names with plausible
+/// contents.
 fn junk(task: &Task) -> String {
     let mut text = String::from(
         r#"make() {
@@ -333,13 +332,13 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
     let output = dir.run(&["two.bench", "--gold", "--parallel", "1", "--out", "all"]);
     assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
     assert_eq!(verdicts("all/model.once.1.jsonl"), ["solved", "failed", "failed"]);
-    // A second attempt that begins anew does the same as the first.
+    // A second attempt that starts over does the same as the first.
     assert_eq!(verdicts("all/model.fresh.2.jsonl"), ["solved", "failed", "failed"]);
     let header = &dir.records("all/model.fresh.2.jsonl")[0];
     assert_eq!((&header["trial"], &header["sampling"]["seed"]), (&json!(2), &json!(1)));
     assert_eq!(header["policy"], json!({"retry": "fresh", "attempts": 2}));
 
-    // Shards: each its own files, and together all of the work.
+    // Shards: each has its own files, and together they cover all of the work.
     for shard in ["1/2", "2/2"] {
         let output = dir.run(&["two.bench", "--gold", "--resume", "parts", "--shard", shard]);
         assert_eq!(output.status.code(), Some(1), "some gold fails on purpose: {output:?}");
@@ -351,7 +350,7 @@ fn a_sweep_writes_a_file_for_each_run_and_goes_on() {
     };
     assert_eq!((count("all"), count("parts")), (vec![3; 4], vec![3; 4]));
 
-    // What is finished is not repeated, what is cut off goes on, what is missing is begun.
+    // Finished work isn't repeated, interrupted work continues, missing work is started.
     let file = dir.path("all/model.once.2.jsonl");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, &text[..text.len() - 20]).unwrap();

@@ -1,4 +1,4 @@
-//! `alara search`: passages of a folder, what is left out, and what is kept.
+//! `alara search`: passages in a folder, skipped files, and the stored index.
 
 use serde_json::{Value, json};
 
@@ -19,13 +19,13 @@ fn search_finds_passages_and_tells_what_is_left_out() {
     assert_eq!(code, 0, "{told}");
     assert!(found.starts_with("cards#lost (") && found.contains("## Lost Block a lost card."), "{found}");
     assert!(told.contains("bad.json: it is no JSON: "), "{told}");
-    // Once more, from what was kept.
+    // Again, from the stored index.
     assert_eq!(std::fs::read_dir(dir.path("cache/alara/knowledge")).unwrap().count(), 1);
     assert_eq!(search(&["lost", "cards"]), (code, found, told));
     let found: Value = serde_json::from_str(&search(&["fees", "--json", "-k", "1"]).1).unwrap();
     assert_eq!((&found[0]["id"], found.as_array().unwrap().len()), (&json!("cards#fees"), 1));
     assert_eq!(search(&["zebra"]).0, 1);
-    // Of two documents that are needed one is there.
+    // One of two required documents exists.
     dir.write(
         "queries.jsonl",
         "{\"query\": \"lost\", \"documents\": [\"cards\", \"x\"]}\n\n{\"query\": \"zebra\", \"documents\": [\"cards\"]}\n",
@@ -36,7 +36,7 @@ fn search_finds_passages_and_tells_what_is_left_out() {
     dir.write("queries.jsonl", "{\"query\": \"lost\", \"documents\": []}\n");
     let (code, _, told) = search(&["--queries", "queries.jsonl"]);
     assert!(code == 2 && told.contains("queries.jsonl, line 1: `documents` is empty"), "{told}");
-    // Vectors need a model, and which one to get is told.
+    // Vectors need a model, and the error names one to download.
     let (code, _, told) = search(&["lost", "--retrieval", "embedding"]);
     assert!(code == 2 && told.contains("hint: alara models pull all-minilm-l6-v2"), "{told}");
     assert_eq!(search(&["x", "--retrieval", "golden"]).0, 2);

@@ -1,4 +1,4 @@
-//! `alara run` on a skill's file, and on files that are no task.
+//! `alara run` with a skill's file, and with files that aren't tasks.
 
 use crate::dirs::{TestDir, code, text};
 
@@ -14,7 +14,7 @@ fn dir() -> TestDir {
     dir
 }
 
-/// Exit code, stdout and stderr of `alara run` in the work directory.
+/// Returns exit code, stdout and stderr of `alara run` in the work directory.
 fn run(dir: &TestDir, arguments: &[&str]) -> (i32, String, String) {
     let all = [&["run", "-m", "script:../script.json"], arguments].concat();
     let output = dir.alara(&all).current_dir(dir.path("work")).output().unwrap();

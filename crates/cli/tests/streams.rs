@@ -1,5 +1,5 @@
-//! Streams that take nothing, or that nobody reads: the work goes on, and an answer that was not
-//! written is not taken for one.
+//! Streams that are full or closed: the work goes on, and an answer that wasn't written doesn't
+//! count as one.
 #![cfg(target_os = "linux")]
 
 use std::fs::File;
@@ -11,7 +11,7 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// A pipe whose reader has gone.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
@@ -32,7 +32,7 @@ fn remarks_that_nobody_hears_stop_no_work() {
     }
 }
 
-/// A command of each kind, with what it is given on standard input.
+/// A command of each kind, with its standard input.
 fn commands() -> (TestDir, Vec<(Vec<&'static str>, &'static str)>) {
     let dir = TestDir::calling(&[]);
     dir.write("team/worker.npc", "name: worker\nprimary_directive: You work.\njinxes: [shell]\n");
@@ -115,7 +115,7 @@ fn an_answer_that_was_not_written_is_told() {
     let dir = TestDir::calling(&[]);
     let output = dir.alara(&["models", "list"]).stdout(full()).output().unwrap();
     assert_eq!(code(&output), 2, "{output:?}");
-    // Whoever has read enough is content.
+    // A reader may stop early.
     let output = dir.alara(&["models", "list"]).stdout(closed()).output().unwrap();
     assert_eq!(code(&output), 0, "{output:?}");
 }

@@ -1,5 +1,5 @@
-//! `scripts/tau2`: what it makes of results and traces, and, where tau2-bench is, that its own
-//! evaluator finds what an agent of alara did over its tools.
+//! `scripts/tau2`: its conversion of results and traces, and, if tau2-bench is installed, that its
+//! own evaluator accepts the work of an agent of alara with its tools.
 
 use std::process::Command;
 
@@ -29,7 +29,7 @@ fn where_tau2_bench_is_not_the_script_says_how_to_get_it() {
     assert!(told.contains("git clone --branch v1.0.1") && told.contains("TAU2_DIR"), "{told}");
 }
 
-/// A policy of tau2's domain `mock` as a gate, and an order of work as phases.
+/// A policy of tau2's domain `mock` as a gate, and an order of steps as phases.
 const CLERK: &str = "name: clerk
 primary_directive: {{ ctx.policy | tojson }}
 jinxes: []
@@ -59,7 +59,7 @@ fn tau2_judges_what_an_agent_did_under_phases_and_a_gate() {
     };
     let create = |user: &str| json!({"calls": [{"name": "create_task", "arguments": {"user_id": user, "title": "Important Meeting"}}]});
     let gold = [
-        // The phase, the unknown and the rule stand against these: they never reach tau2.
+        // The phase, the unknown state and the rule block these: they never reach tau2.
         json!({"calls": [{"name": "update_task_status", "arguments": {"task_id": "task_1", "status": "completed"}}]}),
         create("user_1"),
         json!({"calls": [{"name": "get_users", "arguments": {}}]}),

@@ -12,14 +12,14 @@ use crate::dirs::{TestDir, code, on_screen, sandboxed, text, typed};
 use crate::endpoint::server::{self, Answer, Piece, Server};
 use screen::Screen;
 
-/// What a run with this model gives: the exit code, stdout and stderr.
+/// Returns exit code, stdout and stderr of a run with this model.
 fn run(dir: &TestDir, model: &str, more: &[&str]) -> (i32, String, String) {
     let fixed = ["run", "-t", "team", "-m", model, "--workdir", "work", "--trace", "trace.jsonl"];
     let output = dir.alara(&[&fixed[..], more, &["do it"]].concat()).output().unwrap();
     (code(&output), text(&output.stdout), text(&output.stderr))
 }
 
-/// With an NPC that has a shell, and these limits.
+/// Creates a team with an NPC that has a shell, and these limits.
 fn limited(script: &Value, limits: &str) -> TestDir {
     let dir = TestDir::with(script);
     let npc = "name: worker\nprimary_directive: You work.\njinxes: [shell]\n";
@@ -80,7 +80,7 @@ fn an_endpoint_that_fails_midway_has_said_something() {
             }
         }
     }
-    // What could not begin is no answer.
+    // If the run could not begin, there is no answer.
     let server = Server::answering([Answer::json(400, &json!({"error": {"message": "no"}}))]);
     let (code, out, _) = run(&limited(&json!([]), "{}"), &format!("{}/v1#m", server.url), &[]);
     assert_eq!((code, out.as_str()), (2, ""));
@@ -88,7 +88,7 @@ fn an_endpoint_that_fails_midway_has_said_something() {
 
 #[test]
 fn half_of_a_forced_answer_is_one() {
-    // As an endpoint is made to write it: without the format's tags.
+    // As endpoints write it: without the format's tags.
     let half = "{\"name\": \"finish\", \"arguments\": {\"answer\": \"Once \\\"upon\\\" a";
     for end in [Some(server::end("length")), None] {
         let mut pieces = vec![server::event(&server::text(half))];
@@ -166,7 +166,7 @@ fn what_is_wrong_in_a_team_is_told_once() {
         told.starts_with("1 warning; `alara check team` tells them\nerror: ") && told.ends_with(error),
         "{told}"
     );
-    // Of what stops nobody who works, all is told.
+    // Problems that don't affect the running NPC are all reported.
     dir.write("team/worker.npc", "name: worker\nprimary_directive: You work.\nlimits: {turns: 0}\n");
     let (code, _, told) = run(&dir, "script:script.json", &[]);
     assert_eq!((code, told.matches("`turns` must be a whole number above 0").count()), (0, 1), "{told}");
@@ -191,7 +191,7 @@ fn a_pipe_gets_no_escapes() {
     }
 }
 
-/// The screen after a run, without what differs from run to run.
+/// Returns the screen after a run, without parts that differ between runs.
 fn shown(columns: u16, variables: &[(&str, &str)], more: &[&str]) -> (String, String) {
     let edit = json!({"path": "notes.txt", "find": "two of them", "replace": "three"});
     let script = json!([
@@ -238,7 +238,7 @@ fn who_wants_no_colours_gets_none() {
     let wanted = ("TERM", "xterm-256color");
     for variables in [&[wanted, ("NO_COLOR", "1")][..], &[wanted, ("CLICOLOR", "0")], &[("TERM", "dumb")]] {
         let (screen, bytes) = shown(100, variables, &[]);
-        // What turns moves the cursor; but nothing has a style.
+        // The spinner moves the cursor; but nothing is styled.
         let styled = bytes.split("\u{1b}[").skip(1).any(|after| {
             let end = after.find(|c: char| c.is_ascii_alphabetic());
             end.is_some_and(|end| after[end..].starts_with('m'))

@@ -50,12 +50,13 @@ mod trust;
 mod undo;
 mod verify;
 
-/// The repository.
+/// The root of the repository.
 fn root() -> &'static std::path::Path {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap()
 }
 
-/// The binary, with no prefix cache on disk, so that runs don't depend on those before.
+/// Returns a command for the binary, with no prefix cache on disk, so that runs don't depend on
+/// earlier ones.
 fn alara() -> std::process::Command {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_alara"));
     command.env("ALARA_CACHE", "off").env_remove("ALARA_MODEL");

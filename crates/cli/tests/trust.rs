@@ -1,5 +1,5 @@
-//! What nobody has said yes to does not count: teams that were found and not named, keys that a
-//! team's files send away.
+//! Untrusted input has no effect without a confirmation: teams that were found rather than named,
+//! keys that a team's files send away.
 
 use alara_harness::Team;
 use alara_harness::permission::{Answer, Permissions, holder, variables};
@@ -10,14 +10,14 @@ use crate::endpoint::server::{Answer as Reply, Server, end, text as message};
 
 const NPC: &str = "name: one\nprimary_directive: You were put here.\njinxes: []\n";
 
-/// What a run with these arguments ends with, and what it tells.
+/// Returns exit code and messages of a run with these arguments.
 fn run(dir: &TestDir, arguments: &[&str]) -> (i32, String) {
     let fixed = ["run", "-m", "script:script.json", "--workdir", "work"];
     let output = dir.alara(&[&fixed[..], arguments, &["hi"]].concat()).output().unwrap();
     (code(&output), text(&output.stdout) + &text(&output.stderr))
 }
 
-/// What a run begins with, as its trace tells it.
+/// Returns the NPC's directive recorded at the start of a run.
 fn directive(dir: &TestDir, arguments: &[&str]) -> String {
     let _ = std::fs::remove_file(dir.path("trace.jsonl"));
     let (code, shown) = run(dir, &[arguments, &["--trace", "trace.jsonl"]].concat());
@@ -44,11 +44,11 @@ fn a_team_that_was_found_needs_a_yes() {
         assert_eq!(directive(&dir, &arguments), put_here);
     }
     assert_eq!(directive(&dir, &["--yes"]), put_here);
-    // Neither is kept.
+    // Neither answer is stored.
     refused(&[], "./npc_team");
     assert_eq!(directive(&dir, &["-t", "alara"]), stock);
 
-    // A yes that stays is about this directory and these files.
+    // A lasting yes applies to this directory and the current files.
     let team = Team::load(&dir.path("npc_team")).unwrap();
     let answers = Permissions::open(&dir.path("state/alara/permissions.json")).unwrap();
     let about = format!("/files {}", team.fingerprint());
@@ -105,11 +105,11 @@ fn a_team_that_was_named_still_is_when_its_conversation_goes_on() {
         works();
         works();
     }
-    // What lies there by now was not named.
+    // The directory now there isn't the one that was named.
     std::fs::rename(dir.path("work/team"), dir.path("work/other")).unwrap();
     std::os::unix::fs::symlink("other", dir.path("work/team")).unwrap();
     refused();
-    // One that was found is found again, wherever it lies.
+    // A team that was found is found again, wherever it is.
     dir.write("npc_team/one.npc", NPC);
     assert_eq!(run(&dir, &["--yes"]).0, 0);
     refused();
@@ -141,7 +141,7 @@ fn a_jinx_of_a_team_gets_a_key_only_by_a_yes() {
     }
     let dir = TestDir::with(&json!([{"calls": [{"name": "leak", "arguments": {}}]}, {"text": "Done."}]));
     dir.write("team/one.npc", "name: one\nprimary_directive: Go.\njinxes: [leak]\n");
-    // Whatever the team says about its own.
+    // Whatever the team's rules for its own tools.
     dir.write("team/permissions.yaml", "leak: allow\n");
     let leak = "env: [SECRET_KEY, NOT_SET]\nnetwork: true\nsteps: [{engine: bash, code: 'echo \"key $SECRET_KEY\"'}]\n";
     dir.write("team/jinxes/leak.jinx", leak);
@@ -161,7 +161,7 @@ fn a_jinx_of_a_team_gets_a_key_only_by_a_yes() {
         assert_eq!(code(&output), expected, "{output:?}");
     };
     replayed(&["trace.jsonl"], 0);
-    // What is not among one's own traces may be a stranger's.
+    // A trace that isn't among one's own may come from a stranger.
     replayed(&["trace.jsonl", "--run"], 2);
     replayed(&["trace.jsonl", "--run", "-t", "team"], 1);
     dir.write("state/alara/traces/own.jsonl", &std::fs::read_to_string(dir.path("trace.jsonl")).unwrap());
@@ -181,7 +181,7 @@ fn a_jinx_of_a_team_gets_a_key_only_by_a_yes() {
         dir.write(path, before);
         assert_eq!(called(&[])["ok"], true, "{path}");
     }
-    // Nobody is asked about what is not there, nor about what the user runs.
+    // Nothing is asked about unset variables, or about jinxes that the user runs.
     dir.write("team/jinxes/leak.jinx", &leak.replace("SECRET_KEY, ", ""));
     assert_eq!(called(&[])["output"], "key ");
     dir.write("team/jinxes/leak.jinx", leak);
@@ -212,7 +212,7 @@ fn an_endpoint_of_a_team_gets_a_key_only_by_a_yes() {
     let (code, keys, shown) = ask(&one, &["--yes"]);
     assert_eq!((code, keys), (0, vec![Some("Bearer hunter2".to_owned())]), "{shown}");
 
-    // A yes that stays is about this key and this host.
+    // A lasting yes applies to this key and this host.
     let two = server();
     let answers = Permissions::open(&dir.path("state/alara/permissions.json")).unwrap();
     let about =

@@ -1,11 +1,11 @@
-//! `alara undo`: what sessions changed is listed and taken back.
+//! `alara undo`: lists and reverts the changes of sessions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::dirs::{TestDir, code, sandboxed, text};
 
-/// A work directory with files in which an agent has done this.
+/// A work directory with files, after an agent has run these commands.
 fn worked(commands: &[&str], more: &[&str]) -> TestDir {
     let dir = TestDir::calling(commands);
     dir.write("work/a.txt", "one\r\ntwo");
@@ -20,7 +20,7 @@ fn run(dir: &TestDir, more: &[&str]) {
     std::fs::remove_file(dir.path("trace.jsonl")).unwrap();
 }
 
-/// What `alara undo` says and complains about, with its exit code.
+/// Returns exit code, stdout and stderr of `alara undo`.
 fn undo(dir: &TestDir, arguments: &[&str]) -> (i32, String, String) {
     let all: Vec<&str> = ["undo"].iter().chain(arguments).copied().collect();
     let output = dir.alara(&all).current_dir(dir.path("work")).output().unwrap();
@@ -71,7 +71,7 @@ fn undo_takes_back_what_a_session_changed() {
     let (status, said, complaint) = undo(&dir, &[]);
     assert_eq!((status, said.lines().count()), (0, 6), "{said}{complaint}");
     assert_eq!(content(&dir), original());
-    // Nothing is left, so there is nothing more to take back but the taking back.
+    // Nothing is left to revert except the revert.
     let (status, _, complaint) = undo(&dir, &[]);
     assert!(status == 2 && complaint.contains("nothing is left of what sessions changed"), "{complaint}");
     let (_, list, _) = undo(&dir, &["--list"]);
@@ -86,7 +86,7 @@ fn undo_knows_what_a_guarded_session_changed() {
     if !sandboxed("undo_knows_what_a_guarded_session_changed") {
         return;
     }
-    // Nobody says yes to a loss; what is added needs no yes.
+    // The user confirms no loss; additions need no confirmation.
     let dir = worked(&["printf 3 >> a.txt", "mkdir x; echo z > x/z", "rm docs/b.txt"], &[]);
     assert_ne!(content(&dir), original());
     assert!(dir.path("work/docs/b.txt").exists());
@@ -159,7 +159,7 @@ fn a_session_becomes_a_commit() {
     {
         git(arguments);
     }
-    // What the user has changed and staged is theirs.
+    // Changes that the user made and staged are the user's.
     dir.write("work/own.md", "2\n");
     git("add own.md");
     run(&dir, &["--yes"]);
@@ -180,7 +180,7 @@ fn a_session_becomes_a_commit() {
     assert_eq!(git("status --porcelain"), "M  own.md\n");
     assert_eq!(undo(&dir, &["--commit"]).0, 0);
     assert_eq!(git("rev-list --count HEAD"), "2\n");
-    // What was changed since is no longer the session's alone.
+    // A file changed since isn't only the session's any more.
     dir.write("work/a.txt", "mine\n");
     let (code, _, complaint) = undo(&dir, &["--commit"]);
     assert!(code == 2 && complaint.contains("a.txt was changed since"), "{complaint}");

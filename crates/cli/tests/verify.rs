@@ -12,7 +12,7 @@ fn fixture(case: &str) -> String {
     format!("{}/tests/fixtures/arch/{case}/model.gguf", crate::root().display())
 }
 
-/// Exit code and report of a verification.
+/// Returns exit code and report of a verification.
 fn verified(model: Option<&str>) -> (i32, Value) {
     let mut arguments = vec!["models", "verify", "--json"];
     arguments.extend(model);
@@ -33,7 +33,7 @@ fn the_model_that_ships_passes() {
     for name in ["tensors", "tokenizer", "template", "continuation", "tool call"] {
         assert_eq!(outcome(&report, name).0, "ok", "{report:#}");
     }
-    // It has learnt tasks only.
+    // It was trained only on tasks.
     let (outcome, detail) = outcome(&report, "perplexity");
     assert!(outcome == "skipped" && detail.contains("logits are finite"), "{detail}");
     let output = alara(&["models", "verify"]);
@@ -48,8 +48,8 @@ fn random_weights_fail() {
     assert_eq!(code, 1, "{report:#}");
     let (found, detail) = outcome(&report, "perplexity");
     assert!(found == "failed" && detail.contains("random weights give 512"), "{detail}");
-    // It has no chat template, so that of its family serves.
-    // A grammar makes valid calls of random weights, too.
+    // It has no chat template, so its family's is used.
+    // With a grammar, even random weights make valid calls.
     assert!(outcome(&report, "template").1.contains("built-in"), "{report:#}");
     assert_eq!(outcome(&report, "tool call").0, "ok", "{report:#}");
     assert_eq!(outcome(&report, "tensors").0, "ok", "{report:#}");

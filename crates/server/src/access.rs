@@ -1,11 +1,11 @@
-//! Who may ask: programs that know the token, and the web pages that are let in.
+//! Access control: clients with the token, and web pages of allowed origins.
 //!
-//! A page in a browser can send requests to a server on the same machine.
-//! By a name that is made to mean this machine later on (DNS rebinding), it can even read the
-//! answers.
-//! So a server that only this machine reaches must be called by this machine's names, whatever
-//! pages are let in.
-//! A request that a browser makes for another page is refused.
+//! A web page in a browser can send requests to a server on the same machine.
+//! With a host name that is later changed to resolve to this machine (DNS rebinding), it can even
+//! read the responses.
+//! So a server that only this machine can reach requires one of this machine's names in the Host
+//! header, whatever origins are allowed.
+//! It rejects requests that a browser makes for any other page.
 
 use std::net::IpAddr;
 
@@ -21,21 +21,21 @@ use sha2::{Digest, Sha256};
 
 use crate::refusal::Refusal;
 
-/// Says where a browser's request comes from.
+/// The header by which a browser reports where a request comes from.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Where Anthropic's clients send their key.
+/// The header in which Anthropic's clients send their key.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Asks whether a page of the internet may call a server of a private network, and says so
-/// (<https://wicg.github.io/private-network-access/>).
+/// Request and response headers by which a page on the internet may call a server in a private
+/// network (<https://wicg.github.io/private-network-access/>).
 const ASKS_PRIVATE: HeaderName = HeaderName::from_static("access-control-request-private-network");
 const ALLOW_PRIVATE: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
-/// What a request says once only.
-/// How long its body is, in one way only, hyper sees to.
+/// Headers that a request may contain only once.
+/// Hyper already rejects contradictory body lengths.
 const ONCE: [HeaderName; 6] = [HOST, CONTENT_TYPE, ORIGIN, FETCH_SITE, AUTHORIZATION, API_KEY];
 
-/// Pages that are let in where a token keeps out the others: those of this machine and of desktop
-/// apps, as Ollama has them.
+/// Origins that are always allowed if a token protects the server: pages of this machine and of
+/// desktop apps, as in Ollama.
 const WITH_TOKEN: [&str; 12] = [
     "http://localhost",
     "https://localhost",
@@ -54,38 +54,39 @@ const WITH_TOKEN: [&str; 12] = [
 /// From where the server can be reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// From this machine, by its names.
+    /// From this machine only, by its names.
     Loopback,
     /// From other machines.
     Network,
-    /// By whoever may open a file: no browser.
+    /// By processes that may open a file, so not by a browser.
     Socket,
 }
 
-/// What a path wants of whoever asks.
+/// What a path requires of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The token, if there is one.
     Token,
-    /// Nothing: it tells nothing that is not known.
+    /// Nothing, since its responses contain only public data.
     Nothing,
 }
 
-/// Who may ask.
+/// Decides which requests to accept.
 pub struct Access {
-    /// Of the token, so that the time of a comparison tells nothing about it, nor about its length.
+    /// Digest of the token, so that the duration of a comparison reveals neither its contents nor
+    /// its length.
     digest: Option<[u8; 32]>,
     reach: Reach,
-    /// Origins of pages that are let in; a star at the end stands for anything.
+    /// Allowed origins; a trailing star matches anything.
     origins: Vec<String>,
 }
 
 impl Access {
-    /// For a server with such reach, which lets in the pages of `origins`: with a token those of
-    /// this machine and of desktop apps too.
+    /// Creates the rules for a server with this reach that allows `origins`; with a token, also
+    /// allows pages of this machine and of desktop apps.
     ///
     /// # Errors
-    /// The origin that is none, or that may only be let in with a token.
+    /// An origin is invalid, or may be allowed only with a token.
     pub fn new(reach: Reach, token: Option<&str>, origins: &[String]) -> Result<Self, String> {
         let mut all: Vec<String> =
             origins.iter().map(|origin| origin.trim_end_matches('/').to_lowercase()).collect();
@@ -95,7 +96,7 @@ impl Access {
             if !whole || name.contains('*') || !name.bytes().all(|byte| byte.is_ascii_graphic()) {
                 return Err(origin.clone());
             }
-            // Whatever a star lets in beside a port or the pages of an app needs the token.
+            // A star that matches more than a port or the pages of an app requires the token.
             let wide = origin.ends_with('*') && !name.ends_with(':') && !name.ends_with("://")
                 || matches!(origin.as_str(), "*" | "http://*" | "https://*");
             if token.is_none() && wide {
@@ -108,11 +109,13 @@ impl Access {
         Ok(Access { digest: token.map(digest), reach, origins: all })
     }
 
-    /// The origin of another site's page that is let in, if the request is one of such a page.
-    /// `page`: it is for the server's own page, to which a link may lead from anywhere.
+    /// Returns the allowed origin of another site's page, if the request comes from one.
+    /// `page` means that the request is for the server's own page, which links from anywhere may
+    /// open.
     ///
     /// # Errors
-    /// The request is one of a page that is not, or calls the server by a name that is not its own.
+    /// The request comes from a page that isn't allowed, or its Host header isn't a name of this
+    /// server.
     pub fn origin(&self, headers: &HeaderMap, page: bool) -> Result<Option<HeaderValue>, Refusal> {
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\0"));
         let host = text(&HOST).unwrap_or_default();
@@ -148,10 +151,10 @@ impl Access {
         })
     }
 
-    /// Whether a request with these headers may be answered.
+    /// Checks whether a request with these headers may be answered.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub fn token(&self, headers: &HeaderMap, need: Need) -> Result<(), Refusal> {
         let Some(expected) = self.digest.filter(|_| need == Need::Token) else { return Ok(()) };
         let text = |name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("\0"));
@@ -168,7 +171,7 @@ impl Access {
         }
     }
 
-    /// The answer to a browser that asks what a page that is let in may do
+    /// Answers a browser's preflight request for an allowed page
     /// (<https://fetch.spec.whatwg.org/#cors-preflight-fetch>).
     pub fn preflight(&self, headers: &HeaderMap) -> Response {
         let mut response = Response::new(Body::empty());
@@ -188,7 +191,7 @@ impl Access {
         response
     }
 
-    /// Lets the page of `origin` read an answer with these headers.
+    /// Lets the page of `origin` read a response with these headers.
     pub fn admit(&self, origin: &HeaderValue, headers: &mut HeaderMap) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("warning, retry-after"));
@@ -204,17 +207,17 @@ pub fn digest(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-/// Compares all bytes, wherever they differ.
+/// Compares two digests in constant time.
 pub fn same(one: [u8; 32], other: [u8; 32]) -> bool {
     let differing = one.iter().zip(other).fold(0, |differing, (one, other)| differing | (one ^ other));
     std::hint::black_box(differing) == 0
 }
 
-/// Whether a request says once what may be said once only, so that whoever stands between client
-/// and server reads it as this server does.
+/// Checks that a request contains single-valued headers only once, so that proxies between client
+/// and server read it as this server does.
 ///
 /// # Errors
-/// What it says twice, or in two ways.
+/// A header occurs twice, or contradicts the request line.
 pub fn is_plain(headers: &HeaderMap, target: &Uri) -> Result<(), Refusal> {
     let bad = |message: String| Err(Refusal::new(400, "invalid_request_error", message));
     if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
@@ -229,7 +232,7 @@ pub fn is_plain(headers: &HeaderMap, target: &Uri) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a Host header names this machine as only itself can: a name or an address, and perhaps a
+/// Whether a Host header is a name or address that only this machine can have, optionally with a
 /// port.
 fn is_local(host: &str) -> bool {
     let (name, port) = match host.strip_prefix('[') {
@@ -286,7 +289,7 @@ mod tests {
             check(host, 403);
         }
         assert_eq!(told(Reach::Loopback, None, Need::Token, &[]), 403);
-        // Elsewhere it is the token that protects.
+        // From the network, the token protects the server.
         assert_eq!(
             told(
                 Reach::Network,
@@ -338,7 +341,7 @@ mod tests {
         check(&[("x-api-key", "hunter2")], 200);
         check(&[("x-api-key", "hunter3")], 401);
         check(&[("x-api-key", "hunter3"), ("authorization", "Bearer hunter2")], 200);
-        // A socket is called by any name.
+        // A socket accepts any name.
         assert_eq!(told(Reach::Socket, None, Need::Token, &[("host", "x")]), 200);
     }
 
@@ -353,7 +356,7 @@ mod tests {
         let check = |token: Option<&str>, origins: &[&str], origin: &str, expected: bool| {
             let found = let_in(token, origins, "localhost:8080", origin);
             assert_eq!(found.ok(), expected.then_some(true), "{origin} by {origins:?}");
-            // A name that was made to mean this machine opens nothing.
+            // A name that was changed to resolve to this machine gives no access.
             assert_eq!(let_in(token, origins, "evil.example:8080", origin).unwrap_err().status, 403);
         };
         check(None, &["https://app.example"], "https://app.example", true);

@@ -1,4 +1,5 @@
-//! An NPC as a model: it works as an agent, with its own tools, and its answer is the answer.
+//! Serves an NPC as a model: it works as an agent, with its own tools, and its answer is the
+//! response.
 //!
 //! Each request has a conversation, a store and a trace of its own.
 
@@ -24,19 +25,19 @@ use crate::slots::Listener;
 /// A conversation with an NPC.
 #[derive(Debug, PartialEq)]
 pub struct Conversation {
-    /// What the client's system messages say, behind the NPC's own directive.
+    /// The client's system messages, appended to the NPC's own directive.
     system: String,
-    /// What was said before; the user and the NPC in turns.
+    /// Earlier messages, alternating between user and NPC.
     before: Vec<Message>,
-    /// What it is told now.
+    /// The current message to the NPC.
     task: String,
 }
 
 impl Conversation {
-    /// The conversation of a request.
+    /// Extracts the conversation from a request.
     ///
     /// # Errors
-    /// There is more in it than words: what tools were called elsewhere can't have been this NPC's.
+    /// It contains more than text: the NPC can't have called tools that were called elsewhere.
     pub fn of(request: &Request) -> Result<Self, Refusal> {
         let system: Vec<&str> = request.system.iter().map(|segment| segment.text.as_str()).collect();
         let mut before: Vec<Message> = Vec::new();
@@ -66,7 +67,7 @@ impl Conversation {
 }
 
 /// Has the NPC `name` of `team` answer the conversation, as an agent.
-/// What it would ask a person, a client that wants that is asked by `questions`.
+/// Sends questions for a person to the client via `questions`, if the client wants that.
 ///
 /// # Errors
 /// The agent can't begin, fails, or ends without an answer.
@@ -94,7 +95,7 @@ pub fn work(
     if asks {
         questions.admit(&asked.key)?;
         session = session.asking(|question: &Question| questions.ask(question, workplace, listener));
-        // A question may come before the first turn: about a hook's call or the start of a server.
+        // A question may precede the first turn: about a hook's call or the start of a server.
         listener.send(Ok(Piece::Begun));
     }
     hooks::start(&session, team, &npc).map_err(|error| Refusal::from(&error))?;
@@ -112,7 +113,7 @@ pub fn work(
     let (text, finish) = match &outcome {
         Outcome::Answer { text } => (text.as_str(), Finish::Stop),
         Outcome::Length => (agent.said(), Finish::Length),
-        // What there is of an answer is one that was cut off.
+        // Any text so far is a truncated answer.
         other if !agent.said().trim().is_empty() => {
             report["finish"] = other.tag().into();
             (agent.said(), Finish::Length)
@@ -125,11 +126,11 @@ pub fn work(
     Ok(())
 }
 
-/// What the model of the NPC `name` is asked first, but for the tools of MCP servers, which are
-/// known once these are started.
+/// Returns the first request to the model of the NPC `name`, without the tools of MCP servers,
+/// which are unknown before these are started.
 ///
 /// # Errors
-/// There is no such NPC, or more than words in the conversation.
+/// There is no such NPC, or the conversation contains more than text.
 pub fn first_turn(
     team: &Team,
     name: &str,
@@ -142,7 +143,7 @@ pub fn first_turn(
     Ok(agent::opening(team, &npc, model, conversation.before, request.schema.clone()))
 }
 
-/// The NPC, with what the client's system messages say behind its directive.
+/// Returns the NPC, with the client's system messages appended to its directive.
 fn directed(team: &Team, name: &str, conversation: &Conversation) -> Result<Npc, Refusal> {
     let mut npc = team.npc(Some(name)).map_err(|error| Refusal::from(&error))?.clone();
     if !conversation.system.is_empty() {
@@ -151,8 +152,8 @@ fn directed(team: &Team, name: &str, conversation: &Conversation) -> Result<Npc,
     Ok(npc)
 }
 
-/// Models whose prompts share keys and values with those of the same salt only, whoever of a team
-/// asks them.
+/// Models whose prompts share keys and values only with prompts of the same salt, whichever member
+/// of a team sends them.
 struct Salted<'a> {
     models: &'a dyn ModelSource,
     salt: &'a str,
@@ -163,7 +164,7 @@ impl ModelSource for Salted<'_> {
         Ok(Arc::new(SaltedModel { model: self.models.model(spec)?, salt: self.salt }))
     }
 
-    // Vectors are cached nowhere in the model.
+    // The model caches no vectors.
     fn embedding(&self, name: &str) -> Result<Arc<dyn ChatModel + '_>, ModelError> {
         self.models.embedding(name)
     }
@@ -188,8 +189,9 @@ impl ChatModel for SaltedModel<'_> {
     }
 }
 
-/// Why there is no answer.
-/// None of these would go better by itself, and what the agent did is done.
+/// Explains why there is no answer.
+/// None of these problems would go away by itself, and the agent has already acted, so a client
+/// must not retry.
 fn without_answer(outcome: &Outcome) -> Refusal {
     let code = match outcome {
         Outcome::TurnLimit { .. } => "turn_limit",
@@ -201,14 +203,14 @@ fn without_answer(outcome: &Outcome) -> Refusal {
     Refusal::new(422, "agent_error", outcome.reason()).coded(code)
 }
 
-/// What the agent did: its calls, and where all of it is written.
+/// Reports what the agent did: its calls, and the name of its trace.
 fn report(session: &Session, agent: &Agent, name: &str) -> Value {
     let calls = agent.records().filter_map(|record| match record {
         Record::ToolResult { call, result, .. } => Some(json!({"name": call.name, "ok": result.ok})),
         _ => None,
     });
     let calls: Vec<Value> = calls.collect();
-    // Its name is enough for `alara trace show`; the directory is nobody else's business.
+    // The name is enough for `alara trace show`; the directory is private.
     let trace = session.trace.path().and_then(|path| path.file_stem()).map(|name| name.to_string_lossy());
     json!({"npc": name, "calls": calls, "trace": trace})
 }

@@ -1,4 +1,4 @@
-//! What an answer is made of, whatever the wire format: the one inner stream of pieces.
+//! The inner stream of pieces that make up an answer, independent of the wire format.
 //!
 //! A client never gets half of a call, nor a call that an NPC ran itself.
 
@@ -12,70 +12,70 @@ use crate::refusal::Refusal;
 /// A piece of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Piece {
-    /// The work has begun: from here on it is no longer refused, it can only fail.
-    /// Comes first, once.
+    /// The work has begun: from here on it can fail, but no longer be refused.
+    /// Comes first, exactly once.
     Begun,
     /// The next piece of the text.
     Text(String),
-    /// The tokens of the piece of text that comes next, if they are asked for.
+    /// The tokens of the next piece of text, if requested.
     Logprobs(Vec<TokenLogprobs>),
-    /// The tokens of the prompt, if they are asked for.
+    /// The tokens of the prompt, if requested.
     /// Come before the answer.
     PromptLogprobs(Vec<TokenLogprobs>),
-    /// The next piece of what the model thinks.
+    /// The next piece of reasoning.
     Reasoning(String),
-    /// A call, whole: one that a limit cuts off never leaves the server, so that nobody runs the
-    /// half of one.
+    /// A complete call; a call truncated by a limit is never sent, so that no client runs half of
+    /// one.
     Call(ToolCall),
-    /// The answer is complete, and another one to the same request follows.
+    /// The answer is complete, and another answer to the same request follows.
     Next(Box<End>),
-    /// What an NPC does while it works with its own tools, if that is asked for: a `call` that
-    /// begins, or its `result`; or a `question` that it has.
+    /// An action of an NPC with its own tools, if requested: a `call` that begins, its `result`, or
+    /// a `question` of the NPC.
     /// Other APIs have no field for it.
     Alara(Value),
     /// The answer is complete.
-    /// Comes last, once; its usage is that of all answers together.
+    /// Comes last, exactly once; its usage covers all answers together.
     End(Box<End>),
 }
 
-/// A piece, or why there are no more.
+/// A piece, or the reason why there are no more.
 pub type Item = Result<Piece, Refusal>;
 
 /// How an answer ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct End {
-    /// Why.
+    /// The reason.
     pub finish: Finish,
-    /// What it cost.
+    /// The usage.
     pub usage: Usage,
-    /// What other APIs have no field for.
+    /// Data for which other APIs have no field.
     pub alara: Option<Value>,
 }
 
 impl End {
-    /// The text of the request's that ended the answer.
+    /// Returns the request's stop text that ended the answer.
     pub fn stop_text(&self) -> Option<&str> {
         self.usage.stop_text.as_deref()
     }
 }
 
-/// All pieces of an answer together.
+/// All pieces of an answer combined.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// What is said.
+    /// The text.
     pub text: String,
-    /// The tokens of that, if they are asked for.
+    /// The tokens of the text, if requested.
     pub logprobs: Vec<TokenLogprobs>,
-    /// The tokens of the prompt, if they are asked for.
+    /// The tokens of the prompt, if requested.
     pub prompt_logprobs: Vec<TokenLogprobs>,
-    /// What was thought before.
+    /// The reasoning that preceded it.
     pub reasoning: String,
-    /// What is called.
+    /// The calls.
     pub calls: Vec<ToolCall>,
 }
 
 impl Answer {
-    /// Takes the next piece; the last one has what is to be told of the whole.
+    /// Adds the next piece; the last one contains the data about the whole.
     pub fn push(&mut self, piece: &Piece) {
         match piece {
             Piece::Begun | Piece::Alara(_) | Piece::Next(_) | Piece::End(_) => {}
@@ -88,47 +88,46 @@ impl Answer {
     }
 }
 
-/// Writes an answer in one wire format.
-/// It is either streamed, piece by piece, or told as a whole.
+/// Writes an answer in one wire format, either streamed in pieces or as a whole.
 pub trait Writer: Send {
-    /// What kind of stream it is.
+    /// Returns the content type of the stream.
     fn content_type(&self) -> &'static str {
         "text/event-stream"
     }
 
-    /// What a piece is in the stream; may be nothing.
+    /// Returns a piece as part of the stream; may be empty.
     fn piece(&mut self, piece: &Piece) -> String;
 
-    /// A failure in the middle of the stream.
+    /// Returns an error in the middle of the stream.
     fn failure(&mut self, refusal: &Refusal) -> String;
 
-    /// A keep-alive event, sent while there is no output.
-    /// Some clients count bytes before they give up, others events, so it is an empty event.
+    /// Returns a keep-alive event, sent during pauses in the output.
+    /// Some clients measure bytes before they time out, others events, so it is an empty event.
     fn beat(&mut self) -> String;
 
-    /// The body of a whole answer.
+    /// Returns the body of a whole answer.
     fn whole(&mut self, answer: Answer, end: &End) -> Value;
 
-    /// The body of several answers, by the bodies of each; the last one has the usage of all.
-    /// A format without a place for that is never asked for it.
+    /// Joins the bodies of several answers; the last one has the usage of all.
+    /// Never called for a format that doesn't support several answers.
     fn joined(&self, mut bodies: Vec<Value>) -> Value {
         bodies.pop().unwrap_or_default()
     }
 }
 
-/// A server-sent event without a name
+/// Formats a server-sent event without a name
 /// (<https://html.spec.whatwg.org/multipage/server-sent-events.html>).
-/// JSON has no line break outside of its texts, where it is escaped: so one line is enough.
+/// JSON escapes line breaks within strings, so one line is enough.
 pub fn event(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// A server-sent event by the name that `value` has as its `type`.
+/// Formats a server-sent event named by the `type` of `value`.
 pub fn named_event(value: &Value) -> String {
     format!("event: {}\ndata: {value}\n\n", value["type"].as_str().unwrap_or_default())
 }
 
-/// Tokens with what could have come in their place, as OpenAI's and Ollama's APIs tell them.
+/// Formats tokens with their alternatives, as in the APIs of OpenAI and Ollama.
 pub fn logprobs(tokens: &[TokenLogprobs]) -> Vec<Value> {
     let logprob =
         |token: &Logprob| json!({"token": token.text(), "logprob": token.logprob, "bytes": token.bytes});
@@ -140,7 +139,7 @@ pub fn logprobs(tokens: &[TokenLogprobs]) -> Vec<Value> {
     told.collect()
 }
 
-/// How long an answer took, as llama.cpp's server tells it.
+/// Formats the timings of an answer, as llama.cpp's server does.
 pub fn timings(usage: &Usage) -> Value {
     let computed = usage.prompt_tokens.saturating_sub(usage.cached_tokens);
     let speed = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };

@@ -11,24 +11,24 @@ use crate::dispatch::Shared;
 use crate::fields::Fields;
 use crate::refusal::Refusal;
 
-/// Most bytes of a request's body: more than fits the context of any model.
+/// Maximum body size in bytes: more than fits any model's context.
 const BODY: u64 = 8 << 20;
-/// Most bytes of a body that is too long, and heard out all the same: who is still sending does not
-/// read why it is refused.
+/// Maximum size, in bytes, of an oversized body that is still read to its end: a client that is
+/// still sending doesn't read the refusal.
 const HEARD: u64 = 4 * BODY;
 
-/// The fields of a request's body.
+/// Reads the fields of a request's body.
 ///
 /// # Errors
-/// It comes too slowly, is too long, or no JSON object.
+/// The body arrives too slowly, is too long, or isn't a JSON object.
 pub async fn fields(shared: &Shared, request: Request) -> Result<Fields, Refusal> {
     Fields::read(&bytes(shared, request).await?)
 }
 
-/// The bytes of a request's body.
+/// Reads the bytes of a request's body.
 ///
 /// # Errors
-/// It comes too slowly, or is too long.
+/// The body arrives too slowly, or is too long.
 pub async fn bytes(shared: &Shared, request: Request) -> Result<Vec<u8>, Refusal> {
     let body = timeout(shared.head_time * 3, read(request.into_body())).await;
     body.map_err(|_| Refusal::new(408, "invalid_request_error", "the body came too slowly"))?

@@ -1,4 +1,4 @@
-//! What real clients send, and need to read, over the model that ships.
+//! Requests that real clients send, and the responses they need, with the model that ships.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::format_tests::{MODEL, ask, ask_at, post, serve};
 use super::*;
 
-/// A server whose context is soon full.
+/// A server whose context fills up quickly.
 static SMALL: LazyLock<SocketAddr> = LazyLock::new(|| serve("models/alara-tiny.gguf", Some(256)));
 
 fn said(text: &str) -> Value {
     json!([{"role": "user", "content": text}])
 }
 
-/// Each client looks for its own words before it makes a conversation shorter.
+/// Each client searches for a phrase of its own before it shortens a conversation.
 #[test]
 fn a_prompt_that_is_too_long_is_told_in_the_words_of_each_format() {
     let long = "The sea is wide. ".repeat(200);
@@ -92,15 +92,15 @@ fn where_no_model_is_named_the_default_one_answers() {
         let text = with(json!({"prompt": "Once", "stream": false, "options": options}));
         assert_eq!(post("/api/generate", text)["model"], MODEL);
         assert_eq!(post("/api/embed", with(json!({"input": "hi"})))["model"], MODEL);
-        // An empty prompt loads it.
+        // An empty prompt loads the model.
         assert_eq!(post("/api/chat", with(json!({})))["model"], MODEL);
     }
-    // A name that is not known is no reason to answer with another model.
+    // An unknown name must not be answered by another model.
     let body = json!({"model": "gpt-4", "messages": said("hi")});
     assert_eq!(ask("POST", "/v1/chat/completions", "", &body.to_string()).0, 404);
 }
 
-/// As LangGraph asks for the form of an answer once the agent has given it.
+/// LangGraph requests structured output this way after the agent's answer.
 #[test]
 fn a_history_that_ends_with_an_answer_gets_another_one_in_the_shape_that_is_asked_for() {
     let schema = json!({"type": "object", "properties": {"sum": {"enum": [5, 7]}}, "required": ["sum"], "additionalProperties": false});
@@ -145,7 +145,7 @@ fn a_history_that_ends_with_an_answer_gets_another_one_in_the_shape_that_is_aske
     is_valid(call["arguments"].as_str().unwrap());
 }
 
-/// Claude Code's first system block has another hash each time.
+/// Claude Code's first system block contains a different hash each time.
 #[test]
 fn what_changes_at_the_beginning_of_a_prompt_is_dropped_or_told() {
     let rules: Vec<String> = (0..60)
@@ -172,9 +172,9 @@ fn what_changes_at_the_beginning_of_a_prompt_is_dropped_or_told() {
     let miss = second["alara"]["miss"].as_str().unwrap_or_else(|| panic!("{second}"));
     assert!(miss.starts_with("line 1 of the system prompt differs"), "{miss}");
     assert!(miss.contains("`The date is Tuesday.`") && miss.contains("move what changes"), "{miss}");
-    // The earlier text is not shown: it may be another client's.
+    // The earlier text isn't shown: it may be another client's.
     assert!(!miss.contains("Monday"), "{miss}");
-    // Once it is cached, there is nothing to tell.
+    // Once it is cached, there is nothing to report.
     assert_eq!(asked("The date is Monday.", "date")["alara"], Value::Null);
     let (_, _, metrics) = ask("GET", "/metrics", "", "");
     let changed = metrics.lines().find_map(|line| line.strip_prefix("alara_prompt_heads_changed_total "));

@@ -1,8 +1,9 @@
-//! An NPC over the client's tools: one turn of its model, under its list and its rules.
+//! Lets an NPC use the client's tools: one turn of its model, under its list of tools and its
+//! rules.
 //!
 //! Calls go back to the client, which runs them and sends the results with its next request.
-//! A call that a gate of the NPC stands against does not: the model learns why, and takes another
-//! turn before anything of that one leaves but its words.
+//! A call that a gate of the NPC refuses isn't sent: the model gets the reason, and takes another
+//! turn before anything but the text of the current one is sent.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,23 +16,24 @@ use alara_harness::{ChatModel, Events, ModelError, Npc, Team, agent};
 use crate::inner::InnerRequest;
 use crate::refusal::Refusal;
 
-/// How often the model may answer anew in one request after its calls were refused; the last time
-/// without any.
+/// How often the model may try again in one request after refused calls; the last time it can't
+/// call any tools.
 const AGAIN: usize = 3;
 
-/// What an NPC may call of a client's tools.
+/// Decides which of a client's tools an NPC may call.
 pub struct Gate {
     team: Arc<Team>,
     tools: ClientTools,
 }
 
-/// Makes the request one of `npc`, which brings its system prompt and its limits.
-/// What it may not call of the client's tools is left out, so that no grammar admits it, and told
-/// as ignored.
-/// `agreed`: a person has said yes beforehand wherever a rule says to ask.
+/// Turns the request into one of `npc`, with its system prompt and its limits.
+/// Tools of the client that it may not call are omitted, so that no grammar admits them, and
+/// reported as ignored.
+/// `agreed` means that a person has confirmed in advance whatever a rule asks about.
 ///
 /// # Errors
-/// A tool must be called that it may not call, or nobody knows what the NPC may do.
+/// The request requires a tool that the NPC may not call, or the NPC's permissions can't be
+/// determined.
 pub fn prepare(asked: &mut InnerRequest, team: &Arc<Team>, npc: &Npc, agreed: bool) -> Result<Gate, Refusal> {
     npc.may_run().map_err(|error| Refusal::from(&error))?;
     let InnerRequest { request, ignored, .. } = asked;
@@ -52,8 +54,8 @@ pub fn prepare(asked: &mut InnerRequest, team: &Arc<Team>, npc: &Npc, agreed: bo
     Ok(Gate { team: team.clone(), tools })
 }
 
-/// The system prompt of an NPC without jinxes of its own, before what the client's says.
-/// So skills that it would look up with one are not told.
+/// Returns the system prompt of an NPC without jinxes of its own, followed by the client's.
+/// Omits skills, which it would need a jinx to look up.
 fn prompt(team: &Team, npc: &Npc, more: Vec<Segment>) -> Vec<Segment> {
     let skills = Skills { catalog: Vec::new(), ..npc.skills.clone() };
     let mut system = agent::system(team, &Npc { jinxes: Vec::new(), skills, ..npc.clone() });
@@ -61,10 +63,10 @@ fn prompt(team: &Team, npc: &Npc, more: Vec<Segment>) -> Vec<Segment> {
     system
 }
 
-/// A model whose calls pass a gate.
+/// A model whose calls pass through a gate.
 ///
-/// Every call that a client is to run for an NPC passes here, and nowhere else.
-/// Whatever more is to see or refuse such calls belongs here.
+/// Every call that a client runs for an NPC passes through here and nowhere else.
+/// Any further inspection or refusal of such calls belongs here.
 pub struct GatedModel<'a> {
     /// The model.
     pub model: Arc<dyn ChatModel + 'a>,
@@ -73,7 +75,7 @@ pub struct GatedModel<'a> {
 }
 
 impl GatedModel<'_> {
-    /// A turn whose calls the NPC's list and the team's rules permit.
+    /// Runs a turn whose calls are permitted by the NPC's list and the team's rules.
     fn permitted(&self, request: Request) -> Result<Events<'_>, ModelError> {
         let Gate { team, tools } = &self.gate;
         let events = self.model.chat(request)?.map(|event| {
@@ -108,19 +110,19 @@ impl ChatModel for GatedModel<'_> {
     }
 }
 
-/// A turn under gates, and those that the model takes after calls that were refused, as one.
+/// A turn under gates, together with the turns that the model takes after refused calls.
 struct Turns<'a> {
     model: &'a GatedModel<'a>,
-    /// What the turn under way was asked.
+    /// The request of the current turn.
     request: Request,
     events: Events<'a>,
-    /// What it has said, with its reasoning and its calls.
+    /// The text of the current turn, with its reasoning and calls.
     turn: Message,
-    /// From its first call on, what the client gets once all of them may be made.
+    /// The client's events from the first call on, held back until all calls are permitted.
     held: Vec<Event>,
-    /// What the client gets next.
+    /// The next events for the client.
     ready: VecDeque<Event>,
-    /// Whether an earlier turn has said something.
+    /// Whether an earlier turn produced text.
     has_said: bool,
     again: usize,
     usage: Usage,
@@ -136,7 +138,7 @@ impl Iterator for Turns<'_> {
             }
             let taken = match self.events.next()? {
                 Ok(Event::Done { finish, usage }) => self.end(finish, usage),
-                // It is said only that it goes on.
+                // Report only that the work goes on.
                 Ok(Event::Prefill { .. }) => {
                     self.ready.push_back(Event::Text { text: String::new() });
                     Ok(())
@@ -183,14 +185,14 @@ impl<'a> Turns<'a> {
             _ => {}
         }
         let is_told = matches!(event, Event::Text { .. } | Event::Reasoning { .. });
-        // The tokens of a piece come before it.
+        // A piece's tokens come before it.
         let only_tokens = self.held.iter().all(|held| matches!(held, Event::Logprobs { .. }));
         if is_told && only_tokens {
             self.ready.extend(self.held.drain(..));
             self.ready.push_back(event);
         } else {
             self.held.push(event);
-            // Whoever leaves is noticed meanwhile.
+            // Sending it detects that the client has left.
             self.ready.push_back(Event::Text { text: String::new() });
         }
     }

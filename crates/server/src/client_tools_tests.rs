@@ -1,4 +1,4 @@
-//! An NPC over the client's tools, from outside, with a model that follows a script.
+//! An NPC with the client's tools, from outside, with a scripted model.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -45,8 +45,8 @@ impl Workplace for Place {
     }
 }
 
-/// `clerk` may call `get_*` and `shell`, where the team's rules let it; `sage` lists nothing,
-/// `guest` has no list.
+/// `clerk` may call `get_*` and `shell`, as far as the team's rules permit; `sage` has an empty
+/// list, `guest` has none.
 fn team() -> Team {
     let npc = |name: &str, entries: Option<&[&str]>| Npc {
         name: name.into(),
@@ -101,7 +101,7 @@ impl Served {
         Served { address, place, stop }
     }
 
-    /// Status, head and body of the answer.
+    /// Returns status, head and body of the response.
     fn post(&self, path: &str, body: &Value) -> (u16, String, String) {
         let body = body.to_string();
         let mut stream = TcpStream::connect(self.address).unwrap();
@@ -158,7 +158,7 @@ fn calls_go_to_the_client_and_results_come_back() {
     assert_eq!((&answer["model"], &choice["finish_reason"]), (&json!("clerk"), &json!("tool_calls")));
     assert_eq!(call["function"], json!({"name": "get_time", "arguments": "{\"why\":\"asked\"}"}));
     assert_eq!(answer.get("alara"), None);
-    // The second round, with what a chat model takes beside tools.
+    // The second round, with parameters of chat models other than tools.
     let result = json!({"role": "tool", "tool_call_id": call["id"], "content": "12:00"});
     let body = json!({"model": "clerk", "tools": tools, "stop": "never said", "max_tokens": 99, "temperature": 0.5,
         "messages": [system, user, message, result]});
@@ -213,7 +213,7 @@ fn a_call_that_is_denied_never_leaves() {
         assert!(status == 200 && answer.contains("I ") && answer.contains("\"code\":\"denied\""), "{answer}");
         assert!(!answer.contains("tool_calls"), "{answer}");
     };
-    // The first two could only be written by a model without a grammar.
+    // Only a model without a grammar could write the first two.
     check("get_secret", json!({}), "rule get_secret denies it");
     check("other", json!({}), "there is no such tool");
     check("shell", json!({"command": "ls; rm -rf x"}), "rule shell:rm denies it");
@@ -261,7 +261,7 @@ fn one_gate_is_for_one_request() {
     let mut asked = InnerRequest::default();
     let gate = prepare(&mut asked, &team, npc, false).unwrap();
     let call = ToolCall { id: "1".into(), name: "get_time".into(), arguments: serde_json::Map::new() };
-    // What this request's client does not have, it can't run.
+    // This request's client lacks this tool, so it can't run the call.
     assert!(gate.tools.permit(&team, &call).is_err());
 }
 
@@ -277,7 +277,7 @@ rules:
     fetch: "get_order(id={{ args.id }})"
 "#;
 
-/// A team whose clerk is bound by this gate over tools that a client has.
+/// A team whose clerk is subject to this gate over a client's tools.
 fn shop(gate: &str) -> Team {
     let folder = tempfile::tempdir().unwrap();
     let clerk =
@@ -289,7 +289,7 @@ fn shop(gate: &str) -> Team {
     Team::load(folder.path()).unwrap()
 }
 
-/// What a client sends of a call and its result.
+/// The client's messages about a call and its result.
 fn made(id: &str, tool: &str, order: &str, result: &str) -> [Value; 2] {
     let arguments = json!({"id": order}).to_string();
     let call = json!({"id": id, "type": "function", "function": {"name": tool, "arguments": arguments}});
@@ -340,7 +340,7 @@ fn a_call_that_a_gate_stands_against_never_leaves_and_the_model_is_told() {
             ("I cancel it.", "cancel_order")
         );
         assert_eq!(result.content, told);
-        // What went before stays as it was, for the prefix cache.
+        // Earlier messages remain unchanged, for the prefix cache.
         assert_eq!(requests[1].messages[..requests[0].messages.len()], requests[0].messages);
         assert_eq!((&requests[1].system, &requests[1].tools), (&requests[0].system, &requests[0].tools));
     };
@@ -357,7 +357,7 @@ fn a_call_that_a_gate_stands_against_never_leaves_and_the_model_is_told() {
     );
     let stale = unread("is not known, it may have changed since it was read");
     check(&[read("pending"), made("b", "cancel_order", "7", "cancelled")], &stale);
-    // What the gate says nothing of may have done anything.
+    // A call that the gate doesn't mention may have changed anything.
     check(&[read("pending"), made("b", "shell", "ls", "")], &stale);
 }
 
@@ -371,7 +371,7 @@ fn a_call_that_gates_let_through_reaches_the_client() {
     let called =
         |answer: &Value| answer["choices"][0]["message"]["tool_calls"][0]["function"]["name"].clone();
     assert_eq!(called(&served.answer(&body)), "cancel_order");
-    // The model reads first, as it is told.
+    // The model reads first, as instructed.
     let body = json!({"model": "clerk", "tools": shop_tools(), "messages": [user]});
     assert_eq!(called(&served.answer(&body)), "get_order");
     assert_eq!(served.place.script.requests().len(), 3);
@@ -394,7 +394,7 @@ fn a_model_that_insists_comes_to_its_end() {
     assert!(status == 200 && answer.contains("I may not."), "{answer}");
     assert_eq!(choices, [Auto, Auto, Auto, None]);
     let why = "the rule `cancel_order` stands against it: `orders.7.status` is not known yet";
-    // A model elsewhere may call nevertheless.
+    // A remote model may make calls nevertheless.
     let (status, answer, choices) = ask("auto", vec![cancel(); 4]);
     assert!(status == 422 && answer.contains("\"denied\"") && answer.contains(why), "{answer}");
     assert_eq!(choices.len(), 4);

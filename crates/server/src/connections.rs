@@ -1,4 +1,4 @@
-//! Connections: who is let in, for how long, and how the server stops.
+//! Connections: accepts them up to a limit, applies timeouts, and handles shutdown.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use tokio::time::timeout;
 
 use crate::Stage;
 
-/// Most connections that are being told so.
+/// Maximum number of connections that are currently being refused.
 const TURNED_AWAY: usize = 50;
-/// Most bytes of a request's head.
+/// Maximum size of a request's head in bytes.
 const HEAD: usize = 32 << 10;
-/// How long to wait where the system has no descriptor for a connection.
+/// Delay when the system has no file descriptor for a connection.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long a connection that is turned away may take to hear of it.
+/// Time limit for a refused connection.
 const HEARING: Duration = Duration::from_secs(2);
-/// What it hears.
+/// The response to a refused connection.
 const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
     connection: close\r\ncontent-length: 130\r\n\r\n\
     {\"error\": {\"message\": \"too many connections; try again in a moment\", \"type\": \"server_error\", \
@@ -34,7 +34,7 @@ const FULL: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicatio
 pub enum Listener {
     /// From this machine or others.
     Tcp(std::net::TcpListener),
-    /// From this machine, by whoever may open the file.
+    /// This machine, for processes that may open the file.
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixListener),
 }
@@ -46,7 +46,7 @@ enum Accept {
     Unix(tokio::net::UnixListener),
 }
 
-/// What carries a connection.
+/// The transport of a connection.
 trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
@@ -55,7 +55,7 @@ impl Accept {
         match self {
             Accept::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // Pieces of an answer are small, and should not wait for each other.
+                // Pieces of an answer are small, and should not be delayed to be combined.
                 let _ = stream.set_nodelay(true);
                 Ok(Box::new(stream))
             }
@@ -65,8 +65,8 @@ impl Accept {
     }
 }
 
-/// Serves until it is to stop, then lets the running requests finish, or not.
-/// There are at most so many connections at a time, and heads of requests take at most so long.
+/// Serves until it is stopped, then either lets running requests finish or cancels them.
+/// Limits the number of connections, and the time for a request's head.
 ///
 /// # Errors
 /// The system can't serve.
@@ -118,7 +118,7 @@ pub async fn serve(
 }
 
 /// Serves one connection.
-/// When the client disconnects, hyper drops what is being done for it.
+/// When the client disconnects, hyper drops the work for it.
 async fn connection(
     stream: Box<dyn Wire>,
     router: Router,
@@ -133,12 +133,12 @@ async fn connection(
         _ = connection.as_mut() => return,
         _ = stop.wait_for(|stage| *stage != Stage::Serving) => connection.as_mut().graceful_shutdown(),
     }
-    // An error is the client's: it left, or does not speak HTTP.
+    // An error is the client's: it left, or doesn't speak HTTP.
     let _ = connection.await;
 }
 
-/// Tells a client that there is no place for its connection.
-/// What it sends is read first: what was not read when a connection closes takes the answer along.
+/// Refuses a connection because there are too many.
+/// Reads the client's data first: closing a connection with unread data also discards the response.
 async fn turn_away(mut stream: Box<dyn Wire>) -> std::io::Result<()> {
     use tokio::io::AsyncReadExt;
     let mut head = [0; 4096];

@@ -1,4 +1,5 @@
-//! Who answers a request, and how the answer goes out: the way that all wire formats share.
+//! Routes a request to the model or NPC that answers it, and sends the response; shared by all wire
+//! formats.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,46 +33,46 @@ use crate::store::Store;
 use crate::stream::Stream;
 use crate::{Workplace, agents, client_tools, turn};
 
-/// What all connections share.
+/// State shared by all connections.
 pub struct Shared {
     pub workplace: Arc<dyn Workplace>,
     pub access: Access,
     pub slots: Slots,
     pub metrics: Arc<Metrics>,
-    /// The default model, which is loaded when the server starts.
+    /// The default model, which is loaded at startup.
     pub default: Served,
-    /// Whether a name that is not known means the default model, as none does.
+    /// Whether unknown names mean the default model, like a missing name.
     pub any_model: bool,
     /// How long models stay loaded.
     pub keep: Keep,
-    /// Whether clients may have models downloaded.
+    /// Whether clients may download models.
     pub allow_pull: bool,
-    /// One download at a time.
+    /// Permits one download at a time.
     pub pulls: Arc<Semaphore>,
     pub team: Mutex<Arc<Team>>,
-    /// Whether a person named that team when the server started.
+    /// Whether a person named the team when the server started.
     pub named_team: bool,
-    /// What runs of NPCs wait to be answered.
+    /// Questions of NPCs' runs that wait for answers.
     pub questions: Questions,
-    /// What the latest prompts began with.
+    /// The beginnings of recent prompts.
     pub heads: Heads,
-    /// Conversations that a later request goes on with.
+    /// Conversations that later requests continue.
     pub store: Arc<Store>,
-    /// When the server began, in seconds since 1970.
+    /// Start of the server, in seconds since 1970.
     pub began: u64,
     pub request_time: Duration,
     pub head_time: Duration,
 }
 
-/// Who is to answer.
+/// Which model or NPC answers.
 enum Who {
     Model(Served),
     Npc(String),
 }
 
 impl Shared {
-    /// The team, as its files are now.
-    /// One that can't be read leaves it as it was.
+    /// Returns the team with the current contents of its files.
+    /// If they can't be read, the team remains as it was.
     fn read_team(&self) -> Arc<Team> {
         let mut team = self.team.lock().unwrap_or_else(PoisonError::into_inner);
         if team.changed()
@@ -82,19 +83,19 @@ impl Shared {
         team.clone()
     }
 
-    /// All models, the default one first.
+    /// Returns all models, the default one first.
     pub fn models(&self) -> Vec<Served> {
         let others = self.workplace.served().into_iter().filter(|model| model.spec != self.default.spec);
         std::iter::once(self.default.clone()).chain(others).collect()
     }
 
-    /// The model that `name` means.
+    /// Returns the model that `name` means.
     pub fn find(&self, name: &str) -> Option<Served> {
         Served::find(&self.models(), name).cloned()
     }
 
-    /// What is told of `name`, or of every model and NPC.
-    /// Looks at files; nothing is loaded.
+    /// Returns the data about `name`, or about every model and NPC.
+    /// Reads files, but loads no models.
     pub fn listings(&self, team: &Team, name: Option<&str>) -> Vec<Listing> {
         let (models, loaded) = (self.models(), self.workplace.models().loaded());
         let about = |name: &str, spec: &ModelSpec, npc: bool| {
@@ -116,18 +117,18 @@ impl Shared {
         }
     }
 
-    /// Whether `name` is the NPC that the page begins with: the lead of a team that was named.
+    /// Whether the page starts with the NPC `name`: it leads a team that was named.
     pub fn leads(&self, team: &Team, name: &str) -> bool {
         self.named_team && team.npc(None).is_ok_and(|npc| npc.name == name)
     }
 
-    /// What clients call the model that is had with `spec`.
+    /// Returns the clients' name for the model with this spec.
     pub fn name_of(&self, models: &[Served], spec: &ModelSpec) -> String {
         let served = models.iter().find(|model| model.spec == *spec);
         served.map_or_else(|| called(&spec.to_string()).to_owned(), |model| model.name.clone())
     }
 
-    /// Whom a request means that names a model, an NPC, both or nobody.
+    /// Resolves a request that names a model, an NPC, both or neither.
     fn who(&self, model: Option<&str>, npc: Option<&str>, team: &Team) -> Result<Who, Refusal> {
         let is_npc = |name: &str| team.npcs.iter().any(|npc| npc.name == name);
         let find = |name: &str| self.find(name);
@@ -148,17 +149,17 @@ impl Shared {
         }
     }
 
-    /// A refusal of a name that nobody has.
+    /// Returns the refusal of an unknown name.
     pub fn unknown(&self, param: &str, name: &str, team: &Team) -> Refusal {
         let message = format!("there is no model `{name}` (known: {})", self.known(team).join(", "));
         Refusal::unknown(param, message).coded("model_not_found")
     }
 
-    /// What the model is had with that `name` means, or an NPC of that name answers with.
-    /// Without a name it is the default one; where only that is served, so it is by any name.
+    /// Returns the spec of the model that `name` means, or of an NPC's model.
+    /// Without a name, it is the default model; if that is the only one served, any name works.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no such model or NPC.
     pub fn spec(&self, name: Option<&str>) -> Result<ModelSpec, Refusal> {
         let Some(name) = name else { return Ok(self.default.spec.clone()) };
         let team = self.read_team();
@@ -173,14 +174,14 @@ impl Shared {
         }
     }
 
-    /// The model that is had with `spec`; loads it if need be.
+    /// Returns the model with this spec, loading it if necessary.
     fn load(&self, spec: &ModelSpec) -> Result<Arc<dyn ChatModel + '_>, Refusal> {
         let model = self.workplace.models().model(spec);
         model.map_err(|error| Refusal::from(&error).about(&spec.to_string()))
     }
 
-    /// Loads the model that `name` means, or unloads it if it `goes`.
-    /// `asked` says how long it stays otherwise.
+    /// Loads the model that `name` means, or unloads it if `goes` is set.
+    /// `asked` overrides how long it stays loaded.
     ///
     /// # Errors
     /// There is no such model, or it can't be loaded.
@@ -200,13 +201,13 @@ impl Shared {
         Ok(())
     }
 
-    /// The names of all models, and of each NPC.
+    /// Returns the names of all models and NPCs.
     pub fn known(&self, team: &Team) -> Vec<String> {
         let npcs = team.npcs.iter().map(|npc| npc.name.clone());
         self.models().into_iter().map(|model| model.name).chain(npcs).collect()
     }
 
-    /// Refuses a request that names an NPC and a model that it does not answer with.
+    /// Refuses a request that names an NPC and a model that the NPC doesn't use.
     fn same_model(&self, asked: &InnerRequest, team: &Team, name: &str) -> Result<(), Refusal> {
         let named = asked.model.as_deref().filter(|model| *model != name);
         let Some(model) = named.and_then(|model| self.find(model)) else { return Ok(()) };
@@ -224,7 +225,7 @@ impl Shared {
         Err(Refusal::invalid("model", message))
     }
 
-    /// Has the model that `spec` means answer; its calls pass the gate, if there is one.
+    /// Has the model with this spec answer; its calls pass through the gate, if there is one.
     fn complete(
         &self,
         spec: &ModelSpec,
@@ -255,17 +256,17 @@ impl Shared {
     }
 }
 
-/// Does `work` where it may block, as whatever looks at files or asks a model must.
+/// Runs `work` on a thread that may block, as required to read files or call a model.
 ///
 /// # Errors
-/// The work's own, or that it broke off.
+/// The error of `work`, or that it was aborted.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
 ) -> Result<T, Refusal> {
     tokio::task::spawn_blocking(work).await.map_err(|_| Refusal::silent())?
 }
 
-/// Sets its flag when it is dropped, as when the client of the request leaves that waits for it.
+/// Sets its flag when dropped, for example when the request's client leaves.
 #[derive(Default)]
 struct Leaving(Arc<AtomicBool>);
 
@@ -275,11 +276,11 @@ impl Drop for Leaving {
     }
 }
 
-/// Does `work` where it may block, for so long at most and while its client is there: `work` is
-/// told when it is to end.
+/// Runs `work` on a thread that may block, within a time limit and as long as its client is
+/// connected; signals `work` when it has to end.
 ///
 /// # Errors
-/// The time is over, or as [`blocking`].
+/// The time limit is exceeded, or as for [`blocking`].
 async fn while_asked<T: Send + 'static>(
     time: Duration,
     work: impl FnOnce(&Until) -> Result<T, Refusal> + Send + 'static,
@@ -289,7 +290,7 @@ async fn while_asked<T: Send + 'static>(
     timeout_at(deadline, blocking(move || work(&until))).await.unwrap_or_else(|_| Err(Refusal::late()))
 }
 
-/// Unloads models as their time is over, for as long as the server runs.
+/// Unloads models as their time expires, for as long as the server runs.
 pub async fn unload_idle(shared: Arc<Shared>) {
     loop {
         let looking = shared.clone();
@@ -304,20 +305,20 @@ pub async fn unload_idle(shared: Arc<Shared>) {
     }
 }
 
-/// The team as it is now.
+/// Returns the team with the current contents of its files.
 ///
 /// # Errors
-/// Looking for it broke off.
+/// The search for it was aborted.
 pub async fn team(shared: &Arc<Shared>) -> Result<Arc<Team>, Refusal> {
     let shared = shared.clone();
     blocking(move || Ok(shared.read_team())).await
 }
 
-/// What `ask` learns of the model that `name` means; see [`Shared::spec`].
-/// It is loaded if need be.
+/// Runs `ask` with the model that `name` means; see [`Shared::spec`].
+/// Loads the model if necessary.
 ///
 /// # Errors
-/// There is none, or what `ask` says.
+/// There is no such model, or `ask` fails.
 pub async fn with_model<T: Send + 'static>(
     shared: &Arc<Shared>,
     name: Option<&str>,
@@ -332,10 +333,10 @@ pub async fn with_model<T: Send + 'static>(
     .await
 }
 
-/// As [`with_model`], of a model that runs on this machine.
+/// Like [`with_model`], for a model that runs on this machine.
 ///
 /// # Errors
-/// It does not, or as there.
+/// It runs elsewhere, or as for [`with_model`].
 pub async fn with_engine<T: Send + 'static>(
     shared: &Arc<Shared>,
     name: Option<&str>,
@@ -352,10 +353,10 @@ fn elsewhere() -> Refusal {
     Refusal::unable("the model runs elsewhere, and its vocabulary is not known here")
 }
 
-/// What `ask` learns of the prompt that a request gets: an NPC's, where it names one.
+/// Runs `ask` with the prompt of a request, or that of an NPC if the request names one.
 ///
 /// # Errors
-/// The model runs elsewhere, the NPC can't take the request, or what `ask` says.
+/// The model runs elsewhere, the NPC can't take the request, or `ask` fails.
 pub async fn with_prompt<T: Send + 'static>(
     shared: &Arc<Shared>,
     mut asked: InnerRequest,
@@ -389,10 +390,10 @@ pub async fn with_prompt<T: Send + 'static>(
     .await
 }
 
-/// Starts what answers; says under which name, and what is ignored of the request.
+/// Starts the answer; returns the name that answers, and the ignored parts of the request.
 ///
 /// # Errors
-/// There is no such model, or it can't be had.
+/// There is no such model, or it can't be loaded.
 async fn begin(
     shared: &Arc<Shared>,
     mut asked: InnerRequest,
@@ -445,10 +446,10 @@ async fn begin(
     Ok((name, ignored, shared.slots.start(deadline, work).await?))
 }
 
-/// Answers a request, in the wire format that `writer` makes for the model's name.
+/// Answers a request, in the wire format of the `writer` created for the model's name.
 ///
 /// # Errors
-/// Before anything is answered: why it can't be.
+/// If nothing has been sent, the reason for the refusal.
 pub async fn answer(
     shared: &Arc<Shared>,
     asked: InnerRequest,
@@ -458,7 +459,7 @@ pub async fn answer(
     let (name, ignored, mut answering) = begin(shared, asked).await?;
     let mut writer = writer(&name);
     let mut response = if stream {
-        // Until it has begun, it can still be refused with a status.
+        // Until the work has begun, it can still be refused with a status.
         let first = answering.next().await.unwrap_or_else(|| Err(Refusal::silent()))?;
         let kind = HeaderValue::from_static(writer.content_type());
         let mut response = Response::new(Body::new(Stream::new(writer, &first, answering)));
@@ -472,10 +473,10 @@ pub async fn answer(
     Ok(response)
 }
 
-/// The whole answer to a request, as `writer` tells it.
+/// Returns the whole answer to a request, as written by `writer`.
 ///
 /// # Errors
-/// As [`answer`], and that it broke off.
+/// As for [`answer`], or that the answer was cut off.
 pub async fn whole_answer(
     shared: &Arc<Shared>,
     asked: InnerRequest,
@@ -502,11 +503,11 @@ async fn whole(answering: &mut Answering, writer: &mut dyn Writer) -> Result<Val
     Err(Refusal::silent())
 }
 
-/// Does `work` with the model that a request names, in a slot, where what comes of it is no answer
-/// in pieces; says under which name.
+/// Runs `work` with the model that a request names, in a slot, for results that aren't a stream of
+/// pieces; also returns the name that answers.
 ///
 /// # Errors
-/// There is no such model, it is an NPC, or as [`answer`], and what `work` says.
+/// There is no such model, it is an NPC, as for [`answer`], or `work` fails.
 pub async fn in_slot<T: Send + 'static>(
     shared: &Arc<Shared>,
     model: Option<String>,
@@ -528,7 +529,7 @@ pub async fn in_slot<T: Send + 'static>(
         let _using = worker.keep.using(&served.spec, None);
         let model = worker.load(&served.spec)?;
         let (made, usage) = work(&*model, listener).map_err(|refusal| refusal.about(model.name()))?;
-        // Nobody listening is no error.
+        // It is no error if the receiver is gone.
         let _ = sender.send(made);
         listener.send(Ok(Piece::End(Box::new(End { finish: Finish::Stop, usage, alara: None }))));
         Ok(())

@@ -1,4 +1,4 @@
-//! Embeddings, whatever the wire format: what is asked, and who makes them.
+//! Embeddings, independent of the wire format.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use crate::dispatch::{Shared, in_slot};
 use crate::fields::Fields;
 use crate::refusal::{Refusal, TooLong};
 
-/// Most inputs of a request, as with OpenAI.
+/// Maximum number of inputs per request, as with OpenAI.
 const INPUTS: usize = 2048;
-/// How many inputs are computed before it is looked whether the client is still there.
+/// Number of inputs to compute between checks whether the client is still connected.
 const PART: usize = 32;
 
-/// What somebody asks for.
+/// A request for embeddings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     /// The model.
     pub model: Option<String>,
-    /// What is to be embedded.
+    /// The inputs to embed.
     pub inputs: Vec<EmbedInput>,
-    /// The field in which that stands.
+    /// The field that contains them.
     pub field: &'static str,
-    /// Whether inputs that are too long are cut.
+    /// Whether to truncate inputs that are too long.
     pub truncate: bool,
-    /// How many numbers a vector is to have: the model's own, or the request is refused.
+    /// Requested dimensions of a vector: the model's own, or the request is refused.
     pub dimensions: Option<usize>,
 }
 
 /// Takes the inputs in a field: a text, tokens, or a list of either.
 ///
 /// # Errors
-/// There are none, too many, or others.
+/// There are none, too many, or inputs of another type.
 pub fn inputs(fields: &mut Fields, name: &str) -> Result<Vec<EmbedInput>, Refusal> {
     let kind = "must be a string, an array of strings, an array of tokens or an array of such arrays";
     let wrong = |fields: &Fields| fields.refuse(name, kind);
@@ -71,10 +71,10 @@ fn tokens(value: &Value) -> Option<EmbedInput> {
     value.as_array()?.iter().map(token).collect::<Option<_>>().map(EmbedInput::Tokens)
 }
 
-/// Makes them; says under which name of the model.
+/// Computes the embeddings; also returns the model's name.
 ///
 /// # Errors
-/// There is no such model, it makes none, or an input is refused.
+/// There is no such model, it doesn't compute embeddings, or an input is refused.
 pub async fn embed(shared: &Arc<Shared>, asked: Asked) -> Result<(String, Embeddings), Refusal> {
     let Asked { model, inputs, field, truncate, dimensions } = asked;
     in_slot(shared, model, move |model, listener| {
@@ -116,7 +116,8 @@ fn refused(field: &str, error: EngineError) -> Refusal {
     }
 }
 
-/// A number as JSON has it, with no more digits than tell it from its neighbours in f32.
+/// Converts a number to JSON, with no more digits than needed to distinguish it from other f32
+/// values.
 pub fn number(number: f32) -> Value {
     number.to_string().parse::<f64>().unwrap_or_else(|_| number.into()).into()
 }

@@ -1,6 +1,6 @@
-//! The fields of a JSON object, taken one by one, each with its place for messages.
+//! The fields of a JSON object, taken one by one, with their places for error messages.
 //!
-//! Whatever nobody takes is ignored, and told.
+//! Fields that are never taken are ignored, and reported.
 //!
 //! A field that changes the answer has to be taken: it is honoured, or refused by its name.
 
@@ -10,25 +10,24 @@ use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
-/// How many ignored fields are reported: more than a header has room for.
+/// Maximum number of reported ignored fields: more than fits a header.
 const TOLD: usize = 100;
 
-/// What is left of an object.
+/// The remaining fields of an object.
 /// A field that is `null` counts as absent.
 pub struct Fields {
-    /// Where the object stands in the request, for example `messages[0]`; empty for the request
-    /// itself.
+    /// Place of the object in the request, for example `messages[0]`; empty for the request itself.
     place: String,
     map: Map<String, Value>,
-    /// What the whole request has that is ignored, each once.
+    /// The ignored fields of the whole request, each once.
     ignored: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fields {
-    /// The fields of a request.
+    /// Parses the fields of a request.
     ///
     /// # Errors
-    /// It is no JSON object.
+    /// The body isn't a JSON object.
     pub fn read(body: &[u8]) -> Result<Self, Refusal> {
         let body: Value = serde_json::from_slice(body).map_err(|error| {
             Refusal::new(400, "invalid_request_error", format!("the body is no JSON: {error}"))
@@ -39,10 +38,10 @@ impl Fields {
         }
     }
 
-    /// The fields of `value`, which stands in this object as `name`, for example `tools[0]`.
+    /// Returns the fields of `value`, which is `name` within this object, for example `tools[0]`.
     ///
     /// # Errors
-    /// It is no object.
+    /// The value isn't an object.
     pub fn within(&self, value: Value, name: &str) -> Result<Self, Refusal> {
         match value {
             Value::Object(map) => Ok(Fields { place: self.place(name), map, ignored: self.ignored.clone() }),
@@ -50,45 +49,45 @@ impl Fields {
         }
     }
 
-    /// The objects of a list in a field; none if there is no such field.
+    /// Takes the objects of a list in a field; none if there is no such field.
     ///
     /// # Errors
-    /// It is no list of objects.
+    /// The field isn't a list of objects.
     pub fn objects(&mut self, name: &str) -> Result<Vec<Fields>, Refusal> {
         let list = self.list(name)?.unwrap_or_default().into_iter().enumerate();
         list.map(|(index, value)| self.within(value, &format!("{name}[{index}]"))).collect()
     }
 
-    /// The object in a field.
+    /// Takes the object in a field.
     ///
     /// # Errors
-    /// It is no object.
+    /// The field isn't an object.
     pub fn object(&mut self, name: &str) -> Result<Option<Fields>, Refusal> {
         self.take(name).map(|value| self.within(value, name)).transpose()
     }
 
-    /// The place of a field.
+    /// Returns the place of a field.
     pub fn place(&self, name: &str) -> String {
         if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) }
     }
 
-    /// A refusal about a field.
+    /// Returns a refusal about a field.
     pub fn refuse(&self, name: &str, why: &str) -> Refusal {
         let place = self.place(name);
         Refusal::invalid(&place, format!("`{place}` {why}"))
     }
 
-    /// Whether there is such a field.
+    /// Whether a field is present.
     pub fn has(&self, name: &str) -> bool {
         self.map.get(name).is_some_and(|value| !value.is_null())
     }
 
-    /// A field.
+    /// Returns a field.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.map.get(name).filter(|value| !value.is_null())
     }
 
-    /// Puts a field in, for who reads it by this name.
+    /// Inserts a field, for code that reads it under this name.
     pub fn put(&mut self, name: &str, value: Value) {
         self.map.insert(name.to_owned(), value);
     }
@@ -98,7 +97,7 @@ impl Fields {
         self.map.shift_remove(name).filter(|value| !value.is_null())
     }
 
-    /// Takes what `read` makes of a field; `kind` tells what it must be.
+    /// Takes the result of `read` for a field; `kind` names the required type.
     fn taken<T>(
         &mut self,
         name: &str,
@@ -114,12 +113,12 @@ impl Fields {
         self.taken(name, "a string", |value| value.as_str().map(str::to_owned))
     }
 
-    /// Takes a text that must be there.
+    /// Takes a required text.
     pub fn needed(&mut self, name: &str) -> Result<String, Refusal> {
         self.text(name)?.ok_or_else(|| self.refuse(name, "is missing"))
     }
 
-    /// Takes a yes or no.
+    /// Takes a boolean.
     pub fn flag(&mut self, name: &str) -> Result<Option<bool>, Refusal> {
         self.taken(name, "true or false", Value::as_bool)
     }
@@ -131,14 +130,14 @@ impl Fields {
         Ok(self.taken(name, &kind, read)?.map(|number| number as f32))
     }
 
-    /// Takes a whole number of at least `least`.
+    /// Takes an integer of at least `least`.
     pub fn count(&mut self, name: &str, least: u64) -> Result<Option<usize>, Refusal> {
         let read = |value: &Value| value.as_u64().filter(|count| *count >= least)?.try_into().ok();
         self.taken(name, &format!("a whole number of at least {least}"), read)
     }
 
-    /// Takes a whole number of at least `least`, where a negative one says nothing, as -1 does with
-    /// llama.cpp, vLLM and Ollama.
+    /// Takes an integer of at least `least`; a negative one counts as absent, like -1 in llama.cpp,
+    /// vLLM and Ollama.
     pub fn limit(&mut self, name: &str, least: u64) -> Result<Option<usize>, Refusal> {
         if self.map.get(name).and_then(Value::as_i64).is_some_and(|number| number < 0) {
             self.take(name);
@@ -155,17 +154,17 @@ impl Fields {
         }
     }
 
-    /// Takes fields that change nothing about the answer.
+    /// Takes fields that don't affect the answer.
     pub fn ignore(&mut self, names: &[&str]) {
         names.iter().for_each(|name| drop(self.take(name)));
     }
 
-    /// Takes fields that would change the answer and can't be honoured.
-    /// Each of `table` is a name, and a JSON text beside `false`, 0 and whatever is empty that says
-    /// what holds anyway.
+    /// Takes fields that would affect the answer but aren't supported.
+    /// `table` has pairs of a name, and a JSON text of an additional neutral value; `false`, 0 and
+    /// anything empty are always neutral.
     ///
     /// # Errors
-    /// One of them says something.
+    /// One of them has another value.
     pub fn unsupported(&mut self, table: &[(&str, &str)]) -> Result<(), Refusal> {
         for (name, neutral) in table {
             if let Some(value) = self.take(name)
@@ -178,10 +177,10 @@ impl Fields {
         Ok(())
     }
 
-    /// Refuses whatever is left.
+    /// Refuses any remaining fields.
     ///
     /// # Errors
-    /// Something is.
+    /// There are some.
     pub fn refuse_rest(self, why: &str) -> Result<(), Refusal> {
         match self.map.iter().find(|(_, value)| !value.is_null()) {
             Some((name, _)) => Err(self.refuse(name, why)),
@@ -189,7 +188,7 @@ impl Fields {
         }
     }
 
-    /// Tells that something is not honoured.
+    /// Reports something that is ignored.
     pub fn tell(&self, what: &str) {
         let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         if ignored.len() < TOLD && !ignored.iter().any(|told| told == what) {
@@ -197,19 +196,19 @@ impl Fields {
         }
     }
 
-    /// Tells that the whole object, which is a `kind`, is not honoured.
+    /// Reports that the whole object, which is a `kind`, is ignored.
     pub fn tell_place(self, kind: &str) {
         self.tell(&format!("{} ({kind})", without_indices(&self.place)));
     }
 
-    /// Whatever is left is ignored, and told.
+    /// Ignores and reports any remaining fields.
     pub fn end(self) {
         for name in self.map.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name) {
             self.tell(&without_indices(&self.place(name)));
         }
     }
 
-    /// As [`end`](Self::end), of the request itself: what of all of it is ignored.
+    /// Like [`end`](Self::end), for the request itself: returns everything that was ignored.
     pub fn ignored(self) -> Vec<String> {
         let ignored = self.ignored.clone();
         self.end();
@@ -217,7 +216,7 @@ impl Fields {
     }
 }
 
-/// Whether a value is what a JSON text says.
+/// Whether a value equals a JSON text.
 fn is(value: &Value, text: &str) -> bool {
     let Ok(expected) = serde_json::from_str::<Value>(text) else { return false };
     match (value.as_f64(), expected.as_f64()) {
@@ -226,7 +225,7 @@ fn is(value: &Value, text: &str) -> bool {
     }
 }
 
-/// Whether a value is what a client sends that wants nothing.
+/// Whether a value is neutral, as sent by clients that don't use a field.
 fn says_nothing(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
@@ -238,7 +237,8 @@ fn says_nothing(value: &Value) -> bool {
     }
 }
 
-/// `messages[3].id` as `messages[].id`: once is enough for a long conversation.
+/// Converts `messages[3].id` to `messages[].id`: reporting it once is enough for a long
+/// conversation.
 fn without_indices(place: &str) -> String {
     let mut inside = false;
     let mut kept = String::new();

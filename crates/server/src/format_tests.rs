@@ -1,4 +1,4 @@
-//! The wire formats from outside, over the model that ships.
+//! The wire formats from outside, with the model that ships.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,10 +16,10 @@ use super::*;
 
 mod tokens;
 
-/// The model that ships, as clients call it.
+/// The clients' name of the model that ships.
 pub const MODEL: &str = "alara-tiny.gguf";
 
-/// A workplace with it.
+/// A workplace with this model.
 struct Tiny(Engine);
 
 impl ModelSource for Tiny {
@@ -52,13 +52,13 @@ impl Workplace for Tiny {
     }
 }
 
-/// A server for all of these tests; the process ends it.
+/// A server shared by all of these tests; it ends with the process.
 static ADDRESS: LazyLock<SocketAddr> = LazyLock::new(|| serve("models/alara-tiny.gguf", None));
 
-/// Another one, whose model is an encoder.
+/// A second one, whose model is an encoder.
 static ENCODER: LazyLock<SocketAddr> = LazyLock::new(|| serve("tests/fixtures/embedding/bert.gguf", None));
 
-/// A server for the model in `file`, with this context.
+/// Starts a server for the model in `file`, with this context.
 pub fn serve(file: &str, context: Option<usize>) -> SocketAddr {
     let file = format!("{}/../../{file}", env!("CARGO_MANIFEST_DIR"));
     let options = alara_engine::Options { parallel: 4, context, ..alara_engine::Options::default() };
@@ -85,12 +85,12 @@ pub fn serve(file: &str, context: Option<usize>) -> SocketAddr {
     address
 }
 
-/// Status, head and body of an answer.
+/// Returns status, head and body of a response.
 pub fn ask(method: &str, path: &str, headers: &str, body: &str) -> (u16, String, String) {
     ask_at(*ADDRESS, method, path, headers, body)
 }
 
-/// As [`ask`], of the server at `address`.
+/// Like [`ask`], for the server at `address`.
 pub fn ask_at(
     address: SocketAddr,
     method: &str,
@@ -118,7 +118,7 @@ fn get(path: &str) -> Value {
     serde_json::from_str(&body).unwrap()
 }
 
-/// The answer to a request that succeeds.
+/// Returns the response to a request that succeeds.
 #[allow(clippy::needless_pass_by_value, reason = "bodies are written where they are passed")]
 pub fn post(path: &str, body: Value) -> Value {
     let (status, _, body) = ask("POST", path, "", &body.to_string());
@@ -198,7 +198,7 @@ fn all_formats_make_the_same_call() {
     let block =
         anthropic["content"].as_array().unwrap().iter().find(|block| block["type"] == "tool_use").unwrap();
     assert_eq!((&block["input"], &anthropic["stop_reason"]), (&arguments, &json!("tool_use")));
-    // The next request goes on with it, by its id.
+    // The next request continues it by its id.
     let next = post(
         "/v1/responses",
         json!({"model": MODEL, "previous_response_id": responses["id"], "max_output_tokens": 5, "tools": [flat],
@@ -245,7 +245,7 @@ fn texts_go_on_without_a_template() {
     );
     assert_eq!(both["choices"][0]["text"], both["choices"][1]["text"]);
     assert_eq!(both["usage"]["completion_tokens"], 8);
-    // A schema holds there too, and what a stop text would end is cut.
+    // A schema applies there too, and text that would contain a stop text is cut.
     let schema = json!({"type": "object", "properties": {"answer": {"const": "a END b"}}, "required": ["answer"], "additionalProperties": false});
     let format = json!({"type": "json_schema", "json_schema": {"schema": schema}});
     let body = post(
@@ -288,7 +288,7 @@ fn an_npc_works_over_the_clients_tools() {
     let own = prompt(json!({"model": "clerk", "messages": said}));
     let with_tools = prompt(json!({"model": "clerk", "messages": said, "tools": tools}));
     assert!(!plain.contains("You are clerk.") && own.contains("You are clerk."), "{own}");
-    // The user's word for it is the only one.
+    // The name occurs only in the user's message.
     assert_eq!(with_tools.matches("get_secret").count(), 1, "{with_tools}");
     assert!(with_tools.contains("You are clerk.") && with_tools.contains("get_word"), "{with_tools}");
     let count = |model: &str| {
@@ -296,7 +296,7 @@ fn an_npc_works_over_the_clients_tools() {
         body["input_tokens"].as_u64().unwrap()
     };
     assert!(count("clerk") > count(MODEL));
-    // What a rule denies can't be written, whatever is asked for.
+    // A tool denied by a rule can't be called, whatever the request.
     let body = post(
         "/v1/chat/completions",
         json!({"model": "clerk", "messages": said, "tools": tools, "tool_choice": "required", "max_tokens": 200}),

@@ -1,6 +1,6 @@
-//! What changes from request to request in the head of prompts, system prompt and tools, though
-//! the rest of it is unchanged: a date, an id.
-//! Whatever comes behind such a change is not found in the prefix cache.
+//! Detects changes from request to request in the head of otherwise unchanged prompts, such as a
+//! date or an id in the system prompt or tools.
+//! Everything after such a change misses the prefix cache.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -11,16 +11,16 @@ use alara_engine::{Request, Tool};
 
 /// How many heads are remembered.
 const REMEMBERED: usize = 32;
-/// Bytes of a system prompt, and its sentences and lines, beyond which it is not compared: that
-/// would hold up other requests.
+/// Maximum size, in bytes, and number of sentences and lines, of a system prompt that is compared:
+/// longer comparisons would delay other requests.
 const MOST_BYTES: usize = 256 << 10;
 const MOST_PIECES: usize = 4096;
-/// Characters of a line that are shown.
+/// Maximum length of a displayed line, in characters.
 const SHOWN: usize = 80;
-/// Prompt tokens that must be computed before a miss is reported.
+/// Minimum number of prefilled tokens for a reported miss.
 pub const WORTH: usize = 256;
 
-/// The heads of the latest prompts, as hashes, so that no client's text is kept.
+/// The heads of recent prompts, as hashes, so that no client's text is kept.
 #[derive(Debug, Default)]
 pub struct Heads {
     known: Mutex<VecDeque<Head>>,
@@ -30,22 +30,22 @@ pub struct Heads {
 /// The head of a prompt.
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
-    /// What shares the prefix cache: model and salt.
+    /// Hash of what must be equal to share the prefix cache: model and salt.
     sharing: u64,
-    /// The sentences and lines of the system prompt.
+    /// Hashes of the sentences and lines of the system prompt.
     pieces: Vec<u64>,
-    /// The tools: their names, and all of each.
+    /// Hashes of the tools: name, and whole definition.
     tools: Vec<(u64, u64)>,
 }
 
-/// What differs from an earlier request.
+/// A difference from an earlier request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// A line of the system prompt.
     Line {
-        /// Its number, from 1.
+        /// Line number, from 1.
         number: usize,
-        /// What of it differs.
+        /// The text that differs.
         text: String,
     },
     /// The definition of a tool, by its name.
@@ -75,9 +75,9 @@ impl fmt::Display for Change {
 }
 
 impl Heads {
-    /// What differs in the head of `request` from that of the earlier request to `model` which is
-    /// most like it.
-    /// `None`: nothing does, or no earlier request is similar.
+    /// Returns the difference between the head of `request` and that of the most similar earlier
+    /// request to `model`.
+    /// `None` if there is none, or no earlier request is similar.
     pub fn compare(&self, model: &str, request: &Request) -> Option<Change> {
         if request.prompt.is_some() || (request.system.is_empty() && request.tools.is_empty()) {
             return None;
@@ -97,7 +97,7 @@ impl Heads {
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = known.iter().position(|other| *other == head) {
-            // The latest ones are kept.
+            // Keep the latest ones.
             let again = known.remove(at);
             known.extend(again);
             return None;
@@ -124,8 +124,8 @@ impl Heads {
 }
 
 impl Head {
-    /// How many pieces and tools both have; `None` if that is less than three quarters of each
-    /// one's.
+    /// Returns the number of pieces and tools in common; `None` if that is less than three quarters
+    /// of either head.
     fn likeness(&self, other: &Head) -> Option<usize> {
         let pieces = shared(&self.pieces, &other.pieces);
         let names = |head: &Head| head.tools.iter().map(|(name, _)| *name).collect::<Vec<_>>();
@@ -135,11 +135,11 @@ impl Head {
         (both * 4 >= most * 3).then_some(both)
     }
 
-    /// The first thing that differs from `other`, behind which there is something that does not.
+    /// Returns the first difference from `other` that precedes something unchanged.
     fn change(&self, other: &Head, texts: &[(usize, &str)], tools: &[Tool]) -> Option<Change> {
         let same = common(&self.pieces, &other.pieces);
         if same < self.pieces.len().max(other.pieces.len()) {
-            // What grows or shrinks at its end loses nothing but what comes next.
+            // Growing or shrinking at the end invalidates only the part after it.
             let behind = self.pieces.len().min(other.pieces.len()) > same + 1 || !tools.is_empty();
             let (number, text) = texts.get(same)?;
             let text: String = text.chars().take(SHOWN).collect();
@@ -148,7 +148,7 @@ impl Head {
         let names = |head: &Head| head.tools.iter().map(|(name, _)| *name).collect::<Vec<_>>();
         let (own, others) = (names(self), names(other));
         if own.len() != others.len() || shared(&own, &others) < own.len() {
-            // Tools come and go, and whoever sends them knows.
+            // Clients add and remove tools knowingly.
             return None;
         }
         if own != others {
@@ -159,7 +159,7 @@ impl Head {
     }
 }
 
-/// The sentences of the system prompt, each with the number of its line, from 1.
+/// Returns the sentences of the system prompt, each with its line number, from 1.
 fn pieces(request: &Request) -> impl Iterator<Item = (usize, &str)> {
     let lines = request.system.iter().flat_map(|segment| segment.text.lines());
     lines.enumerate().flat_map(|(index, line)| {
@@ -168,12 +168,12 @@ fn pieces(request: &Request) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// How many both begin with.
+/// Returns the length of the common prefix.
 fn common(a: &[u64], b: &[u64]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// How many both have, wherever.
+/// Returns the number of common elements, wherever they are.
 fn shared(a: &[u64], b: &[u64]) -> usize {
     let mut counts: HashMap<u64, usize> = HashMap::new();
     for piece in a {
@@ -229,12 +229,12 @@ mod tests {
         // Within a line whose rest is unchanged.
         let id = |id: &str| request(&[&format!("You are a clerk. The request is {id}. {RULES}")], &[]);
         check(&id("17"), &id("18"), line(1, "The request is 18."));
-        // At the end it costs nothing but what comes behind it.
+        // At the end, it invalidates only the part after it.
         let last = |date: &str, tools| request(&[RULES, &format!("Today is {date}.")], tools);
         check(&last("Monday", &[]), &last("Tuesday", &[]), None);
         let tools = [("read", "Reads"), ("write", "Writes")];
         check(&last("Monday", &tools), &last("Tuesday", &tools), line(5, "Today is Tuesday."));
-        // Another prompt is no change of this one.
+        // An unrelated prompt isn't a changed version of this one.
         check(&dated("Monday"), &request(&["You paint.", "With oil.", "On wood."], &[]), None);
         // An addition at the end changes nothing before it.
         check(&request(&[RULES], &[]), &request(&[RULES, "And be kind."], &[]), None);
@@ -265,10 +265,10 @@ mod tests {
         assert_eq!(heads.compare("m", &dated("Tuesday", "b")), None);
         assert_eq!(heads.compare("n", &dated("Wednesday", "a")), None);
         assert!(heads.compare("m", &dated("Thursday", "a")).is_some());
-        // No more are remembered than there is a use for.
+        // Only a limited number is remembered.
         (0..100).for_each(|day| drop(heads.compare("m", &dated(&day.to_string(), "c"))));
         assert_eq!(heads.known.lock().unwrap().len(), REMEMBERED);
-        // Those that take long to compare are not.
+        // Prompts that take long to compare are skipped.
         let heads = Heads::default();
         for text in ["a. ".repeat(MOST_PIECES + 1), "a".repeat(MOST_BYTES + 1)] {
             assert_eq!(heads.compare("m", &request(&[&text], &[])), None);

@@ -1,4 +1,4 @@
-//! The conversation of a request, whatever the wire format.
+//! The conversation of a request, independent of the wire format.
 
 use std::collections::HashMap;
 
@@ -7,25 +7,24 @@ use serde_json::{Map, Value};
 
 use crate::refusal::Refusal;
 
-/// A conversation as it is read, message by message, from any wire format.
-///
-/// Histories are taken as they are: what no template has a place for is put where it has one, or
-/// told as text.
+/// A conversation, read message by message from any wire format.
+/// Accepts any history: parts that no template supports are moved to a supported place, or
+/// converted to text.
 #[derive(Debug, Default)]
 pub struct History {
     system: Vec<Segment>,
     messages: Vec<Message>,
-    /// System messages that came later than the first other message, and wait for the next turn of
-    /// the user: templates know them at the beginning only.
+    /// System messages after the first other message, which wait for the user's next turn:
+    /// templates support them only at the beginning.
     late: Vec<String>,
-    /// The tools that were called, by the ids of the calls.
+    /// Names of the called tools, by call id.
     called: HashMap<String, String>,
-    /// Calls that were told as text, by their ids: so are their results.
+    /// Names of calls converted to text, by call id; their results are converted too.
     told: HashMap<String, String>,
 }
 
 impl History {
-    /// What went before.
+    /// Starts after earlier messages.
     pub fn after(messages: Vec<Message>) -> Self {
         let mut history = History::default();
         for message in messages {
@@ -34,7 +33,7 @@ impl History {
         history
     }
 
-    /// A system message.
+    /// Adds a system message.
     pub fn system(&mut self, text: &str) {
         let text = system_text(text);
         match () {
@@ -46,8 +45,8 @@ impl History {
         }
     }
 
-    /// A message that is no system message.
-    /// A tool's name is known by its call.
+    /// Adds any other message.
+    /// Derives a result's tool name from its call.
     pub fn add(&mut self, mut message: Message) {
         match message.role {
             Role::User => {
@@ -71,20 +70,19 @@ impl History {
         self.messages.push(message);
     }
 
-    /// A message, if there is one.
+    /// Adds a message, if there is one.
     pub fn extend(&mut self, message: Option<Message>) {
         if let Some(message) = message {
             self.add(message);
         }
     }
 
-    /// Notes that the call `id` of `name` was told as text.
+    /// Records that the call `id` of `name` was converted to text.
     pub fn told(&mut self, id: String, name: String) {
         self.told.insert(id, name);
     }
 
-    /// Puts late system messages where the user speaks: to its latest words, if nobody has answered
-    /// them yet.
+    /// Moves late system messages into the user's turn: the latest one, if it hasn't been answered.
     fn place_late(&mut self) {
         let late = std::mem::take(&mut self.late).join("\n\n");
         match self.messages.last_mut() {
@@ -94,10 +92,10 @@ impl History {
         }
     }
 
-    /// The system prompt, and the rest.
+    /// Returns the system prompt and the other messages.
     ///
     /// # Errors
-    /// There is no message.
+    /// There are no messages.
     pub fn end(mut self) -> Result<(Vec<Segment>, Vec<Message>), Refusal> {
         if self.messages.is_empty() && self.system.is_empty() {
             return Err(Refusal::invalid("messages", "`messages` is empty"));
@@ -107,8 +105,8 @@ impl History {
     }
 }
 
-/// A system text as models read it: without the lines before it that clients write there for a
-/// service, and that differ each time, as `x-anthropic-billing-header: cc_version=2.1; cch=a1b2;`.
+/// Returns a system text without leading header lines, which clients add for a service and which
+/// differ each time, such as `x-anthropic-billing-header: cc_version=2.1; cch=a1b2;`.
 pub fn system_text(text: &str) -> &str {
     let mut text = text.trim();
     loop {
@@ -120,7 +118,7 @@ pub fn system_text(text: &str) -> &str {
     }
 }
 
-/// Whether a line is a header such as services have: `x-NAME:`, and pairs of names and values.
+/// Whether a line is a service's header: `x-NAME:`, followed by pairs of names and values.
 fn is_header(line: &str) -> bool {
     let Some((name, value)) = line.split_once(':') else { return false };
     let pairs = value.split(';').map(str::trim).filter(|pair| !pair.is_empty());
@@ -131,16 +129,16 @@ fn is_header(line: &str) -> bool {
         && pairs.into_iter().all(is_pair)
 }
 
-/// Tells a call whose arguments are no JSON object in a message's text.
+/// Adds a call whose arguments aren't a JSON object to a message's text.
 pub fn tell_call(message: &mut Message, name: &str, arguments: &str) {
     let between = if message.content.is_empty() { "" } else { "\n\n" };
     message.content += &format!("{between}A call of {name} with {arguments}");
 }
 
-/// A call's arguments: an object, or its JSON text.
+/// Parses a call's arguments: an object, or its JSON text.
 ///
 /// # Errors
-/// The text, if it is none.
+/// The text, if it isn't a JSON object.
 pub fn parsed(arguments: Option<Value>) -> Result<Map<String, Value>, String> {
     match arguments {
         None => Ok(Map::new()),
@@ -163,7 +161,7 @@ mod tests {
         check(&format!("{header}\nYou are Claude."), "You are Claude.");
         check(&format!("\n{header}\r\n\n{header}\n\nYou\nare."), "You\nare.");
         check("X-Request-Id: id=5\nHello.", "Hello.");
-        // Text for the model stays.
+        // Text meant for the model remains.
         for text in [
             "You are a clerk.",
             "x-rays: you know all about them.",

@@ -1,11 +1,11 @@
-//! Text between two others, by models that were trained for it (fill in the middle).
+//! Fills in text between two others (fill in the middle), with models trained for it.
 
 use alara_engine::Engine;
 
 use crate::refusal::Refusal;
 
-/// How a family writes it: what stands before the first text, before the last, before the one in
-/// between; and between files, if it knows several.
+/// The markers of a model family: before the first text, before the last, and before the one in
+/// between; and between files, if it supports several.
 struct Markers {
     prefix: &'static str,
     suffix: &'static str,
@@ -37,21 +37,21 @@ const FAMILIES: [Markers; 7] = [
     Markers { prefix: "<|code_prefix|>", suffix: "<|code_suffix|>", middle: "<|code_middle|>", file: None },
 ];
 
-/// The family whose markers all are in a vocabulary.
+/// Returns the family whose markers are all in a vocabulary.
 fn family(known: impl Fn(&str) -> bool) -> Option<&'static Markers> {
     FAMILIES.iter().find(|markers| known(markers.prefix) && known(markers.suffix) && known(markers.middle))
 }
 
-/// Whether a model was trained to fill in text: its vocabulary, of which `known` tells what is in
-/// it, has markers for that.
+/// Whether a model was trained to fill in text: `known` tells whether a marker is in its
+/// vocabulary.
 pub fn fills_in(known: impl Fn(&str) -> bool) -> bool {
     family(known).is_some()
 }
 
-/// The prompt for the text between `before` and `after`; `extra` stands before both.
+/// Returns the prompt for the text between `before` and `after`; `extra` precedes both.
 ///
 /// # Errors
-/// The model's vocabulary has no markers for that.
+/// The model's vocabulary has no such markers.
 pub fn prompt(engine: &Engine, before: &str, after: &str, extra: &str) -> Result<String, Refusal> {
     let known = |text: &str| engine.tokenizer().id(text).is_some();
     let Some(Markers { prefix, suffix, middle, file }) = family(known) else {

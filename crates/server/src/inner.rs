@@ -1,4 +1,4 @@
-//! What somebody asks for, whatever the wire format: the one inner request.
+//! The inner request, independent of the wire format.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -8,48 +8,48 @@ use tokio::time::Instant;
 
 use crate::keep::KeepAlive;
 
-/// What somebody asks for.
+/// A request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct InnerRequest {
-    /// The model, or an NPC as one.
+    /// The model, or an NPC used as one.
     pub model: Option<String>,
-    /// The NPC, if it is named apart.
+    /// The NPC, if it is named separately.
     pub npc: Option<String>,
-    /// The turn, but for how tokens are drawn.
+    /// The turn, without sampling parameters.
     pub request: Request,
-    /// What it says of that; the rest is as the model has it.
+    /// The request's sampling parameters; the model's apply for the rest.
     pub draws: SamplingOverrides,
-    /// How tokens are drawn where neither the request nor the model's file says so.
-    /// `None` = as ever.
+    /// Sampling parameters if neither the request nor the model's file has any.
+    /// `None` for the usual defaults.
     pub sampling: Option<Sampling>,
-    /// How many answers there are to be, more than one only where the format has a place for it.
+    /// The number of answers; more than one only if the format supports it.
     pub choices: usize,
     /// How long the model stays loaded afterwards.
     pub keep_alive: Option<KeepAlive>,
-    /// When its time is over, where it began before this.
+    /// The deadline, if the time limit began earlier.
     pub deadline: Option<Instant>,
-    /// Whether the answer comes in pieces.
+    /// Whether to stream the answer.
     pub stream: bool,
-    /// Whether the answer tells how long it took.
+    /// Whether to include timings.
     pub timings: bool,
-    /// Whether a stream tells the calls that an NPC makes itself, and what it says beside them.
+    /// Whether a stream includes the NPC's own calls, and its text around them.
     pub events: bool,
-    /// Whether a stream asks its client what an NPC's run would ask a person.
+    /// Whether a stream sends the client the questions that an NPC's run asks a person.
     pub ask: bool,
-    /// The key with which a client may be asked, where no token is needed.
+    /// The key for being asked, if no token is required.
     pub key: String,
-    /// What of the request is not honoured, for the header `Warning` and the log.
+    /// Ignored parts of the request, for the header `Warning` and the log.
     pub ignored: Vec<String>,
 }
 
 impl InnerRequest {
-    /// How tokens are drawn by a model whose file recommends `model`.
+    /// Returns the sampling parameters for a model whose file recommends `model`.
     pub fn sampling(&self, model: &Sampling) -> Sampling {
         let otherwise = self.sampling.as_ref().filter(|_| *model == Sampling::default());
         self.draws.over(otherwise.unwrap_or(model))
     }
 
-    /// What stands there that only a model can honour, not an NPC that works with its own tools.
+    /// Returns a setting that only a model supports, not an NPC with its own tools.
     pub fn not_for_npcs(&self) -> Option<&'static str> {
         let Request { stop, ignore_eos, grammar, logprobs, .. } = &self.request;
         match () {
@@ -64,12 +64,12 @@ impl InnerRequest {
     }
 }
 
-/// A number that is another one each time.
+/// Returns a random number.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// A name that nobody guesses, as the ids of answers are.
+/// Returns an unguessable name, such as the id of an answer.
 pub fn id(prefix: &str) -> String {
     format!("{prefix}{:016x}{:016x}", random(), random())
 }

@@ -1,4 +1,4 @@
-//! How long models stay loaded when nobody asks for them: Ollama's `keep_alive`.
+//! How long unused models stay loaded: Ollama's `keep_alive`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,15 @@ use tokio::sync::Notify;
 
 use crate::time::rfc3339;
 
-/// How long models other than the default one stay, if nobody says so: as long as with Ollama.
+/// Default time for models other than the default one, as in Ollama.
 const OTHERS: Duration = Duration::from_secs(300);
-/// When a model goes that stays as long as the server does.
+/// The expiry date of a model that stays until the server ends.
 const NEVER: &str = "9999-12-31T23:59:59Z";
 
-/// How long a model stays loaded after its last use; `None` = as long as the server runs.
+/// How long a model stays loaded after its last use; `None` for as long as the server runs.
 pub type KeepAlive = Option<Duration>;
 
-/// What a text means: `5m`, `1h30m`, a number of seconds; less than 0 is for ever, and 0 not at
-/// all.
+/// Parses `5m`, `1h30m` or a number of seconds; a negative value means forever, and 0 not at all.
 pub fn keep_alive(text: &str) -> Option<KeepAlive> {
     if let Ok(seconds) = text.parse::<f64>() {
         return of_seconds(seconds);
@@ -46,7 +45,7 @@ pub fn keep_alive(text: &str) -> Option<KeepAlive> {
     of_seconds(if negative { -seconds } else { seconds })
 }
 
-/// As [`keep_alive`], of a field of a request: a text or a number of seconds.
+/// Like [`keep_alive`], for a field of a request: a text or a number of seconds.
 pub fn read(value: &Value) -> Option<KeepAlive> {
     match value {
         Value::String(text) => keep_alive(text),
@@ -59,35 +58,35 @@ fn of_seconds(seconds: f64) -> Option<KeepAlive> {
     match seconds {
         seconds if seconds.is_nan() => None,
         seconds if seconds < 0.0 => Some(None),
-        // More than a life is for ever.
+        // A longer time than a lifetime means forever.
         seconds => Some(Duration::try_from_secs_f64(seconds).ok()),
     }
 }
 
-/// Who stays, and for how long.
+/// Decides how long each model stays loaded.
 pub struct Keep {
     default: ModelSpec,
-    /// What holds for all models where a request says nothing.
+    /// The setting for all models, unless a request overrides it.
     server: Option<KeepAlive>,
     uses: Mutex<HashMap<ModelSpec, Use>>,
-    /// A model has been used, or is to go.
+    /// Signals that a model was used, or has to be unloaded.
     changed: Notify,
 }
 
-/// How a model was used.
+/// The use of a model.
 #[derive(Clone, Copy, Default)]
 struct Use {
-    /// What the last request said.
+    /// The setting in the last request.
     asked: Option<KeepAlive>,
-    /// Requests under way.
+    /// Number of running requests.
     running: usize,
-    /// When the last one ended.
+    /// End of the last request.
     ended: Option<Instant>,
 }
 
 impl Keep {
-    /// `server` holds for all models where a request says nothing; without it the default model
-    /// stays, and others go after five minutes.
+    /// Creates the rules; `server` applies to all models unless a request overrides it; without it,
+    /// the default model stays, and others are unloaded after five minutes.
     pub fn new(default: ModelSpec, server: Option<KeepAlive>) -> Self {
         Keep { default, server, uses: Mutex::default(), changed: Notify::new() }
     }
@@ -96,8 +95,8 @@ impl Keep {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request uses the model until the answer is dropped.
-    /// `asked` is what it says of how long the model stays then.
+    /// Marks the model as used by a request until the result is dropped.
+    /// `asked` is the request's setting for how long the model stays afterwards.
     pub fn using(&self, spec: &ModelSpec, asked: Option<KeepAlive>) -> Using<'_> {
         let mut uses = self.lock();
         let held = uses.entry(spec.clone()).or_default();
@@ -105,17 +104,17 @@ impl Keep {
         Using { keep: self, spec: spec.clone() }
     }
 
-    /// Has models looked at again: one may have come to be idle.
+    /// Checks all models again: one may have become idle.
     pub fn look(&self) {
         self.changed.notify_one();
     }
 
-    /// Until a model has been used, or is to go.
+    /// Waits until a model was used, or has to be unloaded.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// When a loaded model goes; `None` = never.
+    /// Returns when a loaded model expires; `None` for never.
     fn goes(&self, loaded: &Loaded) -> Option<Instant> {
         let uses = self.lock();
         let held = uses.get(&loaded.spec).copied().unwrap_or_default();
@@ -128,7 +127,7 @@ impl Keep {
         used.checked_add(stays)
     }
 
-    /// The same as a date.
+    /// Like [`goes`](Self::goes), as a date.
     pub fn goes_at(&self, loaded: &Loaded) -> String {
         let Some(at) = self.goes(loaded) else { return NEVER.to_owned() };
         let date = SystemTime::now() + at.saturating_duration_since(Instant::now());
@@ -136,8 +135,8 @@ impl Keep {
         rfc3339(date.as_secs(), date.subsec_nanos())
     }
 
-    /// Unloads the models whose time is over; says when the next one's is.
-    /// One that is at work is left: whoever ends its work has it looked at again.
+    /// Unloads expired models; returns the next expiry.
+    /// Skips a model in use: it is checked again when its work ends.
     pub fn sweep(&self, models: &dyn ModelSource) -> Option<Instant> {
         let now = Instant::now();
         let mut next: Option<Instant> = None;
@@ -154,7 +153,7 @@ impl Keep {
     }
 }
 
-/// A model is being used.
+/// Marks a model as in use.
 pub struct Using<'a> {
     keep: &'a Keep,
     spec: ModelSpec,
@@ -235,14 +234,14 @@ mod tests {
         assert_eq!((stays(&keep, &default), stays(&keep, &other)), (None, Some(300.0)));
         let next = keep.sweep(&models).unwrap();
         assert!(next > Instant::now() && loaded() == "default other");
-        // What a request says holds until the next one says something else, or nothing.
+        // A request's setting holds until the next request.
         drop(keep.using(&other, Some(Some(Duration::from_secs(60)))));
         assert_eq!(stays(&keep, &other), Some(60.0));
         drop(keep.using(&other, Some(None)));
         assert_eq!((stays(&keep, &other), keep.sweep(&models)), (None, None));
         drop(keep.using(&other, None));
         assert_eq!(stays(&keep, &other), Some(300.0));
-        // Whoever is at work stays.
+        // A model in use stays.
         let using = keep.using(&default, Some(Some(Duration::ZERO)));
         let held = models.get(&other).unwrap();
         drop(keep.using(&other, Some(Some(Duration::ZERO))));
@@ -253,7 +252,7 @@ mod tests {
         drop(held);
         keep.sweep(&models);
         assert_eq!(loaded(), "");
-        // The server's word goes before the rule for the default model.
+        // The server's setting overrides the rule for the default model.
         load();
         let keep = Keep::new(default.clone(), Some(Some(Duration::ZERO)));
         keep.sweep(&models);

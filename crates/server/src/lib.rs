@@ -1,11 +1,13 @@
-//! HTTP: the APIs of OpenAI, Anthropic and Ollama over engine and harness, where each NPC of a team
-//! is a model too.
+//! HTTP server: the APIs of OpenAI, Anthropic and Ollama on top of engine and harness, with each
+//! NPC of a team also served as a model.
 //!
-//! One module a wire format: `openai`, `anthropic`, `ollama`, `native`.
-//! Each reads what is asked into an `InnerRequest` and has a `Writer` of answers.
-//! `dispatch` is the way between, the same for all; it names no format, and `routes` names all.
-//! Knows neither terminals nor where models and teams come from: that is a [`Workplace`].
-//! Prints nothing and reads no environment.
+//! One module per wire format: `openai`, `anthropic`, `ollama`, `native`.
+//! Each parses requests into an `InnerRequest` and has a `Writer` of answers.
+//! `dispatch` connects the two for all formats; it names no format, while `routes` names all of
+//! them.
+//! Knows nothing of terminals, or of where models and teams come from: a [`Workplace`] provides
+//! these.
+//! Prints nothing and reads no environment variables.
 
 mod access;
 mod agents;
@@ -67,152 +69,152 @@ use questions::Questions;
 use slots::Slots;
 use store::Store;
 
-/// How long work that was cancelled may take to end.
+/// Time limit for cancelled work to end.
 const END: Duration = Duration::from_secs(5);
-/// The stack of threads that work: an agent's jinxes may be deep inside of each other.
+/// Stack size of worker threads: an agent's jinxes may be deeply nested.
 const STACK: usize = 8 << 20;
-/// Threads beside those of the slots.
+/// Number of threads in addition to those of the slots.
 const THREADS: usize = 16;
 
-/// The turn that the body of a request asks for, in whichever wire format that is: OpenAI's chat or
-/// responses, Anthropic's messages or Ollama's chat.
+/// Parses the turn in a request's body, in any wire format: OpenAI's chat or responses, Anthropic's
+/// messages or Ollama's chat.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The body is invalid.
 pub fn read_request(body: &[u8]) -> Result<Request, String> {
     routes::read_any(body).map(|asked| asked.request).map_err(|refusal| refusal.message)
 }
 
-/// What agents work with, and where: known to whoever starts the server.
+/// The environment that agents work in, provided by the code that starts the server.
 pub trait Workplace: Send + Sync + 'static {
-    /// Where models come from.
+    /// Returns the source of models.
     fn models(&self) -> &dyn ModelSource;
 
-    /// Reads the team again, since its files have changed.
-    /// `None` if that can't be done; then it stays as it was.
+    /// Reloads the team after its files have changed.
+    /// `None` if that fails; then the old one stays.
     fn team(&self) -> Option<Team>;
 
-    /// A sandbox for one request to `team`.
+    /// Returns a sandbox for one request to `team`.
     ///
     /// # Errors
-    /// There can't be one.
+    /// The sandbox can't be created.
     fn sandbox(&self, team: &Team) -> Result<Sandbox, alara_harness::Error>;
 
-    /// The session of one request with rules, threads and a trace.
+    /// Adds rules, threads and a trace to the session of one request.
     ///
     /// # Errors
-    /// They can't be had.
+    /// They aren't available.
     fn equip<'a>(&self, session: Session<'a>) -> Result<Session<'a>, alara_harness::Error>;
 
-    /// Whether a person has said yes beforehand to whatever rules say to ask about.
+    /// Whether a person has confirmed in advance whatever rules ask about.
     fn agreed(&self) -> bool {
         false
     }
 
-    /// What becomes of a file, as a unified diff, for a person who is asked about it.
-    /// `None`: none can be made here, and the person reads the call's arguments.
+    /// Returns the change to a file as a unified diff, for a person to confirm.
+    /// `None` if no diff can be made; then the person sees the call's arguments.
     fn diff(&self, _file: &ProposedFile) -> Option<String> {
         None
     }
 
-    /// The models that clients may name beside the default one, as they are now.
-    /// One that is had with the default's spec gives that its names.
+    /// Returns the models that clients may name, in addition to the default one.
+    /// An entry with the default's spec adds its names to the default.
     fn served(&self) -> Vec<Served> {
         Vec::new()
     }
 
-    /// What the file of the model says that is used for `spec`, loaded or not.
-    /// `None`: it has none, as a model elsewhere, or the file can't be read.
+    /// Returns the data in the file of the model used for `spec`, loaded or not.
+    /// `None` if it has no file, like a remote model, or the file can't be read.
     fn facts(&self, _spec: &ModelSpec) -> Option<Arc<Facts>> {
         None
     }
 
-    /// Downloads the model that `name` means; from then on it is among those served.
-    /// `told` hears how it goes, and says whether it shall go on.
+    /// Downloads the model that `name` means, and adds it to the served models.
+    /// Calls `told` with the progress; it returns whether to continue.
     ///
     /// # Errors
-    /// There is no such model, or it can't be had.
+    /// There is no such model, or it can't be downloaded.
     fn pull(&self, name: &str, _told: &mut dyn FnMut(Pull) -> bool) -> Result<(), ModelError> {
         Err(ModelError::new(format!("{name} can't be downloaded here")))
     }
 
-    /// Takes a line about a request that was answered, for whoever looks on.
+    /// Logs a line about an answered request.
     fn log(&self, _line: &str) {}
 }
 
-/// How far a download is.
+/// Progress of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pull {
-    /// So much of a file is here.
+    /// Part of a file has arrived.
     File {
-        /// Its name.
+        /// File name.
         name: String,
-        /// Its SHA-256 in hexadecimal, if that is known.
+        /// SHA-256 in hexadecimal, if known.
         digest: Option<String>,
-        /// Bytes that it has, if that is known.
+        /// Total size in bytes, if known.
         total: Option<u64>,
-        /// Bytes of it that are here.
+        /// Bytes received.
         completed: u64,
     },
-    /// A file was checked, and can be used.
+    /// A file was checked and is ready to use.
     Checked,
 }
 
-/// How to serve.
+/// Server options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen.
-    /// Port 0 means any that is free.
+    /// Address to listen on.
+    /// Port 0 picks any free port.
     /// Default 127.0.0.1:8080.
     pub address: SocketAddr,
-    /// A Unix socket to listen at instead, which nobody else may open.
+    /// A Unix socket to listen on instead, accessible only to its owner.
     /// Default: none.
     pub socket: Option<PathBuf>,
-    /// What clients must know.
-    /// Default: nothing, which is for this machine only.
+    /// The token that clients must send.
+    /// Default: none, which is only for this machine.
     pub token: Option<String>,
-    /// Origins of web pages that are let in, such as `https://app.example`.
-    /// A star at the end stands for anything; for more than a port or an app's pages it needs a
-    /// token.
+    /// Allowed origins of web pages, such as `https://app.example`.
+    /// A trailing star matches anything; it requires a token unless it stands only for a port or an
+    /// app's pages.
     /// Default: none; with a token, pages of this machine and of desktop apps.
     pub origins: Vec<String>,
-    /// Whether a person named the team: then the page begins with its lead, not with the default
-    /// model.
+    /// Whether a person named the team: then the page starts with the team's lead instead of the
+    /// default model.
     /// Default false.
     pub named_team: bool,
-    /// Other names of the default model.
+    /// Other names for the default model.
     /// Default: none.
     pub aliases: Vec<String>,
-    /// Whether a request that names a model which is not known means the default one, as one does
-    /// that names none.
+    /// Whether a request that names an unknown model uses the default one, like a request that
+    /// names none.
     /// Default false.
     pub any_model: bool,
-    /// How long a model stays loaded that nobody asks for.
+    /// How long an unused model stays loaded.
     /// Default: the default model as long as the server runs, others 5 min.
     pub keep_alive: Option<KeepAlive>,
-    /// Whether clients may have models downloaded.
+    /// Whether clients may download models.
     /// Default false.
     pub allow_pull: bool,
-    /// A folder in which answers to `/v1/responses` are kept for later requests.
-    /// Default: none; they are kept in memory only.
+    /// A folder in which to store answers to `/v1/responses` for later requests.
+    /// Default: none; they are kept only in memory.
     pub responses: Option<PathBuf>,
-    /// Requests that are worked on at a time.
+    /// Number of requests to process in parallel.
     /// Default 1.
     pub parallel: usize,
-    /// Requests that may wait for that; further ones are refused.
+    /// Maximum number of waiting requests; further ones are refused.
     /// Default 512.
     pub queue: usize,
-    /// Most time for a request, from its coming to the end of its answer.
+    /// Time limit for a request, from its arrival to the end of its answer.
     /// Default 10 min.
     pub request_time: Duration,
-    /// Most time for the head of a request, and a third of what its body may take.
+    /// Time limit for the head of a request; its body may take three times as long.
     /// Default 10 s.
     pub head_time: Duration,
-    /// Most connections at a time; a further one is told so and closed.
+    /// Maximum number of connections; further ones are refused.
     /// Each takes a file descriptor, of which a process has 1024 by default.
     /// Default 900.
     pub connections: usize,
-    /// How long a client may read nothing while much of its answer waits for it.
+    /// How long a client may stop reading while much of its answer is waiting.
     /// Default 30 s.
     pub patience: Duration,
 }
@@ -240,19 +242,19 @@ impl Default for Options {
     }
 }
 
-/// Why there is no server.
+/// Why the server can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Other machines could reach it, and nothing would keep them out.
+    /// Other machines could reach the server without a token.
     #[error("{address} can be reached from other machines, so the server needs a token")]
     Exposed {
         /// The address.
         address: SocketAddr,
     },
-    /// A token that no header can carry.
+    /// The token can't be sent in a header.
     #[error("a token is made of visible ASCII characters")]
     Token,
-    /// An origin that can't be let in.
+    /// The origin can't be allowed.
     #[error(
         "{origin} can't be let in: an origin is such as https://app.example, with a star at its end at most, and one \
          that lets in other sites' pages needs a token"
@@ -261,23 +263,23 @@ pub enum Error {
         /// The origin.
         origin: String,
     },
-    /// A socket can't be had.
+    /// The socket can't be opened.
     #[error("can't listen at {}", path.display())]
     Socket {
-        /// Its file.
+        /// The socket's file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The address can't be had.
+    /// The server can't listen on the address.
     #[error("can't listen on {address}")]
     Address {
         /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The cause.
         source: std::io::Error,
     },
-    /// There is no model.
+    /// The model isn't available.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// The system can't serve.
@@ -285,24 +287,23 @@ pub enum Error {
     System(#[source] std::io::Error),
 }
 
-/// How far the server is.
+/// Stage of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Serving,
-    /// No new requests are taken; those that run go on.
+    /// Takes no new requests; running ones continue.
     Finishing,
-    /// Those that run end.
+    /// Running requests are cancelled.
     Cancelling,
 }
 
-/// Ends a server.
+/// Stops a server.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<watch::Sender<Stage>>);
 
 impl Stop {
-    /// The first time, requests that run are finished and no others taken; the second time they are
-    /// cancelled.
-    /// True the first time.
+    /// The first call lets running requests finish and accepts no others; the second cancels them.
+    /// Returns true for the first call.
     pub fn ask(&self) -> bool {
         let mut first = false;
         self.0.send_modify(|stage| {
@@ -313,7 +314,7 @@ impl Stop {
     }
 }
 
-/// A server that listens.
+/// A listening server.
 pub struct Server {
     address: SocketAddr,
     socket: Option<PathBuf>,
@@ -324,11 +325,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and loads the default model, which `spec` means.
-    /// Nobody is answered yet.
+    /// Starts listening, and loads the default model, which `spec` means.
+    /// Doesn't answer requests yet.
     ///
     /// # Errors
-    /// The address can't be had or would be open to everybody, or there is no such model.
+    /// The address isn't available or would be open to everyone, or there is no such model.
     pub fn new(
         workplace: Arc<dyn Workplace>,
         team: Team,
@@ -380,44 +381,44 @@ impl Server {
         Ok(Server { address, socket, listener, connections, shared: Arc::new(shared), stop })
     }
 
-    /// Where it listens, unless at a socket.
+    /// Returns the address, unless the server listens on a socket.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What the page must know to ask the person what an NPC's run would ask; `None`: where there is
-    /// a token or a socket, nothing more.
+    /// Returns the key that the page needs to ask the person the questions of an NPC's run; `None`
+    /// if a token or a socket already protects the server.
     pub fn page_key(&self) -> Option<&str> {
         self.shared.questions.key()
     }
 
-    /// The socket that it listens at.
+    /// Returns the socket that the server listens on.
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
 
-    /// What clients call the default model.
+    /// Returns the clients' name of the default model.
     pub fn model(&self) -> &str {
         &self.shared.default.name
     }
 
-    /// What clients call the models, the default one first.
+    /// Returns the clients' names of the models, the default one first.
     pub fn models(&self) -> Vec<String> {
         self.shared.models().into_iter().map(|model| model.name).collect()
     }
 
-    /// What ends it.
+    /// Returns a handle that stops the server.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
     }
 
-    /// Serves until it is asked to stop.
+    /// Serves until it is stopped.
     ///
     /// # Errors
     /// The system can't serve.
     pub fn run(self) -> Result<(), Error> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
-        // Each slot works on a thread of its own, beside those that look at files.
+        // Each slot works on its own thread, in addition to those that read files.
         let threads = self.shared.slots.parallel() + THREADS;
         builder.enable_io().enable_time().thread_stack_size(STACK).max_blocking_threads(threads);
         let runtime = builder.build().map_err(Error::System)?;
@@ -438,7 +439,7 @@ impl Server {
     }
 }
 
-/// Listens at the socket, or else at the address.
+/// Listens on the socket, if one is set, or on the address.
 fn listen(options: &Options) -> Result<(Listener, SocketAddr), Error> {
     let address = options.address;
     #[cfg(unix)]

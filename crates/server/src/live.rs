@@ -1,4 +1,4 @@
-//! What an NPC does with its own tools, told while it does it.
+//! Reports an NPC's work with its own tools while it happens.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -10,37 +10,37 @@ use serde_json::{Value, json};
 use crate::answer::Piece;
 use crate::slots::Listener;
 
-/// Most bytes of what is told of a call's result.
+/// Maximum size, in bytes, of the displayed part of a call's result.
 const SHOWN: usize = 16 << 10;
 
-/// Tells what happens in a run, as far as it is asked for.
+/// Reports the requested events of a run.
 pub struct Live<'a> {
     listener: &'a Listener,
-    /// Whether text is told as it comes.
-    /// Beside tools, what is said may turn out to go with a call, and then it is not the answer.
+    /// Whether to send text as it is generated.
+    /// With tools, text may turn out to accompany a call, and then it isn't the answer.
     text: bool,
-    /// Whether calls and their results are told.
+    /// Whether to report calls and their results.
     calls: bool,
     said: Mutex<Said>,
 }
 
-/// What was told as text.
+/// Text sent so far.
 #[derive(Default)]
 struct Said {
-    /// In this turn, since its last call.
+    /// Text of this turn, since its last call.
     now: String,
-    /// Whether there was some in a turn before.
+    /// Whether an earlier turn had text.
     before: bool,
 }
 
 impl<'a> Live<'a> {
-    /// For `listener`, who gets text and calls as they come, or not.
+    /// Creates a reporter for `listener`, which receives text and calls as they come, or not.
     pub fn new(listener: &'a Listener, text: bool, calls: bool) -> Self {
         Live { listener, text, calls, said: Mutex::default() }
     }
 
-    /// Tells what happens.
-    /// The work is cancelled once nobody listens any more.
+    /// Reports an event.
+    /// Cancels the work once the client has left.
     pub fn notice(&self, notice: &Notice) {
         let heard = match notice {
             Notice::Turn { depth: 0, .. } => {
@@ -63,7 +63,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// Tells the answer, unless that was done as it came.
+    /// Sends the answer, unless it was sent as it was generated.
     pub fn answer(&self, text: &str) {
         let told = self.said.lock().unwrap_or_else(PoisonError::into_inner).now == text;
         if !told {
@@ -71,7 +71,7 @@ impl<'a> Live<'a> {
         }
     }
 
-    /// What is said from now on is something else.
+    /// Starts a separate text.
     fn next(&self) {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         said.before |= !std::mem::take(&mut said.now).is_empty();
@@ -122,7 +122,7 @@ mod tests {
         let told = ended(&call, &result, 0.5);
         let output = told["output"].as_str().unwrap();
         assert!(output.len() < SHOWN + 64 && output.starts_with('é') && output.ends_with('é'));
-        // The mark stands in a line of its own.
+        // The mark is on a separate line.
         let mark = output.lines().nth(1).unwrap();
         assert_eq!(told["left_out"], 2 * SHOWN - (output.len() - mark.len() - 2));
         assert_eq!(mark, format!("[… {} bytes left out …]", told["left_out"]));

@@ -1,4 +1,4 @@
-//! What the server has done, as Prometheus reads it
+//! Metrics of the server, in Prometheus' format
 //! (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
 
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use alara_harness::model::Loaded;
 
 use crate::answer::{Item, Piece};
 
-/// Numbers that only grow.
+/// Counters.
 #[derive(Debug, Default)]
 pub struct Metrics {
     requests: AtomicU64,
@@ -24,25 +24,25 @@ pub struct Metrics {
     accepted: AtomicU64,
     calls: AtomicU64,
     changed: AtomicU64,
-    /// Microseconds, as are the others.
+    /// Microseconds, like the others.
     prefill: AtomicU64,
     decode: AtomicU64,
     first: AtomicU64,
 }
 
-/// How the slots are.
+/// State of the slots.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Requests that can be worked on at a time.
+    /// Maximum number of requests processed in parallel.
     pub parallel: usize,
-    /// Requests that are.
+    /// Number of requests being processed.
     pub working: usize,
-    /// Requests that wait for a slot.
+    /// Number of requests waiting for a slot.
     pub waiting: usize,
 }
 
 impl Metrics {
-    /// Counts a request that was answered with this status.
+    /// Counts a request answered with this status.
     pub fn request(&self, status: u16) {
         add(&self.requests, 1);
         add(&self.refused, u64::from(status >= 400));
@@ -58,7 +58,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a prompt whose head differs from an earlier one where it should not.
+    /// Counts a prompt whose head differs from an earlier one without need.
     pub fn changed(&self) {
         add(&self.changed, 1);
     }
@@ -76,11 +76,11 @@ impl Metrics {
         add(&self.first, micros(usage.time_to_first_token));
     }
 
-    /// All of them, and how the slots are.
+    /// Formats all counters, and the state of the slots.
     pub fn text(&self, load: Load, loaded: &[Loaded]) -> String {
         let mut text = String::new();
         let mut tell = |name: &str, kind: &str, help: &str, value: f64| {
-            // Writing to a text can't fail.
+            // Writing to a string can't fail.
             let _ = writeln!(
                 text,
                 "# HELP alara_{name} {help}\n# TYPE alara_{name} {kind}\nalara_{name} {value}"

@@ -1,4 +1,4 @@
-//! Several models, over a workplace that has scripted ones of any size.
+//! Several models, in a workplace with scripted models of any size.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Models say their name; `slow` waits until the gate is open.
+/// Models answer with their name; `slow` waits until the gate is open.
 struct Place {
     models: Models,
     others: Mutex<Vec<Served>>,
@@ -116,7 +116,7 @@ fn served(name: &str) -> Served {
     Served { name: name.into(), aliases: vec![format!("alias-of-{name}")], spec: ModelSpec::named(name) }
 }
 
-/// A server that runs, whose default model is `first`; each model takes 6 bytes of 10.
+/// A running server whose default model is `first`; each model takes 6 of 10 bytes.
 struct Running {
     address: SocketAddr,
     gate: Arc<Gate>,
@@ -158,7 +158,7 @@ impl Running {
         stream
     }
 
-    /// Status, head and body.
+    /// Returns status, head and body.
     fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String, String) {
         let mut said = String::new();
         self.begin(method, path, body).read_to_string(&mut said).unwrap();
@@ -262,7 +262,7 @@ fn each_model_answers_by_its_name() {
 #[test]
 fn a_model_without_room_is_told_and_finds_it_later() {
     let running = run(Some(10), Options::default());
-    // The least recently used one goes.
+    // The least recently used model is unloaded.
     assert_eq!(running.chat("second").0, 200);
     let idle = || !running.place.models.loaded()[0].busy;
     wait_until("the first is gone", || running.loaded() == ["second"] && idle());
@@ -303,7 +303,7 @@ fn models_go_when_their_time_is_over() {
         running.ask("POST", "/api/generate", &json!({"model": "first", "keep_alive": "x"}));
     assert!(status == 400 && body.contains("keep_alive"), "{body}");
     assert_eq!(running.ask("POST", "/api/generate", &json!({"model": "third"})).0, 404);
-    // As the server says.
+    // As the server's setting requires.
     let running =
         run(None, Options { keep_alive: Some(Some(Duration::from_millis(20))), ..Options::default() });
     wait_until("the default one is gone", || running.loaded().is_empty());
@@ -315,7 +315,7 @@ fn models_go_when_their_time_is_over() {
 fn downloads_are_told_as_ollama_does() {
     let pull = |running: &Running, body: Value| {
         let (status, _, body) = running.ask("POST", "/api/pull", &body);
-        // Chunks of the transfer coding stand between the lines.
+        // Chunks of the transfer coding are interleaved with the lines.
         let lines = body.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         (status, lines.filter(Value::is_object).collect::<Vec<_>>())
     };

@@ -1,4 +1,4 @@
-//! What llama.cpp's server has beside other APIs, in its shapes
+//! Endpoints of llama.cpp's server that other APIs lack, in its format
 //! (<https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md>).
 
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::openai::chat;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 
-/// Most bytes of a text that is returned.
+/// Maximum size of a returned text in bytes.
 const TEXT: usize = 64 << 20;
 
-/// The routes.
+/// Returns the routes.
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/health", get(health))
@@ -35,7 +35,7 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/apply-template", post(apply_template))
 }
 
-/// Whether a path tells that the server is there, which anybody may ask, and often does.
+/// Whether a path is a health check, which needs no token and may be frequent.
 pub fn is_health(path: &str) -> bool {
     matches!(path, "/health" | "/v1/health")
 }
@@ -74,7 +74,7 @@ async fn props(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, 
     })))
 }
 
-/// How many slots work; any request takes any of them.
+/// Returns the number of working slots; any slot takes any request.
 async fn slots(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
     let name = queried(&uri, "model");
     let context = with_model(&shared, name.as_deref(), |model, _| Ok(model.context())).await?;
@@ -83,14 +83,14 @@ async fn slots(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, 
     Ok(json_of(&(0..shared.slots.parallel()).map(slot).collect()))
 }
 
-/// The tokens of a text: of `content`, as llama.cpp's clients ask, or of `prompt`, as vLLM's do
+/// Tokenizes a text: `content` in requests of llama.cpp's clients, `prompt` in those of vLLM's
 /// (<https://docs.vllm.ai/en/latest/serving/openai_compatible_server.html>).
 async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     let name = fields.text("model")?;
     let prompt = if fields.has("content") { None } else { fields.text("prompt")? };
     let field = if prompt.is_some() { "prompt" } else { "content" };
-    // The tokens that begin a prompt are added unless the client turns that off.
+    // Add the tokens that begin a prompt, unless the client disables that.
     let (flag, default) =
         if prompt.is_some() { ("add_special_tokens", true) } else { ("add_special", false) };
     let whole = fields.flag(flag)?.unwrap_or(default);
@@ -125,8 +125,8 @@ async fn tokenize(State(shared): State<Arc<Shared>>, request: Request) -> Result
     self::told(&told.await?, ignored)
 }
 
-/// The special tokens and the chat template of a vocabulary, by the names that Hugging Face's
-/// `tokenizer_config.json` has, as vLLM tells them to clients that tokenize by `/tokenize`.
+/// Returns a vocabulary's special tokens and chat template, named as in Hugging Face's
+/// `tokenizer_config.json`; vLLM sends them to clients that tokenize by `/tokenize`.
 async fn tokenizer_info(State(shared): State<Arc<Shared>>, uri: Uri) -> Result<Response, Refusal> {
     let name = queried(&uri, "model");
     let about = with_engine(&shared, name.as_deref(), |engine, _| {
@@ -165,11 +165,11 @@ async fn detokenize(State(shared): State<Arc<Shared>>, request: Request) -> Resu
         }
     });
     let text = text.await?;
-    // vLLM's clients look for a prompt.
+    // vLLM's clients expect a prompt.
     told(&json!({"content": text, "prompt": text}), ignored)
 }
 
-/// The prompt of a chat.
+/// Returns the prompt of a chat.
 async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let (mut asked, _) = chat::read(body::fields(&shared, request).await?)?;
     let ignored = std::mem::take(&mut asked.ignored);
@@ -179,7 +179,7 @@ async fn apply_template(State(shared): State<Arc<Shared>>, request: Request) -> 
     told(&json!({"prompt": prompt.await?}), ignored)
 }
 
-/// A value of the query of an address.
+/// Returns a query parameter of a URL.
 fn queried(uri: &Uri, name: &str) -> Option<String> {
     let values = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     let (_, value) = values.into_iter().find(|(key, _)| *key == name)?;

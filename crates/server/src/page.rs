@@ -1,5 +1,4 @@
-//! The page at `/`: files that stand in the binary, and the answers that it gives to questions of
-//! NPCs.
+//! The web page at `/`: its embedded files, and the route for answers to NPCs' questions.
 
 use std::sync::Arc;
 
@@ -19,13 +18,13 @@ use crate::questions::read_answer;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 
-/// The page's files.
+/// Files of the page.
 static FILES: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/page");
-/// What the page may do: run its own files and talk to this server, nothing else.
+/// Content security policy: the page may only run its own files and connect to this server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
     font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; \
     frame-ancestors 'none'";
-/// What kind of file it is, by its name's end.
+/// Content types by file extension.
 const KINDS: [(&str, &str); 7] = [
     ("html", "text/html; charset=utf-8"),
     ("js", "text/javascript; charset=utf-8"),
@@ -36,7 +35,8 @@ const KINDS: [(&str, &str); 7] = [
     ("webmanifest", "application/manifest+json"),
 ];
 
-/// The routes of the page: `/`, each of its files by its name, and where questions are answered.
+/// Returns the routes of the page: `/`, each of its files by name, and the route for answers to
+/// questions.
 pub fn routes() -> Router<Arc<Shared>> {
     let mut router = Router::new().route("/", get(file)).route("/v1/alara/answers", post(answer));
     for file in served() {
@@ -51,7 +51,7 @@ pub fn is_page(path: &str) -> bool {
         || served().any(|file| file.path().to_str().is_some_and(|name| path.strip_prefix('/') == Some(name)))
 }
 
-/// Files of a kind that is known, in the folder itself.
+/// Returns the files of known types directly in the folder.
 fn served() -> impl Iterator<Item = &'static include_dir::File<'static>> {
     FILES.files().filter(|file| kind(file).is_some())
 }
@@ -80,7 +80,7 @@ async fn file(request: Request) -> Result<Response, Refusal> {
     Ok(response)
 }
 
-/// Answers a question that a stream has asked, by the id that came with it.
+/// Answers a question sent in a stream, by its id.
 async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     let (id, word) = (fields.needed("id")?, fields.needed("answer")?);

@@ -1,7 +1,7 @@
-//! What an NPC's run asks the person who follows its stream, and the answers.
+//! Questions that an NPC's run asks the person who follows its stream, and the answers.
 //!
-//! A question goes into the stream with an id that only its reader knows.
-//! The run waits for an answer to that id, for as long as its request may take.
+//! A question is sent in the stream with an id that only the stream's reader knows.
+//! The run waits for an answer with that id, within the time limit of its request.
 //!
 //! No answer within that time is a no.
 
@@ -23,36 +23,36 @@ use crate::refusal::Refusal;
 use crate::slots::Listener;
 use crate::{Stage, Workplace};
 
-/// How often a run that waits looks whether its client is still there.
+/// How often a waiting run checks whether its client is still connected.
 const LOOK: Duration = Duration::from_millis(50);
-/// Most lines of a diff that are shown.
+/// Maximum number of displayed diff lines.
 const SHOWN: usize = 400;
 
-/// The questions that wait for an answer, of all requests.
+/// The waiting questions of all requests.
 pub struct Questions {
-    /// By their ids, where the answer goes.
+    /// Destinations of the answers, by question id.
     waiting: Mutex<HashMap<String, SyncSender<Answer>>>,
     stage: watch::Receiver<Stage>,
-    /// What a client must send to be asked; `None` = any that may use the server is asked.
+    /// The key that a client must send to be asked; `None` if any client of the server is asked.
     key: Option<String>,
 }
 
 impl Questions {
-    /// None yet; `stage` tells how far the server is.
-    /// Where it knows its clients, any of them may be asked.
+    /// Starts without questions; `stage` is the stage of the server's shutdown.
+    /// If `knows` is set, the server authenticates its clients, so any of them may be asked.
     pub fn new(stage: watch::Receiver<Stage>, knows: bool) -> Self {
         Questions { waiting: Mutex::default(), stage, key: (!knows).then(|| inner::id("")) }
     }
 
-    /// What a client must send to be asked, if that is not every one.
+    /// Returns the key that a client must send to be asked, if there is one.
     pub fn key(&self) -> Option<&str> {
         self.key.as_deref()
     }
 
-    /// Whether a client with this key may be asked.
+    /// Checks whether a client with this key may be asked.
     ///
     /// # Errors
-    /// It may not, and what is missing.
+    /// It may not; the error explains why.
     pub fn admit(&self, key: &str) -> Result<(), Refusal> {
         if self.key.as_deref().is_none_or(|expected| same(digest(key), digest(expected))) {
             return Ok(());
@@ -62,8 +62,8 @@ impl Questions {
     }
 
     /// Asks in the stream of `listener`, and waits for the answer.
-    /// It is a no if there is none before the request's time is over or its client has left.
-    /// A server that stops takes no more answers, so there it is a no as well.
+    /// The answer is no if none arrives before the request's time limit, or the client leaves.
+    /// A server that is stopping accepts no more answers, so the answer is no in that case as well.
     pub fn ask(&self, question: &Question, workplace: &dyn Workplace, listener: &Listener) -> Answer {
         if matches!(question.risk, Some(Risk::Refused(_))) {
             return Answer::No;
@@ -82,7 +82,7 @@ impl Questions {
         answer.unwrap_or(Answer::No)
     }
 
-    /// Answers the question with this id; false if no such question waits.
+    /// Answers the question with this id; false if no such question is waiting.
     pub fn answer(&self, id: &str, answer: Answer) -> bool {
         let waiting = self.waiting().remove(id);
         waiting.is_some_and(|waiting| waiting.send(answer).is_ok())
@@ -93,8 +93,8 @@ impl Questions {
     }
 }
 
-/// The answer that a word stands for.
-/// Answers that are written down (always, never) are given at a terminal only.
+/// Parses an answer.
+/// Answers that are stored (always, never) can be given only at a terminal.
 pub fn read_answer(word: &str) -> Option<Answer> {
     match word {
         "yes" => Some(Answer::Yes),
@@ -104,17 +104,17 @@ pub fn read_answer(word: &str) -> Option<Answer> {
     }
 }
 
-/// How a question reads.
+/// The wording of a question.
 struct Words {
-    /// What there is to know beside the call, a line each.
+    /// Details other than the call, one per line.
     lines: Vec<String>,
-    /// What is asked.
+    /// The question.
     asks: &'static str,
-    /// What the answers yes, session and no are called.
+    /// Labels of the answers yes, session and no.
     answers: [&'static str; 3],
 }
 
-/// The event of a question, in the words of the terminal.
+/// Returns the event for a question, worded as at the terminal.
 fn event(id: &str, question: &Question, workplace: &dyn Workplace) -> Value {
     let Words { lines, asks, answers } = words(question);
     let wants = if question.risk.is_some() { "calls" } else { "wants to call" };
@@ -124,7 +124,7 @@ fn event(id: &str, question: &Question, workplace: &dyn Workplace) -> Value {
         _ => Vec::new(),
     };
     let diff: String = files.iter().filter_map(|file| workplace.diff(file)).collect();
-    // A diff says more than the texts that it was made of.
+    // A diff is more useful than the texts it was made from.
     let shown = if diff.is_empty() { usize::MAX } else { 1 };
     let shown = question.arguments.iter().take(shown);
     let arguments: Map<String, Value> = shown.map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -174,14 +174,14 @@ fn words(question: &Question) -> Words {
     }
 }
 
-/// What there is to know of a call that a rule asks about, or that gets what is the user's.
+/// Returns the details of a call that a rule asks about, or that uses something of the user's.
 fn about_call(question: &Question) -> Vec<String> {
     let Question { jinx, variables, about, .. } = question;
     if variables.is_empty() {
         let holds = "(an answer for this chat holds for exactly this first argument)".to_owned();
         return if *about == jinx.name { Vec::new() } else { vec![holds] };
     }
-    // The directory of a file is nobody else's business.
+    // The directory of a file is private.
     let file = jinx.path.file_name().unwrap_or_default().display();
     let network = if jinx.network { " and the network" } else { "" };
     let names = variables.join(", ");
@@ -191,7 +191,7 @@ fn about_call(question: &Question) -> Vec<String> {
     ]
 }
 
-/// What is about to be written, each as a phrase.
+/// Describes each file that is about to be written, as a phrase.
 fn written(proposal: &dyn Proposal) -> Vec<String> {
     let phrase = |file: &ProposedFile| {
         let verb = match (&file.before, &file.after) {
@@ -205,13 +205,13 @@ fn written(proposal: &dyn Proposal) -> Vec<String> {
     phrases(files.into_iter().chain(proposal.others()).collect())
 }
 
-/// What an answer for the chat is about: a client that has given one answers what is the same by
-/// itself.
-/// `None`: every time is asked about, as the terminal does with what tools of the user obey.
+/// Returns what an answer for the whole chat applies to: the client then answers the same question
+/// by itself.
+/// `None` if each case needs a new answer, as at the terminal for files that the user's tools obey.
 fn holds(question: &Question) -> Option<String> {
     match question.risk {
         None => {
-            // Jinxes of the same name may be something else elsewhere.
+            // Jinxes with the same name may differ elsewhere.
             let file = question.jinx.path.display().to_string();
             let about = json!([question.npc, file, question.about]).to_string();
             let digest: [u8; 32] = Sha256::digest(about.as_bytes()).into();
@@ -225,7 +225,7 @@ fn holds(question: &Question) -> Option<String> {
     }
 }
 
-/// The first lines of a diff, and how many more there are.
+/// Returns the first lines of a diff, and how many more there are.
 fn bounded(diff: &str) -> String {
     let lines: Vec<&str> = diff.lines().collect();
     let Some(more) = lines.len().checked_sub(SHOWN).filter(|more| *more > 0) else { return diff.to_owned() };

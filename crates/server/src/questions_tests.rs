@@ -1,4 +1,5 @@
-//! Questions of an NPC's run, from outside: who is asked, who answers, and what an answer does.
+//! Questions of an NPC's run, from outside: who is asked, who may answer, and the effect of an
+//! answer.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// A workplace whose model follows a script.
+/// A workplace with a scripted model.
 struct Place(Scripted);
 
 impl ModelSource for Place {
@@ -39,7 +40,7 @@ impl Workplace for Place {
     }
 }
 
-/// `corca` leads and calls `note`, which a rule asks about; with the folder of the team.
+/// `corca` leads and calls `note`, which a rule asks about; also returns the team's folder.
 fn team() -> (tempfile::TempDir, Team) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("jinxes")).unwrap();
@@ -68,7 +69,7 @@ impl Drop for Running {
     }
 }
 
-/// A server whose `corca` calls `note` once in each conversation, then says "Done.".
+/// Starts a server whose `corca` calls `note` once in each conversation, then answers "Done.".
 fn run(options: Options) -> Running {
     let turns = [Reply::call("note", json!({"text": "seven"})), Reply::text("Done.")];
     let place = Arc::new(Place(Scripted::new((0..4).flat_map(|_| turns.clone()))));
@@ -90,21 +91,21 @@ impl Running {
         stream
     }
 
-    /// A stream of `corca`, with this in `alara`.
+    /// Starts a stream of `corca`, with this in `alara`.
     fn stream(&self, alara: &Value) -> Reading {
         let messages = json!([{"role": "user", "content": "hi"}]);
         let body = json!({"model": "corca", "stream": true, "alara": alara, "messages": messages});
         Reading { stream: self.send("POST", "/v1/chat/completions", "", &body), said: String::new() }
     }
 
-    /// A stream that asks, up to its question.
+    /// Reads a stream up to its question.
     fn asked(&self) -> (Reading, Value) {
         let mut reading = self.stream(&json!({"events": true, "ask": true}));
         let question = reading.question();
         (reading, question)
     }
 
-    /// Status and body of an answer to the question with this id.
+    /// Answers the question with this id; returns status and body.
     fn answer(&self, headers: &str, id: &Value, answer: &str) -> (u16, Value) {
         let body = json!({"id": id, "answer": answer});
         let mut said = String::new();
@@ -114,14 +115,14 @@ impl Running {
     }
 }
 
-/// A stream that is read.
+/// A stream being read.
 struct Reading {
     stream: TcpStream,
     said: String,
 }
 
 impl Reading {
-    /// Reads on; false at the end.
+    /// Reads on; returns false at the end.
     fn more(&mut self) -> bool {
         let mut buffer = [0; 4096];
         let count = self.stream.read(&mut buffer).unwrap();
@@ -129,7 +130,7 @@ impl Reading {
         count > 0
     }
 
-    /// The question in the stream, which is waited for.
+    /// Waits for the question in the stream.
     fn question(&mut self) -> Value {
         loop {
             let events = self.said.lines().filter_map(|line| line.strip_prefix("data: "));
@@ -141,7 +142,7 @@ impl Reading {
         }
     }
 
-    /// All of the stream, read to its end.
+    /// Reads the stream to its end.
     fn rest(mut self) -> String {
         while self.more() {}
         self.said
@@ -164,7 +165,7 @@ fn an_answer_decides_about_the_call() {
         assert_eq!(said.contains("noted seven"), made, "{answer}: {said}");
         assert_eq!(said.contains("is not permitted by an answer"), !made, "{answer}: {said}");
         assert!(said.contains("Done.") && said.contains("[DONE]"), "{said}");
-        // What is over has no answer any more.
+        // A finished question can't be answered any more.
         assert_eq!(running.answer("", &question["id"], "yes").0, 404);
     }
 }
@@ -182,7 +183,7 @@ fn only_its_reader_answers_a_question() {
     refused("", &Value::Null, "yes", 400, "`id` is missing");
     refused("", &question["id"], "always", 400, "`answer` must be `yes`, `session` or `no`");
     refused("Origin: https://evil.example\r\n", &question["id"], "yes", 403, "pages of other origins");
-    // None of that was an answer.
+    // None of that counted as an answer.
     assert_eq!(running.answer("Origin: http://localhost\r\n", &question["id"], "yes").0, 200);
     assert!(reading.rest().contains("noted seven"));
 
@@ -206,7 +207,7 @@ fn a_client_that_does_not_ask_for_questions_gets_none() {
 
 #[test]
 fn no_answer_is_a_no() {
-    // The time of the request is over.
+    // The request's time limit is exceeded.
     let running = run(Options { request_time: Duration::from_secs(3), ..Options::default() });
     let (reading, question) = running.asked();
     let said = reading.rest();
@@ -219,7 +220,7 @@ fn no_answer_is_a_no() {
     drop(reading);
     is_over(&running, &question);
 
-    // The server stops, and takes no further answers.
+    // The server is stopping, and accepts no further answers.
     let running = run(Options::default());
     let (reading, _) = running.asked();
     assert!(running.stop.ask());
@@ -227,7 +228,7 @@ fn no_answer_is_a_no() {
     assert!(said.contains("Done.") && !said.contains("noted seven"), "{said}");
 }
 
-/// Waits until a question takes no answer: whatever is answered before that is a no.
+/// Waits until a question can't be answered any more; any earlier answer is a no.
 fn is_over(running: &Running, question: &Value) {
     let begun = Instant::now();
     while running.answer("", &question["id"], "no").0 != 404 {

@@ -1,4 +1,4 @@
-//! Why a request gets no answer.
+//! Reasons why a request gets no answer.
 
 use alara_engine::inspect::TokenizerError;
 use alara_engine::{Error as EngineError, GrammarError};
@@ -12,26 +12,26 @@ use crate::served::called;
 
 /// OpenAI's code for a prompt that is longer than the context.
 const TOO_LONG: &str = "context_length_exceeded";
-/// Seconds after which a model may fit that did not fit beside those at work.
+/// Seconds after which a model may fit that had no room next to those in use.
 const ROOM: u64 = 5;
 
-/// Why a request gets no answer.
+/// The reason why a request gets no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The HTTP status.
     pub status: u16,
-    /// Of which kind it is, by OpenAI's names.
+    /// OpenAI's name for the kind of error.
     pub kind: &'static str,
-    /// What is wrong, for people.
+    /// The message for people.
     pub message: String,
     /// The field of the request that it is about.
     param: Option<String>,
-    /// What it is, for programs.
+    /// The code for programs.
     code: Option<&'static str>,
-    /// After how many seconds the same request may succeed if it is sent again.
-    /// `None`: a client that tries by itself must not, or an agent's work is repeated.
+    /// Seconds after which the same request may succeed.
+    /// `None` if a client must not retry by itself, because it would repeat an agent's work.
     pub retry: Option<u64>,
-    /// By how much the prompt is too long, if that is it.
+    /// Details, if the prompt is too long.
     too_long: Option<Box<TooLong>>,
 }
 
@@ -40,14 +40,14 @@ pub struct Refusal {
 pub struct TooLong {
     /// Tokens of the prompt.
     pub prompt: usize,
-    /// Tokens of the context.
+    /// Context length in tokens.
     pub context: usize,
-    /// Tokens that the model was trained for.
+    /// Training context in tokens.
     pub trained: usize,
 }
 
 impl TooLong {
-    /// What to do about it.
+    /// Suggests a remedy.
     pub fn remedy(&self) -> String {
         let TooLong { context, trained, .. } = self;
         match context < trained {
@@ -59,7 +59,7 @@ impl TooLong {
 }
 
 impl Refusal {
-    /// One with this status and message.
+    /// Creates a refusal with this status and message.
     pub fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Self {
         Refusal {
             status,
@@ -72,34 +72,34 @@ impl Refusal {
         }
     }
 
-    /// A request that can't be honoured.
+    /// The request isn't supported.
     pub fn invalid(param: impl Into<String>, message: impl Into<String>) -> Self {
         Refusal { param: Some(param.into()), ..Refusal::new(400, "invalid_request_error", message) }
     }
 
-    /// A request for what there is not.
+    /// The request is for something that doesn't exist.
     pub fn unknown(param: &str, message: impl Into<String>) -> Self {
         Refusal { status: 404, ..Refusal::invalid(param, message) }
     }
 
-    /// Somebody who may not ask.
+    /// The client has no access.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Refusal::new(403, "permission_error", message).coded("forbidden")
     }
 
-    /// Too many wait already, or are connected; in so many seconds it may be otherwise.
+    /// Too many requests are waiting or connected; that may change in `seconds`.
     pub fn busy(seconds: u64) -> Self {
         let message = "too many requests wait already; try again later";
         Refusal::new(503, "server_error", message).coded("overloaded").again(seconds)
     }
 
-    /// What this server, or its model, can't do.
-    /// The request is at fault: no server of this kind would do it, so it is no 501.
+    /// This server, or its model, doesn't support the request.
+    /// The request is at fault: no server of this kind would support it, so the status isn't 501.
     pub fn unable(message: impl Into<String>) -> Self {
         Refusal::new(400, "invalid_request_error", message).coded("not_supported")
     }
 
-    /// The model repeats itself in a call of `tool`, and nothing closes the call.
+    /// The model repeats itself in a call of `tool`, and nothing ends the call.
     pub fn repetition(tool: &str) -> Self {
         let message = format!(
             "the model repeats itself in a call of {tool} without end; a maxLength or maxItems in the tool's \
@@ -108,7 +108,7 @@ impl Refusal {
         Refusal::new(422, "server_error", message).coded("repetition")
     }
 
-    /// A model has no room in memory; it may have once the models at work are done.
+    /// A model has no room in memory until the models in use are done.
     fn full(error: &OverBudget) -> Self {
         let OverBudget { spec, bytes, budget, held, holders } = error;
         let gib = |bytes: u64| format!("{:.2} GiB", bytes as f64 / f64::from(1 << 30));
@@ -123,23 +123,23 @@ impl Refusal {
         Refusal { retry: (bytes <= budget).then_some(ROOM), ..refusal }
     }
 
-    /// The time for a request is over.
+    /// The request's time limit is exceeded.
     pub fn late() -> Self {
         let message = "the request took longer than this server lets one take (--timeout)";
         Refusal::new(504, "server_error", message).coded("timeout")
     }
 
-    /// Why a text is not tokenized, or no prompt is made of a field.
+    /// A text can't be tokenized, or a field can't be turned into a prompt.
     pub fn untokenized(field: &str, error: &EngineError) -> Self {
         if error.is_over() { Refusal::late() } else { Refusal::invalid(field, error.to_string()) }
     }
 
-    /// The work ended without a word.
+    /// The work ended without a result.
     pub fn silent() -> Self {
         Refusal::new(500, "server_error", "the answer broke off")
     }
 
-    /// A prompt that is longer than the context, in the field `param`.
+    /// The prompt in the field `param` is longer than the context.
     pub fn too_long(param: &str, too_long: TooLong) -> Self {
         let TooLong { prompt, context, .. } = too_long;
         let remedy = too_long.remedy();
@@ -150,9 +150,9 @@ impl Refusal {
         Refusal { too_long: Some(Box::new(too_long)), ..refusal }
     }
 
-    /// A wire format's message for a prompt that is too long: `numbers` where these are known, else
-    /// `words` before what somebody else said of it.
-    /// `None`: that isn't it.
+    /// Returns a wire format's message for a prompt that is too long: `numbers` if they are known,
+    /// else `words` followed by the original message.
+    /// `None` if that isn't the reason.
     pub fn of_length(&self, words: &str, numbers: impl FnOnce(&TooLong) -> String) -> Option<String> {
         match &self.too_long {
             Some(too_long) => Some(numbers(too_long)),
@@ -160,31 +160,30 @@ impl Refusal {
         }
     }
 
-    /// By how much the prompt is too long, if that is it.
+    /// Returns the details, if the prompt is too long.
     pub fn length(&self) -> Option<TooLong> {
         self.too_long.as_deref().copied()
     }
 
-    /// The same with a code.
+    /// Adds a code.
     #[must_use]
     pub fn coded(self, code: &'static str) -> Self {
         Refusal { code: Some(code), ..self }
     }
 
-    /// The same, which may succeed in so many seconds.
+    /// Allows a retry after `seconds`.
     #[must_use]
     pub fn again(self, seconds: u64) -> Self {
         Refusal { retry: Some(seconds), ..self }
     }
 
-    /// The same about a file of this `name`, without its directories, which are nobody else's
-    /// business.
+    /// Adds a file's `name` without its directories, which are private.
     #[must_use]
     pub fn about(self, name: &str) -> Self {
         Refusal { message: self.message.replace(name, called(name)), ..self }
     }
 
-    /// The body of the answer, in the shape that OpenAI's API gives errors.
+    /// Returns the body of the response, as OpenAI's API formats errors.
     pub fn body(&self) -> Value {
         json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
     }
@@ -219,7 +218,7 @@ impl From<&ModelError> for Refusal {
                 GrammarError::Parameters { .. } | GrammarError::Name { .. } | GrammarError::Build { .. } => {
                     "tools"
                 }
-                // What was asked for is at fault, and would be again.
+                // The request is at fault, so a retry would fail again.
                 GrammarError::Failed { .. } => {
                     return Refusal::new(422, "invalid_request_error", chain(error)).coded("grammar_failed");
                 }
@@ -243,7 +242,7 @@ impl From<&Error> for Refusal {
     fn from(error: &Error) -> Self {
         match error {
             Error::Model(error) => Refusal::from(error),
-            // The directory of a file is nobody else's business.
+            // The directory of a file is private.
             Error::Invalid(wrong) => {
                 let directory = wrong.path.parent().map(|directory| format!("{}/", directory.display()));
                 let directory = directory.filter(|directory| directory != "/").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the answers of all wire formats have in common.
+//! Common parts of the responses of all wire formats.
 
 use axum::body::Body;
 use axum::http::HeaderValue;
@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::refusal::Refusal;
 
-/// What of a request was not honoured; an answer carries it as far as `routes`.
+/// The ignored parts of a request, which a response carries up to `routes`.
 #[derive(Clone, Debug)]
 pub struct Ignored(pub Vec<String>);
 
 impl IntoResponse for Refusal {
-    /// Without a body, which `routes` writes: what it looks like depends on the wire format.
+    /// Without a body, which `routes` writes in the wire format of the request.
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::empty());
         response.extensions_mut().insert(self);
@@ -21,7 +21,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// An answer in JSON.
+/// Creates a JSON response.
 pub fn json_of(value: &Value) -> Response {
     let mut response = Response::new(Body::from(value.to_string()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

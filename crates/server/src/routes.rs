@@ -1,5 +1,5 @@
-//! Which path is answered by what, and what holds for all of them: who may ask, how a refusal
-//! looks, what is counted and told.
+//! The routes, and the processing common to all of them: access, format of refusals, metrics and
+//! log.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,10 +22,10 @@ use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 use crate::{anthropic, native, ollama, openai, page};
 
-/// Most bytes of a header that tells what is ignored.
+/// Maximum size, in bytes, of the header that lists ignored fields.
 const WARNED: usize = 1 << 10;
 
-/// All routes.
+/// Returns all routes.
 pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .merge(openai::routes())
@@ -41,10 +41,10 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Reads a request body without its route; its fields determine the wire format.
+/// Parses a request body without its route; its fields determine the wire format.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name, or that it is no conversation.
+/// A field that isn't supported, by name, or the body isn't a conversation.
 pub fn read_any(body: &[u8]) -> Result<InnerRequest, Refusal> {
     let fields = Fields::read(body)?;
     let tool_has = |name: &str| {
@@ -63,7 +63,7 @@ pub fn read_any(body: &[u8]) -> Result<InnerRequest, Refusal> {
     }
 }
 
-/// What the server does, for programs (<https://spec.openapis.org/oas/v3.1.0>).
+/// Describes the server for programs (<https://spec.openapis.org/oas/v3.1.0>).
 async fn openapi() -> Response {
     let mut response = Response::new(Body::from(include_str!("openapi.json")));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -80,7 +80,7 @@ async fn not_so(request: Request) -> Refusal {
     Refusal::new(405, "invalid_request_error", message).coded("method_not_allowed")
 }
 
-/// What is done for every request.
+/// Processing for every request.
 async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -128,13 +128,13 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     response
 }
 
-/// What a header can carry.
+/// Replaces the characters that a header can't contain.
 fn plain(text: &str) -> String {
     let fits = |c: char| if (' '..='~').contains(&c) && c != '"' && c != '\\' { c } else { '?' };
     text.chars().take(WARNED).map(fits).collect()
 }
 
-/// A refusal as the clients of `path` know it.
+/// Formats a refusal for the clients of `path`.
 fn refused(refusal: &Refusal, path: &str) -> Response {
     let body = match () {
         () if anthropic::is_for(path) => anthropic::refusal(refusal),
@@ -145,7 +145,7 @@ fn refused(refusal: &Refusal, path: &str) -> Response {
     *response.status_mut() =
         StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
-    // OpenAI's and Anthropic's clients send whatever fails with 5xx again, unless they are told.
+    // OpenAI's and Anthropic's clients retry any 5xx error, unless this header forbids it.
     let again = if refusal.retry.is_some() { "true" } else { "false" };
     headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static(again));
     if let Some(seconds) = refusal.retry {

@@ -1,5 +1,4 @@
-//! The models that are served: what clients call them, and what is known of each without loading
-//! it.
+//! The served models: their names for clients, and their data, available without loading them.
 
 use std::sync::Arc;
 
@@ -9,22 +8,22 @@ use serde_json::{Map, Value};
 /// A model that clients may name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// What it is listed as.
+    /// Name in the list.
     pub name: String,
-    /// Other names of it.
+    /// Aliases.
     pub aliases: Vec<String>,
-    /// What it is had with.
+    /// Spec for loading it.
     pub spec: ModelSpec,
 }
 
 impl Served {
-    /// Whether `name` is its own, or an alias.
+    /// Whether `name` is its name or an alias.
     pub fn is_called(&self, name: &str) -> bool {
         self.name == name || self.aliases.iter().any(|alias| alias == name)
     }
 
-    /// The one of `models` that `name` means: by its name or an alias, else without regard to the
-    /// ending `.gguf`.
+    /// Finds the model that `name` means: by its name or an alias, else ignoring the extension
+    /// `.gguf`.
     pub fn find<'a>(models: &'a [Served], name: &str) -> Option<&'a Served> {
         let stem = |name: &str| name.strip_suffix(".gguf").unwrap_or(name).to_owned();
         let alike = |model: &&Served| {
@@ -35,60 +34,60 @@ impl Served {
     }
 }
 
-/// What clients call a model: a file without its directories, which are nobody else's business.
+/// Returns the clients' name of a model: that of its file without its directories, which are
+/// private.
 pub fn called(name: &str) -> &str {
     if name.contains("://") { name } else { name.rsplit(['/', '\\']).next().unwrap_or(name) }
 }
 
-/// What the file of a model says of it, whether it is loaded or not.
+/// Data from a model's file, whether it is loaded or not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Facts {
     /// Size of the file, or of all files of a split model.
     pub bytes: u64,
-    /// When it was changed last, in seconds since 1970.
+    /// Time of the last change, in seconds since 1970.
     pub modified: u64,
-    /// What tells it from other files, in hexadecimal, 64 digits.
+    /// Digest that identifies the file, 64 hexadecimal digits.
     pub digest: String,
-    /// Its architecture, as `general.architecture` names it.
+    /// Architecture, from `general.architecture`.
     pub architecture: String,
-    /// How many numbers its tensors have.
+    /// Number of elements of all tensors.
     pub parameters: u64,
-    /// How most of them are stored, such as `Q4_K_M`; empty if that is not known.
+    /// The predominant quantization, such as `Q4_K_M`; empty if unknown.
     pub quantization: String,
-    /// Most tokens of a conversation, once it is loaded.
+    /// Maximum conversation length in tokens, once it is loaded.
     pub context: Option<usize>,
-    /// Tokens that it was trained for.
+    /// Training context in tokens.
     pub trained_context: Option<u64>,
-    /// Its chat template; empty if the file has none.
+    /// Chat template; empty if the file has none.
     pub template: String,
-    /// What it can do, by Ollama's words: `completion` or `embedding`; `tools`, `insert`,
-    /// `thinking`.
+    /// Capabilities in Ollama's terms: `completion` or `embedding`; `tools`, `insert`, `thinking`.
     pub capabilities: Vec<&'static str>,
-    /// Its metadata; long arrays are null.
+    /// Metadata; long arrays are null.
     pub metadata: Map<String, Value>,
 }
 
-/// What is told of a model, or of an NPC as one.
+/// An entry in the list of models and NPCs.
 pub struct Listing {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// Of an NPC: the model that it answers with.
+    /// For an NPC, its model.
     pub parent: Option<String>,
-    /// What its file says; `None` of a model elsewhere.
+    /// Data from its file; `None` for a remote model.
     pub facts: Option<Arc<Facts>>,
-    /// How it is loaded; `None` = it is not.
+    /// The loaded model; `None` if it isn't loaded.
     pub loaded: Option<Loaded>,
 }
 
 impl Listing {
-    /// Most tokens of a conversation.
+    /// Returns the maximum conversation length in tokens.
     pub fn context(&self) -> Option<usize> {
         let loaded = self.loaded.as_ref().and_then(|loaded| loaded.context);
         loaded.or_else(|| self.facts.as_ref()?.context)
     }
 
-    /// What it can do.
-    /// Of a model elsewhere that is what most can; an NPC neither fills in text nor embeds it.
+    /// Returns its capabilities.
+    /// For a remote model, returns the usual ones; an NPC neither fills in text nor embeds it.
     pub fn capabilities(&self) -> Vec<&'static str> {
         let mut can = match &self.facts {
             Some(facts) => facts.capabilities.clone(),

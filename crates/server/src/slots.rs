@@ -1,5 +1,5 @@
-//! Work that blocks, beside the connections: who may work now, and how the pieces of an answer come
-//! from there.
+//! Slots for blocking work: limit how much runs at once, and carry the pieces of an answer to the
+//! connection.
 //!
 //! A client that disconnects cancels its work.
 
@@ -17,72 +17,71 @@ use crate::answer::{Item, Piece};
 use crate::metrics::{Load, Metrics};
 use crate::refusal::Refusal;
 
-/// How many pieces may wait for the client before the model has to.
+/// Number of pieces that may wait for the client before the model pauses.
 const PIECES: usize = 1024;
-/// How often a client that does not read is looked at again.
+/// Polling interval for a client that doesn't read.
 const LOOK: Duration = Duration::from_millis(10);
-/// Bounds of what a client that is refused is told to wait, in seconds.
+/// Bounds, in seconds, of the delay suggested to a refused client.
 const WAIT: (u64, u64) = (1, 60);
 
-/// What is to be done.
-/// It tells its pieces, or gives the reason why it can't begin or go on.
+/// Work to do.
+/// It sends its pieces, or returns the reason why it can't begin or continue.
 pub type Work = Box<dyn FnOnce(&Listener) -> Result<(), Refusal> + Send>;
 
-/// How many may work, and how many may wait for that.
+/// Limits for running and waiting work.
 pub struct Slots {
     parallel: usize,
     queue: usize,
     places: Arc<Semaphore>,
     slots: Arc<Semaphore>,
-    /// How long a client that holds the line may read nothing while pieces wait for it.
+    /// How long a connected client may stop reading while pieces wait for it.
     patience: Duration,
-    /// Milliseconds that work took lately: a mean in which the latest count most.
+    /// Recent duration of work in milliseconds: a mean with more weight on recent values.
     took: Arc<AtomicU64>,
     metrics: Arc<Metrics>,
 }
 
 impl Slots {
-    /// For `parallel` that work and `queue` that wait.
+    /// Creates slots for `parallel` running and `queue` waiting requests.
     pub fn new(parallel: usize, queue: usize, patience: Duration, metrics: Arc<Metrics>) -> Self {
         let semaphore = |count: usize| Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS)));
         let places = semaphore(parallel.saturating_add(queue));
         Slots { parallel, queue, places, slots: semaphore(parallel), patience, took: Arc::default(), metrics }
     }
 
-    /// How many may work at a time.
+    /// Returns the maximum number of running requests.
     pub fn parallel(&self) -> usize {
         self.parallel
     }
 
-    /// How many work.
+    /// Returns the number of running requests.
     fn working(&self) -> usize {
         self.parallel.saturating_sub(self.slots.available_permits())
     }
 
-    /// How many wait.
+    /// Returns the number of waiting requests.
     fn waiting(&self) -> usize {
         let here = (self.parallel + self.queue).saturating_sub(self.places.available_permits());
         here.saturating_sub(self.working())
     }
 
-    /// How many work, and how many wait.
+    /// Returns the numbers of running and waiting requests.
     pub fn load(&self) -> Load {
         Load { parallel: self.parallel, working: self.working(), waiting: self.waiting() }
     }
 
-    /// Seconds until those who wait now will have been served, by what work took lately.
+    /// Estimates, from recent durations, the seconds until the waiting requests are done.
     pub fn wait(&self) -> u64 {
         let all = self.took.load(Ordering::Relaxed) * self.waiting() as u64;
         (all / 1000).div_ceil(self.parallel as u64).clamp(WAIT.0, WAIT.1)
     }
 
-    /// Does `work` on a thread of its own when there is a slot, until `deadline`.
-    /// What it tells is heard by the answering.
-    /// When that is dropped, the listener's `cancel` is set; the slot is free once the work has
-    /// ended.
+    /// Runs `work` on a separate thread when a slot is free, until `deadline`.
+    /// Its pieces arrive at the returned [`Answering`].
+    /// Dropping that sets the listener's `cancel`; the slot becomes free when the work has ended.
     ///
     /// # Errors
-    /// Too many wait already, or the time is over before there is a slot.
+    /// Too many requests are waiting, or the deadline passes before a slot is free.
     pub async fn start(&self, deadline: Instant, work: Work) -> Result<Answering, Refusal> {
         let busy = || Refusal::busy(self.wait());
         let place = self.places.clone().try_acquire_owned().map_err(|_| busy())?;
@@ -100,7 +99,7 @@ impl Slots {
                 listener.send(Err(refusal));
             }
             let this = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            // Several that end at once may lose one of them, which a mean can do without.
+            // Simultaneous updates may lose one value, which doesn't matter for a mean.
             took.store((took.load(Ordering::Relaxed) * 7 + this) / 8, Ordering::Relaxed);
             drop(held);
         });
@@ -108,23 +107,23 @@ impl Slots {
     }
 }
 
-/// Whom the work tells what it has.
+/// The receiver of the work's output.
 pub struct Listener {
     sender: mpsc::Sender<Item>,
     deadline: Instant,
     patience: Duration,
-    /// Set when nobody listens any more.
+    /// Set when the client has left.
     pub cancel: Arc<AtomicBool>,
     metrics: Arc<Metrics>,
 }
 
 impl Listener {
-    /// Tells a piece.
-    /// False if nobody listens any more.
+    /// Sends a piece.
+    /// Returns false if the client has left.
     pub fn send(&self, item: Item) -> bool {
         self.metrics.count(&item);
         let mut item = item;
-        // A client that holds the line but does not read must not hold the slot for long.
+        // A connected client that doesn't read must not occupy the slot for long.
         let until = self.deadline.min(Instant::now() + self.patience);
         loop {
             match self.sender.try_send(item) {
@@ -142,12 +141,12 @@ impl Listener {
         }
     }
 
-    /// When the work is to end that comes before the first piece.
+    /// Returns the condition under which work before the first piece has to end.
     pub fn until(&self) -> Until {
         Until { cancelled: Some(self.cancel.clone()), deadline: Some(self.deadline.into_std()) }
     }
 
-    /// Whether nobody listens any more.
+    /// Whether the client has left.
     pub fn is_left(&self) -> bool {
         self.cancel.load(Ordering::Relaxed)
     }
@@ -163,7 +162,7 @@ pub struct Answering {
 }
 
 impl Answering {
-    /// The next piece; none after the end or an error.
+    /// Polls for the next piece; none after the end or an error.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Item>> {
         if self.ended {
             return Poll::Ready(None);
@@ -182,7 +181,7 @@ impl Answering {
         Poll::Ready(Some(item))
     }
 
-    /// As [`poll_next`](Self::poll_next).
+    /// Like [`poll_next`](Self::poll_next).
     pub async fn next(&mut self) -> Option<Item> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }

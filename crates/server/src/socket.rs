@@ -1,15 +1,16 @@
-//! A Unix socket that only its owner may open.
+//! A Unix socket accessible only to its owner.
 
 use std::io::{Error, ErrorKind, Result};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// Listens at `path`, in place of a socket that nobody listens at any more.
-/// Its file comes to its place when it has its permissions, so that nobody else can open it before.
+/// Listens at `path`, replacing a socket without a listener.
+/// Moves the socket's file there only after its permissions are set, so that no one else can open
+/// it before.
 ///
 /// # Errors
-/// Something else is there, or somebody listens.
+/// Something else is at `path`, or another process is listening.
 pub fn bind(path: &Path) -> Result<UnixListener> {
     if let Ok(there) = path.symlink_metadata() {
         if !there.file_type().is_socket() {
@@ -47,7 +48,7 @@ mod tests {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(bind(&path).unwrap_err().kind(), ErrorKind::AddrInUse);
         drop(listener);
-        // Nobody listens any more.
+        // The listener is gone.
         drop(bind(&path).unwrap());
         std::fs::write(folder.join("file"), "x").unwrap();
         assert_eq!(bind(&folder.join("file")).unwrap_err().kind(), ErrorKind::AlreadyExists);

@@ -1,5 +1,5 @@
-//! Answers that a later request goes on with by their ids (`previous_response_id`): in memory, so
-//! many bytes of them, and on disk too, if a folder is named.
+//! Stores answers that later requests continue by id (`previous_response_id`): in memory, up to a
+//! size limit, and on disk if a folder is set.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,21 +11,21 @@ use alara_engine::Message;
 use alara_harness::trace::make_directory;
 use serde_json::{Value, json};
 
-/// Most bytes that are kept in memory, as JSON.
+/// Size limit of the answers in memory, as JSON, in bytes.
 const BYTES: usize = 64 << 20;
-/// Most answers that are kept on disk; the oldest go first.
+/// Maximum number of answers on disk; the oldest are deleted first.
 const FILES: usize = 1000;
 
-/// An answer with the conversation that it ended.
+/// An answer, with the conversation that it ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
-    /// The conversation, its latest message included, without its instructions.
+    /// The conversation with its latest message, without its instructions.
     pub messages: Vec<Message>,
-    /// The answer, as it was told.
+    /// The answer as it was sent.
     pub body: Value,
 }
 
-/// What is kept, the latest last.
+/// The stored answers, the latest last.
 #[derive(Debug, Default)]
 pub struct Store {
     folder: Option<PathBuf>,
@@ -34,19 +34,20 @@ pub struct Store {
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Ids, answers as JSON.
+    /// Ids, and answers as JSON.
     answers: VecDeque<(String, String)>,
     bytes: usize,
 }
 
 impl Store {
-    /// One that keeps answers in `folder` too.
+    /// Creates a store that also writes answers to `folder`.
     pub fn new(folder: Option<PathBuf>) -> Self {
         Store { folder, kept: Mutex::default() }
     }
 
-    /// Keeps an answer.
-    /// A disk that is full or gone is no error of a request: then memory alone has it.
+    /// Stores an answer.
+    /// A disk that is full or missing isn't the request's error: then the answer stays only in
+    /// memory.
     pub fn put(&self, id: &str, stored: &Stored) {
         let text = json!({"messages": stored.messages, "body": stored.body}).to_string();
         if let Some(path) = self.path(id) {
@@ -62,7 +63,7 @@ impl Store {
         }
     }
 
-    /// The answer with this id.
+    /// Returns the answer with this id.
     pub fn get(&self, id: &str) -> Option<Stored> {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let text = kept.answers.iter().find(|(known, _)| known == id).map(|(_, text)| text.clone());
@@ -73,8 +74,8 @@ impl Store {
         Some(Stored { messages, body: value["body"].take() })
     }
 
-    /// Forgets the answer with this id.
-    /// False if there is none.
+    /// Deletes the answer with this id.
+    /// Returns false if there is none.
     pub fn remove(&self, id: &str) -> bool {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at = kept.answers.iter().position(|(known, _)| known == id);
@@ -86,14 +87,14 @@ impl Store {
         at.is_some() || removed
     }
 
-    /// Where an answer is kept; an id that is not of this server's making has no place.
+    /// Returns the path of an answer; `None` for an id that this server can't have made.
     fn path(&self, id: &str) -> Option<PathBuf> {
         let own =
             id.starts_with("resp_") && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         self.folder.as_ref().filter(|_| own).map(|folder| folder.join(format!("{id}.json")))
     }
 
-    /// Takes the oldest files away where there are too many.
+    /// Deletes the oldest files if there are too many.
     fn tidy(&self) {
         let Some(entries) = self.folder.as_ref().and_then(|folder| folder.read_dir().ok()) else { return };
         let files = entries.filter_map(|entry| {
@@ -110,7 +111,7 @@ impl Store {
     }
 }
 
-/// Writes a file that only its owner may read: conversations are nobody else's.
+/// Writes a file that only its owner may read, since conversations are private.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     make_directory(&path.with_file_name(""))?;
     let mut options = File::options();
@@ -142,7 +143,7 @@ mod tests {
                 path.display()
             );
         }
-        // A later server reads them from disk, and nothing else.
+        // A restarted server reads them from disk, and ignores other files.
         std::fs::write(folder.join("other.json"), "{}").unwrap();
         let later = Store::new(Some(folder.clone()));
         assert_eq!(later.get("resp_a"), Some(stored("a")));

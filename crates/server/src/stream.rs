@@ -1,4 +1,4 @@
-//! The body of a streamed answer: pieces as they come, in a wire format.
+//! The body of a streamed answer: pieces in a wire format, as they come.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -12,29 +12,29 @@ use tokio::time::{Instant, Sleep, sleep};
 use crate::answer::{Piece, Writer};
 use crate::slots::Answering;
 
-/// How long a stream is silent at most: while a long prompt is computed, or an agent's tools run.
+/// Maximum silence of a stream, during prefill of a long prompt or a run of an agent's tools.
 const BEAT: Duration = Duration::from_secs(10);
 
-/// The body.
+/// The body of a stream.
 /// Dropping it, as when the client disconnects, cancels the work.
 pub struct Stream {
     writer: Box<dyn Writer>,
     begin: Option<String>,
     answering: Answering,
-    /// How long it is silent at most.
+    /// Maximum silence.
     pause: Duration,
-    /// When the next keep-alive event is due.
+    /// Time of the next keep-alive event.
     beat: Pin<Box<Sleep>>,
 }
 
 impl Stream {
-    /// The pieces that come, after `first`.
+    /// Creates a body from the pieces that come after `first`.
     pub fn new(mut writer: Box<dyn Writer>, first: &Piece, answering: Answering) -> Self {
         let begin = writer.piece(first);
         Stream { writer, begin: Some(begin), answering, pause: BEAT, beat: Box::pin(sleep(BEAT)) }
     }
 
-    /// Nothing needs to be said for a while.
+    /// Postpones the next keep-alive event.
     fn rest(&mut self) {
         let until = Instant::now() + self.pause;
         self.beat.as_mut().reset(until);
@@ -57,7 +57,7 @@ impl Stream {
                     },
                 },
             };
-            // An empty frame would say that the body ends.
+            // An empty frame would end the body.
             if !text.is_empty() {
                 self.rest();
                 return Poll::Ready(Some(text));
@@ -91,7 +91,7 @@ mod tests {
     use crate::slots::{Listener, Slots};
     use crate::{anthropic, ollama, openai};
 
-    /// The events of a stream whose work sends nothing.
+    /// Returns the events of a stream whose work sends nothing.
     fn silent(writer: Box<dyn Writer>) -> Vec<String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {

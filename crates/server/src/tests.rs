@@ -1,4 +1,4 @@
-//! Limits, with a model that answers as slowly as a test wants.
+//! Limits, with a model as slow as each test needs.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use alara_harness::{ChatModel, Events};
 
 use super::*;
 
-/// Says "x" so often, and waits before each; tells how many of its turns are under way.
+/// Generates "x" a number of times, waiting before each; counts its running turns.
 #[derive(Default)]
 struct Slow {
     pieces: usize,
@@ -78,7 +78,7 @@ impl Workplace for Place {
     }
 }
 
-/// A server that runs.
+/// A running server.
 struct Served {
     address: SocketAddr,
     place: Arc<Place>,
@@ -96,7 +96,7 @@ impl Served {
         Served { address, place, stop, thread: Some(thread) }
     }
 
-    /// A connection on which a conversation is asked for.
+    /// Opens a connection and requests a conversation on it.
     fn ask(&self, stream: bool) -> TcpStream {
         let body =
             format!(r#"{{"model":"slow","stream":{stream},"messages":[{{"role":"user","content":"hi"}}]}}"#);
@@ -136,7 +136,7 @@ fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// All that comes until the text is there, or the end.
+/// Reads until the text arrives, or to the end.
 fn until(stream: &mut TcpStream, text: &str) -> String {
     let mut said = Vec::new();
     let mut buffer = [0; 4096];
@@ -159,7 +159,7 @@ fn those_who_wait_are_served_and_those_beyond_are_told() {
     let served = Served::new(slow(1_000_000, 2), Options { queue: 1, ..Options::default() });
     let mut first = served.ask(true);
     until(&mut first, "\"x\"");
-    // One of the two waits; the other, whichever comes later, is refused.
+    // One of the two waits; the one that arrives later is refused.
     let mut others = [served.ask(true), served.ask(true)];
     let mut refused = None;
     wait_until("one of two is refused", || {
@@ -183,7 +183,7 @@ fn those_who_wait_are_served_and_those_beyond_are_told() {
 
 #[test]
 fn who_leaves_is_not_worked_for() {
-    // A model that says nothing yet, as while it computes a long prompt, is left as well.
+    // A model without output so far, as during a long prefill, is cancelled as well.
     for (stream, bytes) in [(true, 1), (false, 1), (true, 0), (false, 0)] {
         let served = Served::new(Slow { bytes, ..slow(1_000_000, 2) }, Options::default());
         let mut client = served.ask(stream);
@@ -206,7 +206,7 @@ fn time_is_up() {
     assert!(said.starts_with("HTTP/1.1 200") && said.contains("data: {\"error\":{"), "{said}");
     wait_until("it has stopped", || served.running() == 0);
     drop(served);
-    // A client that does not read holds nobody up, and its slot not for long.
+    // A client that doesn't read blocks no other, and doesn't keep its slot for long.
     let options = Options { patience: Duration::from_millis(300), ..Options::default() };
     let served = Served::new(Slow { bytes: 1 << 16, ..slow(1_000_000, 0) }, options);
     let client = served.ask(true);
@@ -241,7 +241,7 @@ fn stopping_lets_finish_what_runs() {
     assert!(served.stop.ask());
     wait_until("nobody is let in", || TcpStream::connect(served.address).is_err());
     assert!(until(&mut client, "[DONE]").contains("[DONE]"));
-    // And the second time, it does not.
+    // The second time, it doesn't.
     let served = Served::new(slow(1_000_000, 2), Options::default());
     let mut client = served.ask(true);
     until(&mut client, "\"x\"");
@@ -342,7 +342,7 @@ fn pages_that_are_let_in_read_answers() {
 fn a_full_server_says_so() {
     let served = Served::new(slow(1, 0), Options { connections: 4, ..Options::default() });
     let get = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    // Each has been answered, and so is counted.
+    // Each has been answered, and is therefore counted.
     let mut held = Vec::new();
     let refused = loop {
         let mut stream = served.send(get);

@@ -1,10 +1,10 @@
-//! Times as texts.
+//! Formats times.
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;
 
-/// So many seconds since 1970 and nanoseconds as RFC 3339 has them, in UTC.
-/// The date by Howard Hinnant's `civil_from_days`
+/// Formats seconds since 1970 and nanoseconds as RFC 3339, in UTC.
+/// Computes the date by Howard Hinnant's `civil_from_days`
 /// (<https://howardhinnant.github.io/date_algorithms.html>).
 pub fn rfc3339(seconds: u64, nanoseconds: u32) -> String {
     let (days, rest) = (seconds / DAY + 719_468, seconds % DAY);
@@ -26,7 +26,7 @@ mod tests {
 
     #[test]
     fn dates() {
-        // By `date -u -d @SECONDS`.
+        // From `date -u -d @SECONDS`.
         assert_eq!(rfc3339(0, 0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339(951_782_400, 0), "2000-02-29T00:00:00Z");
         assert_eq!(rfc3339(1_735_689_599, 5), "2024-12-31T23:59:59.000000005Z");

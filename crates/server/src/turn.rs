@@ -1,4 +1,4 @@
-//! One turn of the model, as it is asked for, or several at a time.
+//! Runs one turn of the model, or several for the same request.
 
 use alara_engine::{Event, Finish, Request, Sampling, TokenLogprobs, Usage};
 use alara_harness::model::Events;
@@ -11,7 +11,8 @@ use crate::slots::Listener;
 
 /// Has `model` continue the conversation of `request`, `choices` times.
 ///
-/// The first answer is told as it comes; the others are generated meanwhile, and told after it.
+/// Sends the first answer as it is generated; generates the others at the same time, and sends them
+/// after it.
 /// `missed` returns why so much of the prompt had to be computed, if that is known.
 ///
 /// # Errors
@@ -30,13 +31,13 @@ pub fn complete(
     let refused = |error: ModelError| Refusal::from(&error);
     let chat = |index: usize| {
         let sampling = request.sampling.for_choice(index);
-        // All of them share the prompt.
+        // All answers share the prompt.
         let prompt_logprobs = request.prompt_logprobs.filter(|_| index == 0);
         model.chat(Request { sampling, prompt_logprobs, ..request.clone() }).map_err(refused)
     };
     let mut first = chat(0)?.peekable();
     listener.send(Ok(Piece::Begun));
-    // Once there is something of the first one, its prompt is computed, and the others find it.
+    // When the first answer begins, its prompt is cached, and the others can use it.
     let mut others = Vec::new();
     if choices > 1 && first.peek().is_some() {
         others = (1..choices).map(chat).collect::<Result<Vec<_>, _>>()?;
@@ -72,7 +73,7 @@ pub fn complete(
 
 /// Sends the events of a turn, and returns how it ended.
 /// `prompt` takes the tokens of the prompt, if they are among the events.
-/// `None`: the client has gone.
+/// `None` if the client has left.
 fn one(
     events: Events,
     prompt: &mut Option<Vec<TokenLogprobs>>,
@@ -80,15 +81,15 @@ fn one(
 ) -> Result<Option<End>, Refusal> {
     let mut cut_off: Option<String> = None;
     let mut calls = 0;
-    // Whether tokens were told just before, which an empty text carries.
+    // Whether tokens were sent just before, which an empty text accompanies.
     let mut logged = false;
     for event in events {
-        // Leaving drops the events, and that cancels the turn.
+        // Returning drops the events, which cancels the turn.
         if listener.is_left() {
             return Ok(None);
         }
         let piece = match event.map_err(|error| Refusal::from(&error))? {
-            // What is held back has nothing to tell yet.
+            // Text that is held back has nothing to send yet.
             Event::Text { text } if text.is_empty() && !logged => continue,
             Event::Text { text } => Piece::Text(text),
             Event::Reasoning { text } => Piece::Reasoning(text),
@@ -104,15 +105,15 @@ fn one(
             Event::Done { finish, usage } => {
                 let alara = about(finish, &usage);
                 let finish = match (finish, cut_off) {
-                    // What came before the repetition is to be run.
+                    // Calls before the repetition are to be run.
                     (Finish::Repetition, _) if calls > 0 => Finish::ToolCalls,
                     (Finish::Repetition, Some(name)) => return Err(Refusal::repetition(&name)),
                     (finish, _) => finish,
                 };
                 return Ok(Some(End { finish, usage, alara }));
             }
-            // Pieces of a call are told as a whole, with the id that the model gives it at its end;
-            // one that is cut off is no call.
+            // Calls are sent whole, with the id that the model gives them at the end; a truncated
+            // one isn't a call.
             Event::Prefill { .. } | Event::ToolCallDelta { .. } => continue,
             Event::Incomplete { name, .. } => {
                 cut_off = Some(name);
@@ -127,21 +128,21 @@ fn one(
     Err(Refusal::silent())
 }
 
-/// What other APIs have no word for.
+/// Returns data for which other APIs have no field.
 fn about(finish: Finish, usage: &Usage) -> Option<Value> {
     let mut alara = json!({});
     if finish == Finish::Repetition {
-        // It is cut off, as by a limit.
+        // The answer is truncated, as by a limit.
         alara["finish"] = "repetition".into();
     }
     if !usage.loosened.is_empty() {
-        // Who runs the calls has to check them for it.
+        // Whoever runs the calls has to check these properties.
         alara["loosened"] = json!(usage.loosened);
     }
     Some(alara).filter(|alara| *alara != json!({}))
 }
 
-/// What several answers to one prompt cost together; the prompt counts once.
+/// Adds up the usage of several answers to one prompt, which counts once.
 fn sum(total: Usage, more: &Usage) -> Usage {
     let mut times = total.clone();
     times += more.clone();
@@ -158,7 +159,7 @@ fn sum(total: Usage, more: &Usage) -> Usage {
     }
 }
 
-/// What stands in a request that an endpoint can't be told: it takes an engine.
+/// Returns a setting of a request that requires an engine and can't be sent to an endpoint.
 fn for_engines(request: &Request) -> Option<&'static str> {
     let (asked, off) = (&request.sampling, Sampling::default());
     let named = [
@@ -187,7 +188,7 @@ mod tests {
     use crate::answer::Item;
     use crate::slots::Slots;
 
-    /// A model that always says the same.
+    /// A model that always gives the same answer.
     struct Fixed(Vec<Event>);
 
     impl ChatModel for Fixed {
@@ -231,7 +232,7 @@ mod tests {
         let items = told(vec![cut_off.clone(), done(Finish::Repetition)], Request::default(), 1);
         let Some(Err(refusal)) = items.last() else { panic!("{items:?}") };
         assert_eq!((refusal.status, &refusal.body()["error"]["code"]), (422, &json!("repetition")));
-        // A limit is the client's own, and text that goes round in circles is an answer.
+        // The client sets the limit itself, and repetitive text is an answer.
         for events in [vec![cut_off, done(Finish::Length)], vec![text("a"), done(Finish::Repetition)]] {
             assert!(matches!(told(events, Request::default(), 1).last(), Some(Ok(Piece::End(_)))));
         }
@@ -254,7 +255,7 @@ mod tests {
             let alara = json!({"finish": "repetition"});
             assert_eq!((end.finish, end.alara.as_ref()), (Finish::ToolCalls, Some(&alara)));
         }
-        // A limit is the client's own, and may have cut off more calls.
+        // The client sets the limit itself, and it may have truncated more calls.
         let items = told(vec![call, done(Finish::Length)], Request::default(), 1);
         assert!(
             matches!(items.last(), Some(Ok(Piece::End(end))) if end.finish == Finish::Length),
@@ -264,7 +265,7 @@ mod tests {
 
     #[test]
     fn several_answers_come_one_after_the_other() {
-        // What is held back has nothing to tell yet.
+        // Text that is held back has nothing to send yet.
         let events = vec![text(""), text("a"), text(""), done(Finish::Stop)];
         let items = told(events, Request::default(), 2);
         let pieces: Vec<&Piece> = items.iter().map(|item| item.as_ref().unwrap()).collect();

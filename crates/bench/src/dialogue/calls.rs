@@ -1,4 +1,4 @@
-//! The calls of a dialogue, folded from its trace, and when two of them are the same.
+//! The calls of a dialogue, extracted from its trace, and their equality.
 
 use std::collections::BTreeMap;
 
@@ -12,35 +12,35 @@ use serde_json::{Map, Value};
 use super::database::normal;
 use super::{Action, Side};
 
-/// The conversation of a user who is an NPC.
+/// The conversation of a user played by an NPC.
 pub const USER: &str = "@user";
 
-/// A call that was issued.
+/// An issued call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
-    /// The tool, and what it was given; of a hidden one itself.
+    /// The tool and its arguments; for a hidden tool, those of the hidden tool itself.
     pub what: Target,
     /// Whether it succeeded.
     pub ok: bool,
-    /// Whether the tool ran: nothing refused it.
+    /// Whether the tool ran, because nothing refused it.
     pub made: bool,
     /// Whether a gate or phase refused it.
     pub blocked: bool,
-    /// What it gave back.
+    /// The result.
     pub output: Value,
 }
 
-/// What a call is about.
+/// The target of a call: tool and arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The tool.
     pub name: String,
-    /// Its arguments, in the form that equal ones share.
+    /// The arguments, normalized so that equal ones are identical.
     pub arguments: Value,
 }
 
 impl Target {
-    /// What a call of `name` is about: of a hidden tool's call, that tool.
+    /// Returns the target of a call of `name`; for a hidden tool's call, that tool.
     pub fn of(name: &str, arguments: &Map<String, Value>) -> Self {
         let call = ToolCall { id: String::new(), name: name.to_owned(), arguments: arguments.clone() };
         let inner = (name == CALL).then(|| hidden::inner(&call).ok()).flatten();
@@ -50,19 +50,19 @@ impl Target {
 }
 
 impl Action {
-    /// What it is about.
+    /// Returns the target.
     pub fn target(&self) -> Target {
         Target::of(&self.name, &self.arguments)
     }
 }
 
-/// Whether a conversation is one of this side.
+/// Whether a conversation belongs to this side.
 pub fn is_of(side: Side, scope: &str) -> bool {
     let user = scope.starts_with(PERSON) || scope == USER || scope.starts_with(&format!("{USER}/"));
     user == (side == Side::User)
 }
 
-/// The calls that a side issued, in order; not those of a jinx's steps.
+/// Returns the calls that a side issued, in order, without those in a jinx's steps.
 pub fn calls(entries: &[Entry], side: Side) -> Vec<Call> {
     let mut begun: BTreeMap<&str, Begun> = BTreeMap::new();
     let mut calls = Vec::new();
@@ -77,7 +77,7 @@ pub fn calls(entries: &[Entry], side: Side) -> Vec<Call> {
                 }
             }
             Record::ToolResult { call, result, .. } => {
-                // A call that nobody began to run was answered only so that the turn could end.
+                // A call that never began to run was answered only so that the turn could end.
                 let begun = begun.remove(scope);
                 let blocked = result.blocked.is_some() || begun.is_some_and(|begun| begun.blocked);
                 calls.push(Call {
@@ -94,14 +94,14 @@ pub fn calls(entries: &[Entry], side: Side) -> Vec<Call> {
     calls
 }
 
-/// A call under way.
+/// A running call.
 #[derive(Clone, Copy, Default)]
 struct Begun {
     denied: bool,
     blocked: bool,
 }
 
-/// Those of `wanted` for which there is no call, each of which stands for one.
+/// Returns the elements of `wanted` without a matching call; each call matches one element.
 pub fn missing<'a, T>(
     wanted: impl IntoIterator<Item = &'a T>,
     target: impl Fn(&T) -> Target,
@@ -137,7 +137,7 @@ pub(crate) mod tests {
         map
     }
 
-    /// The records of a call with this result; `by` refused it.
+    /// Returns the records of a call with this result, refused by `by`.
     pub(crate) fn call(
         scope: &str,
         name: &str,

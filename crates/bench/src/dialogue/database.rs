@@ -1,4 +1,5 @@
-//! The databases of a dialogue: JSON files in the work directory, patched, written and compared.
+//! The databases of a dialogue: JSON files in the work directory, which can be patched, written and
+//! compared.
 
 use std::fs;
 use std::io::{self, Read};
@@ -7,29 +8,29 @@ use std::path::Path;
 use serde_json::{Map, Number, Value};
 use sha2::{Digest, Sha256};
 
-/// What the agent's tools read and write.
+/// The database of the agent's tools.
 pub const DATABASE: &str = "database.json";
-/// What is the user's own.
+/// The user's own database.
 pub const USER: &str = "user.json";
-/// Most bytes of a database that is read: an agent may have written anything.
+/// Maximum size, in bytes, of a database to read, since an agent may have written anything.
 const BYTES: u64 = 64 << 20;
-/// The largest integer up to which floating-point numbers have all of them.
+/// The largest range in which floating-point numbers represent all integers.
 const WHOLE: f64 = 9_007_199_254_740_992.0;
 
-/// Both databases of a dialogue; null = there is none.
+/// Both databases of a dialogue; null if there is none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Databases {
-    /// What `database.json` holds.
+    /// Contents of `database.json`.
     pub database: Value,
-    /// What `user.json` holds.
+    /// Contents of `user.json`.
     pub user: Value,
 }
 
 impl Databases {
-    /// Writes them where a task runs.
+    /// Writes the databases to a task's folder.
     ///
     /// # Errors
-    /// What the disk says.
+    /// The error of the disk.
     pub fn lay(&self, work: &Path) -> io::Result<()> {
         for (file, value) in [(DATABASE, &self.database), (USER, &self.user)] {
             if !value.is_null() {
@@ -39,10 +40,10 @@ impl Databases {
         Ok(())
     }
 
-    /// What lies there now.
+    /// Reads the current databases.
     ///
     /// # Errors
-    /// A file that is no JSON, or can't be read.
+    /// A file isn't JSON, or can't be read.
     pub fn read(work: &Path) -> Result<Self, String> {
         Ok(Databases { database: read(work, DATABASE)?, user: read(work, USER)? })
     }
@@ -50,7 +51,7 @@ impl Databases {
 
 fn read(work: &Path, name: &str) -> Result<Value, String> {
     let path = work.join(name);
-    // A link or pipe of the agent's is not followed or waited for.
+    // Don't follow an agent's link, or wait for its pipe.
     match fs::symlink_metadata(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Value::Null),
         Ok(found) if found.is_file() && found.len() <= BYTES => {}
@@ -64,7 +65,7 @@ fn read(work: &Path, name: &str) -> Result<Value, String> {
     serde_json::from_slice(&text).map_err(|error| format!("{name} is no JSON any more: {error}"))
 }
 
-/// `base` with `patch` merged over it: null takes a key away.
+/// Applies the merge patch `patch` to `base`: null removes a key.
 /// Source: RFC 7396.
 pub fn merged(base: Value, patch: &Value) -> Value {
     let Value::Object(changes) = patch else { return patch.clone() };
@@ -83,7 +84,7 @@ pub fn merged(base: Value, patch: &Value) -> Value {
     Value::Object(target)
 }
 
-/// A value in the one form that equal values share: keys sorted, whole numbers without a fraction.
+/// Normalizes a value so that equal values are identical: sorted keys, integers without a fraction.
 pub fn normal(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(normal).collect(),
@@ -103,17 +104,17 @@ pub fn normal(value: &Value) -> Value {
     }
 }
 
-/// Canonical JSON: [`normal`], without spaces.
+/// Returns canonical JSON: [`normal`], without spaces.
 pub fn canonical(value: &Value) -> String {
     normal(value).to_string()
 }
 
-/// SHA-256 over canonical JSON, in hexadecimal.
+/// Returns the SHA-256 of canonical JSON, in hexadecimal.
 pub fn hash(value: &Value) -> String {
     format!("{:x}", Sha256::digest(canonical(value)))
 }
 
-/// The first place in which two values differ, as path, first and second value.
+/// Returns the first difference between two values: path, first value, second value.
 pub fn difference(first: &Value, second: &Value) -> Option<(String, Value, Value)> {
     walk("", &normal(first), &normal(second))
 }
@@ -124,7 +125,7 @@ fn walk(path: &str, first: &Value, second: &Value) -> Option<(String, Value, Val
         (Value::Object(one), Value::Object(two)) => one.keys().chain(two.keys()).find_map(|key| {
             let (one, two) = (one.get(key), two.get(key));
             walk(&deeper(key), one.unwrap_or(&Value::Null), two.unwrap_or(&Value::Null))
-                // A null that is missing is a difference, too.
+                // A missing null is a difference too.
                 .or_else(|| (one.is_some() != two.is_some()).then(|| (deeper(key), Value::Null, Value::Null)))
         }),
         (Value::Array(one), Value::Array(two)) if one.len() == two.len() => {

@@ -1,4 +1,4 @@
-//! What the gold calls of a dialogue lead to, and the dialogue in which an agent makes them.
+//! The result of a dialogue's gold calls, and a dialogue in which an agent makes them.
 
 use std::path::Path;
 
@@ -15,25 +15,25 @@ use super::database::{DATABASE, Databases, USER, difference};
 use super::{Action, Dialogue, Line, LineCall, Side};
 use crate::policy::cut;
 
-/// Most bytes of a value that a reason shows.
+/// Maximum size of a displayed value in bytes.
 const VALUE_BYTES: usize = 200;
 
-/// What the gold calls of a dialogue lead to.
+/// The result of a dialogue's gold calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gold {
-    /// Both databases after them.
+    /// Both databases after the calls.
     pub databases: Databases,
-    /// The calls as they went, in order, of both sides.
+    /// The calls of both sides and their results, in order.
     pub calls: Vec<Call>,
 }
 
-/// Makes the gold calls in `work`, where the databases lie as the task begins with them.
+/// Makes the gold calls in `work`, which contains the task's initial databases.
 ///
 /// # Errors
-/// A call that fails, or a database that can't be read afterwards: the task is wrong.
+/// A call fails, or a database can't be read afterwards: then the task is wrong.
 pub fn replay(dialogue: &Dialogue, session: &Session, team: &Team, work: &Path) -> Result<Gold, String> {
     let mut calls = Vec::new();
-    // What only makes another tool known is no part of a database.
+    // Calls that only unlock another tool don't count as changes to a database.
     let made = dialogue.actions.iter().enumerate().filter(|(_, action)| action.name != UNLOCK);
     for (index, action) in made {
         let Target { name, arguments } = action.target();
@@ -53,11 +53,11 @@ pub fn replay(dialogue: &Dialogue, session: &Session, team: &Team, work: &Path) 
 }
 
 impl Gold {
-    /// Whether both databases are as after gold, and every action that must be made was made.
-    /// Arguments of calls are compared in the form that equal ones share; order is not.
+    /// Checks that both databases equal those after gold, and that every required action was made.
+    /// Compares normalized arguments of calls; order doesn't matter.
     ///
     /// # Errors
-    /// The first thing that is not as it should be, in words.
+    /// The first difference, in words.
     pub fn held_against(
         &self,
         dialogue: &Dialogue,
@@ -90,9 +90,10 @@ impl Gold {
     }
 }
 
-/// The turns of an agent that makes the gold calls, and the user that makes its own among them.
+/// Returns the turns of an agent that makes the gold calls, and a user that makes its own calls in
+/// between.
 ///
-/// The agent makes a call a turn, since more may not be permitted, and says something where it is
+/// The agent makes one call per turn, since more may not be permitted, and sends a text when it is
 /// the user's turn.
 pub fn play(dialogue: &Dialogue) -> (Vec<Reply>, Vec<Line>) {
     let mut turns = Vec::new();

@@ -1,8 +1,8 @@
-//! The measures of an attempt at a dialogue: folds of its trace and of gold.
+//! The measures of an attempt at a dialogue, computed from its trace and from gold.
 //!
-//! All of them are counts, so that those of many attempts can be added up before they are divided.
-//! Names and arguments of calls are those after unwrapping `call_tool`.
-//! Where nothing else is said, calls are the agent's own and those of whom it gives work to.
+//! All of them are counts, so that those of many attempts can be added up before the division.
+//! Names and arguments of calls are those inside `call_tool`.
+//! Unless stated otherwise, calls are those of the agent and of NPCs that it delegates to.
 
 use std::collections::BTreeSet;
 
@@ -15,80 +15,81 @@ use super::database::{Databases, canonical};
 use super::gold::Gold;
 use super::{Action, Dialogue, Side};
 
-/// How many failures of one tool in a row are too many.
+/// Number of successive failures of one tool that count as too many.
 /// Source: over-retry rate of arXiv 2606.06923.
 const TOO_MANY: usize = 4;
 
-/// How an attempt at a dialogue went.
+/// The measures of an attempt at a dialogue.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Measures {
-    /// Whether both databases are as after gold and all required actions were made.
-    /// Source: reward of tau2-bench with the basis database and actions.
+    /// Whether both databases equal those after gold, and all required actions were made.
+    /// Source: reward of tau2-bench, based on database and actions.
     pub reward: bool,
-    /// Whether `database.json` is as after gold.
+    /// Whether `database.json` equals that after gold.
     /// Source: database match of arXiv 2606.06923.
     pub database: bool,
-    /// Whether `user.json` is.
+    /// Whether `user.json` equals that after gold.
     pub user_database: bool,
-    /// Required actions of both sides.
+    /// Number of required actions of both sides.
     pub actions: u64,
-    /// Of these, those for which a call succeeded, one for each.
+    /// Number of these with a successful call, each call counted once.
     /// Source: action check of tau2-bench.
     pub actions_made: u64,
-    /// Writes that were issued, whatever became of them.
+    /// Number of issued writes, successful or not.
     pub writes: u64,
-    /// Writes of the agent's gold.
+    /// Number of writes in the agent's gold.
     pub gold_writes: u64,
-    /// Issued writes that gold has too: same name, equal arguments, one for one.
-    /// Divided by `writes` it is the accuracy of what was issued.
-    /// Divided by `gold_writes` it is the partial action reward of tau2-bench, which arXiv
+    /// Number of issued writes that are also in gold, with the same name and equal arguments,
+    /// matched one to one.
+    /// Divided by `writes`, it is the accuracy of the issued writes.
+    /// Divided by `gold_writes`, it is the partial action reward of tau2-bench, which arXiv
     /// 2606.06923 calls write accuracy.
     pub writes_matched: u64,
-    /// Writes that ran, but for the verification itself: nothing refused them.
+    /// Number of writes that ran because nothing refused them, except the verification itself.
     pub writes_run: u64,
-    /// Of these, those before the first success of the verification, less those that gold makes
-    /// before it, one for one.
-    /// `None` = the suite names no verification.
-    /// Source: unauthorized writes of arXiv 2606.06923, which counts those of gold as well.
+    /// Number of these before the first success of the verification, minus those that gold makes
+    /// before it, matched one to one.
+    /// `None` if the suite names no verification.
+    /// Source: unauthorized writes of arXiv 2606.06923, which also counts those of gold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writes_early: Option<u64>,
-    /// Those that were subtracted: early, but gold has them early too.
+    /// Number of subtracted writes: early, but also early in gold.
     pub writes_early_gold: u64,
-    /// How often a tool failed four times or more in a row, with no other call between.
+    /// How often a tool failed four times or more in a row, without another call in between.
     /// Source: over-retry rate of arXiv 2606.06923.
     pub over_retries: u64,
-    /// Turns of models: trajectory length.
+    /// Number of models' turns: trajectory length.
     pub turns: u64,
-    /// Tokens of all prompts, cached ones included.
+    /// Number of prompt tokens, including cached ones.
     pub tokens_in: u64,
-    /// Tokens of the prompts whose keys and values were reused.
+    /// Number of prompt tokens whose keys and values were reused.
     pub tokens_cached: u64,
-    /// Tokens generated.
+    /// Number of generated tokens.
     pub tokens_out: u64,
-    /// Seconds of turns, from request to last token, and of calls.
-    /// What those take to whom work is given is part of the call.
+    /// Seconds spent in turns, from request to last token, and in calls.
+    /// The time of NPCs that get work delegated is part of the call.
     pub seconds: f64,
-    /// Writes that a gate or phase refused and that are not among those of gold.
+    /// Number of writes refused by a gate or phase that aren't in gold.
     pub blocks_right: u64,
-    /// Writes that a gate or phase refused and that are.
+    /// Number of writes refused by a gate or phase that are in gold.
     pub blocks_wrong: u64,
-    /// Documents that must be found.
+    /// Number of documents that must be found.
     pub documents: u64,
-    /// The best rank of each of them that was found, from 1, in ascending order: its place among
-    /// the passages of one result.
+    /// The best rank of each required document that was found, from 1, in ascending order: its
+    /// position among the passages of one result.
     pub ranks: Vec<u64>,
 }
 
 impl Measures {
-    /// How many of the documents are among the first `k` passages of a result.
+    /// Returns how many of the documents are among the first `k` passages of a result.
     pub fn found_within(&self, k: u64) -> u64 {
         self.ranks.iter().filter(|rank| **rank <= k).count() as u64
     }
 }
 
-/// Folds the measures of one attempt at a dialogue.
-/// `after` are the databases at its end; `writes` says whether a tool changes something.
+/// Computes the measures of one attempt at a dialogue.
+/// `after` are the databases at its end; `writes` returns whether a tool changes something.
 pub fn of(
     entries: &[Entry],
     dialogue: &Dialogue,
@@ -157,7 +158,7 @@ pub fn of(
 }
 
 impl Measures {
-    /// Adds what the agent's turns and calls cost.
+    /// Adds the cost of the agent's turns and calls.
     fn add_turns(&mut self, entries: &[Entry]) {
         for entry in entries.iter().filter(|entry| is_of(Side::Agent, &entry.scope)) {
             let direct = entry.scope.is_empty();
@@ -178,20 +179,20 @@ impl Measures {
     }
 }
 
-/// How often one tool failed [`TOO_MANY`] times or more in a row.
+/// Counts how often one tool failed [`TOO_MANY`] times or more in a row.
 fn over_retries(calls: &[Call]) -> u64 {
     let rows = calls.chunk_by(|one, next| !one.ok && !next.ok && one.what.name == next.what.name);
     rows.filter(|row| row.len() >= TOO_MANY).count() as u64
 }
 
-/// The ids of the documents that must be found.
+/// Returns the ids of the documents that must be found.
 fn wanted(dialogue: &Dialogue) -> BTreeSet<&str> {
     dialogue.documents.iter().map(String::as_str).collect()
 }
 
-/// The best rank of each document that must be found and was, in ascending order.
+/// Returns the best rank of each required document that was found, in ascending order.
 ///
-/// A result of the step `search` is a list of passages, each with the id of its `document`.
+/// The result of the step `search` is a list of passages, each with the id of its `document`.
 fn ranks(entries: &[Entry], dialogue: &Dialogue) -> Vec<u64> {
     let results = entries.iter().filter(|entry| is_of(Side::Agent, &entry.scope));
     let results = results.filter_map(|entry| match &*entry.record {
@@ -212,7 +213,8 @@ fn ranks(entries: &[Entry], dialogue: &Dialogue) -> Vec<u64> {
     ranks
 }
 
-/// The documents of the passages in a result, in order; a jinx may have made text of them.
+/// Collects the documents of the passages in a result, in order; a jinx may have converted them to
+/// text.
 fn passages(output: &Value, found: &mut Vec<String>) {
     match output {
         Value::Object(map) => match (map.get("id"), map.get("document")) {

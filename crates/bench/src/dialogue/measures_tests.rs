@@ -74,7 +74,7 @@ fn a_dialogue_as_gold_has_it() {
         vec![turn("", [200, 150, 30])],
         call("", "call_tool", json!({"tool": "put_1", "arguments": "{\"n\": 2}"}), ok(), ""),
         call("/", "phone", json!({}), ok(), ""),
-        // What the user's model takes is not the agent's.
+        // The cost of the user's model isn't the agent's.
         vec![turn("@user", [1000, 0, 1000])],
     ]
     .concat();
@@ -88,7 +88,7 @@ fn a_dialogue_as_gold_has_it() {
         writes: 2,
         gold_writes: 2,
         writes_matched: 2,
-        // The verification itself is none of these.
+        // The verification itself isn't counted.
         writes_run: 1,
         writes_early: Some(0),
         turns: 3,
@@ -102,7 +102,7 @@ fn a_dialogue_as_gold_has_it() {
     assert_eq!(measures, expected);
     let text = serde_json::to_string(&measures).unwrap();
     assert_eq!(serde_json::from_str::<Measures>(&text).unwrap(), measures);
-    // Each of the three conditions of the reward by itself.
+    // Each of the three conditions of the reward separately.
     let reward =
         |entries: &[Entry], after: &Databases| of(entries, &dialogue, &gold(), after, &writes).reward;
     let right = after(json!({"a": 1}));
@@ -123,13 +123,13 @@ fn writes_before_the_verification_less_those_of_gold() {
     ];
     let dialogue = dialogue(actions);
     let entries = [
-        // Gold does this before, too, but once.
+        // Gold does this early too, but only once.
         call("", "freeze", json!({"card": 1}), ok(), ""),
         call("", "freeze", json!({"card": 1}), ok(), ""),
-        // Refused ones have not happened.
+        // Refused calls didn't happen.
         call("", "put", json!({"n": 1}), blocked(), ""),
         call("", "put", json!({"n": 9}), no(), PHASE),
-        // It ran, and who failed may have done something.
+        // The tool ran, and a failed call may have changed something.
         call("", "put", json!({"n": 1}), no(), ""),
         call("", "get", json!({}), ok(), ""),
         call("", "verify", json!({"x": 1}), no(), ""),
@@ -183,22 +183,22 @@ fn documents_are_found_at_a_rank() {
     let list = |names: &[&str]| Value::Array(names.iter().map(|name| hit(name)).collect());
     assert_eq!(ranks(&[]), [0, 0, 0]);
     assert_eq!(ranks(&[("", list(&["other", "fees", "cards"]))]), [0, 1, 2, 2, 3]);
-    // The best of several searches; passages of one document take a place each.
+    // The best of several searches; each passage of a document takes a rank.
     assert_eq!(
         ranks(&[("", list(&["x", "x", "fees"])), ("", list(&["fees", "fees", "cards"]))]),
         [1, 1, 2, 1, 3]
     );
-    // What a jinx made a text or a part of something else.
+    // A jinx may return the result as text or inside another value.
     let text = list(&["fees"]).to_string();
     assert_eq!(
         ranks(&[("", text.into()), ("call_1/work", json!({"found": list(&["cards"])}))]),
         [2, 2, 2, 1, 1]
     );
-    // What the user's NPC finds is not the agent's.
+    // Documents found by the user's NPC don't count as the agent's.
     assert_eq!(ranks(&[("@user", list(&["fees"])), ("", json!("nothing found"))]), [0, 0, 0]);
 }
 
-/// Numbers that look like chance, the same each time.
+/// Pseudo-random numbers, the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -208,21 +208,21 @@ impl Dice {
     }
 }
 
-/// The same measures another way: from the lines of the trace, by counting texts.
+/// The same measures computed differently: from the lines of the trace, by counting texts.
 fn from_lines(lines: &[Value], gold: &[(String, bool)], right: bool) -> BTreeMap<&'static str, u64> {
     let tally = |texts: &[&String]| {
         let mut counts: BTreeMap<String, u64> = BTreeMap::new();
         texts.iter().for_each(|text| *counts.entry((*text).clone()).or_default() += 1);
         counts
     };
-    // How many texts of two lists pair off.
+    // Counts the matching texts of two lists.
     let common = |one: &[&String], other: &[&String]| -> u64 {
         let other = tally(other);
         tally(one).iter().map(|(text, count)| *count.min(other.get(text).unwrap_or(&0))).sum()
     };
     let name = |text: &str| text.split(' ').next().unwrap().to_owned();
     let changes = |text: &str| matches!(&*name(text), "put" | "pay" | "verify");
-    // Each result with whether it was denied or blocked before.
+    // Each result, with whether the call was denied or blocked before.
     let (mut denied, mut by_phase) = (false, false);
     let mut results: Vec<(String, bool, bool, bool)> = Vec::new();
     for line in lines {
@@ -258,7 +258,7 @@ fn from_lines(lines: &[Value], gold: &[(String, bool)], right: bool) -> BTreeMap
     let blocked: Vec<&String> =
         results.iter().filter(|one| one.3).map(|one| &one.0).filter(|t| changes(t)).collect();
     let wrong = blocked.iter().filter(|text| gold_writes.contains(text)).count() as u64;
-    // Rows of failures, written as letters.
+    // Successive failures, written as letters.
     let mut rows = String::new();
     for (at, one) in results.iter().enumerate() {
         let same = at > 0 && name(&results[at - 1].0) == name(&one.0);
@@ -335,7 +335,7 @@ fn another_computation_over_the_lines_of_traces_finds_the_same() {
             *seen.entry(name).or_default() += expected;
         }
     }
-    // Nothing was equal only since it never happened.
+    // Make sure that the compared values actually occurred.
     assert!(seen.values().all(|sum| *sum > 20), "{seen:?}");
 }
 

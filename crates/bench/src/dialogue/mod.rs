@@ -1,10 +1,11 @@
-//! Dialogues: what a task of that kind says, and what can be told of one from its trace and gold.
+//! Dialogues: their definition in a task's file, and their evaluation from trace and gold.
 //!
-//! An agent speaks with a user and works on a database, two files in the work directory.
+//! An agent talks with a user and works on a database, consisting of two files in the work
+//! directory.
 //! The user is a list of lines with conditions, or an NPC.
-//! Gold is a list of calls: made in a fresh place they give the database that is wanted.
+//! Gold is a list of calls, which in a fresh folder produce the expected database.
 //!
-//! This module must not know how a dialogue is run; that is `converse`.
+//! This module doesn't run dialogues; `converse` does.
 
 pub mod calls;
 pub mod database;
@@ -25,58 +26,58 @@ use serde_json::{Map, Value};
 pub use measures::Measures;
 pub use setting::Setting;
 
-/// What a user says when it is done, where the task does not say otherwise.
+/// Default text by which a user ends the dialogue.
 const STOP: &str = "###STOP###";
-/// Most turns of the agent, where the task does not say otherwise.
+/// Default maximum number of the agent's turns.
 const HORIZON: NonZeroUsize = NonZeroUsize::MIN.saturating_add(29);
 
 /// A dialogue of an agent with a user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Dialogue {
-    /// Who speaks with the agent.
+    /// The user.
     pub user: User,
-    /// What `database.json` holds at the beginning; null = there is none.
+    /// Initial contents of `database.json`; null if there is none.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub database: Value,
-    /// What `user.json` holds: what is the user's own.
+    /// Initial contents of `user.json`, the user's own database.
     #[serde(skip_serializing_if = "Value::is_null")]
     pub user_database: Value,
     /// The gold calls, in order.
     pub actions: Vec<Action>,
-    /// The documents that must be found, by id.
+    /// Ids of the documents that must be found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub documents: Vec<String>,
-    /// Most turns of the agent's model.
+    /// Maximum number of turns of the agent's model.
     pub horizon: NonZeroUsize,
-    /// The tool whose success makes the customer a verified one; `None` = nobody is verified.
+    /// The tool whose success verifies the customer; `None` if customers aren't verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verification: Option<String>,
 }
 
-/// The keys of a task's file that say what its dialogue is, beside `user`.
+/// The keys of a task's file that define its dialogue, in addition to `user`.
 #[derive(Clone, Debug, Default)]
 pub struct Keys {
-    /// What is merged over the suite's database (RFC 7396).
+    /// Merge patch for the suite's database (RFC 7396).
     pub database: Value,
-    /// The same for what is the user's own.
+    /// Merge patch for the user's own database.
     pub user_database: Value,
     /// The gold calls.
     pub actions: Vec<Action>,
     /// The documents that must be found.
     pub documents: Vec<String>,
-    /// Most turns of the agent.
+    /// Maximum number of turns of the agent.
     pub horizon: Option<NonZeroUsize>,
 }
 
 impl Dialogue {
-    /// A dialogue with this user, in a suite that shares nothing.
+    /// Creates a dialogue with this user, in a suite without a shared setting.
     pub fn new(user: User, keys: Keys) -> Self {
         let Keys { database, user_database, actions, documents, horizon } = keys;
         let horizon = horizon.unwrap_or(HORIZON);
         Dialogue { user, database, user_database, actions, documents, horizon, verification: None }
     }
 
-    /// What is wrong with it, as key, value and what is wanted.
+    /// Returns an error in the dialogue: key, value, and the expected value.
     pub fn problem(&self) -> Option<(&'static str, String, &'static str)> {
         let call = self.actions.iter().find(|action| action.name.trim().is_empty());
         if call.is_some() {
@@ -90,18 +91,18 @@ impl Dialogue {
     }
 }
 
-/// Who speaks with the agent.
+/// The user.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum User {
-    /// What it says, and when.
+    /// A script of lines.
     Script(Vec<Line>),
     /// A model.
     Npc(Persona),
 }
 
 impl User {
-    /// What it says first, or what it wants.
+    /// Returns the user's first line, or goal.
     pub fn summary(&self) -> &str {
         match self {
             User::Script(lines) => lines.first().map_or("", |line| &line.say),
@@ -111,8 +112,7 @@ impl User {
 }
 
 impl<'de> Deserialize<'de> for User {
-    /// A list is a script and a mapping a persona, so that errors are those of the one that is
-    /// meant.
+    /// A list is a script and a mapping a persona, so that errors refer to the intended form.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Either;
         impl<'de> Visitor<'de> for Either {
@@ -134,22 +134,22 @@ impl<'de> Deserialize<'de> for User {
     }
 }
 
-/// Something that a user says.
+/// A line of a user.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Line {
-    /// When; `None` = if nothing else fits.
+    /// The condition; `None` if the line applies when no other one does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<Condition>,
-    /// What.
+    /// The text.
     pub say: String,
-    /// What the user does before it says so, with tools of the team.
+    /// Calls that the user makes before the line, with tools of the team.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<LineCall>,
-    /// Whether it is the last that it says.
+    /// Whether the line ends the dialogue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stop: bool,
-    /// Whether it may be said again.
+    /// Whether the line may be repeated.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
 }
@@ -160,23 +160,23 @@ pub struct Line {
 pub struct LineCall {
     /// The tool.
     pub name: String,
-    /// With what.
+    /// The arguments.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Value>,
 }
 
-/// A user who is played by a model.
+/// A user played by a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Persona {
-    /// The NPC of the team.
+    /// The NPC in the team.
     pub npc: String,
-    /// Who it is: what it knows, how it speaks.
+    /// The user's identity: knowledge, way of speaking.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub persona: String,
-    /// What it wants.
+    /// The goal.
     pub goal: String,
-    /// What it says when it is done.
+    /// The text that ends the dialogue.
     #[serde(default = "stop")]
     pub stop: String,
 }
@@ -186,7 +186,7 @@ fn stop() -> String {
 }
 
 impl Persona {
-    /// What its NPC's directive is followed by.
+    /// Returns the text after the NPC's directive.
     pub fn scenario(&self) -> String {
         let persona = match self.persona.trim() {
             "" => String::new(),
@@ -213,13 +213,13 @@ impl Persona {
 pub struct Action {
     /// The tool.
     pub name: String,
-    /// With what.
+    /// The arguments.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub arguments: Map<String, Value>,
-    /// Whether it must have been made, whatever became of the database.
+    /// Whether the action is required, whatever the final database.
     #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
     pub required: bool,
-    /// Who makes it.
+    /// The side that makes it.
     #[serde(default, skip_serializing_if = "Side::is_agent")]
     pub by: Side,
 }
@@ -229,17 +229,17 @@ fn yes() -> bool {
 }
 
 impl Action {
-    /// It as a call with this id.
+    /// Returns it as a call with this id.
     pub fn call(&self, id: String) -> ToolCall {
         ToolCall { id, name: self.name.clone(), arguments: self.arguments.clone() }
     }
 }
 
-/// Who takes part in a dialogue.
+/// A participant in a dialogue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
-    /// The agent, and whom it gives work to.
+    /// The agent, and NPCs that it delegates to.
     #[default]
     Agent,
     /// The user.

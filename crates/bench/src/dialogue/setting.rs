@@ -1,4 +1,4 @@
-//! `suite.yaml`: what all dialogues of a suite share.
+//! `suite.yaml`: the setting shared by all dialogues of a suite.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -12,28 +12,29 @@ use super::Dialogue;
 use super::database::{Databases, merged};
 use crate::Error;
 
-/// The file's name.
+/// File name.
 pub const FILE: &str = "suite.yaml";
 
-/// What all dialogues of a suite share; the paths lie inside of the suite.
+/// The setting shared by all dialogues of a suite; the paths are inside the suite.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Setting {
-    /// The suite's own team, whose documents are those of the tasks.
+    /// The suite's own team, whose documents the tasks use.
     pub team: Option<PathBuf>,
-    /// What tasks begin with, a JSON file.
+    /// JSON file with the initial database.
     pub database: Option<PathBuf>,
-    /// The same of what is the user's own.
+    /// JSON file with the user's own initial database.
     pub user_database: Option<PathBuf>,
-    /// The tool whose success makes a customer a verified one.
+    /// The tool whose success verifies a customer.
     pub verification: Option<String>,
 }
 
 impl Setting {
-    /// The setting of the suite to which `path` belongs: a folder, or a file in one of its folders.
+    /// Returns the setting of the suite that contains `path`: a folder, or a file in one of its
+    /// folders.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    /// As for [`load`](Self::load).
     pub fn of(path: &Path) -> Result<Self, Error> {
         let around = path.ancestors().skip(1).take(2).find(|folder| folder.join(FILE).is_file());
         match around.filter(|_| path.is_file()) {
@@ -42,10 +43,10 @@ impl Setting {
         }
     }
 
-    /// The setting of the suite in `folder`; all is absent if it has no such file.
+    /// Loads the setting of the suite in `folder`; all fields are absent if there is no such file.
     ///
     /// # Errors
-    /// The file can't be read, or names what is not there.
+    /// The file can't be read, or refers to something that doesn't exist.
     pub fn load(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(FILE);
         if !path.is_file() {
@@ -81,15 +82,15 @@ impl Setting {
         Ok(setting)
     }
 
-    /// Whether a path belongs to what the setting names, and is no task or jinx of the suite.
+    /// Whether a path belongs to something in the setting, and isn't a task or jinx of the suite.
     pub fn owns(&self, path: &Path) -> bool {
         path.ends_with(FILE) || self.team.as_ref().is_some_and(|team| path.starts_with(team))
     }
 
-    /// The databases that tasks begin with.
+    /// Returns the initial databases.
     ///
     /// # Errors
-    /// A file that is no JSON.
+    /// A file isn't JSON.
     pub fn databases(&self) -> Result<Databases, Error> {
         let read = |path: &Option<PathBuf>| {
             let Some(path) = path else { return Ok(Value::Null) };
@@ -103,7 +104,7 @@ impl Setting {
         Ok(Databases { database: read(&self.database)?, user: read(&self.user_database)? })
     }
 
-    /// Merges what a dialogue says over what the suite says.
+    /// Applies the setting and the databases to a dialogue, whose own values take precedence.
     pub fn apply(&self, databases: &Databases, dialogue: &mut Dialogue) {
         let pairs =
             [(&databases.database, &mut dialogue.database), (&databases.user, &mut dialogue.user_database)];

@@ -1,39 +1,39 @@
-//! A user by script: which of its lines it says next.
+//! A scripted user: chooses its next line.
 
 use alara_harness::expression::{Counter, Expression, Key, Names};
 use serde_json::{Map, Value};
 
 use super::Line;
 
-/// What conditions may name beside `said('…')`.
+/// Names in conditions, in addition to `said('…')`.
 const NAMES: [&str; 3] = ["turns", "database", "user_database"];
 
-/// A user by script in the middle of a dialogue.
+/// A scripted user during a dialogue.
 pub struct Script<'a> {
-    /// The lines that are left, in the order of the file.
+    /// Remaining lines, in the order of the file.
     left: Vec<&'a Line>,
     begun: bool,
 }
 
-/// What a user knows when it is its turn.
+/// The information that a user has for its turn.
 pub struct Heard<'a> {
-    /// What the agent has said last.
+    /// The agent's latest text.
     pub text: &'a str,
-    /// How many turns its model has had so far.
+    /// Number of turns of the agent's model so far.
     pub turns: usize,
-    /// The databases as they are now, by the names of conditions; what can't be read is not known.
+    /// The current databases, by their names in conditions; omits any that can't be read.
     pub databases: Map<String, Value>,
 }
 
 impl<'a> Script<'a> {
-    /// A user with these lines, of which nothing was said.
+    /// Creates a user with these lines, none of them used.
     pub fn new(lines: &'a [Line]) -> Self {
         Script { left: lines.iter().collect(), begun: false }
     }
 
-    /// What it says next: the first line opens the dialogue.
-    /// Later it is the first line whose condition holds, or else the first without one.
-    /// `None` = it has nothing to say.
+    /// Returns the next line: the first line opens the dialogue.
+    /// Later it is the first line whose condition holds, or else the first one without a condition.
+    /// `None` if no line applies.
     pub fn next(&mut self, heard: &Heard) -> Option<&'a Line> {
         let index = match std::mem::replace(&mut self.begun, true) {
             false => (!self.left.is_empty()).then_some(0)?,
@@ -60,8 +60,8 @@ impl<'a> Script<'a> {
     }
 }
 
-/// How often these words stand in a text, one after the other, in any case and whatever stands
-/// between them.
+/// Counts how often these words occur in a text in this order, ignoring case and anything between
+/// them.
 fn said(text: &str, words: &str) -> u64 {
     let (text, words) = (split(text), split(words));
     match words.len() {
@@ -75,7 +75,7 @@ fn split(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// What is wrong with a script, as a value and what is wanted.
+/// Returns an error in a script: a value, and the expected one.
 pub fn problem(lines: &[Line]) -> Option<(String, &'static str)> {
     let Some(first) = lines.first() else {
         return Some(("[]".to_owned(), "it has lines, the first of which opens the dialogue"));
@@ -95,7 +95,7 @@ pub fn problem(lines: &[Line]) -> Option<(String, &'static str)> {
     })
 }
 
-/// Why a condition can never hold.
+/// Explains why a condition can never hold.
 fn unknown(expression: &Expression) -> Option<&'static str> {
     let counts = expression.counts();
     if counts.iter().any(|(counter, _)| *counter != Counter::Said) {

@@ -1,94 +1,95 @@
-//! What is measured of the prefix cache.
+//! Results of the prefix cache measurements.
 
 use serde::Serialize;
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The model file.
     pub model: String,
-    /// Threads that computed.
+    /// Number of compute threads.
     pub threads: usize,
-    /// The trace.
+    /// Hits on the trace.
     pub trace: Hits,
-    /// For each size that fits into the model's context.
+    /// Results for each size that fits into the model's context.
     pub first_token: Vec<FirstToken>,
-    /// The sizes that don't fit.
+    /// Sizes that don't fit.
     pub too_long: Vec<usize>,
-    /// For each number of agents.
+    /// Results for each number of agents.
     pub parallel: Vec<Parallel>,
-    /// Inter-token latency of a sequence while a prompt is computed; `None` if that is not
-    /// measured.
+    /// Inter-token latency of a sequence during prefill of another; `None` if not measured.
     pub beside: Option<Beside>,
 }
 
-/// Hits of a trace.
+/// Hits on a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Hits {
-    /// Requests.
+    /// Number of requests.
     pub requests: usize,
-    /// Tokens of their prompts.
+    /// Total number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Of these, how many each prompt has in common with any earlier one, at the most.
+    /// Number of these that each prompt shares, at most, with any earlier one.
     pub ideal_tokens: usize,
-    /// How many of these were not computed again.
+    /// Number of these that were not computed again.
     pub hit_tokens: usize,
-    /// Hits of the ideal, from 0 to 1.
+    /// Ratio of hits to the ideal, from 0 to 1.
     pub share: f64,
-    /// Requests that don't fit into the model's context; they are not among the others.
+    /// Number of requests that don't fit into the model's context, which the other numbers exclude.
     pub too_long: usize,
 }
 
-/// Times to the first token, in milliseconds.
+/// Times to first token, in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FirstToken {
-    /// Tokens of the prompt.
+    /// Length of the prompt in tokens.
     pub prompt_tokens: usize,
-    /// Nothing of it was seen before.
+    /// With nothing cached.
     pub cold_ms: f64,
-    /// Its static prefix was.
+    /// With the static prefix in memory.
     pub warm_ms: f64,
-    /// It was, by an earlier process, whose files the system still has in memory.
+    /// With the static prefix cached by an earlier process, its files still in the page cache.
     pub restart_ms: f64,
-    /// Tokens that came from disk then.
+    /// Number of tokens that were loaded from disk in that case.
     pub disk_tokens: usize,
-    /// And if the system has to read the files from the disk; `None` if it can't be made to.
+    /// As `restart_ms`, with the files read from disk; `None` if they can't be evicted from the
+    /// page cache.
     pub uncached_ms: Option<f64>,
-    /// What computing the prompt took when it was cold, by the engine's own clock.
+    /// Prefill time of the cold prompt, measured by the engine.
     pub prefill_ms: f64,
-    /// Of that, taking snapshots for later prompts: allocating, copying state, filing.
+    /// Part of that for snapshots for later prompts: allocating, copying state, filing.
     pub snapshot_ms: f64,
-    /// Snapshots of the prefill, from 0 to 1.
+    /// Share of the snapshots in the prefill time, from 0 to 1.
     pub snapshot_share: f64,
 }
 
-/// Throughput of agents that work at once.
+/// Throughput of parallel agents.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Parallel {
-    /// How many agents.
+    /// Number of agents.
     pub agents: usize,
-    /// Tokens that they generated, all together.
+    /// Total number of tokens that they generated.
     pub tokens: usize,
-    /// Tokens a second while they were at it, prompts included.
-    /// Of made-up agents the median of some rounds, and the next too.
+    /// Tokens per second over the whole time, prefill included.
+    /// For made-up agents, this and the next are medians over several rounds.
     pub tokens_per_second: f64,
-    /// Tokens a second without the prompts: what twice as long answers took more.
+    /// Decode speed in tokens/s, from the additional time for answers twice as long.
     /// `None` if they were not longer.
     pub decode_per_second: Option<f64>,
-    /// Of recorded requests: tasks that were gone through, a minute.
+    /// For recorded requests, tasks per minute.
     pub tasks_per_minute: Option<f64>,
 }
 
-/// Inter-token latency of a sequence while the prompt of another is computed.
+/// Inter-token latency of a sequence during prefill of another.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Beside {
-    /// Tokens of that prompt.
+    /// Length of the prefilled prompt in tokens.
     pub prompt_tokens: usize,
-    /// Until its first token.
+    /// Time until its first token.
     pub prefill_ms: f64,
-    /// Pieces of text that the sequence wrote meanwhile; nearly always a token each.
+    /// Number of text pieces that the sequence generated in that time; nearly always one token
+    /// each.
     pub pieces: usize,
-    /// Time between two of them: the median, what 95 of 100 stay below, and the longest.
+    /// Median time between two pieces.
     pub median_ms: f64,
     /// 95th percentile.
     pub p95_ms: f64,

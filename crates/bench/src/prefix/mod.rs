@@ -1,10 +1,10 @@
-//! `bench prefix`: how much of what agents send again and again is computed again.
+//! `bench prefix`: measures how much of agents' repeated input is computed again.
 //!
-//! Owns the trace of three agents that share skills, and what is measured on it:
-//! - prefix hits against the ideal;
-//! - the time to the first token cold, warm and after a restart;
-//! - the throughput of agents that work at once;
-//! - the time between a sequence's tokens while the prompt of another is computed.
+//! Defines the trace of three agents that share skills, and measures on it:
+//! - prefix hits compared with the ideal;
+//! - the time to first token, cold, warm and after a restart;
+//! - the throughput of parallel agents;
+//! - the time between a sequence's tokens during prefill of another.
 
 mod measured;
 mod requests;
@@ -22,37 +22,38 @@ pub use measured::{Beside, FirstToken, Hits, Parallel, Report};
 use requests::{AGENTS, Text, segment, trace};
 pub use requests::{Recorded, recorded};
 
-/// How often the throughput of made-up agents is measured.
+/// Number of rounds for the throughput of made-up agents.
 const ROUNDS: usize = 5;
 
-/// What is measured.
+/// Settings of the measurement.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the model runs.
-    /// Its context and its disk tier are the measurement's own.
+    /// Engine options.
+    /// The measurement sets context and disk tier itself.
     pub options: Options,
-    /// The tier on disk, for the time after a restart: a folder that nobody else uses.
+    /// The tier on disk, for the time after a restart: a folder without other users.
     pub disk: disk::Options,
-    /// The requests of the trace; `None` = those of three agents that share skills.
+    /// The requests of the trace; `None` for those of three agents that share skills.
     pub recorded: Option<Vec<Recorded>>,
-    /// Words of each skill in that trace.
+    /// Words per skill in that trace.
     pub words: usize,
-    /// Tokens of the static prefix for the times to the first token.
+    /// Lengths of the static prefix for the times to first token, in tokens.
     pub sizes: Vec<usize>,
-    /// How many agents work at once: on the tasks of recorded requests, or made-up ones.
+    /// Numbers of parallel agents, for recorded tasks or made-up requests.
     pub parallel: Vec<usize>,
-    /// Tokens that each made-up one generates.
+    /// Number of tokens that each made-up request generates.
     pub generate: usize,
-    /// Tokens of a prompt that is read while another sequence writes; 0 = that is not measured.
+    /// Length of a prompt that is prefilled while another sequence decodes; 0 skips this.
     pub beside: usize,
 }
 
 /// Measures the model in `gguf`.
-/// `note` is told what is being done; `evict` makes the system forget a file's contents, and says
+/// Calls `note` with the current step; `evict` evicts a file from the page cache and returns
+/// whether it could.
 /// whether it could.
 ///
 /// # Errors
-/// The engine's.
+/// An error of the engine.
 pub fn measure(
     gguf: &Gguf,
     config: &Config,
@@ -83,7 +84,7 @@ pub fn measure(
             parallel.push(bench.replay(&tasks, agents)?);
         }
     }
-    // What follows has made-up agents, whatever was replayed.
+    // The following steps use made-up agents, whatever was replayed.
     bench.context = bench.fitting(&made_up.iter().collect::<Vec<_>>())?.1;
     let (mut first_token, mut too_long) = (Vec::new(), Vec::new());
     for &size in &config.sizes {
@@ -108,21 +109,21 @@ pub fn measure(
 struct Bench<'a> {
     gguf: &'a Gguf,
     config: &'a Config,
-    /// What the trace needs.
+    /// The context that the trace needs.
     context: Option<usize>,
 }
 
 impl Bench<'_> {
-    /// An engine that has the processor for itself.
+    /// Loads an engine that has the processor for itself.
     fn load(&self, options: &Options) -> alara_engine::Result<Engine> {
         let engine = Engine::load(self.gguf, options)?;
         engine.settle();
         Ok(engine)
     }
 
-    /// An engine for `tokens` tokens of each of `parallel` sequences; `None` if the model's context
-    /// is smaller.
-    /// It has computed something, so that what only the first request pays is paid.
+    /// Loads an engine for `tokens` tokens in each of `parallel` sequences; `None` if the model's
+    /// context is smaller.
+    /// Runs a warm-up, so that the first measured request has no extra cost.
     fn engine(&self, tokens: usize, parallel: usize, disk: bool) -> alara_engine::Result<Option<Engine>> {
         let options = Options {
             context: Some(tokens),
@@ -143,9 +144,9 @@ impl Bench<'_> {
         Ok(Some(engine))
     }
 
-    /// Which of `requests` fit into the model's longest context, and the context that they and
-    /// their answers need.
-    /// That is `None` if the default context is enough.
+    /// Returns which of `requests` fit into the model's longest context, and the context needed for
+    /// them and their answers.
+    /// The latter is `None` if the default context is enough.
     fn fitting(&self, requests: &[&Request]) -> alara_engine::Result<(Vec<usize>, Option<usize>)> {
         let options = |context: Option<usize>| Options { context, disk: None, ..self.config.options.clone() };
         let usual = Engine::load(self.gguf, &options(self.config.options.context))?;
@@ -154,10 +155,10 @@ impl Bench<'_> {
             let answer = self.config.generate.max(usual.answer_tokens(request)?.len());
             needed.push(usual.prompt_tokens(request)?.len() + 64 + answer);
         }
-        // As long as it takes, or as it goes.
+        // As long as needed, or as possible.
         let (mut most, mut context) = (needed.iter().copied().max().unwrap_or(0), None);
         if most > usual.context() {
-            // A model takes no more than it was trained for, nor than memory holds.
+            // The context is limited by the model's training and by memory.
             let usual = usual.context();
             let longest =
                 Engine::load(self.gguf, &options(Some(most))).map_or(usual, |engine| engine.context());
@@ -168,7 +169,7 @@ impl Bench<'_> {
     }
 
     fn hits(&self, trace: &[&Request]) -> alara_engine::Result<Hits> {
-        // The engine's own default is no measure: a trace longer than that would be cut.
+        // Don't use the engine's default: it would truncate a longer trace.
         let options = Options { disk: None, context: self.context, ..self.config.options.clone() };
         let engine = Engine::load(self.gguf, &options)?;
         let mut hits = Hits { requests: trace.len(), ..Hits::default() };
@@ -176,10 +177,10 @@ impl Bench<'_> {
         for request in trace {
             let tokens = engine.prompt_tokens(request)?;
             let common = |other: &Vec<u32>| other.iter().zip(&tokens).take_while(|(a, b)| a == b).count();
-            // The last token is always computed: its logits are wanted.
+            // The last token is always computed, for its logits.
             let ideal = seen.iter().map(common).max().unwrap_or(0).min(tokens.len() - 1);
-            // What is answered is in no prompt so far: it would make hits that aren't among the
-            // ideal ones.
+            // The recorded answer is in no earlier prompt: its hits wouldn't be among the ideal
+            // ones.
             let asked = Request { max_tokens: Some(4), answer: None, ..(*request).clone() };
             let usage = run(&engine, &asked)?;
             hits.prompt_tokens += tokens.len();
@@ -197,7 +198,7 @@ impl Bench<'_> {
         evict: &dyn Fn(&Path) -> bool,
     ) -> alara_engine::Result<Option<FirstToken>> {
         let Some(engine) = self.engine(size + 256, 1, true)? else { return Ok(None) };
-        // As many words as make so many tokens.
+        // Find how many words make a given number of tokens.
         let sample = 100;
         let request = |words: usize, question: u64| Request {
             system: vec![segment("static", Text(size as u64).words(words))],
@@ -238,10 +239,10 @@ impl Bench<'_> {
         }))
     }
 
-    /// `None` if both don't fit into the context.
+    /// Measures the latency; `None` if the two don't fit into the context.
     fn beside(&self, tokens: usize) -> alara_engine::Result<Option<Beside>> {
         let Some(engine) = self.engine(tokens + 512, 2, false)? else { return Ok(None) };
-        // An answer that can't end, nor repeat itself, before it is long enough.
+        // An answer that can't end or repeat itself before it is long enough.
         let writing = Request {
             messages: vec![Message::user("Tell me about the house.")],
             schema: Some(json!({"type": "string", "minLength": 20_000})),
@@ -258,7 +259,7 @@ impl Bench<'_> {
         let reading = prompt(1 + tokens.saturating_sub(none) * 100 / (some - none).max(1));
         let mut written = engine.generate(&writing)?;
         let is_text = |event: &alara_engine::Result<Event>| matches!(event, Ok(Event::Text { .. }));
-        // What only the first tokens pay is paid.
+        // The first tokens have extra costs.
         for event in written.by_ref().filter(is_text).take(8) {
             event?;
         }
@@ -290,20 +291,21 @@ impl Bench<'_> {
         })
     }
 
-    /// Each number of agents in turn, and that [`ROUNDS`] times.
-    /// A machine's speed changes by the minute, and the same change should meet all of them.
+    /// Measures each number of agents in turn, [`ROUNDS`] times.
+    /// A machine's speed changes from minute to minute, and this spreads each change over all of
+    /// them.
     fn parallel(&self, agents: &[usize], note: &mut dyn FnMut(&str)) -> alara_engine::Result<Vec<Parallel>> {
         let Some(&most) = agents.iter().max() else { return Ok(Vec::new()) };
         let trace = trace(self.config.words);
         let options =
             Options { parallel: most, disk: None, context: self.context, ..self.config.options.clone() };
         let engine = self.load(&options)?;
-        // Their static prefix is cached, as it is in the course of work.
+        // Cache their static prefix, as in normal operation.
         for request in trace.iter().take(most.min(AGENTS.len())) {
             run(&engine, &Request { max_tokens: Some(1), ..request.clone() })?;
         }
         let mut question = 7;
-        // What so many of them generate, and how long it takes.
+        // Returns how much `agents` agents generate, and how long it takes.
         let mut write = |agents: usize, generate: usize| -> alara_engine::Result<(usize, f64)> {
             let ask = |agent: usize| {
                 let mut request = trace[agent % AGENTS.len()].clone();
@@ -344,8 +346,7 @@ impl Bench<'_> {
         Ok(rows.collect())
     }
 
-    /// `agents` agents share out `tasks`, and ask what was asked for each of them, one request
-    /// after the other.
+    /// Lets `agents` agents share `tasks`, and send the requests of each task one after the other.
     fn replay(&self, tasks: &[Vec<&Request>], agents: usize) -> alara_engine::Result<Parallel> {
         let options = Options {
             parallel: agents,
@@ -411,8 +412,7 @@ mod tests {
         Some(Gguf::open(&path).expect("it is a model"))
     }
 
-    /// Three agents that share skills get what an endless cache would give, whatever state the
-    /// model has.
+    /// The hits equal those of an unlimited cache, whatever kind of state the model has.
     #[test]
     fn a_trace_hits_what_could_be_hit() {
         let template = |name: &str| {
@@ -451,10 +451,10 @@ mod tests {
             println!("{case}: {report:?}");
             assert_eq!(report.trace.requests, 60);
             assert!(report.trace.share >= 0.98, "{case}: {:?}", report.trace);
-            // What does not fit into the context is left out, and named.
+            // A size that doesn't fit into the context is skipped, and listed.
             let [first] = report.first_token[..] else { panic!("{:?}", report.first_token) };
             assert_eq!(report.too_long, [1 << 20]);
-            // Snapshots are counted where there are any, and are a part of the prefill.
+            // Snapshots are counted where they exist, and are part of the prefill.
             let has_state = case != "qwen3-exact";
             assert!(first.prefill_ms > 0.0 && first.prefill_ms <= first.cold_ms, "{case}: {first:?}");
             assert!(!has_state || first.snapshot_ms > 0.0, "{case}: {first:?}");
@@ -465,14 +465,13 @@ mod tests {
                 beside.median_ms <= beside.p95_ms && beside.p95_ms <= beside.longest_ms,
                 "{case}: {beside:?}"
             );
-            // Some of it is in memory, since every prompt begins with it.
+            // Part of it is in memory, since every prompt begins with it.
             assert!(first.disk_tokens * 2 > first.prompt_tokens, "{case}: {first:?}");
             assert_eq!(report.parallel[0].agents, 2);
         }
     }
 
-    /// Recorded requests are worked through task by task, so many tasks at a time, and nothing is
-    /// left out.
+    /// Recorded requests are replayed task by task, several tasks at a time, and none are skipped.
     #[test]
     fn tasks_are_replayed() {
         let Some(gguf) = model("qwen3-exact") else { return };

@@ -1,7 +1,8 @@
-//! What `bench prefix` asks: the requests of three made-up agents that share skills, or those that
+//! Requests of `bench prefix`: those of three made-up agents that share skills, or those that
 //! agents made in a run.
 //!
-//! The made-up texts are random words of a fixed seed: what they say matters to no cache.
+//! The made-up texts are random words with a fixed seed, since the cache doesn't depend on their
+//! meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,11 +13,11 @@ use jiff::Timestamp;
 
 use crate::{Error, run_file};
 
-/// Who works in the trace, with which skills.
+/// Names and skills of the agents in the trace.
 pub const AGENTS: [(&str, &[&str]); 3] =
     [("builder", &["a", "b"]), ("reviewer", &["a", "c"]), ("releaser", &["a", "b", "d"])];
 
-/// Turns of each of them.
+/// Number of turns per agent.
 const TURNS: usize = 20;
 
 const WORDS: [&str; 16] = [
@@ -24,11 +25,11 @@ const WORDS: [&str; 16] = [
     "with", "number", "to", "old",
 ];
 
-/// Random words.
+/// A generator of random words.
 pub struct Text(pub u64);
 
 impl Text {
-    /// So many of them.
+    /// Generates `count` words.
     pub fn words(&mut self, count: usize) -> String {
         let words = (0..count).map(|_| {
             // SplitMix64: <https://prng.di.unimi.it/splitmix64.c>.
@@ -42,13 +43,13 @@ impl Text {
     }
 }
 
-/// A static segment by its name.
+/// Creates a static segment with this name.
 pub fn segment(name: &str, text: String) -> Segment {
     Segment { name: name.to_owned(), text }
 }
 
-/// The requests of the trace in their order: the agents take turns.
-/// What they answer is fixed, so that every model gets the same.
+/// Returns the requests of the trace in order: the agents take turns.
+/// Their answers are fixed, so that every model gets the same prompts.
 pub fn trace(words: usize) -> Vec<Request> {
     let skill =
         |name: &str| segment(name, format!("# {name}\n\n{}", Text(name.as_bytes()[0].into()).words(words)));
@@ -77,18 +78,18 @@ pub fn trace(words: usize) -> Vec<Request> {
 /// A request that an agent made.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// With the answer that was given.
+    /// The request, with the recorded answer.
     pub request: Request,
-    /// The task that it was made for, by number: its requests follow each other.
+    /// Number of the task that it was made for; a task's requests are consecutive.
     pub task: usize,
 }
 
-/// The requests that agents made in a run of `bench tasks`, whose traces lie beside its file.
-/// Of a trace, the requests in it.
-/// They come in the order in which they were answered.
+/// Returns the requests of agents in a run of `bench tasks`, whose traces are next to its file.
+/// For a trace, returns the requests in it.
+/// They are in the order of their answers.
 ///
 /// # Errors
-/// The file or one of its traces can't be read, or there is no request in them.
+/// The file or one of its traces can't be read, or contains no requests.
 pub fn recorded(path: &Path) -> Result<Vec<Recorded>, Error> {
     let traces = match run_file::read(path) {
         Ok(run) => {
@@ -96,7 +97,7 @@ pub fn recorded(path: &Path) -> Result<Vec<Recorded>, Error> {
             let names: BTreeSet<&str> = run.attempts.iter().map(|attempt| attempt.trace.as_str()).collect();
             names.into_iter().filter(|name| !name.is_empty()).map(|name| beside.join(name)).collect()
         }
-        // Not a run, but maybe a trace.
+        // Not a run, but possibly a trace.
         Err(Error::NoHeader { .. } | Error::Record { .. }) => vec![path.to_owned()],
         Err(error) => return Err(error),
     };
@@ -109,7 +110,7 @@ pub fn recorded(path: &Path) -> Result<Vec<Recorded>, Error> {
                 let request = Request {
                     max_tokens: None,
                     answer: Some(message.clone()),
-                    // How an answer is bound changes nothing in the prompt.
+                    // Constraints on the answer don't change the prompt.
                     schema: None,
                     ..trace::request(&*records)
                 };

@@ -1,4 +1,4 @@
-//! A/B: each condition against the first, by the tasks that both did.
+//! A/B tests: compares each condition with the first, by the tasks in both.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::math::{Paired, paired};
 use super::{Cell, Section, Selection, Table};
 use crate::record::Header;
 
-/// What the cells of a comparison are.
+/// Columns of a comparison.
 const COLUMNS: [&str; 11] = [
     "model",
     "A",
@@ -24,7 +24,7 @@ const COLUMNS: [&str; 11] = [
     "p",
 ];
 
-/// The comparison; nothing with a single condition.
+/// Returns the comparison; nothing for a single condition.
 pub fn section(data: &Data) -> Option<Section> {
     if data.conditions.len() < 2 {
         return None;
@@ -61,24 +61,24 @@ fn row(data: &Data, model: Option<usize>, a: usize, b: usize) -> Option<Vec<Cell
     Some(found.cells([&name, a_name, b_name], [behind(a), behind(b)], &both))
 }
 
-/// What is the same on both sides of a pair, beside the task.
+/// Properties that both sides of a pair share, in addition to the task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair {
     model: usize,
     trial: u32,
-    /// What else there is, as a number.
+    /// Any other property, as a number.
     rest: usize,
 }
 
-/// A comparison, and the shares that were solved on both sides.
+/// A comparison, and the shares solved on both sides.
 struct Compared {
     found: Paired,
     shares: [f64; 2],
 }
 
-/// Compares cases by task; `side` says on which side one is, 0 or 1, and its pair's key.
+/// Compares cases by task; `side` returns the side of a case, 0 or 1, and its pair's key.
 fn compared(data: &Data, side: impl Fn(&Case) -> Option<(usize, Pair)>) -> Option<Compared> {
-    // By task: which of its cases each side solved.
+    // For each task, which of its cases each side solved.
     let mut tasks: BTreeMap<&str, [BTreeMap<Pair, bool>; 2]> = BTreeMap::new();
     for case in data.cases.iter().filter(|case| case.counts()) {
         let Some((side, pair)) = side(case) else { continue };
@@ -90,7 +90,7 @@ fn compared(data: &Data, side: impl Fn(&Case) -> Option<(usize, Pair)>) -> Optio
         let solved = |side: &BTreeMap<Pair, bool>| both().filter(|pair| side[*pair]).count() as u32;
         pairs.push((both().count() as u32, solved(left), solved(right)));
     }
-    // A pair counts only if it has all trials, so that all weigh the same.
+    // Count only pairs with all trials, so that all have equal weight.
     let trials = pairs.iter().map(|pair| pair.0).max()?;
     let pairs: Vec<(u32, u32)> =
         pairs.into_iter().filter(|pair| pair.0 == trials).map(|(_, a, b)| (a, b)).collect();
@@ -103,7 +103,7 @@ fn compared(data: &Data, side: impl Fn(&Case) -> Option<(usize, Pair)>) -> Optio
 }
 
 impl Compared {
-    /// A row: three names, and the numbers with the attempts behind them.
+    /// Returns a row: three names, and the numbers with the attempts behind them.
     fn cells(&self, names: [&str; 3], sides: [Selection; 2], both: &Selection) -> Vec<Cell> {
         let Compared { found, shares } = self;
         let (low, high) = found.interval;
@@ -133,22 +133,22 @@ impl Compared {
     }
 }
 
-/// What conditions of dialogues differ in.
+/// The factors in which conditions of dialogues differ.
 const FACTORS: [&str; 3] = ["policy", "gate", "retrieval"];
 
-/// The values of [`FACTORS`] of a condition.
+/// Returns the values of [`FACTORS`] for a condition.
 fn values(header: &Header) -> [String; 3] {
     let gate = header.gate.map_or("as the team has it", |on| if on { "on" } else { "off" });
     let retrieval = header.retrieval.map_or("as the team has it", Retrieval::name);
     [header.npc.clone(), gate.to_owned(), retrieval.to_owned()]
 }
 
-/// Each value of policy, gate and retrieval against the first, over pairs that are the same in the
-/// other two; nothing where they don't vary.
+/// Compares each value of policy, gate and retrieval with the first, over pairs with equal values
+/// of the other two; nothing for factors that don't vary.
 pub fn factors(data: &Data) -> Option<Table> {
     let columns: Vec<&str> = ["what differs"].into_iter().chain(COLUMNS.into_iter().skip(1)).collect();
     let mut table = Table::new("Reward by policy, gate and retrieval, compared", &columns);
-    // By condition; a condition is one policy, whichever model follows it.
+    // By condition; each condition has one policy, whichever model follows it.
     let of = |condition: usize| {
         let models = 0..data.models.len();
         models.into_iter().find_map(|model| data.header(condition, model)).map(values).unwrap_or_default()
@@ -161,7 +161,7 @@ pub fn factors(data: &Data) -> Option<Table> {
                 known.push(&one[factor]);
             }
         }
-        // What the other two are, as the place of the first condition that is so.
+        // Represents the values of the other two by the first condition that has them.
         let others = |condition: usize| {
             let same = |one: &[String; 3]| {
                 (0..FACTORS.len()).all(|at| at == factor || one[at] == conditions[condition][at])

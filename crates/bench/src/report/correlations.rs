@@ -1,4 +1,4 @@
-//! What goes with the score: correlations over models and over cases.
+//! Correlations with the score, over models and over cases.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::math::pearson;
 use super::sections::Subjects;
 use super::{Axis, Cell, Figure, Point, Section, Selection, Series, Table};
 
-/// What a case took, and how it is called.
+/// A measure of a case, with its name.
 type Measure = (&'static str, fn(&Case) -> f64);
 
 const MEASURES: [Measure; 3] = [
@@ -17,7 +17,7 @@ const MEASURES: [Measure; 3] = [
     ("attempts", |case| f64::from(case.end.attempts)),
 ];
 
-/// The correlations, and general scores against ours as a figure.
+/// Returns the correlations, and a figure of general scores against ours.
 pub fn section(data: &Data, subjects: &Subjects) -> Section {
     let groups: Vec<_> = subjects.groups(data).collect();
     let mut table = Table::new("", &["measure", "r over models", "n", "r over cases", "n"]);
@@ -37,7 +37,7 @@ pub fn section(data: &Data, subjects: &Subjects) -> Section {
         let cases: Vec<_> = cases.map(|case| (of(case), f64::from(u8::from(case.solved())))).collect();
         row(name.to_owned(), &models, &cases);
     }
-    // Scores of different benchmarks don't compare: each has its own row.
+    // Scores of different benchmarks aren't comparable: each gets its own row.
     let mut benchmarks: BTreeMap<&str, Vec<Point>> = BTreeMap::new();
     for (name, model, group) in &groups {
         let facts = &data.models[*model].1;
@@ -76,7 +76,7 @@ pub fn section(data: &Data, subjects: &Subjects) -> Section {
     }
 }
 
-/// What a benchmark is called.
+/// Returns the display name of a benchmark.
 fn named(benchmark: &str) -> &str {
     if benchmark.is_empty() { "benchmark not known" } else { benchmark }
 }

@@ -1,4 +1,4 @@
-//! Runs side by side: which models under which conditions, and how each task went.
+//! Combines runs: the models and conditions, and the result of each task.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,39 +10,39 @@ use crate::Error;
 use crate::record::{Attempt, DEFAULT_CONDITION, Finished, Header, Named, Verdict};
 use crate::run_file::RunRecords;
 
-/// A run and where it lies.
+/// A run and its file.
 #[derive(Clone, Debug)]
 pub struct RunSource {
     /// The run file.
     pub file: PathBuf,
-    /// What it holds.
+    /// The records in it.
     pub run: RunRecords,
 }
 
-/// What is known of a model beside its runs.
+/// Facts about a model from outside its runs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Facts {
-    /// What people call it.
+    /// Display name.
     pub title: String,
-    /// Of which models it is one; empty = not known.
+    /// Model family; empty if unknown.
     pub family: String,
-    /// In thousands of millions; `None` = not known.
+    /// Number of parameters, in billions; `None` if unknown.
     pub parameters: Option<f64>,
-    /// A published score in general knowledge, per cent.
+    /// A published score for general knowledge, in per cent.
     pub score: Option<f64>,
-    /// Of which benchmark.
+    /// The benchmark of that score.
     pub benchmark: String,
-    /// Under which name the study knows it; empty = it does not.
+    /// The study's name of the model; empty if it isn't in the study.
     pub study: String,
 }
 
-/// What the published study found.
+/// Results of the published study.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Study {
-    /// Where it was published.
+    /// The source.
     pub source: String,
-    /// How many tasks.
+    /// Number of tasks.
     pub tasks: u32,
     /// Tasks solved, by model.
     pub solved: BTreeMap<String, u32>,
@@ -50,22 +50,22 @@ pub struct Study {
     pub categories: BTreeMap<String, f64>,
     /// Percentage points that later attempts add, by category.
     pub gain: BTreeMap<String, f64>,
-    /// Per cent of the solved tasks that the first attempt solved.
+    /// Percentage of the solved tasks that were solved in the first attempt.
     pub first: f64,
 }
 
 impl Study {
-    /// The numbers that ship.
+    /// Returns the numbers that ship.
     ///
     /// # Errors
-    /// Their file is wrong; the tests exclude that.
+    /// Their file is invalid; the tests exclude that.
     pub fn published() -> Result<Self, Error> {
         serde_saphyr::from_str(include_str!("study.yaml"))
             .map_err(|error| Error::Yaml(format!("study.yaml: {error}")))
     }
 }
 
-/// A task of a run that came to its end.
+/// A finished task of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// Index of the model.
@@ -74,11 +74,11 @@ pub struct Case<'a> {
     pub condition: usize,
     /// Index of its run.
     pub source: usize,
-    /// From 1.
+    /// Number of the trial, from 1.
     pub trial: u32,
     /// How it ended.
     pub end: &'a Finished,
-    /// Where its attempts begin in the run, and how many there are.
+    /// Its attempts in the run.
     pub attempts: &'a [&'a Attempt],
 }
 
@@ -88,7 +88,7 @@ impl Case<'_> {
         self.end.verdict == Verdict::Solved
     }
 
-    /// Whether it says something about the agent: not where the environment failed.
+    /// Whether the case counts: it doesn't if the environment failed.
     pub fn counts(&self) -> bool {
         self.end.verdict != Verdict::Error
     }
@@ -99,14 +99,14 @@ impl Case<'_> {
     }
 }
 
-/// All runs of a report, taken apart.
+/// All runs of a report, combined.
 #[derive(Debug)]
 pub struct Data<'a> {
     /// The runs.
     pub sources: &'a [RunSource],
-    /// The models, with what is known of them.
+    /// The models, with known facts about them.
     pub models: Vec<(Named, Facts)>,
-    /// The conditions, in the order in which they come.
+    /// The conditions, in order of appearance.
     pub conditions: Vec<String>,
     /// The model of each run.
     pub run_models: Vec<usize>,
@@ -116,10 +116,10 @@ pub struct Data<'a> {
     pub cases: Vec<Case<'a>>,
 }
 
-/// The attempts of a run, by task.
+/// The attempts of each run, by task.
 pub type ByTask<'a> = Vec<BTreeMap<&'a str, Vec<&'a Attempt>>>;
 
-/// The attempts of the runs, by task.
+/// Groups the attempts of each run by task.
 pub fn by_task(sources: &[RunSource]) -> ByTask<'_> {
     sources
         .iter()
@@ -134,11 +134,11 @@ pub fn by_task(sources: &[RunSource]) -> ByTask<'_> {
 }
 
 impl<'a> Data<'a> {
-    /// Takes the runs apart.
-    /// `facts` tells what is known of a model.
+    /// Combines the runs.
+    /// `facts` returns known facts about a model.
     ///
     /// # Errors
-    /// Runs of different suites: their scores don't compare.
+    /// The runs are of different suites, whose scores aren't comparable.
     pub fn new(
         sources: &'a [RunSource],
         by_task: &'a ByTask<'a>,
@@ -167,7 +167,7 @@ impl<'a> Data<'a> {
             let model = data.models.iter().position(|(known, _)| *known == header.model);
             let model = model.unwrap_or_else(|| {
                 let mut facts = facts(&header.model);
-                // Of what nobody else knows, its file tells.
+                // For an unknown model, use its file's metadata.
                 if let Some(about) = header.about.as_ref().filter(|_| facts.title.is_empty()) {
                     facts.family.clone_from(&about.architecture);
                     facts.parameters = Some(about.parameters);
@@ -175,7 +175,7 @@ impl<'a> Data<'a> {
                 data.models.push((header.model.clone(), facts));
                 data.models.len() - 1
             });
-            // Whether the name means other runs already: with these tasks, or with other rules.
+            // Whether the name already means other runs: with these tasks, or with other rules.
             let other = |condition: usize| {
                 let again =
                     |end: &Finished| taken.contains(&(model, condition, header.trial, end.task.as_str()));
@@ -209,7 +209,7 @@ impl<'a> Data<'a> {
         Ok(data)
     }
 
-    /// The header of the first run of a model under a condition.
+    /// Returns the header of the first run of a model under a condition.
     pub fn header(&self, condition: usize, model: usize) -> Option<&'a Header> {
         let mut runs = self.sources.iter().zip(&self.run_conditions);
         let is = |(source, at): &(&RunSource, &usize)| {
@@ -218,14 +218,14 @@ impl<'a> Data<'a> {
         runs.find(is).map(|(source, _)| &source.run.header)
     }
 
-    /// What tables call a model: its short name, or more of it where two have the same.
+    /// Returns a model's label in tables: its short name, or a longer one if that isn't unique.
     pub fn label(&self, model: usize) -> String {
         label(&self.models, model)
     }
 }
 
-/// What a model is called among all of them: by its title or its short name.
-/// Where two models have the same, it is the whole name, else with the beginning of the hash.
+/// Returns a model's label among all of them: its title or its short name.
+/// If that isn't unique, it is the whole name, or else the name with the beginning of the hash.
 pub fn label(models: &[(Named, Facts)], model: usize) -> String {
     let short = |(named, facts): &(Named, Facts)| match facts.title.as_str() {
         "" => short_name(&named.name).to_owned(),
@@ -242,8 +242,8 @@ pub fn label(models: &[(Named, Facts)], model: usize) -> String {
     }
 }
 
-/// The name of a model without what all or most have in common: the folder and the ending of a
-/// file, the address of an endpoint.
+/// Shortens the name of a model by common parts: the folder and extension of a file, the URL of an
+/// endpoint.
 fn short_name(name: &str) -> &str {
     if let Some((_, model)) = name.rsplit_once('#').filter(|(_, model)| !model.is_empty()) {
         return model;

@@ -1,5 +1,5 @@
-//! Dialogues: who follows policy, how reliably, at what cost; the tables of the studies with ours
-//! beside what they published.
+//! Reports on dialogues: policy compliance, reliability and cost, in the tables of the published
+//! studies, together with their numbers.
 
 use std::collections::BTreeMap;
 
@@ -15,45 +15,45 @@ use crate::Error;
 use crate::dialogue::Measures;
 use crate::record::Header;
 
-/// The ranks up to which documents count as found.
+/// Ranks up to which a document counts as found.
 const RANKS: [u64; 4] = [1, 3, 5, 10];
 
-/// What the studies published.
+/// Results of the published studies.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Published {
-    /// Where.
+    /// The source.
     pub source: String,
-    /// Which of three numbers is that of an NPC of this name.
+    /// Index of an NPC's number among three, by the NPC's name.
     policies: BTreeMap<String, usize>,
-    /// By retrieval and model.
+    /// Reward by retrieval and model.
     reward: BTreeMap<String, BTreeMap<String, [f64; 3]>>,
     write_accuracy: BTreeMap<String, [f64; 3]>,
     unauthorized: BTreeMap<String, [f64; 3]>,
     over_retry: BTreeMap<String, [f64; 3]>,
     turns: BTreeMap<String, [f64; 3]>,
-    /// What a gate adds to pass^1 and pass^4, by model.
+    /// Gain in pass^1 and pass^4 by a gate, by model.
     gate: BTreeMap<String, Vec<f64>>,
 }
 
 impl Published {
-    /// The numbers that ship.
+    /// Loads the numbers that ship.
     ///
     /// # Errors
-    /// Their file is wrong; the tests exclude that.
+    /// Their file is invalid; the tests exclude that.
     pub fn load() -> Result<Self, Error> {
         serde_saphyr::from_str(include_str!("dialogues.yaml"))
             .map_err(|error| Error::Yaml(format!("dialogues.yaml: {error}")))
     }
 
-    /// The number of a run's policy and retrieval in a table of theirs.
+    /// Returns the number for a run's policy and retrieval in one of their tables.
     fn of(&self, table: &BTreeMap<String, [f64; 3]>, header: Option<&Header>) -> Option<f64> {
         let header = header?;
         let numbers = table.get(header.retrieval?.name())?;
         numbers.get(*self.policies.get(&header.npc)?).copied()
     }
 
-    /// Their reward, the mean over models, by retrieval.
+    /// Returns their reward by retrieval, averaged over models.
     fn reward(&self) -> BTreeMap<String, [f64; 3]> {
         let means = |models: &BTreeMap<String, [f64; 3]>| {
             [0, 1, 2].map(|policy| mean(models.values().map(|numbers| numbers[policy])).unwrap_or(f64::NAN))
@@ -62,14 +62,14 @@ impl Published {
     }
 }
 
-/// A count of each dialogue and what it is a part of; `None` = it says nothing about this.
+/// A count in a dialogue and its total; `None` if the dialogue isn't counted.
 type Count = fn(&Measures) -> Option<(u64, u64)>;
 
-/// Something that is counted in dialogues, added up and divided.
+/// A ratio of counts, each added up over dialogues.
 struct Measured {
     name: &'static str,
     count: Count,
-    /// Digits after the point; `None` = it is a share, told as per cent.
+    /// Decimal places; `None` for a percentage.
     digits: Option<usize>,
 }
 
@@ -81,7 +81,7 @@ const fn each(name: &'static str, count: Count, digits: usize) -> Measured {
     Measured { name, count, digits: Some(digits) }
 }
 
-/// One of two answers of a dialogue.
+/// Counts a yes-or-no result of a dialogue.
 fn one(holds: bool) -> Option<(u64, u64)> {
     Some((u64::from(holds), 1))
 }
@@ -114,7 +114,7 @@ const COST: [Measured; 3] = [
     each("tokens out", |m| Some((m.tokens_out, 1)), 0),
 ];
 
-/// The dialogues of a group that say something about the agent.
+/// The dialogues of a group that count.
 struct Dialogues<'a> {
     name: String,
     group: Group<'a>,
@@ -123,7 +123,7 @@ struct Dialogues<'a> {
 }
 
 impl Dialogues<'_> {
-    /// What is counted, over all dialogues together.
+    /// Returns a ratio over all dialogues together.
     fn pooled(&self, measured: &Measured) -> Cell {
         let counts = self.measured.iter().filter_map(|one| (measured.count)(one));
         let (sum, of) =
@@ -136,31 +136,30 @@ impl Dialogues<'_> {
         cell.from(self.group.behind.clone())
     }
 
-    /// The mean of a dialogue's value.
+    /// Returns the mean of a value over the dialogues.
     fn mean(&self, value: impl Fn(&Measures) -> f64) -> Option<f64> {
         mean(self.measured.iter().map(|one| value(one)))
     }
 
-    /// What a dialogue cost, if somebody said what tokens cost.
+    /// Returns the mean cost of a dialogue, if the price of tokens is known.
     fn cost(&self) -> Option<f64> {
         let price = self.header?.price?;
         self.mean(|one| price.of(one.tokens_in, one.tokens_cached, one.tokens_out))
     }
 
-    /// The share of dialogues with reward, where those with errors of the environment count as
-    /// having none.
+    /// Returns the share of dialogues with reward, counting errors of the environment as no reward.
     fn with_errors(&self) -> Option<f64> {
         let rewarded = self.group.solved() as f64;
         (!self.group.cases.is_empty()).then(|| rewarded / self.group.cases.len() as f64)
     }
 }
 
-/// The measures of a case that is a dialogue.
+/// Returns the measures of a case that is a dialogue.
 fn measures<'a>(case: &Case<'a>) -> Option<&'a Measures> {
     case.attempts.last()?.dialogue.as_deref()
 }
 
-/// How dialogues went; nothing where none was held.
+/// Returns the section on dialogues; nothing if there are none.
 pub fn section(data: &Data, subjects: &Subjects, published: &Published) -> Option<Section> {
     let all: Vec<Dialogues> = subjects
         .groups(data)
@@ -216,7 +215,7 @@ pub fn section(data: &Data, subjects: &Subjects, published: &Published) -> Optio
     })
 }
 
-/// Reward with and without errors, and pass^k with its intervals.
+/// Returns reward with and without errors, and pass^k with confidence intervals.
 fn rewards(all: &[Dialogues], published: impl Fn(&Dialogues) -> Cell) -> Table {
     let most = all.iter().map(|one| one.group.trials()).max().unwrap_or(1);
     let powers: Vec<[String; 2]> =
@@ -246,10 +245,10 @@ fn rewards(all: &[Dialogues], published: impl Fn(&Dialogues) -> Cell) -> Table {
     table
 }
 
-/// A column of published numbers: its name, and the number beside a row.
+/// A column of published numbers: its name, and the number for a row.
 type Theirs<'a> = (&'a str, &'a dyn Fn(&Dialogues) -> Option<f64>);
 
-/// A row a group, a column a count; then the published ones.
+/// Returns a table with a row per group, a column per count, and the published columns.
 fn pooled(caption: &str, all: &[Dialogues], counts: &[Measured], published: &[Theirs]) -> Table {
     let names = counts.iter().map(|one| one.name).chain(published.iter().map(|(name, _)| *name));
     let columns: Vec<&str> = ["model"].into_iter().chain(names).collect();
@@ -262,7 +261,7 @@ fn pooled(caption: &str, all: &[Dialogues], counts: &[Measured], published: &[Th
     table
 }
 
-/// What a dialogue takes.
+/// Returns the table of costs per dialogue.
 fn costs(all: &[Dialogues]) -> Table {
     let mut table = pooled("Cost, means a dialogue", all, &COST, &[]);
     let names = ["seconds", "cost", "cost a rewarded one"];
@@ -279,7 +278,7 @@ fn costs(all: &[Dialogues]) -> Table {
     table
 }
 
-/// How many of the documents that are needed were found; nothing where none is.
+/// Returns the share of required documents that was found; nothing if none are required.
 fn recall(all: &[Dialogues]) -> Option<Table> {
     let needed = |one: &&Measures| one.documents > 0;
     all.iter().flat_map(|one| &one.measured).copied().find(needed)?;
@@ -291,7 +290,7 @@ fn recall(all: &[Dialogues]) -> Option<Table> {
         let documents: f64 = one.measured.iter().map(|measures| measures.documents as f64).sum();
         let cells = RANKS.map(|k| {
             let found: f64 = one.measured.iter().map(|measures| measures.found_within(k) as f64).sum();
-            // Nobody looks for what stands in the prompt, or can't be found.
+            // Documents in the prompt, or that can't be found, aren't searched for.
             let searches = one.header.and_then(|header| header.retrieval).is_none_or(Retrieval::searches);
             let share = (documents > 0.0 && searches).then(|| found / documents);
             Cell::percent(share).from(one.group.behind.clone())
@@ -301,7 +300,7 @@ fn recall(all: &[Dialogues]) -> Option<Table> {
     Some(table)
 }
 
-/// Score against cost: what tokens cost, or where nobody says that, how many there were.
+/// Plots score against cost, or against the number of tokens if no price is known.
 fn figure(all: &[Dialogues]) -> Figure {
     let priced = all.iter().all(|one| one.cost().is_some());
     let mut series: Vec<Series> = Vec::new();

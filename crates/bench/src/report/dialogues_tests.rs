@@ -6,7 +6,8 @@ use crate::dialogue::Measures;
 use crate::price::Price;
 use crate::record::Verdict;
 
-/// A run of dialogues under a policy: which of two tasks were rewarded, and the measures of each.
+/// Creates a run of dialogues under a policy: which of two tasks were rewarded, and the measures of
+/// each.
 fn dialogues(policy: &str, gate: bool, trial: u32, rewarded: [u32; 2], measures: &Measures) -> RunSource {
     let condition = format!("{policy}-{}", if gate { "on" } else { "off" });
     let mut source = run("small", &condition, trial, &[("a-1", rewarded[0]), ("a-2", rewarded[1])]);
@@ -15,7 +16,7 @@ fn dialogues(policy: &str, gate: bool, trial: u32, rewarded: [u32; 2], measures:
     header.gate = Some(gate);
     header.retrieval = Some(Retrieval::Golden);
     header.price = Some(Price { input: 2.0, cached: 0.5, output: 10.0 });
-    // A dialogue is tried once.
+    // A dialogue has a single attempt.
     source.run.attempts.retain(|attempt| attempt.attempt == 1);
     for (attempt, end) in source.run.attempts.iter_mut().zip(&mut source.run.finished) {
         end.attempts = 1;
@@ -71,7 +72,7 @@ fn section(sources: &[RunSource]) -> Section {
     report.sections.into_iter().find(|section| section.id == "dialogues").unwrap()
 }
 
-/// The cell of a row in the table that has such a column.
+/// Returns the cell of a row in the table that has this column.
 fn cell(section: &Section, row: &str, column: &str) -> String {
     let has = |table: &&Table| table.columns.iter().any(|known| known.name == column);
     let table = section.tables.iter().find(has).unwrap_or_else(|| panic!("no column {column}"));
@@ -110,7 +111,7 @@ fn measures_are_added_up_before_they_are_divided() {
     check(rash, "cost", "0.0021");
     check(rash, "cost a rewarded one", "0.0084");
     check(rash, "seconds", "3.0");
-    // Documents of the prompt are not searched.
+    // Documents in the prompt aren't searched for.
     check(rash, "recall@1, %", "–");
 }
 
@@ -140,7 +141,7 @@ fn errors_count_only_where_it_is_said() {
     let row = "baseline-on";
     assert_eq!(cell(&section, row, "dialogues"), "3");
     assert_eq!(cell(&section, row, "errors"), "1");
-    // One of two trials is rewarded in each task, of which one has lost a trial: 1/1 and 1/2.
+    // One of two trials is rewarded in each task, and one task lacks a trial: 1/1 and 1/2.
     assert_eq!(cell(&section, row, "pass^1, %"), "75.0");
     assert_eq!(cell(&section, row, "pass^2, %"), "–");
     assert_eq!(cell(&section, row, "with errors, %"), "50.0");

@@ -1,4 +1,4 @@
-//! Runs as flat rows, for programs that make tables and drawings of their own.
+//! Runs as flat rows, for programs that make their own tables and drawings.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -12,15 +12,15 @@ use crate::Error;
 use crate::record::{Cost, Verdict};
 use crate::task::Difficulty;
 
-/// What [`SummaryRow::category`] is of all categories together.
+/// Value of [`SummaryRow::category`] for all categories together.
 pub const ALL: &str = "all";
 
-/// Attempts, and what they add up to.
+/// Attempts, and summaries of them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Frame {
-    /// A row an attempt at a task that came to its end.
+    /// One row per attempt at a finished task.
     pub attempts: Vec<AttemptRow>,
-    /// A row a category, and one for `all`, of each model under each of its conditions.
+    /// One row per category, and one for `all`, for each model under each of its conditions.
     pub summary: Vec<SummaryRow>,
 }
 
@@ -31,7 +31,7 @@ pub struct AttemptRow {
     pub model: String,
     /// The condition.
     pub condition: String,
-    /// Which repetition, from 1.
+    /// Number of the trial, from 1.
     pub trial: u32,
     /// The task.
     pub task: String,
@@ -39,30 +39,30 @@ pub struct AttemptRow {
     pub category: String,
     /// Its difficulty.
     pub difficulty: Difficulty,
-    /// From 1.
+    /// Number of the attempt, from 1.
     pub attempt: u32,
     /// How it ended.
     pub verdict: Verdict,
-    /// Why it was not solved; empty if it was.
+    /// Why it wasn't solved; empty if it was.
     pub reason: String,
-    /// Wall-clock time with verification.
+    /// Wall-clock time, including verification.
     pub seconds: f64,
     /// Seconds from the first request to its first token; `None` if there was none.
     pub ttft: Option<f64>,
     /// Generated tokens per second of decoding.
     pub tokens_per_second: f64,
-    /// What the model did.
+    /// Cost of the model.
     #[serde(flatten)]
     pub cost: Cost,
     /// The seed of its sampler.
     pub seed: u64,
     /// The run file.
     pub file: PathBuf,
-    /// The trace, relative to the run file; empty if there is none.
+    /// Path of the trace, relative to the run file; empty if there is none.
     pub trace: String,
 }
 
-/// What the cases of a model under a condition add up to.
+/// Summary of the cases of a model under a condition.
 /// A case is a task in a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct SummaryRow {
@@ -72,35 +72,35 @@ pub struct SummaryRow {
     pub condition: String,
     /// The category, or `all`.
     pub category: String,
-    /// Cases that say something about the agent.
+    /// Number of cases that count, since the environment didn't fail.
     pub cases: usize,
-    /// Of these, the solved ones.
+    /// Number of these that were solved.
     pub solved: usize,
-    /// Cases that ended with an error of the environment, which count neither for nor against.
+    /// Number of cases that ended with an error of the environment, and don't affect the score.
     pub errors: usize,
-    /// The solved share, 0 to 1; `None` of no case.
+    /// The solved share, from 0 to 1; `None` without cases.
     pub score: Option<f64>,
-    /// The lower end of its 95 % interval, Wilson's over the tasks.
+    /// Lower bound of its 95 % interval, by Wilson's method over the tasks.
     pub low: Option<f64>,
-    /// The upper end.
+    /// Upper bound.
     pub high: Option<f64>,
-    /// The share that the first attempt solved.
+    /// The share solved in the first attempt.
     pub first_attempt: Option<f64>,
-    /// Mean seconds a case.
+    /// Mean seconds per case.
     pub seconds: Option<f64>,
     /// Generated tokens per second of decoding.
     pub tokens_per_second: f64,
-    /// The share of prompt tokens that were reused, 0 to 1.
+    /// The share of prompt tokens that were reused, from 0 to 1.
     pub prefix_hit: f64,
-    /// What the model did.
+    /// Cost of the model.
     #[serde(flatten)]
     pub cost: Cost,
 }
 
-/// The runs as rows; models and conditions are called as in a [report](super::report()).
+/// Returns the runs as rows; models and conditions are named as in a [report](super::report()).
 ///
 /// # Errors
-/// Runs of different suites: their scores don't compare.
+/// The runs are of different suites, whose scores aren't comparable.
 pub fn frame(sources: &[RunSource]) -> Result<Frame, Error> {
     let tasks = by_task(sources);
     let data = Data::new(sources, &tasks, |_| Facts::default())?;

@@ -1,4 +1,4 @@
-//! A set of cases and what it adds up to.
+//! A set of cases and its statistics.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,17 +7,16 @@ use super::data::{Case, Data};
 use super::math::{mean, pass_hat, wilson};
 use crate::record::Cost;
 
-/// Cases, and how they were chosen.
+/// Cases, and the selection that they come from.
 pub struct Group<'a> {
     /// The cases.
     pub cases: Vec<&'a Case<'a>>,
-    /// Which attempts they consist of.
+    /// Selects the attempts in the cases.
     pub behind: Selection,
 }
 
 impl<'a> Group<'a> {
-    /// The cases of `data` for which `behind` holds; attempts and verdicts in it don't choose among
-    /// cases.
+    /// Returns the cases of `data` selected by `behind`, ignoring any attempts and verdicts in it.
     pub fn of(data: &'a Data<'a>, behind: Selection) -> Self {
         let is = |case: &Case| {
             let family = &data.models[case.model].1.family;
@@ -30,51 +29,51 @@ impl<'a> Group<'a> {
         Group { cases: data.cases.iter().filter(|case| is(case)).collect(), behind }
     }
 
-    /// Those that say something about the agent.
+    /// Returns the cases that count.
     pub fn counted(&self) -> impl Iterator<Item = &'a Case<'a>> {
         self.cases.iter().copied().filter(|case| case.counts())
     }
 
-    /// How many of them.
+    /// Returns the number of these.
     pub fn count(&self) -> usize {
         self.counted().count()
     }
 
-    /// How many were solved.
+    /// Returns the number of solved cases.
     pub fn solved(&self) -> usize {
         self.counted().filter(|case| case.solved()).count()
     }
 
-    /// How many ended with an error that was not the agent's.
+    /// Returns the number of cases that ended with an error that wasn't the agent's.
     pub fn errors(&self) -> usize {
         self.cases.len() - self.count()
     }
 
-    /// The share that was solved; `None` of nothing.
+    /// Returns the solved share; `None` without cases.
     pub fn score(&self) -> Option<f64> {
         mean(self.counted().map(|case| f64::from(u8::from(case.solved()))))
     }
 
-    /// The share that one of the first `n` attempts solved.
+    /// Returns the share solved by one of the first `n` attempts.
     pub fn within(&self, n: u32) -> Option<f64> {
         mean(self.counted().map(|case| f64::from(u8::from(case.solved_within(n)))))
     }
 
-    /// What attempts after the first add to the score, in percentage points.
+    /// Returns how much attempts after the first add to the score, in percentage points.
     pub fn gain(&self) -> Option<f64> {
         self.score().zip(self.within(1)).map(|(all, first)| (all - first) * 100.0)
     }
 
-    /// The 95 % interval of the score, Wilson's over the tasks.
-    /// All cases of one task count as one: its trials are much alike, and so is how hard it is for
+    /// Returns the 95 % interval of the score, by Wilson's method over the tasks.
+    /// All cases of one task count as one: its trials are similar, and so is its difficulty for
     /// several models or conditions.
-    /// That is cautious: the interval is never too narrow for it.
+    /// That is conservative: the interval is never too narrow.
     pub fn interval(&self) -> Option<(f64, f64)> {
         let tasks: BTreeSet<_> = self.counted().map(|case| case.end.task.as_str()).collect();
         self.score().map(|score| wilson(score, tasks.len() as f64))
     }
 
-    /// By task, how many of its trials were solved and how many there are.
+    /// Returns the number of solved trials, and of all trials, by task.
     fn by_task(&self) -> BTreeMap<&'a str, (u64, u64)> {
         let mut tasks: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for case in self.counted() {
@@ -85,15 +84,15 @@ impl<'a> Group<'a> {
         tasks
     }
 
-    /// How many trials every task has.
+    /// Returns the number of trials that every task has.
     pub fn trials(&self) -> u64 {
         self.by_task().values().map(|(_, trials)| *trials).min().unwrap_or(0)
     }
 
-    /// pass^k, the mean over tasks, and its 95 % interval, Wilson's over the tasks; `None` if a
-    /// task has fewer than k trials.
-    /// A mean of numbers from 0 to 1 varies at most as a share with the same mean does: the
-    /// interval is never too narrow for it.
+    /// Returns pass^k, averaged over tasks, and its 95 % interval, by Wilson's method over the
+    /// tasks; `None` if a task has fewer than k trials.
+    /// A mean of numbers from 0 to 1 varies at most as much as a share with the same mean, so the
+    /// interval is never too narrow.
     pub fn pass(&self, k: u64) -> Option<(f64, (f64, f64))> {
         let tasks = self.by_task();
         let pass = tasks.values().map(|&(solved, trials)| (k <= trials).then(|| pass_hat(solved, trials, k)));
@@ -101,19 +100,19 @@ impl<'a> Group<'a> {
         Some((pass, wilson(pass, tasks.len() as f64)))
     }
 
-    /// What all attempts cost.
+    /// Returns the cost of all attempts.
     pub fn cost(&self) -> Cost {
         let mut cost = Cost::default();
         self.cases.iter().flat_map(|case| case.attempts).for_each(|attempt| cost += attempt.cost);
         cost
     }
 
-    /// The mean of a case's `value` over those that count.
+    /// Returns the mean of a case's `value` over the cases that count.
     pub fn mean(&self, value: impl Fn(&Case) -> f64) -> Option<f64> {
         mean(self.counted().map(value))
     }
 
-    /// How these attempts are chosen, with a change.
+    /// Returns the selection of these attempts, with a change.
     pub fn select(&self, change: impl FnOnce(&mut Selection)) -> Selection {
         let mut behind = self.behind.clone();
         change(&mut behind);
@@ -121,7 +120,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Tool calls of all attempts of a case.
+/// Returns the number of tool calls in all attempts of a case.
 pub fn calls(case: &Case) -> f64 {
     case.attempts.iter().map(|attempt| attempt.cost.tool_calls as f64).sum()
 }

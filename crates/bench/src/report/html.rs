@@ -1,7 +1,7 @@
-//! A report as one HTML page that needs nothing from elsewhere, with the traces beside it.
+//! Writes a report as one self-contained HTML page, with the traces next to it.
 //!
-//! Texts of models and tasks are nobody's: all of them are escaped, and the page's policy runs no
-//! script but its own.
+//! Texts of models and tasks are untrusted: all of them are escaped, and the page's security policy
+//! allows no scripts but its own.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,15 +14,16 @@ use super::{Cell, OfSuite, Report, Section, Selection, Table, svg, traces};
 use crate::Error;
 use crate::record::{Attempt, Finished};
 
-/// Most bytes of the page, so that any browser and mail takes it.
-/// The list of attempts is cut to that, and says so.
+/// Maximum size of the page in bytes, so that any browser and mail program accepts it.
+/// A longer list of attempts is truncated, with a note.
 const PAGE_BYTES: usize = 5_000_000;
-/// Most characters of a reason in the list: the first of these with which all attempts fit.
+/// Maximum number of characters of a reason in the list: the first value with which all attempts
+/// fit.
 const REASON_CHARS: [usize; 3] = [200, 60, 0];
 
-/// Writes the report to `folder`, which is made: `index.html`, and `traces` with a page for each
+/// Writes the report to `folder`, creating it: `index.html`, and `traces` with a page for each
 /// conversation.
-/// Returns which pages of traces could not be made, and why.
+/// Returns the pages of traces that failed, with the reasons.
 ///
 /// # Errors
 /// The folder can't be written.
@@ -34,10 +35,10 @@ pub fn write(report: &Report, sources: &[RunSource], folder: &Path) -> Result<Ve
     Ok(problems)
 }
 
-/// Writes the reports on several suites to `folder`: each to a folder of its own, and a page that
-/// leads to them.
-/// A single one is written as [`write`] does.
-/// Returns which pages of traces could not be made, and why.
+/// Writes the reports on several suites to `folder`: each to its own folder, and a page that links
+/// to them.
+/// A single one is written as by [`write`].
+/// Returns the pages of traces that failed, with the reasons.
 ///
 /// # Errors
 /// The folder can't be written.
@@ -68,8 +69,8 @@ pub fn write_all(suites: &[OfSuite], folder: &Path) -> Result<Vec<String>, Error
     Ok(problems)
 }
 
-/// The page.
-/// `pages[source]` tells the page of a trace file, relative to this one.
+/// Returns the page.
+/// `pages[source]` has the page of each trace file, relative to this one.
 fn page(report: &Report, sources: &[RunSource], pages: &traces::TracePages) -> String {
     let sections: String = report.sections.iter().map(section).collect();
     let nav: String = report
@@ -80,9 +81,9 @@ fn page(report: &Report, sources: &[RunSource], pages: &traces::TracePages) -> S
     let suite = escape(&report.suite.name);
     let others =
         sections.len() + nav.len() + include_str!("script.js").len() + include_str!("style.css").len();
-    // The rest is what is written here, with a margin.
+    // The rest is written here, with a safety margin.
     let List { json: list, note } = list(report, sources, pages, PAGE_BYTES.saturating_sub(others + 20_000));
-    // Nobody whose text is in the page can know it beforehand.
+    // No author of a text in the page can know the nonce in advance.
     let nonce = format!("{:x}", Sha256::digest(format!("{sections}{list}")));
     format!(
         "{head}<body>\n<a class=\"skip\" href=\"#main\">To the report</a>\n<header><h1>Report on the suite {suite}</h1>\
@@ -103,7 +104,7 @@ fn page(report: &Report, sources: &[RunSource], pages: &traces::TracePages) -> S
     )
 }
 
-/// The beginning of a page, with its style.
+/// Returns the head of a page, with its style.
 pub(super) fn head(title: &str, scripts: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\
@@ -169,7 +170,7 @@ fn row(table: &Table, cells: &[Cell]) -> String {
     text + "</tr>"
 }
 
-/// The class of a cell.
+/// Returns the CSS class of a cell.
 fn class(number: bool, published: bool) -> &'static str {
     match (number, published) {
         (true, true) => " class=\"number theirs\"",
@@ -181,23 +182,23 @@ fn class(number: bool, published: bool) -> &'static str {
 
 /// The list of attempts.
 pub(super) struct List {
-    /// For the script: JSON in which nothing ends a script.
+    /// JSON for the script, which can't end the script element.
     pub json: String,
-    /// What was left out of it, as a paragraph for people.
+    /// A note about omitted rows, as a paragraph.
     pub note: String,
 }
 
 /// A row of the list.
 struct Row {
     json: String,
-    /// Whether its reason is cut.
+    /// Whether its reason is truncated.
     cut: bool,
-    /// What is left out first, where not all fit.
-    /// That is the attempts before the last of a case, and then the last cases, of each run alike.
+    /// Priority for omission, if not all rows fit.
+    /// Attempts before the last one of a case go first, then the last ones, evenly across runs.
     rank: (bool, usize),
 }
 
-/// All attempts, as far as they fit into `budget` bytes.
+/// Returns all attempts that fit into `budget` bytes.
 pub(super) fn list(
     report: &Report,
     sources: &[RunSource],
@@ -260,7 +261,7 @@ pub(super) fn list(
     List { json, note }
 }
 
-/// The tasks that rows name by their index.
+/// The tasks, which rows refer to by index.
 #[derive(Default)]
 struct Tasks<'a> {
     rows: Vec<Value>,
@@ -276,8 +277,8 @@ impl<'a> Tasks<'a> {
     }
 }
 
-/// A row for each attempt, with so many characters of its reason; for a case without any, one for
-/// the case.
+/// Returns a row for each attempt, with a limited length of its reason; a case without attempts
+/// gets one row.
 fn rows<'a>(
     report: &Report,
     sources: &'a [RunSource],
@@ -331,12 +332,12 @@ fn rows<'a>(
     rows
 }
 
-/// JSON in which nothing ends a script, and nothing looks like something else.
+/// Escapes JSON so that it can't end the script element, and no text looks like another.
 fn harmless(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         match matches!(c, '<' | '>' | '&') || turns(c) {
-            // All of them are of the first plane.
+            // All of these are in the basic plane.
             true => text += &format!("\\u{:04x}", if turns(c) { 0xfffd } else { u32::from(c) }),
             false => text.push(c),
         }
@@ -344,12 +345,12 @@ fn harmless(json: &str) -> String {
     text
 }
 
-/// Whether it turns the direction of reading round, so that a text looks like another.
+/// Whether a character changes the text direction, so that a text looks like another.
 fn turns(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A text in which nothing means anything in HTML, in attributes neither.
+/// Escapes a text for HTML, including attributes.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -367,7 +368,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A selection as the page's links have it.
+/// Formats a selection for the page's links.
 pub(super) fn query(behind: &Selection) -> String {
     let value = serde_json::to_value(behind).unwrap_or_default();
     let pairs = value.as_object().into_iter().flatten().map(|(name, value)| {

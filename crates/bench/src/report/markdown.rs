@@ -1,8 +1,8 @@
-//! A report as Markdown: for terminals, issues and READMEs.
+//! Writes a report as Markdown, for terminals, issues and READMEs.
 
 use super::{Report, Table};
 
-/// The report as Markdown.
+/// Formats the report as Markdown.
 pub fn markdown(report: &Report) -> String {
     let mut text = format!(
         "# Report on the suite {}\n\nsuite hash {}\n",
@@ -19,7 +19,7 @@ pub fn markdown(report: &Report) -> String {
     text
 }
 
-/// A table.
+/// Formats a table.
 /// Published numbers are in italics.
 fn table(table: &Table) -> String {
     let mut text = String::from("\n");
@@ -40,7 +40,7 @@ fn table(table: &Table) -> String {
     text
 }
 
-/// A text in which nothing means anything in Markdown, on one line.
+/// Escapes a text for Markdown, on one line.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     for c in text.chars() {

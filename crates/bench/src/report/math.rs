@@ -1,11 +1,11 @@
-//! The arithmetic of reports: intervals, correlations, pass^k, the paired test.
+//! Statistics for reports: intervals, correlations, pass^k, the paired test.
 
 use serde::Serialize;
 
 /// The normal quantile of a two-sided 95 % interval.
 const Z: f64 = 1.959_963_984_540_054;
 
-/// Wilson's score interval at 95 % for the share `p` of `n` cases, 0 to 1.
+/// Returns Wilson's score interval at 95 % for the share `p` of `n` cases, from 0 to 1.
 /// Source: Wilson 1927.
 pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     if n <= 0.0 {
@@ -17,14 +17,14 @@ pub fn wilson(p: f64, n: f64) -> (f64, f64) {
     (((middle - half) / (1.0 + zz)).max(0.0), ((middle + half) / (1.0 + zz)).min(1.0))
 }
 
-/// The chance that all of `k` trials, drawn from `trials` of which `solved` succeeded, succeed:
-/// C(s,k)/C(n,k).
+/// Returns the probability that all of `k` trials succeed, if they are drawn from `trials` of which
+/// `solved` succeeded: C(s,k)/C(n,k).
 /// Source: tau-bench, arXiv 2406.12045.
 pub fn pass_hat(solved: u64, trials: u64, k: u64) -> f64 {
     (0..k).map(|i| solved.saturating_sub(i) as f64 / (trials - i) as f64).product()
 }
 
-/// The median; 0 of none.
+/// Returns the median; 0 without numbers.
 pub fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -34,14 +34,14 @@ pub fn median(numbers: &[f64]) -> f64 {
     }
 }
 
-/// The mean; `None` of nothing.
+/// Returns the mean; `None` without values.
 pub fn mean(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let (sum, count) = values.into_iter().fold((0.0, 0u64), |(sum, count), value| (sum + value, count + 1));
     (count > 0).then(|| sum / count as f64)
 }
 
-/// Pearson's correlation, -1 to 1; `None` with fewer than three pairs, or where one side does not
-/// vary.
+/// Returns Pearson's correlation, from -1 to 1; `None` for fewer than three pairs, or if one side
+/// doesn't vary.
 pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     if pairs.len() < 3 {
         return None;
@@ -49,7 +49,7 @@ pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
     let (x, y) = (mean(pairs.iter().map(|pair| pair.0))?, mean(pairs.iter().map(|pair| pair.1))?);
     let sum = |f: &dyn Fn(f64, f64) -> f64| pairs.iter().map(|pair| f(pair.0 - x, pair.1 - y)).sum::<f64>();
     let (xx, yy, xy) = (sum(&|a, _| a * a), sum(&|_, b| b * b), sum(&|a, b| a * b));
-    // What is left of equal values by rounding is no variation.
+    // Rounding errors of equal values don't count as variation.
     let varies = |square: f64, middle: f64| square > 1e-18 * (1.0 + middle * middle) * pairs.len() as f64;
     (varies(xx, x) && varies(yy, y)).then(|| (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0))
 }
@@ -57,24 +57,24 @@ pub fn pearson(pairs: &[(f64, f64)]) -> Option<f64> {
 /// A paired comparison of two conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Paired {
-    /// Pairs: the same task under both.
+    /// Number of pairs: the same task under both conditions.
     pub pairs: usize,
-    /// Pairs in which A did better.
+    /// Number of pairs in which A did better.
     pub a_better: usize,
-    /// Pairs in which B did better.
+    /// Number of pairs in which B did better.
     pub b_better: usize,
-    /// Mean of B less A, -1 to 1.
+    /// Mean of B minus A, from -1 to 1.
     pub difference: f64,
-    /// Its 95 % interval: Agresti's and Min's for paired shares, which is wide where few pairs say
-    /// much, also if all say the same.
+    /// Its 95 % interval, by the method of Agresti and Min for paired shares, which remains wide
+    /// for few pairs, even if all agree.
     pub interval: (f64, f64),
-    /// Two-sided p-value of the exact sign-flip test: how often a difference this large comes by
-    /// chance if A and B are alike.
-    /// With one trial that is McNemar's exact test.
+    /// Two-sided p-value of the exact sign-flip test: the probability of a difference at least this
+    /// large by chance if A and B are equal.
+    /// With one trial, that is McNemar's exact test.
     pub p: f64,
 }
 
-/// Compares pairs of how many of `trials` trials A and B solved.
+/// Compares pairs of numbers of solved trials by A and B, out of `trials`.
 /// `None` without pairs.
 pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     if pairs.is_empty() || trials == 0 {
@@ -83,7 +83,7 @@ pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     let differences: Vec<i64> = pairs.iter().map(|(a, b)| i64::from(*b) - i64::from(*a)).collect();
     let (n, unit) = (pairs.len() as f64, f64::from(trials));
     let sum = |power: i32| differences.iter().map(|d| (*d as f64 / unit).powi(power)).sum::<f64>();
-    // Two pairs more: half of one for each side, the other even.
+    // Add two pairs: half a pair for each side, the other one tied.
     // Source: Agresti and Min 2005, doi:10.1002/sim.1781.
     let middle = sum(1) / (n + 2.0);
     let spread = (sum(2) + 1.0) / (n + 2.0) - middle * middle;
@@ -98,13 +98,14 @@ pub fn paired(pairs: &[(u32, u32)], trials: u32) -> Option<Paired> {
     })
 }
 
-/// The share of all choices of signs under which the sum is at least as far from zero as it is.
-/// Exact: the distribution of sums is built up value by value.
+/// Returns the share of all sign choices for which the sum is at least as far from zero as the
+/// actual one.
+/// Exact: builds the distribution of sums one value at a time.
 fn sign_flip(differences: &[i64]) -> f64 {
     let sizes: Vec<usize> =
         differences.iter().map(|d| d.unsigned_abs() as usize).filter(|d| *d > 0).collect();
     let total: usize = sizes.iter().sum();
-    // `chances[s + total]` = the chance of the sum s.
+    // `chances[s + total]` is the probability of the sum s.
     let mut chances = vec![0.0; 2 * total + 1];
     chances[total] = 1.0;
     let mut reach = 0;
@@ -165,7 +166,7 @@ mod tests {
     fn pass_hat_is_the_share_of_choices_in_which_all_succeed() {
         for trials in 1u32..=8 {
             for solved in 0..=trials {
-                // The first `solved` trials succeeded; a choice is a set of bits.
+                // The first `solved` trials succeeded; a choice is a bit set.
                 let choices = |k: u32| (0u32..1 << trials).filter(move |choice| choice.count_ones() == k);
                 for k in 1..=trials {
                     let all = choices(k).filter(|choice| choice >> solved == 0).count() as f64;
@@ -206,7 +207,7 @@ mod tests {
             near(found.0, low);
             near(found.1, high);
         };
-        // 1.959964 / 22: nothing differs, and twenty pairs are few.
+        // 1.959964 / 22: there is no difference, and twenty pairs are few.
         check(&[(0, 0); 20], 1, -0.08909, 0.08909);
         check(&[(3, 3); 20], 3, -0.08909, 0.08909);
         check(&[(0, 1); 20], 1, 0.75953, 1.0);

@@ -1,7 +1,7 @@
-//! Reports over runs: one structure of sections, tables and figures, written as Markdown, JSON or
+//! Reports on runs: one structure of sections, tables and figures, written as Markdown, JSON or
 //! HTML.
 //!
-//! Every number knows the attempts that it was made of: a [`Selection`] of them.
+//! Each number carries a [`Selection`] of the attempts that it was computed from.
 
 mod ab;
 mod correlations;
@@ -31,28 +31,28 @@ use crate::record::Named;
 use crate::{Error, run_file};
 use data::{Data, Study, by_task};
 
-/// What runs show.
+/// The results of runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// The suite, and its hash.
     pub suite: Named,
-    /// The models that worked, with what is known of each.
+    /// The models that worked, with known facts about each.
     pub models: Vec<(Named, Facts)>,
     /// The conditions.
     pub conditions: Vec<String>,
-    /// Where the published numbers beside ours are from.
+    /// Source of the published numbers.
     pub published: String,
-    /// The sections, in the order of reading.
+    /// The sections, in reading order.
     pub sections: Vec<Section>,
-    /// The condition of each run, by its place.
+    /// The condition of each run, by index.
     #[serde(skip)]
     run_conditions: Vec<usize>,
 }
 
-/// The runs of one suite, and what they show.
+/// The runs of one suite, and their report.
 #[derive(Clone, Debug)]
 pub struct OfSuite {
-    /// What the runs show.
+    /// The report.
     pub report: Report,
     /// The runs.
     pub sources: Vec<RunSource>,
@@ -61,11 +61,11 @@ pub struct OfSuite {
 /// A part of a report.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Section {
-    /// A short name that stays.
+    /// A short, stable name.
     pub id: &'static str,
-    /// The headline.
+    /// The title.
     pub title: &'static str,
-    /// How to read it.
+    /// How to read the section.
     pub text: String,
     /// The figure.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,14 +77,14 @@ pub struct Section {
 /// Rows of cells.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Table {
-    /// What it holds; empty if the section's title says it.
+    /// The contents; empty if the section's title describes them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub caption: String,
-    /// What the cells of each row are.
+    /// The columns.
     pub columns: Vec<Column>,
     /// The rows; the first cell is the row's name.
     pub rows: Vec<Vec<Cell>>,
-    /// Whether cells are shaded by their value, a per cent.
+    /// Whether cells are shaded by their value, a percentage.
     #[serde(skip)]
     pub heat: bool,
 }
@@ -94,16 +94,16 @@ pub struct Table {
 pub struct Column {
     /// Its name.
     pub name: String,
-    /// Whether its numbers are the study's and not ours.
+    /// Whether its numbers are from the study.
     pub published: bool,
 }
 
 /// A number, or a text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
-    /// As people read it.
+    /// The displayed text.
     pub text: String,
-    /// The number, where it is one.
+    /// The number, if it is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
     /// The attempts behind it.
@@ -111,16 +111,16 @@ pub struct Cell {
     pub behind: Option<Selection>,
 }
 
-/// Which attempts: those for which all that is given holds.
+/// A selection of attempts: those that match all the given criteria.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Selection {
-    /// Of this model, by its place in [`Report::models`].
+    /// Of this model, by its index in [`Report::models`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<usize>,
     /// Of models of this family.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
-    /// Under this condition, by its place in [`Report::conditions`].
+    /// Under this condition, by its index in [`Report::conditions`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub condition: Option<usize>,
     /// At tasks of this category.
@@ -129,35 +129,35 @@ pub struct Selection {
     /// At tasks of this difficulty.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difficulty: Option<String>,
-    /// That are the so many-th, or earlier.
+    /// Whose number is at most this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub within: Option<u32>,
-    /// Of cases that ended so.
+    /// Of cases with this verdict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<&'static str>,
 }
 
-/// What stands where there is no number.
+/// Shown in place of a missing number.
 const NONE: &str = "–";
 
 /// A drawing.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Figure {
-    /// A bar a row, with what was published as a mark.
+    /// One bar per row, with published values as marks.
     Bars {
-        /// What the length means, as `score, %`.
+        /// Label of the axis, such as `score, %`.
         axis: String,
         /// The bars.
         bars: Vec<Bar>,
     },
-    /// Points, joined within a series where `joined`.
+    /// Points, connected within a series if `joined` is set.
     Points {
-        /// What goes to the right.
+        /// The horizontal axis.
         x: Axis,
-        /// What goes up.
+        /// The vertical axis.
         y: Axis,
-        /// Whether the points of a series are joined.
+        /// Whether the points of a series are connected.
         joined: bool,
         /// The series.
         series: Vec<Series>,
@@ -174,7 +174,7 @@ pub struct Bar {
     /// The interval.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interval: Option<(f64, f64)>,
-    /// What was published.
+    /// The published value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<f64>,
     /// The attempts behind it.
@@ -184,33 +184,33 @@ pub struct Bar {
 /// An axis of a drawing.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Axis {
-    /// What it means, with its unit.
+    /// Label, with the unit.
     pub name: String,
-    /// Whether equal distances are equal ratios.
+    /// Whether the scale is logarithmic.
     pub logarithmic: bool,
-    /// Whether it goes from 0 to 100.
+    /// Whether it ranges from 0 to 100.
     pub percent: bool,
 }
 
-/// Points that belong together.
+/// A series of points.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Series {
     /// Their name.
     pub name: String,
-    /// Whether they are the study's and not ours.
+    /// Whether they are from the study.
     pub published: bool,
-    /// Each with its place and what it stands for.
+    /// The points.
     pub points: Vec<Point>,
 }
 
 /// A point.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Point {
-    /// To the right.
+    /// Horizontal position.
     pub x: f64,
-    /// Up.
+    /// Vertical position.
     pub y: f64,
-    /// What it stands for.
+    /// Label.
     pub name: String,
     /// The attempts behind it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -218,24 +218,24 @@ pub struct Point {
 }
 
 impl Cell {
-    /// A text.
+    /// Creates a cell with a text.
     pub fn text(text: impl Into<String>) -> Self {
         Cell { text: text.into(), ..Cell::default() }
     }
 
-    /// A number, shown with so many digits after the point; a dash where there is none.
+    /// Creates a cell with a number, with this many decimal places; a dash if there is none.
     fn number(value: Option<f64>, digits: usize) -> Self {
         let value = value.filter(|value| value.is_finite());
         let text = value.map_or_else(|| NONE.to_owned(), |value| format!("{value:.digits$}"));
         Cell { text, value, behind: None }
     }
 
-    /// A share as per cent.
+    /// Creates a cell with a percentage.
     fn percent(share: Option<f64>) -> Self {
         Cell::number(share.map(|share| share * 100.0), 1)
     }
 
-    /// An interval of shares, as per cent.
+    /// Creates a cell with an interval of percentages.
     fn range(interval: Option<(f64, f64)>, behind: Selection) -> Self {
         match interval {
             Some((low, high)) => {
@@ -246,12 +246,12 @@ impl Cell {
         }
     }
 
-    /// Whether it is read as a number: a range and a missing one are too.
+    /// Whether it is shown like a number; this includes ranges and missing numbers.
     fn is_number(&self) -> bool {
         self.value.is_some() || self.behind.is_some() || self.text == NONE
     }
 
-    /// With the attempts that it was made of.
+    /// Adds the attempts that the cell was computed from.
     fn from(self, behind: Selection) -> Self {
         let behind = self.value.map(|_| behind);
         Cell { behind, ..self }
@@ -259,7 +259,7 @@ impl Cell {
 }
 
 impl Table {
-    /// An empty table; a column whose name begins with `published` holds the study's numbers.
+    /// Creates an empty table; a column whose name begins with `published` has the study's numbers.
     fn new(caption: impl Into<String>, columns: &[&str]) -> Self {
         let column = |name: &&str| Column { name: (*name).into(), published: name.starts_with("published") };
         let columns = columns.iter().map(column).collect();
@@ -267,11 +267,11 @@ impl Table {
     }
 }
 
-/// The runs in these files, and in the files ending in `.jsonl` of these folders, at any depth;
-/// folders of traces are left out.
+/// Reads the runs in these files, and in the files ending in `.jsonl` in these folders, at any
+/// depth; skips folders of traces.
 ///
 /// # Errors
-/// What can't be read, is no run, or a folder without any.
+/// A file can't be read or isn't a run, or a folder contains none.
 pub fn find(paths: &[PathBuf]) -> Result<Vec<RunSource>, Error> {
     let mut files = Vec::new();
     for path in paths {
@@ -281,7 +281,7 @@ pub fn find(paths: &[PathBuf]) -> Result<Vec<RunSource>, Error> {
             return Err(Error::NoRuns { path: path.clone() });
         }
     }
-    // However a file was named.
+    // Whatever the path to a file.
     let mut known = std::collections::BTreeSet::new();
     files.retain(|file| known.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
     files.into_iter().map(|file| Ok(RunSource { run: run_file::read(&file)?, file })).collect()
@@ -305,11 +305,11 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> Result<(), Error> {
     Ok(())
 }
 
-/// The report over these runs.
-/// `facts` tells what is known of a model beside them.
+/// Creates the report on these runs.
+/// `facts` returns known facts about a model.
 ///
 /// # Errors
-/// Runs of different suites.
+/// The runs are of different suites.
 pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<Report, Error> {
     let (study, dialogues) = (Study::published()?, dialogues::Published::load()?);
     let tasks = by_task(sources);
@@ -320,12 +320,12 @@ pub fn report(sources: &[RunSource], facts: impl Fn(&Named) -> Facts) -> Result<
     Ok(Report { suite, models, conditions, published: study.source, sections, run_conditions })
 }
 
-/// A report for each suite, in the order in which the suites come: scores of different ones don't
-/// compare.
-/// Gold solutions and junk are no model's work, so they are left out where a suite has other runs.
+/// Creates a report for each suite, in order of appearance, since scores of different suites aren't
+/// comparable.
+/// Gold solutions and junk aren't a model's work, so they are omitted if a suite has other runs.
 ///
 /// # Errors
-/// What ships is wrong; the tests exclude that.
+/// A shipped file is invalid; the tests exclude that.
 pub fn reports(sources: Vec<RunSource>, facts: impl Fn(&Named) -> Facts) -> Result<Vec<OfSuite>, Error> {
     let mut suites: Vec<Vec<RunSource>> = Vec::new();
     for source in sources {
@@ -345,13 +345,13 @@ pub fn reports(sources: Vec<RunSource>, facts: impl Fn(&Named) -> Facts) -> Resu
     Ok(reports)
 }
 
-/// Whether no model worked, but gold solutions or junk were played.
+/// Whether gold solutions or junk were played instead of a model's turns.
 fn is_scripted(source: &RunSource) -> bool {
     let Named { name, hash } = &source.run.header.model;
     hash.is_empty() && SCRIPTED.contains(&name.as_str())
 }
 
-/// What the model of a run is called where none worked: the gold solutions, or nonsense, played.
+/// Model names of runs in which gold solutions or junk were played.
 pub const SCRIPTED: [&str; 2] = ["gold", "junk"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What refused calls of agents: rules of gates, and phases.
+//! Reports which gate rules and phases refused agents' calls.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::data::{Case, Data};
 use super::sections::{Subjects, names};
 use super::{Cell, Section, Table};
 
-/// Which rules and phases refused calls; nothing where none did.
+/// Returns the section on refused calls; nothing if there are none.
 pub fn section(data: &Data, subjects: &Subjects) -> Option<Section> {
     let columns = |first| [first, "refused by", "calls", "cases", "of these solved"];
     let mut by_model = Table::new("By model", &columns("model"));
@@ -29,7 +29,7 @@ pub fn section(data: &Data, subjects: &Subjects) -> Option<Section> {
     })
 }
 
-/// The calls that something refused, and the cases in which it did.
+/// Number of refused calls, and of cases with such calls.
 #[derive(Clone, Copy, Default)]
 struct Count {
     calls: u64,
@@ -37,7 +37,7 @@ struct Count {
     solved: u64,
 }
 
-/// How often each of what refused calls did so in these cases.
+/// Counts the refused calls in these cases, by what refused them.
 fn counts(cases: &[&Case]) -> BTreeMap<String, Count> {
     let mut counts: BTreeMap<String, Count> = BTreeMap::new();
     for case in cases {

@@ -1,4 +1,4 @@
-//! The sections of a report: each a question, answered by tables and a figure.
+//! The sections of a report: each poses a question, answered by tables and a figure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use super::{
     Axis, Bar, Cell, Figure, Point, Section, Selection, Series, Table, ab, correlations, dialogues, refusals,
 };
 
-/// All sections that these runs have something to say in.
+/// Returns all sections that apply to these runs.
 pub fn all(data: &Data, study: &Study, published: &dialogues::Published) -> Vec<Section> {
     let subjects = Subjects::of(data);
     let mut sections = vec![
@@ -39,7 +39,7 @@ impl Subjects {
         Subjects(all.into_iter().collect())
     }
 
-    /// Each with its name and its cases.
+    /// Returns the name and the cases of each row.
     pub fn groups<'a>(&'a self, data: &'a Data<'a>) -> impl Iterator<Item = (String, usize, Group<'a>)> + 'a {
         self.0.iter().map(|&(model, condition)| {
             let behind = Selection { model: Some(model), condition: Some(condition), ..Selection::default() };
@@ -56,7 +56,7 @@ impl Subjects {
     }
 }
 
-/// What the study found for a model, per cent.
+/// Returns the study's result for a model, in per cent.
 fn published(data: &Data, study: &Study, model: usize) -> Option<f64> {
     let solved = study.solved.get(&data.models[model].1.study)?;
     Some(f64::from(*solved) * 100.0 / f64::from(study.tasks))
@@ -204,7 +204,7 @@ fn sizes(data: &Data, subjects: &Subjects, study: &Study) -> Section {
     }
 }
 
-/// The names that `of` gives, each once, in alphabetical order.
+/// Returns the names given by `of`, each once, in alphabetical order.
 pub fn names<'a>(data: &'a Data, of: impl Fn(&'a Case<'a>) -> String) -> Vec<String> {
     let names: BTreeSet<String> = data.cases.iter().map(of).collect();
     names.into_iter().collect()
@@ -265,7 +265,7 @@ fn categories(data: &Data, subjects: &Subjects, study: &Study) -> Section {
     }
 }
 
-/// A table of scores: a row a subject, a column a name.
+/// Returns a table of scores: one row per subject, one column per name.
 fn heat(
     data: &Data,
     subjects: &Subjects,
@@ -299,7 +299,7 @@ fn difficulties(data: &Data, subjects: &Subjects) -> Section {
 }
 
 fn attempts(data: &Data, subjects: &Subjects, study: &Study) -> Section {
-    // More columns than that nobody reads.
+    // More columns would be unreadable.
     let most = data.sources.iter().map(|source| source.run.header.policy.most().get()).max();
     let most = most.unwrap_or(1).min(20);
     let numbers: Vec<String> = (1..=most).map(|n| format!("within {n}")).collect();
@@ -429,7 +429,7 @@ fn speed(data: &Data, subjects: &Subjects) -> Section {
     }
 }
 
-/// How steady the agents are; nothing with a single trial.
+/// Reports how consistent the agents are; nothing for a single trial.
 fn trials(data: &Data, subjects: &Subjects) -> Option<Section> {
     let mut counts: BTreeMap<_, u32> = BTreeMap::new();
     for case in data.cases.iter().filter(|case| case.counts()) {
@@ -474,7 +474,7 @@ fn trials(data: &Data, subjects: &Subjects) -> Option<Section> {
     })
 }
 
-/// What ran where.
+/// Lists the runs and their machines.
 fn runs(data: &Data) -> Section {
     let columns = [
         "file",

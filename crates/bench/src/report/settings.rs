@@ -1,4 +1,4 @@
-//! What runs differ in, and what their conditions are called after it.
+//! Finds the settings in which runs differ, and names their conditions after them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use super::data::RunSource;
 use crate::record::{DEFAULT_CONDITION, Header};
 
-/// The setting that tells apart what no other one does: the hash of all that the team contains.
+/// The setting that distinguishes runs if no other one does: the hash of the team's whole content.
 const TEAM_HASH: &str = "team hash";
-/// The setting that differs between trials, too.
+/// A setting that also differs between trials.
 const SEED: &str = "seed";
-/// Most characters of a value in a name.
+/// Maximum length of a value in a name, in characters.
 const VALUE_CHARS: usize = 60;
 
-/// Settings with the names that people read, in the order of reading.
-/// `null` = the run left it to the model or the team.
+/// Settings with display names, in reading order.
+/// `null` if the run left a setting to the model or the team.
 struct Settings(Vec<(String, Value)>);
 
 impl Settings {
@@ -38,7 +38,7 @@ impl Settings {
             ("retry temperature".to_owned(), json!(header.retry_temperature)),
         ];
         let sampling = serde_json::to_value(&header.sampling).unwrap_or_default();
-        // How many threads there were is the machine's affair.
+        // The number of threads depends on the machine.
         let told = ["tool_format", "thinking", "threads", "seed"];
         for (name, value) in [&sampling, &header.engine].into_iter().filter_map(Value::as_object).flatten() {
             if !told.contains(&name.as_str()) {
@@ -54,13 +54,13 @@ impl Settings {
         self.0.iter().find(|(known, _)| known == name).map_or(&Value::Null, |(_, value)| value)
     }
 
-    /// The names of those in which the other one differs.
+    /// Returns the names of the settings that differ.
     fn differing<'a>(&'a self, other: &'a Settings) -> impl Iterator<Item = &'a str> {
         let names = self.0.iter().chain(&other.0).map(|(name, _)| name.as_str());
         names.filter(move |name| self.get(name) != other.get(name))
     }
 
-    /// What a condition is called that these settings tell apart.
+    /// Returns the name of a condition distinguished by these settings.
     fn name(&self, condition: &str, telling: &[&str]) -> String {
         let own = Some(condition).filter(|name| *name != DEFAULT_CONDITION).map(str::to_owned);
         let chosen = telling.iter().filter_map(|name| Some(format!("{name} {}", text(self.get(name))?)));
@@ -69,13 +69,13 @@ impl Settings {
     }
 }
 
-/// A value as people read it; `None` = it was left to the model or the team.
+/// Formats a value for display; `None` if it was left to the model or the team.
 fn text(value: &Value) -> Option<String> {
     let text = match value {
         Value::Null => return None,
         Value::Bool(on) => (if *on { "on" } else { "off" }).to_owned(),
         Value::String(text) => text.clone(),
-        // Those of a header have the precision of an f32.
+        // Numbers in a header have the precision of f32.
         Value::Number(number) if number.is_f64() => {
             number.as_f64().map_or_else(String::new, |number| (number as f32).to_string())
         }
@@ -94,8 +94,8 @@ pub fn are_alike(first: &Header, second: &Header) -> bool {
     first.differing(&second).all(|name| name == SEED)
 }
 
-/// What the condition of each run is called, by the run's place: as the run has it, with what else
-/// differs between the runs of one model.
+/// Returns the name of each run's condition, by the run's index: the name in the run, with other
+/// settings that differ between the runs of one model.
 pub fn condition_names(sources: &[RunSource]) -> Vec<String> {
     let all: Vec<Settings> = sources.iter().map(|source| Settings::of(&source.run.header)).collect();
     let mut names = vec![String::new(); sources.len()];
@@ -106,7 +106,7 @@ pub fn condition_names(sources: &[RunSource]) -> Vec<String> {
     for (condition, runs) in conditions {
         let mut telling = telling(sources, &all, &runs);
         let called = |at: usize, telling: &[&str]| all[at].name(condition, telling);
-        // What the team contains tells little to readers, so it comes in where nothing else does.
+        // The team's hash means little to readers, so use it only if nothing else differs.
         let mut teams: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
         for &at in &runs {
             let team = sources[at].run.header.team.hash.as_str();
@@ -125,7 +125,8 @@ pub fn condition_names(sources: &[RunSource]) -> Vec<String> {
     names
 }
 
-/// The settings in which runs of one model differ, of those that say something to readers.
+/// Returns the settings in which runs of one model differ, limited to those that mean something to
+/// readers.
 fn telling<'a>(sources: &'a [RunSource], all: &'a [Settings], runs: &[usize]) -> Vec<&'a str> {
     let mut firsts = BTreeMap::new();
     let mut differing = BTreeSet::new();
@@ -133,7 +134,7 @@ fn telling<'a>(sources: &'a [RunSource], all: &'a [Settings], runs: &[usize]) ->
         let first = *firsts.entry(model(&sources[at])).or_insert(at);
         differing.extend(all[first].differing(&all[at]));
     }
-    // In the order of reading; a setting that only some of the runs have comes last.
+    // In reading order; a setting that only some of the runs have comes last.
     let mut telling: Vec<&str> = Vec::new();
     for name in runs.iter().flat_map(|&at| &all[at].0).map(|(name, _)| name.as_str()) {
         if differing.contains(name) && ![TEAM_HASH, SEED].contains(&name) && !telling.contains(&name) {
@@ -143,7 +144,7 @@ fn telling<'a>(sources: &'a [RunSource], all: &'a [Settings], runs: &[usize]) ->
     telling
 }
 
-/// Whether runs did a task twice that only their seeds tell apart, and trials don't.
+/// Whether a task was run twice with a difference only in seeds, not explained by trials.
 fn is_seeded(sources: &[RunSource], runs: &[usize], called: impl Fn(usize) -> String) -> bool {
     let mut seeds = BTreeMap::new();
     let mut twice = false;
@@ -161,7 +162,7 @@ fn is_seeded(sources: &[RunSource], runs: &[usize], called: impl Fn(usize) -> St
     twice
 }
 
-/// The name and the hash of a run's model.
+/// Returns the name and the hash of a run's model.
 fn model(source: &RunSource) -> (&str, &str) {
     let named = &source.run.header.model;
     (&named.name, &named.hash)
@@ -172,7 +173,7 @@ mod tests {
     use super::super::{report, tests};
     use super::*;
 
-    /// The names of conditions of runs of one model, each made by a change of a header.
+    /// Returns the names of conditions of runs of one model, each made by changing a header.
     fn conditions(changes: &[(&str, fn(&mut Header))]) -> Vec<String> {
         let run = |(condition, change): &(&str, fn(&mut Header))| {
             let mut source = tests::run("small", condition, 1, &[("a-1", 1)]);
@@ -201,7 +202,7 @@ mod tests {
                 "temperature 0.6"
             ]
         );
-        // What a sweep named keeps its name, and gets more where that does not tell runs apart.
+        // A name from a sweep stays, with additions if it doesn't distinguish the runs.
         assert_eq!(
             conditions(&[
                 ("fresh", nothing),
@@ -229,7 +230,7 @@ mod tests {
             conditions(&[("default", nothing), ("default", |header| header.sampling.seed = 7)]),
             ["seed 0", "seed 7"]
         );
-        // On how many threads a run was makes no condition.
+        // The number of threads doesn't make another condition.
         let alike = |change: fn(&mut Header)| {
             let first = tests::run("small", "default", 1, &[]).run.header;
             let mut second = first.clone();

@@ -1,18 +1,18 @@
-//! Figures as inline SVG.
-//! Colours are those of the page's style, so that they fit light and dark.
+//! Draws figures as inline SVG.
+//! Uses the colours of the page's style, so that they suit light and dark mode.
 
 use super::html::{escape, query};
 use super::{Axis, Bar, Figure, Point, Selection, Series};
 
 /// Width of all figures; the page scales them.
 const WIDTH: f64 = 760.0;
-/// Width of a number beside a bar, with what keeps it apart.
+/// Width of a number next to a bar, with its margin.
 const VALUE: f64 = 46.0;
-/// How many colours the style has.
+/// Number of colours in the style.
 const COLOURS: usize = 8;
 
-/// The figure, with a legend where it needs one.
-/// `title` is what it is called aloud.
+/// Draws a figure, with a legend if needed.
+/// `title` is the accessible name.
 pub fn figure(figure: &Figure, title: &str) -> String {
     match figure {
         Figure::Bars { axis, bars } => barred(axis, bars, title),
@@ -28,7 +28,7 @@ fn open(height: f64, title: &str) -> String {
     )
 }
 
-/// `inside`, which leads to the attempts behind it and says `words` to who points at it.
+/// Wraps `inside` in a link to the attempts behind it, with the tooltip `words`.
 fn link(behind: Option<&Selection>, words: &str, inside: &str) -> String {
     let inside = format!("<title>{}</title>{inside}", escape(words));
     match behind {
@@ -109,7 +109,7 @@ fn barred(axis: &str, bars: &[Bar], title: &str) -> String {
     text
 }
 
-/// The ends of an axis and where it has ticks.
+/// Returns the ends of an axis and its ticks.
 fn ticks(axis: &Axis, values: impl Iterator<Item = f64> + Clone) -> (f64, f64, Vec<f64>) {
     if axis.percent {
         return (0.0, 100.0, (0..=5).map(|n| f64::from(n) * 20.0).collect());
@@ -126,7 +126,7 @@ fn ticks(axis: &Axis, values: impl Iterator<Item = f64> + Clone) -> (f64, f64, V
         if !within.is_empty() {
             return (low, high, within);
         }
-        // Between two ticks, as a single point may be: from the one to the other.
+        // All values may be between two ticks, like a single point: then use both ticks.
         let low = all().rfind(|tick| *tick < low).unwrap_or(low);
         let high = all().find(|tick| *tick > high).unwrap_or(high);
         return (low, high, vec![low, high]);
@@ -135,7 +135,7 @@ fn ticks(axis: &Axis, values: impl Iterator<Item = f64> + Clone) -> (f64, f64, V
     let rough = span / 6.0;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power).into_iter().find(|step| *step >= rough);
-    // Numbers of attempts and trials have no halves.
+    // Numbers of attempts and trials are integers.
     let step = step.unwrap_or(rough).max(if low.fract() == 0.0 && high.fract() == 0.0 { 1.0 } else { 0.0 });
     let (low, high) = (low - span * 0.05, high + span * 0.05);
     let first = (low / step).ceil() as i64;
@@ -190,7 +190,7 @@ fn pointed(x: &Axis, y: &Axis, joined: bool, series: &[Series], title: &str) -> 
             names.push(&one.name);
             names.len() - 1
         });
-        // Where colours begin again, the marks are others.
+        // When the colours repeat, the markers change.
         let (colour, shape) = (number % COLOURS, number + number / COLOURS);
         let class = format!("s{colour}{}", if one.published { " theirs" } else { "" });
         let place = |point: &Point| (across(point.x), up(point.y));
@@ -223,7 +223,7 @@ fn pointed(x: &Axis, y: &Axis, joined: bool, series: &[Series], title: &str) -> 
     text
 }
 
-/// A mark of one of four shapes around a point.
+/// Draws a marker in one of four shapes around a point.
 fn marker(shape: usize, x: f64, y: f64) -> String {
     match shape % 4 {
         0 => format!("M{:.1} {y:.1}a5 5 0 1 0 10 0a5 5 0 1 0 -10 0z", x - 5.0),
@@ -233,20 +233,20 @@ fn marker(shape: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// What an axis is called, without its unit.
+/// Returns the label of an axis without its unit.
 fn plain(name: &str) -> &str {
     name.split(',').next().unwrap_or(name)
 }
 
-/// A number for an axis.
+/// Formats a number for an axis.
 fn short(value: f64) -> String {
     let text = format!("{value:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Names with at most so many characters, no two alike: of a path or an address its last part, and
-/// of what is longer still beginning and end.
-/// So the condition, which comes last, stays.
+/// Shortens names to a maximum length and keeps them unique: uses the last part of a path or URL,
+/// then cuts the middle.
+/// So the condition, which comes last, remains.
 fn labels(names: &[&str], most: usize) -> Vec<String> {
     let mut labels: Vec<String> = Vec::new();
     for name in names {
@@ -267,7 +267,7 @@ fn labels(names: &[&str], most: usize) -> Vec<String> {
     labels
 }
 
-/// A text without its middle, if it is too long.
+/// Cuts the middle of a text that is too long.
 fn shortened(text: &str, most: usize) -> String {
     let count = text.chars().count();
     if count <= most {
@@ -316,7 +316,7 @@ mod tests {
         );
     }
 
-    /// Where the number of a bar of 20 %, whose interval ends at 50 %, stands.
+    /// Returns the position of the number next to a bar of 20 % whose interval ends at 50 %.
     fn place(published: Option<f64>) -> f64 {
         let bar = Bar {
             name: "a".into(),

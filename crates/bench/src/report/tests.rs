@@ -3,12 +3,12 @@ use crate::record::Verdict;
 use crate::run_file::RunRecords;
 use crate::run_file::tests::{attempt, finished, header};
 
-/// A text that would break out of wherever it is put.
+/// A text that would break out of its context if it weren't escaped.
 const HOSTILE: &str =
     "</script><script>alert(1)</script>\"'><img src=x onerror=alert(1)>|`*_[a](javascript:x)\u{202e}\n# x";
 
-/// A run of `model` under `condition`: for each task, at which attempt it was solved; 0 = never, in
-/// two.
+/// Creates a run of `model` under `condition`: for each task, the attempt that solved it; 0 for two
+/// failed attempts.
 pub(super) fn run(model: &str, condition: &str, trial: u32, tasks: &[(&str, u32)]) -> RunSource {
     let mut header = header();
     header.model = Named { name: model.into(), hash: format!("{model}-hash") };
@@ -131,7 +131,7 @@ fn nothing_is_counted_twice_and_other_rules_are_told_apart() {
         source.run.header.timeout = timeout;
         source
     };
-    // Twice the same name in other folders, and a run of other tasks with another limit.
+    // The same file name in other folders, and a run of other tasks with another limit.
     let mut other = named("x/limit.jsonl", 1);
     other.run.finished[0].task = "a-2".into();
     let sources = [named("a/run.jsonl", 360), named("b/run.jsonl", 360), named("c/run.jsonl", 360), other];
@@ -171,7 +171,7 @@ fn environment_errors_are_no_failures() {
     let cells: Vec<&str> =
         report.sections[0].tables[0].rows[0].iter().map(|cell| cell.text.as_str()).collect();
     assert_eq!(cells[3..7], ["1", "1", "1", "100.0"]);
-    // Where nothing counts, there is no bar.
+    // If nothing counts, there is no bar.
     let mut source = run("small", "default", 1, &[("a-1", 0)]);
     source.run.finished[0].verdict = Verdict::Error;
     let report = self::report(&[source], facts).unwrap();
@@ -223,7 +223,7 @@ fn suites_get_a_report_each_and_scripts_are_no_models() {
     let index = read("index.html");
     assert!(index.contains("<a href=\"suite-2/index.html\">two</a>: 2 runs"), "{index}");
     assert!(read("suite-1/index.html").contains("Report on the suite one"));
-    // A single one lies in the folder itself.
+    // A single report is in the folder itself.
     let only = reports(vec![of("one", "small", "1")], facts).unwrap();
     write_pages(&only, folder.path()).unwrap();
     assert!(read("index.html").contains("Report on the suite one"));
@@ -256,7 +256,7 @@ fn models_have_short_names_as_far_as_these_tell_them_apart() {
     assert_eq!(models(&[(here, "", ""), (there, "", "")]), [here, there]);
 }
 
-/// A folder with a run of a task whose trace says `text`.
+/// Creates a folder with a run of a task whose trace contains `text`.
 fn written(text: &str) -> (tempfile::TempDir, Vec<RunSource>) {
     let folder = tempfile::tempdir().unwrap();
     let mut source = run(text, text, 1, &[("a-1", 0)]);
@@ -310,7 +310,7 @@ fn what_models_say_stays_text() {
     );
     assert!(!trace.contains("<script"), "{trace}");
     assert!(page.contains("traces/0/a-1.html#attempt-1"), "{page}");
-    // The list for the script is whole.
+    // The list for the script is complete.
     let list = page.split("id=\"data\">").nth(1).unwrap().split("</script>").next().unwrap();
     let list: serde_json::Value = serde_json::from_str(list).unwrap();
     let shown = HOSTILE.replace('\u{202e}', "\u{fffd}");
@@ -331,7 +331,8 @@ fn traces_come_from_beside_the_run_only() {
     assert_eq!(std::fs::read_dir(out.join("traces/0")).unwrap().count(), 0);
 }
 
-/// Runs of so many models under two conditions, each with five attempts at each of 115 tasks.
+/// Creates runs of several models under two conditions, each with five attempts at each of 115
+/// tasks.
 fn sweep(models: usize, trials: u32) -> Vec<RunSource> {
     let tasks: Vec<String> = (0..115).map(|at| format!("multi-step-{at:03}")).collect();
     let tasks: Vec<(&str, u32)> = tasks.iter().map(|task| (task.as_str(), 5)).collect();
@@ -348,7 +349,7 @@ fn sweep(models: usize, trials: u32) -> Vec<RunSource> {
     sources
 }
 
-/// The rows of a list of attempts.
+/// Returns the rows of a list of attempts.
 fn listed(json: &str) -> Vec<serde_json::Value> {
     let list: serde_json::Value = serde_json::from_str(json).unwrap();
     list["rows"].as_array().unwrap().clone()
@@ -384,7 +385,7 @@ fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
             .collect();
         cases.len()
     };
-    // All of it, without reasons.
+    // All attempts, without reasons.
     let whole = list(100_000);
     assert_eq!(listed(&whole.json).len(), 1150);
     assert_eq!(
@@ -407,7 +408,7 @@ fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
         "{}",
         part.note
     );
-    // Both runs lose alike.
+    // Both runs lose equally many rows.
     let few = listed(&list(5_000).json);
     let of = |condition: u64| few.iter().filter(|row| row[1] == condition).count();
     assert!(few.len() > 20 && of(0).abs_diff(of(1)) <= 1, "{} {}", of(0), of(1));
@@ -415,7 +416,7 @@ fn a_list_that_is_too_long_loses_earlier_attempts_first_and_counts_them() {
 
 #[test]
 fn a_gain_is_all_attempts_less_the_first_whatever_rule_a_category_has() {
-    // Three attempts at git, one at anything else.
+    // Three attempts at git tasks, one at any other.
     let mut source = run("small", "default", 1, &[("data-1", 1), ("data-2", 0), ("git-1", 3), ("git-2", 1)]);
     let one = std::num::NonZeroU32::MIN;
     let policy = &mut source.run.header.policy;
@@ -429,7 +430,7 @@ fn a_gain_is_all_attempts_less_the_first_whatever_rule_a_category_has() {
         let at = table.columns.iter().position(|known| known.name == column).unwrap();
         table.rows[row][at].text.clone()
     };
-    // 3 of 4 in the end, 2 of 4 at first; of git 2 of 2 and 1 of 2.
+    // 3 of 4 in the end, 2 of 4 at first; for git 2 of 2 and 1 of 2.
     assert_eq!(cell("attempt", 0, "gain, pp"), "25.0");
     assert_eq!(
         (cell("attempt", 0, "within 1"), cell("attempt", 0, "within 3")),
@@ -468,7 +469,7 @@ fn general_scores_of_different_benchmarks_are_kept_apart() {
             run(&format!("model-{model}"), "default", 1, &tasks)
         })
         .collect();
-    // Models 1 to 4 with rising scores of one benchmark, the others with those of another.
+    // Models 1 to 4 with rising scores in one benchmark, the others with scores in another.
     let facts = |model: &Named| {
         let number: f64 = model.name.trim_start_matches("model-").parse().unwrap();
         let benchmark = if (1.0..5.0).contains(&number) { "MMLU" } else { "MMLU-Pro" };

@@ -1,4 +1,4 @@
-//! Traces as pages: a conversation for people to read.
+//! Writes traces as pages that show a conversation.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,15 +10,15 @@ use serde_json::Value;
 use super::data::RunSource;
 use super::html::{escape, head};
 
-/// Most bytes that are shown of one text.
+/// Maximum displayed size of one text in bytes.
 const TEXT_BYTES: usize = 20_000;
 
-/// The page of a trace, relative to the report.
-/// The key is the index of its run, and the name that the run has for it.
+/// The page of each trace, relative to the report.
+/// The key is the index of the run, and the trace's name in the run.
 pub type TracePages<'a> = BTreeMap<(usize, &'a str), String>;
 
 /// Writes a page for each trace of the runs, below `folder`.
-/// Returns where they are, and what could not be read.
+/// Returns the pages, and the traces that could not be read.
 ///
 /// # Errors
 /// A page can't be written.
@@ -32,8 +32,7 @@ pub fn write<'a>(sources: &'a [RunSource], folder: &Path) -> io::Result<(TracePa
             let key = (at, attempt.trace.as_str());
             let stem =
                 Path::new(&attempt.trace).file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            // A run file may come from anywhere: names of tasks are names of files, and nothing
-            // else is.
+            // A run file may come from anywhere: accept names of tasks only as file names.
             if pages.contains_key(&key) || !is_plain(&stem) || !is_beside(&attempt.trace) {
                 continue;
             }
@@ -60,12 +59,12 @@ fn is_plain(stem: &str) -> bool {
     stem.chars().all(|c| c.is_ascii_alphanumeric() || "._-@".contains(c)) && !stem.starts_with('.')
 }
 
-/// Whether it names a file in a folder beside the run.
+/// Whether a path names a file in a folder next to the run.
 fn is_beside(trace: &str) -> bool {
     Path::new(trace).components().all(|part| matches!(part, std::path::Component::Normal(_)))
 }
 
-/// The page of one conversation, which begins with the attempt `first`.
+/// Returns the page of one conversation, which begins with the attempt `first`.
 fn page(task: &str, first: u32, lines: &[trace::Line]) -> String {
     let mut text = head(&format!("Trace of {task}"), "");
     text += &format!("<body class=\"trace\">\n<header><h1>Trace of {}</h1></header>\n<main>", escape(task));
@@ -90,8 +89,8 @@ fn page(task: &str, first: u32, lines: &[trace::Line]) -> String {
     text + "</main></body></html>\n"
 }
 
-/// What a record looks like: its class, who or what it is, and what is in it.
-/// `None` = what others tell as well.
+/// Formats a record: its class, its heading, and its contents.
+/// `None` if other records show the same.
 fn record(record: &Record) -> Option<(&'static str, String, String)> {
     Some(match record {
         Record::Start(start) => {

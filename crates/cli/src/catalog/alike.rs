@@ -1,16 +1,15 @@
-//! What is meant by a name that is not quite one: other spellings of a model's name, and names that
-//! are like it.
+//! Resolves inexact model names: other spellings of a known name, and similar names to suggest.
 
 use super::Entry;
 
-/// Most names that are offered.
+/// Maximum number of names to suggest.
 const OFFERED: usize = 5;
-/// What names of files and of Ollama's tags end with and ours don't.
+/// Suffixes that file names and Ollama's tags have and our names don't.
 const ENDINGS: [&str; 5] = ["-latest", "-instruct", "-it", "-chat", "-gguf"];
 
-/// The model of `entries` that a name means in another spelling: Ollama's `qwen3:4b`, its
-/// `llama3.2:3b-instruct-q4_K_M`, the name of the file.
-/// Ollama's own tags change what they mean; ours is the model that the tag speaks of.
+/// Finds the model in `entries` that a name in another spelling means: Ollama's `qwen3:4b` or
+/// `llama3.2:3b-instruct-q4_K_M`, or the file's name.
+/// Ollama's own tags change meaning over time; we use the model that the tag names.
 pub fn meant<'a>(name: &str, entries: &'a [Entry]) -> Option<&'a Entry> {
     entries.iter().find(|entry| {
         let own = core(name, entry);
@@ -20,7 +19,7 @@ pub fn meant<'a>(name: &str, entries: &'a [Entry]) -> Option<&'a Entry> {
     })
 }
 
-/// A name without what says nothing of the model `entry`.
+/// Strips from a name everything that doesn't identify the model `entry`.
 fn core(name: &str, entry: &Entry) -> String {
     let name = plain(name);
     let quantization = format!("-{}", plain(&entry.quantization));
@@ -33,14 +32,14 @@ fn core(name: &str, entry: &Entry) -> String {
     core.to_owned()
 }
 
-/// In small letters, with one sign between words.
+/// Lowercases a name and puts one separator between words.
 fn plain(name: &str) -> String {
     let name = name.to_lowercase();
     name.strip_suffix(".gguf").unwrap_or(&name).replace([':', '_', ' '], "-")
 }
 
-/// The names of `known` that are like `name`: those that begin with it, else the one that is
-/// nearest, else those that begin with the same letters.
+/// Returns the names of `known` that are similar to `name`: those that begin with it, else the
+/// nearest one, else those that begin with the same letters.
 pub fn alike(name: &str, known: &[String]) -> Vec<String> {
     let name = plain(name);
     let letters = &name[..name.find(|c: char| !c.is_alphabetic()).unwrap_or(name.len())];

@@ -15,54 +15,54 @@ use std::path::{Path, PathBuf};
 use super::hub::{is_commit, is_sha256};
 use super::name::{is_gguf, is_inside};
 
-/// What stands after the name of a file that is not whole yet.
-/// Hugging Face's tools go on with it too.
+/// Suffix of a file that isn't complete yet.
+/// Hugging Face's tools can continue such a file too.
 pub const INCOMPLETE: &str = "incomplete";
 
-/// Folders in folders that a snapshot may have.
+/// Maximum folder depth of a snapshot.
 const DEPTH: usize = 4;
 
-/// The cache.
+/// The hub's cache folder.
 #[derive(Clone, Debug)]
 pub struct Cache {
     pub root: PathBuf,
 }
 
-/// A GGUF file of the cache.
+/// A GGUF file in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cached {
     /// `owner/name`.
     pub repository: String,
-    /// Its path in the repository.
+    /// Path within the repository.
     pub file: String,
     pub path: PathBuf,
     pub bytes: u64,
 }
 
 impl Cache {
-    /// The folder of a repository.
+    /// Returns the folder of a repository.
     pub fn folder(&self, repository: &str) -> PathBuf {
         self.root.join(folder_name(repository))
     }
 
-    /// Where the bytes of the file of that etag lie.
+    /// Returns the path of the blob with this etag.
     pub fn blob(&self, repository: &str, etag: &str) -> PathBuf {
         self.folder(repository).join("blobs").join(etag)
     }
 
-    /// Where they lie as long as some are missing.
+    /// Returns the path of the blob while it is incomplete.
     pub fn partial(&self, repository: &str, etag: &str) -> PathBuf {
         self.folder(repository).join("blobs").join(format!("{etag}.{INCOMPLETE}"))
     }
 
-    /// What a downloader of that file locks.
+    /// Returns the lock file that a downloader of that blob holds.
     pub fn lock(&self, repository: &str, etag: &str) -> PathBuf {
         self.root.join(".locks").join(folder_name(repository)).join(format!("{etag}.lock"))
     }
 
-    /// The path of a file that is here whole.
-    /// `sha256`, where known, must be that of the file; of several commits the one that `main` was
-    /// last at is preferred.
+    /// Returns the path of a file that is completely downloaded.
+    /// If `sha256` is given, the file must match it; of several commits, prefers the one that
+    /// `main` last pointed to.
     pub fn find(&self, repository: &str, file: &str, sha256: Option<&str>) -> Option<PathBuf> {
         let folder = self.folder(repository);
         let main = fs::read_to_string(folder.join("refs/main")).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Cache {
         snapshots.into_iter().map(|path| path.join(file)).find(|path| path.is_file() && !other(path))
     }
 
-    /// All GGUF files that are here whole, each once.
+    /// Returns all completely downloaded GGUF files, each once.
     pub fn files(&self) -> Vec<Cached> {
         let mut found = BTreeMap::new();
         for folder in folders(&self.root) {
@@ -96,7 +96,7 @@ impl Cache {
         found.into_values().collect()
     }
 
-    /// Links `file` of `commit` to the blob, and notes that `revision` is at that commit.
+    /// Links `file` of `commit` to the blob, and records that `revision` points to that commit.
     pub fn publish(
         &self,
         repository: &str,
@@ -124,8 +124,8 @@ impl Cache {
         Ok(path)
     }
 
-    /// What belongs to these files: links and blobs in all snapshots, and what is left of downloads
-    /// of the repository that were not finished.
+    /// Returns all paths that belong to these files: links and blobs in all snapshots, and remains
+    /// of unfinished downloads from the repository.
     pub fn belongings(&self, repository: &str, files: &[String]) -> Vec<PathBuf> {
         let folder = self.folder(repository);
         let mut links = Vec::new();
@@ -162,7 +162,7 @@ impl Cache {
         lock.is_ok_and(|lock| matches!(lock.try_lock(), Err(fs::TryLockError::WouldBlock)))
     }
 
-    /// Removes these paths, and the folders of the repository that become empty.
+    /// Removes these paths, and any folders of the repository that become empty.
     pub fn remove(&self, repository: &str, belongings: &[PathBuf]) -> io::Result<()> {
         for path in belongings {
             fs::remove_file(path)?;
@@ -183,14 +183,14 @@ fn folder_name(repository: &str) -> String {
     format!("models--{}", repository.replace('/', "--"))
 }
 
-/// The repository of a folder of the cache.
-/// An owner has no `--` in its name; a repository may.
+/// Returns the repository that a cache folder belongs to.
+/// An owner's name can't contain `--`; a repository's may.
 fn repository(folder: &str) -> Option<String> {
     let (owner, name) = folder.strip_prefix("models--")?.split_once("--")?;
     Some(format!("{owner}/{name}"))
 }
 
-/// What the file's bytes are called: the name of the file that a link leads to.
+/// Returns the name of a file's blob: the name of the file that a link leads to.
 fn blob_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
@@ -202,14 +202,14 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// The folders in a folder.
-/// Links are none: nothing is followed out of the cache.
+/// Lists the subfolders of a folder.
+/// Skips links, so that nothing is followed out of the cache.
 fn folders(folder: &Path) -> Vec<PathBuf> {
     let real = |path: &PathBuf| path.symlink_metadata().is_ok_and(|about| about.is_dir());
     entries(folder).into_iter().filter(real).collect()
 }
 
-/// GGUF files below `folder`, as paths in the repository.
+/// Collects the GGUF files below `folder`, as paths within the repository.
 fn collect(folder: &Path, prefix: &str, depth: usize, files: &mut Vec<String>) {
     for path in entries(folder) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
@@ -242,7 +242,7 @@ fn remove_empty(folder: &Path, depth: usize) {
             remove_empty(&inner, depth - 1);
         }
     }
-    // Fails where something is left, as it should.
+    // Fails if the folder isn't empty, as it should.
     let _ = fs::remove_dir(folder);
 }
 

@@ -1,31 +1,30 @@
-//! Which of a repository's files is the model that is meant.
+//! Chooses which of a repository's files to use.
 
 use anyhow::{Result, bail, ensure};
 
 use super::name::{Wanted, is_gguf, is_inside, parts, split};
 
-/// Quantizations in the order in which they are taken where none is named: about four bits to a
-/// weight first, then more, then fewer.
+/// Quantizations in order of preference when none is named: about four bits per weight first, then
+/// more, then fewer.
 const PREFERRED: [&str; 24] = [
     "Q4_K_M", "Q4_K_S", "Q4_K_L", "Q4_K_XL", "Q4_K", "MXFP4", "Q4_1", "Q4_0", "IQ4_NL", "IQ4_XS", "Q5_K_M",
     "Q5_K_S", "Q5_1", "Q5_0", "Q6_K", "Q8_0", "Q3_K_L", "Q3_K_M", "Q3_K_S", "IQ3_M", "Q2_K", "BF16", "F16",
     "F32",
 ];
 
-/// A model among files.
+/// The chosen model.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Choice {
     /// All its parts.
     pub files: Vec<String>,
-    /// What it is in place of Q4_K_M, where none was named and there is no such file.
+    /// The quantization chosen in place of Q4_K_M, if none was named and there is no Q4_K_M file.
     pub instead: Option<String>,
 }
 
-/// The model that is meant: of the quantization that is named, else the only one, else that of
-/// Q4_K_M or what comes nearest.
+/// Chooses the model: the named quantization, else the only one, else Q4_K_M or the nearest to it.
 ///
 /// # Errors
-/// If there is none or more than one: the error lists what there is.
+/// There is no match, or more than one: the error lists the files.
 pub fn choose(repository: &str, files: &[String], wanted: &Wanted) -> Result<Choice> {
     let model = |file: &&String| {
         is_gguf(file) && is_inside(file) && !file.to_lowercase().contains("mmproj") && is_first(file)
@@ -65,13 +64,12 @@ pub fn choose(repository: &str, files: &[String], wanted: &Wanted) -> Result<Cho
     }
 }
 
-/// Whether it is a model in one file or the first part of one.
+/// Whether a file is a whole model or the first part of a split one.
 fn is_first(file: &str) -> bool {
     split(file).is_none_or(|_| parts(file).first().is_some_and(|first| first == file))
 }
 
-/// Whether a file's name ends in that quantization: Q4_K must not be found in Q4_K_M, nor 4B in
-/// 14B.
+/// Whether a file's name ends with this quantization: Q4_K must not match Q4_K_M, nor 4B match 14B.
 fn is_of(file: &str, quantization: &str) -> bool {
     let upper = file.to_uppercase().replace('/', "-");
     let stem = upper.trim_end_matches(".GGUF");

@@ -1,8 +1,8 @@
-//! Why a file of the hub is not on this machine.
+//! Errors of the hub.
 
 use ureq::http::StatusCode;
 
-/// Why the hub did not give a file.
+/// Why the hub didn't provide a file.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
     #[error(

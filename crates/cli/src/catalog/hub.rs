@@ -1,5 +1,5 @@
-//! Where the hub is, and what the environment says of it.
-//! Variables as Hugging Face's own tools have them.
+//! Settings for the hub, from the environment.
+//! The variables are those of Hugging Face's own tools.
 
 use std::env;
 use std::path::PathBuf;
@@ -7,20 +7,20 @@ use std::path::PathBuf;
 use alara_engine::file;
 use anyhow::{Context, ensure};
 
-/// The hub as the environment describes it.
+/// The hub, as configured by the environment.
 pub struct Hub {
-    /// `HF_ENDPOINT`, without a slash at its end.
+    /// `HF_ENDPOINT`, without a trailing slash.
     pub endpoint: String,
-    /// `HF_TOKEN`, or what `hf auth login` has stored.
-    /// It is sent to the endpoint and nowhere else.
+    /// `HF_TOKEN`, or the token stored by `hf auth login`.
+    /// Sent only to the endpoint.
     pub token: Option<String>,
-    /// `HF_HUB_OFFLINE`: nothing is asked over the network.
+    /// `HF_HUB_OFFLINE`: makes no network requests.
     pub offline: bool,
 }
 
 impl Hub {
     /// # Errors
-    /// If the endpoint is no address.
+    /// The endpoint isn't a valid address.
     pub fn from_env() -> anyhow::Result<Hub> {
         let endpoint = set("HF_ENDPOINT").unwrap_or_else(|| "https://huggingface.co".to_owned());
         let endpoint = endpoint.trim_end_matches('/').to_owned();
@@ -31,11 +31,11 @@ impl Hub {
     }
 }
 
-/// The folder with the hub's files, which other tools share: `HF_HUB_CACHE`, else `hub` in
+/// Returns the hub's cache folder, shared with other tools: `HF_HUB_CACHE`, else `hub` in
 /// `HF_HOME`, else in `~/.cache/huggingface`.
 ///
 /// # Errors
-/// If none of these is known.
+/// None of these is known.
 pub fn cache_folder() -> anyhow::Result<PathBuf> {
     let whole = set("HF_HUB_CACHE").or_else(|| set("HUGGINGFACE_HUB_CACHE")).map(PathBuf::from);
     whole
@@ -43,7 +43,7 @@ pub fn cache_folder() -> anyhow::Result<PathBuf> {
         .context("there is no home folder\nhint: set HF_HOME to a folder")
 }
 
-/// `HF_HOME`: cache, token.
+/// `HF_HOME`, which holds the cache and the token.
 fn home() -> Option<PathBuf> {
     let cache = || set("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| Some(env::home_dir()?.join(".cache")));
     set("HF_HOME").map(PathBuf::from).or_else(|| Some(cache()?.join("huggingface")))
@@ -58,7 +58,7 @@ fn token() -> Option<String> {
     Some(token.trim().to_owned()).filter(|token| !token.is_empty())
 }
 
-/// A variable that is set to something.
+/// Reads an environment variable that isn't empty.
 fn set(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -68,7 +68,7 @@ pub fn is_sha256(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether `text` is the name of a commit.
+/// Whether `text` is a commit hash.
 pub fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

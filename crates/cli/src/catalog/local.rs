@@ -1,4 +1,4 @@
-//! The models on this machine: in the hub's cache and in Ollama's folder.
+//! The models on this machine, in the hub's cache and in Ollama's folder.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::choice::choose;
 use super::name::{HubName, Wanted, parts, split};
 use super::{Entry, SHIPPED, entries, find, hub, meant, ollama};
 
-/// Whose a model is.
+/// Where a model is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Store {
@@ -22,30 +22,30 @@ pub enum Store {
 /// A model on this machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Local {
-    /// A name that `-m` takes.
+    /// A name that `-m` accepts.
     pub name: String,
     pub source: Store,
     /// The file, or the first part of a split one.
     pub path: PathBuf,
-    /// Of all parts that are here.
+    /// Total size of all parts on this machine.
     pub bytes: u64,
-    /// Parts that are missing of a split model.
+    /// Missing parts of a split model.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
-    /// The model of the catalog that it is.
+    /// Name of this model in the catalog.
     pub catalog: Option<String>,
 }
 
-/// The hub's cache.
+/// Returns the hub's cache.
 ///
 /// # Errors
-/// If there is no home folder.
+/// There is no home directory.
 pub fn cache() -> Result<Cache> {
     Ok(Cache { root: hub::cache_folder()? })
 }
 
-/// All models on this machine, projectors and adapters of the cache among them: a file must be
-/// opened to tell.
+/// Returns all models on this machine, including the cache's projectors and adapters, which can
+/// only be recognized by opening the file.
 pub fn models() -> Result<Vec<Local>> {
     let cached = cache()?.files();
     let mut models = Vec::new();
@@ -67,7 +67,7 @@ pub fn models() -> Result<Vec<Local>> {
             catalog: entry.map(|entry| entry.name.clone()),
         });
     }
-    // Of a split model whose first part is missing, one part stands for all.
+    // If the first part of a split model is missing, list one part for all of them.
     models.dedup_by(|a, b| match (split_name(&a.name), split_name(&b.name)) {
         (Some(a), Some(b)) => a == b,
         _ => false,
@@ -97,10 +97,10 @@ pub fn models() -> Result<Vec<Local>> {
     Ok(models)
 }
 
-/// The file of the model of that name: of the catalog, of Ollama's, or of the hub's cache.
+/// Finds the file of the model with this name: from the catalog, Ollama, or the hub's cache.
 ///
 /// # Errors
-/// If the catalog can't be read.
+/// The catalog can't be read.
 pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
     let of_ollama = |name: &str| Some(ollama::find(&ollama::folder()?, name)?.path);
     if let Some(entry) = find(name)? {
@@ -111,11 +111,11 @@ pub fn resolve(name: &str) -> Result<Option<PathBuf>> {
     if let Some(found) = of_ollama(name).or_else(cached) {
         return Ok(Some(found));
     }
-    // As `pull` takes it.
+    // Resolve the name as `pull` does.
     Ok(meant(name)?.and_then(|entry| entry.cached(&cache().ok()?)))
 }
 
-/// Names that are like `name`: of the catalog, and of what is on this machine.
+/// Returns names similar to `name`: from the catalog, and from models on this machine.
 pub fn alike(name: &str) -> Vec<String> {
     let catalog = entries().unwrap_or_default().iter().map(|entry| entry.name.clone());
     let here = models().unwrap_or_default().into_iter().filter(|model| model.catalog.is_none());
@@ -124,8 +124,8 @@ pub fn alike(name: &str) -> Vec<String> {
     super::alike::alike(name, &known)
 }
 
-/// The file that is meant, if the cache has it: of the repository's files there the one that a
-/// download would take.
+/// Finds the file in the cache: of the repository's cached files, the one that a download would
+/// choose.
 pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<PathBuf> {
     let files = match &name.wanted {
         Wanted::File(file) => parts(file),
@@ -138,7 +138,7 @@ pub fn in_cache(cache: &Cache, name: &HubName, sha256: Option<&str>) -> Option<P
     cache.find(&name.repository, files.first()?, sha256)
 }
 
-/// How much of a model of the catalog has been downloaded, if it is not whole.
+/// Returns how many bytes of a catalog model have been downloaded, if the download is incomplete.
 pub fn partial(cache: &Cache, entry: &Entry) -> Option<u64> {
     let about = cache.partial(&entry.repository, entry.sha256.as_deref()?).metadata().ok()?;
     Some(about.len())

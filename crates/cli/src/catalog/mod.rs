@@ -1,8 +1,9 @@
-//! The models that alara knows by name, and where their files are: on this machine or on the hub.
+//! The models that alara knows by name, and the location of their files: on this machine or on the
+//! hub.
 //!
-//! The catalog is data: one file a model in `models/catalog`, embedded.
-//! This module owns names and paths of model files; it knows nothing of what is in them.
-//! Its submodules are the only code of alara that talks to the network for a model.
+//! The catalog is data: one file per model in `models/catalog`, embedded in the binary.
+//! This module handles names and paths of model files, not their contents.
+//! Only its submodules use the network to get models.
 
 mod alike;
 pub mod cache;
@@ -30,77 +31,77 @@ use crate::{memory, ui};
 
 use sampling::Recommended;
 
-/// What `-m` calls the model that ships.
+/// The `-m` name of the model that ships.
 pub const SHIPPED: &str = "alara-tiny";
 
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/$ALARA_MODELS/catalog");
 
-/// A model of the catalog: the file of it that `pull` gets, and what is known of it.
+/// A model in the catalog: the file that `pull` downloads, and data about the model.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// What `-m` and `pull` call it.
+    /// The name for `-m` and `pull`.
     pub name: String,
-    /// What people call it.
+    /// The display name.
     pub title: String,
     pub family: String,
-    /// The architecture file that its GGUF file is read by.
+    /// The architecture file used to read its GGUF file.
     pub architecture: String,
-    /// What Ollama's library calls the same model, where it has it.
+    /// Name of this model in Ollama's library, if it is there.
     pub ollama: Option<String>,
     /// The hub's repository, `owner/name`.
     pub repository: String,
-    /// The commit that holds the file as described here; without it the newest is taken.
+    /// The commit that contains the file as described here; if absent, the newest is used.
     pub revision: Option<String>,
     pub file: String,
-    /// What else `pull` gets: of a checkpoint the files beside its tensors.
+    /// Further files that `pull` downloads: for a checkpoint, those that accompany its tensors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beside: Vec<String>,
-    /// Of the file, in hexadecimal.
-    /// Without it a download is held against the hub's own.
+    /// SHA-256 of the file, in hexadecimal.
+    /// If absent, downloads are checked against the hub's own checksum.
     pub sha256: Option<String>,
-    /// Bytes.
+    /// Size of the file, in bytes.
     pub size: Option<u64>,
     pub quantization: String,
-    /// Tokens that the model was trained for.
+    /// Context length that the model was trained for, in tokens.
     pub context: u64,
-    /// In thousands of millions: those of the language model.
+    /// Parameters of the language model, in billions.
     pub parameters: f64,
-    /// Those of them that a token takes, where experts make that fewer.
+    /// Active parameters per token, in billions, for a mixture of experts.
     pub active: Option<f64>,
     /// Whether the model was trained to call tools, in a format of its own.
     pub tools: bool,
-    /// What its publisher calls the license of the weights; left out where that is not certain.
+    /// The publisher's name for the license of the weights; absent if uncertain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
-    /// A published score in general knowledge, where one is known.
+    /// A published score for general knowledge, if known.
     pub score: Option<Score>,
-    /// What its publisher recommends for sampling.
-    /// Left out where a card says nothing, or its word could not be verified.
+    /// The publisher's recommended sampling parameters.
+    /// Absent if the model card has none, or they could not be verified.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Recommended>,
-    /// Whether two independent public records agree in file, size and checksum.
+    /// Whether two independent public records agree on file, size and checksum.
     pub verified: bool,
-    /// Whether it is the one to take where no larger of these fits.
+    /// Whether to suggest this model where no larger one fits.
     #[serde(default)]
     pub choice: bool,
 }
 
 /// A published score.
-/// Scores of different benchmarks don't compare.
+/// Scores of different benchmarks aren't comparable.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Score {
-    /// The benchmark, and how it was taken.
+    /// The benchmark, and how it was run.
     pub benchmark: String,
-    /// Per cent.
+    /// Percentage.
     pub value: f64,
-    /// Who published it.
+    /// Who published the score.
     pub source: String,
 }
 
 impl Entry {
-    /// The file on the hub.
+    /// Returns the file on the hub.
     pub fn wanted(&self) -> name::HubName {
         name::HubName {
             repository: self.repository.clone(),
@@ -109,7 +110,7 @@ impl Entry {
         }
     }
 
-    /// How many parameters it has, for people.
+    /// Formats the number of parameters for display.
     pub fn counted(&self) -> String {
         match self.active {
             Some(active) => format!("{} B, {active} a token", self.parameters),
@@ -117,19 +118,19 @@ impl Entry {
         }
     }
 
-    /// Whether it is a checkpoint rather than a GGUF file.
+    /// Whether this is a checkpoint rather than a GGUF file.
     pub fn is_checkpoint(&self) -> bool {
         !name::is_gguf(&self.file)
     }
 
-    /// Its file in the cache, if what belongs beside it is there too.
+    /// Returns its file in the cache, if the files that accompany it are there too.
     pub fn cached(&self, cache: &cache::Cache) -> Option<PathBuf> {
         let path = cache.find(&self.repository, &self.file, self.sha256.as_deref())?;
         self.beside.iter().all(|file| path.with_file_name(file).is_file()).then_some(path)
     }
 }
 
-/// All models of the catalog that this build can run, family by family, small ones first.
+/// Returns all catalog models that this build can run, by family, small ones first.
 pub fn entries() -> anyhow::Result<&'static [Entry]> {
     static ENTRIES: LazyLock<Result<Vec<Entry>, String>> = LazyLock::new(|| {
         let mut entries = all()?;
@@ -142,7 +143,7 @@ pub fn entries() -> anyhow::Result<&'static [Entry]> {
     ENTRIES.as_ref().map(Vec::as_slice).map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// What the catalog's files say.
+/// Parses the catalog's files.
 fn all() -> Result<Vec<Entry>, String> {
     let parse = |file: &include_dir::File<'_>| {
         let text = file.contents_utf8().unwrap_or_default();
@@ -152,25 +153,24 @@ fn all() -> Result<Vec<Entry>, String> {
     FILES.files().map(parse).collect()
 }
 
-/// Bytes that are read for a token by each thread of a machine, so that waiting for it can be
-/// borne.
+/// Maximum bytes to read per token and thread for acceptable speed.
 const BYTES_A_THREAD: f64 = 1.25e9;
 
-/// What the system and its programs take of a machine's memory.
+/// Memory that the system and its programs use, in bytes.
 const OTHERS: u64 = 2_500_000_000;
 
-/// What of a machine says which model to take.
+/// Properties of a machine that decide which model to suggest.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
-    /// Bytes, whoever uses them now, where the system says it.
+    /// Total memory in bytes, used or not, if the system reports it.
     pub memory: Option<u64>,
     pub threads: usize,
-    /// The GPU with most memory that this build computes on, and the bytes that are free there.
+    /// The GPU with the most memory that this build supports, and its free bytes.
     pub gpu: Option<(String, u64)>,
 }
 
 impl Machine {
-    /// The one that this runs on.
+    /// This machine.
     pub fn this() -> Machine {
         let opened = gpus().into_iter().filter_map(|(_, opened)| opened.ok());
         Machine {
@@ -184,23 +184,24 @@ impl Machine {
         self.gpu.as_ref().map_or(0, |(_, free)| *free)
     }
 
-    /// Whether a model runs well in its memory, beside what else a machine does.
-    /// It takes its file, an eighth of that for the KV cache and activations, and 2.5 GB for the
-    /// system and its programs.
-    /// As much as goes on a GPU takes nothing of the memory.
-    /// `None` where its size or the memory is not known.
+    /// Whether a model runs well in this machine's memory, next to other programs.
+    /// It needs the size of its file, an eighth of that for the KV cache and activations, and 2.5
+    /// GB for the system and its programs.
+    /// Layers on a GPU need no system memory.
+    /// `None` if its size or the memory is unknown.
     pub fn fits(&self, entry: &Entry) -> Option<bool> {
         self.holds(entry.size?)
     }
 
-    /// The same for a file of so many bytes.
+    /// Like [`fits`](Self::fits), for a file of `size` bytes.
     pub fn holds(&self, size: u64) -> Option<bool> {
         let needed = size.saturating_add(size / 8).saturating_sub(self.gpu_bytes()).saturating_add(OTHERS);
         Some(needed <= self.memory?)
     }
 
-    /// Whether waiting for its tokens can be borne: a thread reads so many bytes for each.
-    /// What a GPU reads takes no time beside that.
+    /// Whether tokens come at an acceptable speed: each thread has to read a limited number of
+    /// bytes per token.
+    /// Reads by a GPU take negligible time in comparison.
     pub fn is_bearable(&self, entry: &Entry) -> bool {
         let size = entry.size.unwrap_or(0);
         let share = size.saturating_sub(self.gpu_bytes()) as f64 / size.max(1) as f64;
@@ -208,8 +209,8 @@ impl Machine {
         read <= BYTES_A_THREAD * self.threads as f64
     }
 
-    /// The one of `entries` to begin with, of those that are meant for it and fit.
-    /// It is the largest that is not too slow, else the smallest.
+    /// Returns the model to begin with, among suggested `entries` that fit.
+    /// Picks the largest one that isn't too slow, else the smallest.
     pub fn choice<'a>(&self, entries: &'a [Entry]) -> Option<&'a Entry> {
         let fitting = || entries.iter().filter(|entry| entry.choice && self.fits(entry) != Some(false));
         let size = |entry: &&Entry| entry.size;
@@ -219,7 +220,7 @@ impl Machine {
             .or_else(|| fitting().min_by_key(size))
     }
 
-    /// Why that one, in words.
+    /// Explains the choice.
     pub fn why(&self, choice: &Entry) -> String {
         match self.is_bearable(choice) {
             true => "the largest of those to begin with that fits and is not too slow here".to_owned(),
@@ -227,7 +228,7 @@ impl Machine {
         }
     }
 
-    /// What it has, in words.
+    /// Describes the machine's memory and GPU.
     pub fn described(&self) -> String {
         let memory = self
             .memory
@@ -240,28 +241,28 @@ impl Machine {
     }
 }
 
-/// The model of that name, whether ours or Ollama's.
+/// Finds the model with this name, whether ours or Ollama's.
 pub fn find(name: &str) -> anyhow::Result<Option<&'static Entry>> {
     let is = |own: &str| own.eq_ignore_ascii_case(name);
     let entries = entries().context("the catalog is broken")?;
     Ok(entries.iter().find(|entry| is(&entry.name) || entry.ollama.as_deref().is_some_and(is)))
 }
 
-/// The model of the catalog that a file is, in whatever quantization.
+/// Finds the catalog entry for a file, whatever its quantization.
 pub fn of_file(path: &Path) -> Option<&'static Entry> {
     sampling::of_file(path, entries().ok()?)
 }
 
-/// The model that `name` means in another spelling, such as Ollama's `qwen3:4b`.
+/// Finds the model that `name` means in another spelling, such as Ollama's `qwen3:4b`.
 pub fn meant(name: &str) -> anyhow::Result<Option<&'static Entry>> {
     Ok(alike::meant(name, entries()?))
 }
 
-/// Which file of the hub `name` means: of the catalog, whose word on it is there then, or as the
-/// hub names it.
+/// Returns the hub file that `name` means: a catalog model, then with its entry, or a name in the
+/// hub's form.
 ///
 /// # Errors
-/// It is no such name.
+/// The name has neither form.
 pub fn wanted(name: &str) -> anyhow::Result<(Option<&'static Entry>, name::HubName)> {
     if let Some(entry) = find(name)?.or(meant(name)?) {
         return Ok((Some(entry), entry.wanted()));
@@ -304,8 +305,8 @@ mod tests {
             assert_eq!(entry.verified, entry.sha256.is_some() && entry.size.is_some(), "{name}");
             assert!(entry.sha256.iter().all(|hash| hub::is_sha256(hash)), "{name}: {:?}", entry.sha256);
             assert!(entry.revision.iter().all(|commit| hub::is_commit(commit)), "{name}");
-            // Four bits to a byte and a little more for every parameter, or all of them; a wrong
-            // digit in either shows.
+            // About four bits or a few more per parameter, or all 32; a wrong digit in the size or
+            // in the parameters fails this.
             let bits = entry.size.map_or(5.0, |size| size as f64 * 8.0 / entry.parameters / 1e9);
             let expected = if entry.quantization == "F32" { 31.0..33.0 } else { 4.2..9.0 };
             assert!(expected.contains(&bits), "{name}: {bits} bits a parameter");
@@ -319,7 +320,7 @@ mod tests {
         }
     }
 
-    /// What people buy has so many GB, of which the system keeps some for itself.
+    /// Advertised memory sizes are in GB, and the system keeps some of it for itself.
     #[test]
     fn what_to_take_on_which_machine() {
         let machine = |gigabytes: u64, threads| {
@@ -337,10 +338,10 @@ mod tests {
         check(8, 2, Some("qwen3.5-2b"));
         check(16, 8, Some("qwen3.5-9b"));
         check(16, 1, Some("qwen3.5-0.8b"));
-        // Of its 36 thousand million parameters a token takes three.
+        // Only three of its 36 billion parameters are active per token.
         check(32, 2, Some("qwen3.5-35b-a3b"));
         check(64, 8, Some("qwen3.5-35b-a3b"));
-        // A GPU holds what the memory does not, and reads it faster.
+        // A GPU holds what doesn't fit in memory, and reads it faster.
         let with_gpu =
             |gigabytes, gpu: u64| Machine { gpu: Some(("GPU".into(), gpu << 30)), ..machine(gigabytes, 1) };
         let check_gpu = |gigabytes, gpu, expected: &str| {
@@ -399,7 +400,7 @@ mod tests {
         check("qwen3-8b", Some("qwen3-8b"));
         check("Qwen3-8B", Some("qwen3-8b"));
         check("qwen3:8b", Some("qwen3-8b"));
-        // Ollama means another model by it.
+        // Ollama means another model by this name.
         check("qwen3:4b", None);
         check("qwen3", None);
     }

@@ -1,4 +1,4 @@
-//! The ways in which people write the name of a file on the hub.
+//! Parses the ways in which people write the name of a file on the hub.
 
 use std::str::FromStr;
 
@@ -6,12 +6,12 @@ use anyhow::{Result, bail, ensure};
 
 use crate::screen::one_line;
 
-/// What is wanted of which repository.
+/// A repository, and which file of it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubName {
     /// `owner/name`.
     pub repository: String,
-    /// A commit, branch or tag; without it `main`.
+    /// A commit, branch or tag; `main` if absent.
     pub revision: Option<String>,
     pub wanted: Wanted,
 }
@@ -19,22 +19,22 @@ pub struct HubName {
 /// Which file of a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// The one of that path.
-    /// Of a split model, any part stands for all.
+    /// The file at that path.
+    /// Any part of a split model means all of them.
     File(String),
-    /// The one whose name has this quantization in it.
+    /// The file whose name contains this quantization.
     Quantization(String),
-    /// Q4_K_M, the only one, or what is nearest to it.
+    /// Q4_K_M, the only file, or the one nearest to it.
     Any,
 }
 
-/// Reads `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`.
-/// `hf:`, `hf.co/` or `huggingface.co/` may stand before it.
-/// Reads addresses too, as the hub's pages have them:
-/// `https://huggingface.co/owner/name/resolve/main/file.gguf`, or `blob` instead of `resolve`.
-/// As with Ollama, `:latest` is as good as nothing.
+/// Parses `owner/name`, `owner/name:Q4_K_M`, `owner/name:file.gguf` and `owner/name/file.gguf`,
+/// optionally prefixed by `hf:`, `hf.co/` or `huggingface.co/`.
+/// Also parses URLs of the hub's pages: `https://huggingface.co/owner/name/resolve/main/file.gguf`,
+/// or `blob` instead of `resolve`.
+/// As with Ollama, `:latest` is ignored.
 ///
-/// A name becomes a path of the cache, so nothing that could leave its folder passes.
+/// Names become paths in the cache, so names that could leave its folder are rejected.
 impl FromStr for HubName {
     type Err = anyhow::Error;
 
@@ -98,22 +98,22 @@ impl FromStr for HubName {
     }
 }
 
-/// Whether the name ends as that of a GGUF file does.
+/// Whether the name ends like that of a GGUF file.
 pub fn is_gguf(path: &str) -> bool {
     path.to_ascii_lowercase().ends_with(".gguf")
 }
 
-/// Whether a path that the network or a user gave stays below the folder that it is joined to.
+/// Whether a path from the network or a user stays below the folder that it is joined to.
 pub fn is_inside(path: &str) -> bool {
-    // A name that plays with a terminal is none that anybody means.
+    // Reject names that could manipulate the terminal.
     let odd =
         |c: char| matches!(c, '\\' | ':') || one_line(c.encode_utf8(&mut [0; 4])).starts_with('\u{fffd}');
     let proper = |part: &str| !part.is_empty() && !part.starts_with('.') && !part.contains(odd);
     path.split('/').all(proper)
 }
 
-/// All files of the model of which `file` is a part: `x-00001-of-00003.gguf` and so on, or the file
-/// alone.
+/// Returns all files of the model that `file` is part of: `x-00001-of-00003.gguf` and so on, or the
+/// file alone.
 pub fn parts(file: &str) -> Vec<String> {
     match split(file) {
         Some((prefix, count)) => {
@@ -123,7 +123,7 @@ pub fn parts(file: &str) -> Vec<String> {
     }
 }
 
-/// What the names of all parts begin with, and how many there are; `None` for a model in one file.
+/// Returns the common prefix of all parts, and their number; `None` for a model in one file.
 pub fn split(file: &str) -> Option<(&str, u32)> {
     let stem = file.strip_suffix(".gguf")?;
     let (before, count) = stem.rsplit_once("-of-")?;
@@ -133,7 +133,7 @@ pub fn split(file: &str) -> Option<(&str, u32)> {
         true => (number.parse().ok()?, count.parse().ok()?),
         false => return None,
     };
-    // No model has more; a name must not make work without end.
+    // No model has more parts; a name must not cause endless work.
     (1..=count.min(1000)).contains(&number).then_some((prefix, count)).filter(|(_, count)| *count <= 1000)
 }
 

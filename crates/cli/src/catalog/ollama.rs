@@ -1,4 +1,4 @@
-//! The models that Ollama holds on this machine: read, never written.
+//! Finds the models that Ollama has on this machine: reads its folder, never writes to it.
 //!
 //! ```text
 //! manifests/HOST/NAMESPACE/NAME/TAG    JSON: layers, each with a media type and the digest of a blob
@@ -13,10 +13,10 @@ use serde::Deserialize;
 
 use super::hub::is_sha256;
 
-/// A model of Ollama's.
+/// A model in Ollama's store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OllamaModel {
-    /// What Ollama calls it: `qwen3:0.6b`, `owner/name:tag`, `hf.co/owner/name:tag`.
+    /// Its name in Ollama: `qwen3:0.6b`, `owner/name:tag`, `hf.co/owner/name:tag`.
     pub name: String,
     /// The GGUF file.
     pub path: PathBuf,
@@ -37,14 +37,14 @@ struct Layer {
 }
 
 /// The media type of a model's weights.
-/// Projectors and adapters have types of their own.
+/// Projectors and adapters have other types.
 const MODEL: &str = "application/vnd.ollama.image.model";
-/// What names leave out.
+/// The host that names omit.
 const HOST: &str = "registry.ollama.ai";
 const NAMESPACE: &str = "library";
 
-/// Where Ollama keeps models: `OLLAMA_MODELS`, else below the home folder, else where its service
-/// on Linux does.
+/// Returns Ollama's folder of models: `OLLAMA_MODELS`, else below the home directory, else the
+/// folder of its service on Linux.
 pub fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("OLLAMA_MODELS").filter(|folder| !folder.is_empty()) {
         return Some(folder.into());
@@ -54,12 +54,12 @@ pub fn folder() -> Option<PathBuf> {
     [own, Some(service)].into_iter().flatten().find(|folder| folder.join("manifests").is_dir())
 }
 
-/// Whether `folder` is one in which Ollama keeps models.
+/// Whether `folder` is a folder of Ollama's models.
 pub fn is_folder(folder: &Path) -> bool {
     folder.join("manifests").is_dir() && folder.join("blobs").is_dir()
 }
 
-/// All models in `folder` whose weights are there.
+/// Returns all models in `folder` whose weights are present.
 pub fn models(folder: &Path) -> Vec<OllamaModel> {
     let mut held = Vec::new();
     for host in names(&folder.join("manifests")) {
@@ -81,7 +81,7 @@ pub fn models(folder: &Path) -> Vec<OllamaModel> {
     held
 }
 
-/// The model that Ollama would run under this name; without a tag, `latest`.
+/// Finds the model that Ollama would run under this name; without a tag, `latest`.
 pub fn find(folder: &Path, name: &str) -> Option<OllamaModel> {
     let tagged = if name.rsplit('/').next().is_some_and(|last| last.contains(':')) {
         name.to_owned()
@@ -92,7 +92,7 @@ pub fn find(folder: &Path, name: &str) -> Option<OllamaModel> {
 }
 
 fn weights(folder: &Path, manifest: &Path, name: String) -> Option<OllamaModel> {
-    // A manifest has a few hundred bytes.
+    // A manifest is a few hundred bytes long.
     let manifest: Manifest = serde_json::from_slice(&file::read(manifest, 1 << 20).ok()?).ok()?;
     let layer = manifest.layers.into_iter().find(|layer| layer.media_type == MODEL)?;
     let digest = layer.digest.strip_prefix("sha256:").filter(|digest| is_sha256(digest))?;

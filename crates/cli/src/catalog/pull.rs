@@ -1,4 +1,4 @@
-//! From a name to whole, checked files in the cache.
+//! Downloads named models into the cache and checks them.
 //!
 //! A download appears in the cache only when it is whole and its checksum matches.
 
@@ -16,27 +16,27 @@ use super::name::{HubName, Wanted, parts};
 use super::transfer::{Client, HubFile, Remote};
 use crate::ui::bytes;
 
-/// Who wants to know how it goes.
+/// Receives the progress of a download.
 pub trait Watcher {
-    /// Something else is taken than what is usual.
+    /// Reports that something other than the usual file is used.
     fn note(&mut self, text: &str);
-    /// A file begins: its name and, if the hub told them, its size and SHA-256.
+    /// A file begins: its name and, if the hub sent them, its size and SHA-256.
     fn begin(&mut self, file: &str, size: Option<u64>, sha256: Option<&str>);
-    /// So many bytes of it are here.
-    /// False if the download shall stop.
+    /// Reports how many bytes of the file are present.
+    /// Returns false to stop the download.
     fn at(&mut self, bytes: u64) -> bool;
-    /// It is whole, checked and published in the cache.
+    /// The file is complete, checked and published in the cache.
     fn end(&mut self);
 }
 
-/// Downloads what is wanted into the cache, all parts of a split model or all files of a
-/// checkpoint, unless it is there.
+/// Downloads a model into the cache unless it is there: all parts of a split model, or all files of
+/// a checkpoint.
 /// Returns the path of the first part.
-/// `entry` is the catalog's word on it, where it is from there.
+/// `entry` is the catalog's entry, if the model is in the catalog.
 ///
 /// # Errors
-/// If anything goes wrong: then no file of the cache is half-written but those named
-/// `….incomplete`, which a later try goes on with.
+/// If anything goes wrong: then only files named `….incomplete` are left incomplete, and a later
+/// attempt continues them.
 pub fn pull(
     cache: &Cache,
     hub: Hub,
@@ -50,7 +50,7 @@ pub fn pull(
     })
 }
 
-/// How a model comes to a machine that has no network.
+/// Explains how to copy a model to a machine without network access.
 fn by_hand(cache: &Cache, name: &HubName) -> String {
     let file = match &name.wanted {
         Wanted::File(file) => format!("{file} of {}", name.repository),
@@ -92,7 +92,7 @@ fn download(
         let hub_file = HubFile { repository, revision, file };
         let checksum = expected.filter(|_| !beside.contains(file));
         let (hub_file, remote) = match client.describe(hub_file) {
-            // Owners rewrite history; the checksum tells whether it is the same file.
+            // Owners may rewrite history; the checksum shows whether the file is the same.
             Err(HubError::NoRevision { .. }) if expected.is_some() => {
                 let hub_file = HubFile { revision: "main", ..hub_file };
                 (hub_file, client.describe(hub_file)?)
@@ -139,7 +139,7 @@ fn publish(cache: &Cache, hub_file: HubFile<'_>, remote: &Remote) -> Result<Path
         .with_context(|| format!("can't write into {}", cache.folder(repository).display()))
 }
 
-/// What the cache alone has of it.
+/// Finds the model in the cache alone.
 fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<PathBuf> {
     let found = super::local::in_cache(cache, name, expected);
     found.with_context(|| {
@@ -151,7 +151,7 @@ fn offline(cache: &Cache, name: &HubName, expected: Option<&str>) -> Result<Path
     })
 }
 
-/// Held while a file is downloaded, so that two don't write it at once.
+/// Takes the lock held during a download, so that no two processes write the same file.
 fn lock(path: &Path, file: &str) -> Result<File> {
     let failed = || format!("can't write {}", path.display());
     fs::create_dir_all(path.parent().unwrap_or(path)).with_context(failed)?;
@@ -163,7 +163,7 @@ fn lock(path: &Path, file: &str) -> Result<File> {
     }
 }
 
-/// Refuses what does not fit on the disk, before a byte of it is loaded.
+/// Fails before downloading anything if the disk has too little space.
 fn check_space(
     cache: &Cache,
     repository: &str,
@@ -178,7 +178,7 @@ fn check_space(
         sum.saturating_add(remote.size.unwrap_or(0).saturating_sub(here(remote)))
     });
     if let Some(free) = free(folder).filter(|free| *free < left) {
-        // If they hold nothing else.
+        // Remove them only if they are empty.
         let _ = fs::remove_dir(folder).and_then(|()| fs::remove_dir(cache.folder(repository)));
         bail!(
             "not enough space in {}: {} are to be downloaded, {} are free\n\
@@ -191,12 +191,12 @@ fn check_space(
     Ok(())
 }
 
-/// Bytes that may be written to the disk of a folder, where the system tells it.
+/// Returns the free space, in bytes, on the disk of a folder, if the system reports it.
 pub fn free(folder: &Path) -> Option<u64> {
     #[cfg(unix)]
     {
         let about = nix::sys::statvfs::statvfs(folder).ok()?;
-        // Their types differ from system to system.
+        // These types differ between systems.
         #[allow(clippy::useless_conversion, clippy::unnecessary_cast)]
         Some((about.blocks_available() as u64).saturating_mul(about.fragment_size() as u64))
     }

@@ -1,4 +1,4 @@
-//! What publishers recommend for sampling, and to which files that applies.
+//! Sampling parameters recommended by publishers, and the files that they apply to.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use super::Entry;
 use super::hub::is_sha256;
 use super::name::is_gguf;
 
-/// A recommendation, as the model's card or its `generation_config.json` has it.
-/// What is not there is as ever.
+/// A recommendation from the model card or its `generation_config.json`.
+/// Absent parameters keep their usual values.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Recommended {
@@ -26,19 +26,20 @@ pub struct Recommended {
     pub repetition_penalty: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub presence_penalty: Option<f32>,
-    /// Instead of all that, where the user has it reason.
+    /// Replaces all of the above if the user turns reasoning on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking_on: Option<Box<Recommended>>,
-    /// Instead of all that, where the user has it not reason.
+    /// Replaces all of the above if the user turns reasoning off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thinking_off: Option<Box<Recommended>>,
-    /// Where it is published.
+    /// Where it was published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 }
 
 impl Recommended {
-    /// For a model that reasons or not as the user says; `None` = as it is used to.
+    /// Returns the recommendation with reasoning turned on or off; `None` keeps the model's
+    /// default.
     pub fn overrides(&self, thinking: Option<bool>) -> SamplingOverrides {
         let other = match thinking {
             Some(true) => &self.thinking_on,
@@ -58,8 +59,8 @@ impl Recommended {
     }
 }
 
-/// The model of `entries` that a file is, in whatever quantization.
-/// It is told by the file's hash where a cache names it so, else by its name.
+/// Finds the entry of `entries` that a file belongs to, whatever its quantization.
+/// Identifies the file by its hash if a cache names it by that, else by its name.
 pub fn of_file<'a>(path: &Path, entries: &'a [Entry]) -> Option<&'a Entry> {
     let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let name = |path: &Path| path.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
@@ -71,7 +72,7 @@ pub fn of_file<'a>(path: &Path, entries: &'a [Entry]) -> Option<&'a Entry> {
     by_hash.or_else(|| entries.iter().find(|entry| !entry.is_checkpoint() && same_stem(&linked, entry)))
 }
 
-/// Whether a file is called as the entry's is, but for the quantization.
+/// Whether a file's name equals the entry's apart from the quantization.
 fn same_stem(file: &str, entry: &Entry) -> bool {
     let stem = |file: &str| -> Option<String> {
         let file = file.rsplit('/').next().unwrap_or(file).to_lowercase();
@@ -82,8 +83,7 @@ fn same_stem(file: &str, entry: &Entry) -> bool {
     stem(file).is_some_and(|own| stem(&entry.file) == Some(own))
 }
 
-/// Whether a word in small letters is the name of a quantization: `q4_k_m`, `iq3_xxs`, `bf16`,
-/// `mxfp4`.
+/// Whether a lowercase word is the name of a quantization: `q4_k_m`, `iq3_xxs`, `bf16`, `mxfp4`.
 fn is_quantization(word: &str) -> bool {
     let rest = word.strip_prefix("iq").or_else(|| word.strip_prefix('q')).or_else(|| word.strip_prefix("tq"));
     let floats = ["f32", "f16", "bf16", "mxfp4", "nvfp4"];

@@ -1,4 +1,4 @@
-//! A file that is being downloaded: gone on with where it ends, hashed as it grows, removed where
+//! The file that a download writes to: resumes at its end, hashes it as it grows, and removes it if
 //! it would be in the way.
 
 use std::fs::{File, OpenOptions};
@@ -10,19 +10,19 @@ use sha2::{Digest, Sha256};
 use super::error::HubError;
 use super::transfer::Remote;
 
-/// The file that is being written, and the hash of what is in it.
+/// The file being written, and the hash of its contents so far.
 pub struct Target<'a> {
     path: &'a Path,
     file: File,
     hash: Sha256,
-    /// Bytes in it.
+    /// Current size in bytes.
     pub at: u64,
-    /// The most that were ever in it.
+    /// The largest size that it has reached.
     pub best: u64,
 }
 
 impl<'a> Target<'a> {
-    /// Reads what is in it, if anything is.
+    /// Opens the file and hashes any existing contents.
     pub fn open(path: &'a Path, progress: &mut dyn FnMut(u64) -> bool) -> Result<Target<'a>, HubError> {
         let failed = |source| HubError::Write { path: path.display().to_string(), source };
         let file = OpenOptions::new().create(true).read(true).append(true).open(path).map_err(failed)?;
@@ -43,7 +43,7 @@ impl<'a> Target<'a> {
         Ok(target)
     }
 
-    /// Appends.
+    /// Appends bytes.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), HubError> {
         self.file.write_all(bytes).map_err(|error| self.failed(error))?;
         self.hash.update(bytes);
@@ -52,7 +52,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Empties it: what is in it can't be gone on with.
+    /// Empties the file, whose contents can't be continued.
     pub fn restart(&mut self) -> Result<(), HubError> {
         if self.at > 0 {
             self.file.set_len(0).map_err(|error| self.failed(error))?;
@@ -61,7 +61,7 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// A disk without room is not left full: other programs need it too.
+    /// Doesn't leave a full disk behind: other programs need space too.
     fn failed(&self, error: std::io::Error) -> HubError {
         let path = self.path.display().to_string();
         match error.kind() {
@@ -73,7 +73,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Checks it against the checksum, if that is known; removes it if it is another.
+    /// Compares the file with the checksum, if that is known; removes the file if they differ.
     pub fn finish(self, file: &str, remote: &Remote) -> Result<(), HubError> {
         let found = format!("{:x}", self.hash.clone().finalize());
         match &remote.sha256 {
@@ -86,7 +86,7 @@ impl<'a> Target<'a> {
     }
 
     fn remove(&self) {
-        // If that fails too, there is nothing more to do.
+        // If that fails too, nothing more can be done.
         let _ = std::fs::remove_file(self.path);
     }
 }

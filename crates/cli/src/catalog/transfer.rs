@@ -1,4 +1,4 @@
-//! Bytes from the hub: what it says of a file, and the file, gone on with where it broke off.
+//! Downloads files from the hub: reads their metadata, and resumes interrupted transfers.
 //!
 //! The protocol is that of Hugging Face's `huggingface_hub`.
 //! `HEAD OWNER/NAME/resolve/REVISION/FILE` answers with `X-Repo-Commit`.
@@ -18,25 +18,25 @@ use super::error::HubError;
 use super::hub::{Hub, is_sha256};
 use super::target::Target;
 
-/// What may pass if one waits, and what won't.
+/// Errors that may go away after a wait, and those that won't.
 enum Trouble {
     Passing { reason: String, wait: Option<Duration> },
     Final(HubError),
 }
 
-/// A file as the hub describes it.
+/// A file as described by the hub.
 #[derive(Clone, Debug)]
 pub struct Remote {
-    /// The commit that the revision is at.
+    /// The commit that the revision points to.
     pub commit: String,
-    /// What the cache calls the bytes.
+    /// The name of the blob in the cache.
     pub etag: String,
     pub size: Option<u64>,
-    /// Known for files in large storage, as all models are.
+    /// SHA-256, known for files in large storage, which all models are.
     pub sha256: Option<String>,
 }
 
-/// A file of a revision of a repository.
+/// A file in a revision of a repository.
 #[derive(Clone, Copy, Debug)]
 pub struct HubFile<'a> {
     pub repository: &'a str,
@@ -48,18 +48,18 @@ pub struct HubFile<'a> {
 pub struct Client {
     hub: Hub,
     agent: Agent,
-    /// Most bytes of a file whose size the hub does not tell.
+    /// Maximum size, in bytes, of a file whose size the hub doesn't send.
     untold: u64,
 }
 
-/// How often something is tried without any progress.
+/// Number of attempts without any progress.
 const TRIES: u32 = 5;
-/// The wait after the first try; it doubles.
+/// Delay after the first attempt; doubles each time.
 const WAIT: Duration = Duration::from_millis(300);
-/// A connection on which nothing comes for so long is closed.
+/// Connections that stay silent this long are closed.
 const SILENCE: Duration = Duration::from_secs(60);
 const REDIRECTS: usize = 10;
-/// Most bytes of a file whose size the hub does not tell; of models it does.
+/// Maximum size, in bytes, of a file whose size the hub doesn't send; it does send that of models.
 const UNTOLD: u64 = 1 << 30;
 
 impl Client {
@@ -76,7 +76,7 @@ impl Client {
         Client { hub, agent: config.new_agent(), untold: UNTOLD }
     }
 
-    /// What the hub says of a file.
+    /// Requests the metadata of a file.
     pub fn describe(&self, hub_file: HubFile<'_>) -> Result<Remote, HubError> {
         let url = self.url(hub_file);
         self.patiently(&url, |_| {
@@ -102,7 +102,7 @@ impl Client {
         })
     }
 
-    /// The paths of all files of a revision.
+    /// Lists the paths of all files in a revision.
     pub fn list(&self, repository: &str, revision: &str) -> Result<Vec<String>, HubError> {
         #[derive(Deserialize)]
         struct Info {
@@ -127,13 +127,12 @@ impl Client {
         })
     }
 
-    /// Downloads a file to `partial`, where a part of it may lie already.
-    /// `progress` is told how many bytes are there, and says whether to go on.
-    /// Whatever ends this, a `partial` that is left is one to go on with.
+    /// Downloads a file to `partial`, which may already contain a part of it.
+    /// Calls `progress` with the number of bytes present; it returns whether to continue.
+    /// However this ends, a remaining `partial` can be resumed.
     ///
     /// # Errors
-    /// If the hub gives up, the disk is full, or the bytes are not those whose checksum the hub
-    /// told.
+    /// The hub fails for good, the disk is full, or the bytes don't match the hub's checksum.
     pub fn fetch(
         &self,
         hub_file: HubFile<'_>,
@@ -159,7 +158,7 @@ impl Client {
         target.finish(hub_file.file, remote)
     }
 
-    /// Reads the body into the target, until it ends.
+    /// Reads the response body into the target until its end.
     fn stream(
         &self,
         url: &str,
@@ -182,7 +181,7 @@ impl Client {
                 target.restart()?;
                 return Err(Trouble::Passing { reason: "the rest was refused".to_owned(), wait: None });
             }
-            // It sends the whole, whatever was asked for.
+            // The server ignored the range and sends the whole file.
             status if status.is_success() => target.restart()?,
             _ => return Err(self.refusal(url, hub_file, response)),
         }
@@ -219,8 +218,8 @@ impl Client {
         }
     }
 
-    /// Tries until it works, or does not get on.
-    /// `attempt` may set the count of tries back.
+    /// Retries until `attempt` succeeds or makes no progress.
+    /// `attempt` may reset the number of attempts.
     fn patiently<T>(
         &self,
         url: &str,
@@ -241,14 +240,14 @@ impl Client {
         }
     }
 
-    /// Asks for a file from byte `from`, and follows redirects; a HEAD only as far as the hub
-    /// itself answers.
+    /// Requests a file from byte `from` on, following redirects; a HEAD request only within the hub
+    /// itself.
     fn send(&self, head: bool, url: &str, from: u64) -> Result<Response<Body>, Trouble> {
         let mut url = url.to_owned();
         for _ in 0..REDIRECTS {
             let own = origin(&url) == origin(&self.hub.endpoint);
             let mut request = if head { self.agent.head(&url) } else { self.agent.get(&url) };
-            // Storage must not see the token: its addresses carry their own permission.
+            // Storage must not see the token: its URLs carry their own authorization.
             if let Some(token) = self.hub.token.as_ref().filter(|_| own) {
                 request = request.header("Authorization", format!("Bearer {token}"));
             }
@@ -273,7 +272,7 @@ impl Client {
         Err(Trouble::Final(HubError::Nonsense { url, reason: "too many redirects".to_owned() }))
     }
 
-    /// What a status that is no success means.
+    /// Explains a status that indicates failure.
     fn refusal(&self, url: &str, hub_file: HubFile<'_>, mut response: Response<Body>) -> Trouble {
         let status = response.status();
         let headers = response.headers();
@@ -300,7 +299,7 @@ impl Client {
             }
             (_, StatusCode::NOT_FOUND) => HubError::NoRepository { endpoint, repository },
             (_, StatusCode::UNAUTHORIZED) if self.hub.token.is_some() => HubError::Token { endpoint },
-            // Without a token the hub tells nobody whether a repository exists.
+            // Without a token, the hub doesn't reveal whether a repository exists.
             (_, StatusCode::UNAUTHORIZED) => HubError::NoRepository { endpoint, repository },
             _ => {
                 let mut body = || response.body_mut().with_config().limit(1 << 10).read_to_string().ok();
@@ -330,13 +329,13 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// What a server says, as a message may show it.
+/// Makes a server's message fit for our messages.
 fn one_line(message: &str) -> String {
     let clean = message.chars().map(|c| if c.is_control() { ' ' } else { c });
     clean.take(200).collect::<String>().trim().to_owned()
 }
 
-/// `https://host:1234` of an address.
+/// Returns the origin of a URL, as `https://host:1234`.
 fn origin(url: &str) -> &str {
     let after = url.find("://").map_or(0, |at| at + 3);
     url[after..].find(['/', '?', '#']).map_or(url, |at| &url[..after + at])
@@ -346,7 +345,7 @@ fn hex_or_dash(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-/// A path with what has a meaning in addresses as `%XX`.
+/// Percent-encodes the characters of a path that have a meaning in URLs.
 fn escaped(path: &str) -> String {
     let mut escaped = String::with_capacity(path.len());
     for byte in path.bytes() {
@@ -366,7 +365,7 @@ mod tests {
 
     use super::*;
 
-    /// A hub that tells no size, and sends 5000 bytes.
+    /// A hub that sends no size, then 5000 bytes.
     fn silent() -> String {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());

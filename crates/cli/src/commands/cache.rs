@@ -13,11 +13,11 @@ use crate::progress::count;
 use crate::screen::one_line;
 use crate::{cache, ui};
 
-/// Look at the prefix cache on disk, or remove it
+/// Show or clear the prefix cache on disk
 ///
-/// Static prefixes of prompts (directives, skills, tools) that a model has computed are cached, so
-/// that the next run need not compute them again.
-/// It is nothing but a copy: removing it costs time, never an answer.
+/// The cache keeps the computed static prefixes of prompts (directives, skills, tools), so that the
+/// next run need not compute them again.
+/// Clearing it is safe: it costs time and never changes an answer.
 /// `alara warm` fills it.
 #[derive(clap::Args)]
 pub struct Args {
@@ -26,9 +26,9 @@ pub struct Args {
 }
 
 subcommands! {
-    /// List what is cached, the latest used first
+    /// List the cache entries, most recently used first
     List(FolderArgs) => list,
-    /// Remove all of it; models that are running are not disturbed
+    /// Remove all entries; running models are not affected
     Clear(FolderArgs) => clear,
 }
 
@@ -112,7 +112,7 @@ fn record(entry: &Entry) -> Value {
     })
 }
 
-/// How long ago, in the largest unit.
+/// Formats a time as its age in the largest fitting unit.
 fn ago(time: SystemTime) -> String {
     let seconds = time.elapsed().unwrap_or_default().as_secs();
     let (number, unit) = match seconds {

@@ -1,4 +1,4 @@
-//! `alara chat`: talk with the NPCs of a team.
+//! `alara chat`: a conversation with the NPCs of a team.
 //! Answers go to stdout, everything else to stderr.
 
 mod conversation;
@@ -22,11 +22,11 @@ use talk::{Next, Talk};
 
 /// Talk with the NPCs of a team
 ///
-/// What is typed is said to the NPC; @NAME talks with another one, /NAME runs a jinx, /help tells
-/// the commands.
+/// Your input goes to the NPC; @NAME talks with another one, /NAME runs a jinx, /help lists the
+/// commands.
 /// A backslash at the end continues a line.
-/// Without a terminal each line of the input is a message, answers go to stdout and everything else
-/// to stderr.
+/// Without a terminal, each line of input is a message, answers go to stdout and everything else to
+/// stderr.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -88,9 +88,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The first interrupt while something works cancels it; the second, or one while nothing does,
-/// ends the process.
-/// At the prompt of a terminal the editor gets the key, and there is no interrupt.
+/// The first interrupt cancels running work; a second one, or one while nothing runs, ends the
+/// process.
+/// At the prompt of a terminal the line editor receives the key, so there is no interrupt.
 fn on_interrupt(cancel: Arc<AtomicBool>, working: Arc<AtomicBool>) -> anyhow::Result<()> {
     interrupt::does(move || {
         if !working.load(Ordering::Relaxed) || cancel.swap(true, Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! `alara check`: what is wrong with a team or a jinx, without running anything.
+//! `alara check`: finds problems in a team or a jinx without running anything.
 
 mod connect;
 mod models;
@@ -25,25 +25,25 @@ use crate::{state, ui};
 /// Check a team, a jinx, a task suite or a sweep without running anything
 ///
 /// Prints every problem with its file, line and column.
-/// Exit code 0: good, 1: errors, 2: nothing there to check.
+/// Exit code 0: no errors, 1: errors, 2: nothing to check there.
 #[derive(clap::Args)]
 pub struct Args {
     /// A team's directory, the name of a built-in team, or a .jinx, .npc or .gate file.
-    /// Or a folder of task files, a task's .yaml or .csv file, or a .bench file
+    /// Also a folder of task files, a task's .yaml or .csv file, or a .bench file
     #[arg(value_name = "PATH")]
     path: String,
     /// Print the problems as one JSON object
     #[arg(long)]
     json: bool,
-    /// Has no effect: steps run as they stand
+    /// Has no effect: steps run exactly as written
     #[arg(long, hide = true)]
     explain: bool,
-    /// Let warnings count as errors
+    /// Treat warnings as errors
     #[arg(long)]
     strict: bool,
-    /// Run the tests that jinxes have in their files, each in an empty directory.
-    /// Of a task suite: try each task's check where nothing was done, which it must not pass, and
-    /// after its gold solution, which must pass
+    /// Run the tests in jinx files, each in an empty directory.
+    /// For a task suite, run each task's check with nothing done, which must fail, and after the
+    /// gold solution, which must pass
     #[arg(long, conflicts_with_all = ["json", "compiled"])]
     tests: bool,
     /// Start the MCP servers that the files name, and print the tools that they offer
@@ -54,13 +54,13 @@ pub struct Args {
     compiled: bool,
 }
 
-/// What is checked: a team, or one file of it.
+/// The target of the check: a team, or one file of it.
 struct Target {
     team: Team,
     file: Option<PathBuf>,
 }
 
-/// What was found.
+/// The results of the check.
 #[derive(Serialize)]
 struct Report {
     problems: Vec<Diagnostic>,
@@ -105,12 +105,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 impl Target {
-    /// What a user named.
-    /// A file is checked as part of its team, if it is part of one.
+    /// Finds the target that the user named.
+    /// A file that belongs to a team is checked as part of it.
     fn find(name: &str) -> anyhow::Result<Self> {
         let path = Path::new(name);
         let ending = path.extension().and_then(|ending| ending.to_str());
-        // Of a team's other files, those that are told from a task suite's.
+        // Of a team's other files, these can be distinguished from those of a task suite.
         if matches!(ending, Some("npc" | "ctx" | "gate"))
             || path.file_name().is_some_and(|file| file == "permissions.yaml")
         {
@@ -127,7 +127,7 @@ impl Target {
         if let Some(team) = team_around(path).or_else(|| team_around(&file)) {
             return Ok(Target { team, file: Some(file) });
         }
-        // Alone, it may call the built-in ones and the user's.
+        // On its own, a jinx may call the built-in ones and the user's.
         let mut team = state::search().team(Some("alara"))?;
         let mut problems = Vec::new();
         if let Some(jinx) = check_jinx(path, &mut problems)? {
@@ -138,11 +138,11 @@ impl Target {
         Ok(Target { team, file: Some(file) })
     }
 
-    /// Runs the tests of the jinxes, without a model.
-    /// Returns how many failed.
+    /// Runs the tests of the jinxes without a model.
+    /// Returns the number of failures.
     fn try_jinxes(&self) -> anyhow::Result<usize> {
         let (mut passed, mut failed) = (0, 0);
-        // Whoever looks what a stranger's files are worth does not hand them keys.
+        // Don't give keys to a stranger's files that are only being checked.
         let mut team = self.team.clone();
         team.jinxes.iter_mut().filter(|jinx| !jinx.trusted).for_each(|jinx| jinx.env.clear());
         for jinx in team.jinxes.iter().filter(|jinx| self.means(&jinx.path)) {
@@ -171,12 +171,12 @@ impl Target {
         Ok(failed)
     }
 
-    /// Whether a file is to be checked.
+    /// Whether to check a file.
     fn means(&self, path: &Path) -> bool {
         self.file.as_ref().is_none_or(|file| path.canonicalize().is_ok_and(|path| path == *file))
     }
 
-    /// The team, or what the file describes, in the one form that is run.
+    /// Returns the compiled form of the team, or of the file, that a run would use.
     /// Stable: the same files give the same text.
     fn compiled(&self) -> anyhow::Result<String> {
         let npc = self.team.npcs.iter().find(|npc| self.file.is_some() && self.means(&npc.path));
@@ -197,7 +197,7 @@ impl Report {
         Report { problems, errors, warnings }
     }
 
-    /// Prints it as it was asked for, for people by `line`.
+    /// Prints the results in the requested format; for people, by `line`.
     fn show(&self, args: &Args, line: fn(&str)) -> anyhow::Result<()> {
         match args.json {
             true => ui::line(&serde_json::to_string_pretty(self)?),
@@ -206,7 +206,7 @@ impl Report {
         Ok(())
     }
 
-    /// The exit code, with so many failures beside it.
+    /// Returns the exit code, given the number of other failures.
     fn verdict(&self, args: &Args, failed: usize) -> ExitCode {
         let bad = self.errors > 0 || (args.strict && self.warnings > 0) || failed > 0;
         ExitCode::from(u8::from(bad))
@@ -229,7 +229,7 @@ impl Report {
     }
 }
 
-/// An error in a line, its hint in brackets.
+/// Formats an error as one line, with its hint in parentheses.
 fn one_line(error: &anyhow::Error) -> String {
     let text = format!("{error:#}");
     match text.split_once("\nhint: ") {
@@ -238,7 +238,7 @@ fn one_line(error: &anyhow::Error) -> String {
     }
 }
 
-/// A problem as a line, with colours on a terminal.
+/// Formats a problem as one line, in colour on a terminal.
 fn shown(text: &str, severity: Severity, terminal: bool) -> String {
     let (word, colour) = match severity {
         Severity::Error => (": error: ", RED),

@@ -1,4 +1,4 @@
-//! `alara completions`: what a shell needs to complete arguments, and the answers when it asks.
+//! `alara completions`: shell scripts for completion, and answers to their requests.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -17,24 +17,24 @@ use crate::progress::shorten;
 use crate::screen::one_line;
 use crate::{catalog, config, state, traces, ui};
 
-/// The variable by which a shell's script asks for completions.
+/// The environment variable by which a shell's script requests completions.
 const ASKED: &str = "ALARA_COMPLETE";
 
-/// What the values of arguments are called that take traces.
+/// The value name of arguments that take traces.
 const TRACES: &str = "ID|FILE";
 
-/// Most traces that are offered, the latest first.
+/// Maximum number of traces to offer, the latest first.
 const LISTED: usize = 50;
 
-/// What fits a value that is begun.
+/// Returns candidates for a partly typed value.
 type Fitting = fn(&OsStr) -> Vec<CompletionCandidate>;
 
 /// Print a script that lets a shell complete commands, options and names
 ///
-/// Names are those of models, NPCs, tasks and traces.
-/// Load it where the shell starts: `source <(alara completions bash)` in ~/.bashrc or ~/.zshrc,
-/// `alara completions fish | source` in ~/.config/fish/config.fish.
-/// The script asks `alara` for what fits, so it stays right when alara is updated.
+/// Completes the names of models, NPCs, tasks and traces.
+/// Load it in your shell's startup file: `source <(alara completions bash)` in ~/.bashrc or
+/// ~/.zshrc, `alara completions fish | source` in ~/.config/fish/config.fish.
+/// The script asks `alara` for candidates, so it remains correct when alara is updated.
 #[derive(clap::Args)]
 pub struct Args {
     /// The shell
@@ -68,12 +68,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers a shell that asks what fits, and ends the program then.
+/// Answers a shell's completion request, then exits.
 pub fn answer_shell(command: fn() -> Command) {
     CompleteEnv::with_factory(|| with_names(command())).var(ASKED).complete();
 }
 
-/// `command`, whose arguments complete names of what there is: models, NPCs, tasks and traces.
+/// Returns `command` with completion of the names of models, NPCs, tasks and traces.
 fn with_names(command: Command) -> Command {
     let with_name = |arg: clap::Arg| match fitting(&arg) {
         Some(fitting) => arg.add(ArgValueCompleter::new(fitting)),
@@ -82,7 +82,7 @@ fn with_names(command: Command) -> Command {
     command.mut_args(with_name).mut_subcommands(with_names)
 }
 
-/// How an argument's values are completed, if they are names of something.
+/// Returns how to complete an argument's values, if they are names.
 fn fitting(arg: &clap::Arg) -> Option<Fitting> {
     let takes = |value: &str| {
         arg.get_value_names().is_some_and(|names| names.iter().any(|name| name.as_str() == value))
@@ -90,15 +90,15 @@ fn fitting(arg: &clap::Arg) -> Option<Fitting> {
     match (arg.get_id().as_str(), arg.get_long()) {
         ("model" | "user_model" | "names", _) => Some(models),
         ("npc", Some(_)) => Some(npcs),
-        // The task of `run` is in plain words.
+        // The task of `run` is plain text.
         ("task", Some(_)) => Some(tasks),
         _ if takes(TRACES) => Some(runs),
         _ => None,
     }
 }
 
-/// Those of `known` that begin as `current` does, each with what it is.
-/// A shell shows them as they are, so no name that could play with a terminal is offered.
+/// Returns the names in `known` that begin with `current`, each with its description.
+/// A shell prints them unchanged, so names that could manipulate a terminal are omitted.
 fn begun<'a>(
     current: &OsStr,
     known: impl IntoIterator<Item = (&'a str, String)>,
@@ -112,7 +112,7 @@ fn begun<'a>(
     known.into_iter().filter(fits).map(candidate).collect()
 }
 
-// Who completes does not read errors: where something can't be read, nothing is offered.
+// Errors would go unnoticed during completion: if something can't be read, offer nothing.
 
 fn models(current: &OsStr) -> Vec<CompletionCandidate> {
     let entries = catalog::entries().unwrap_or_default();
@@ -120,8 +120,8 @@ fn models(current: &OsStr) -> Vec<CompletionCandidate> {
     begun(current, known).into_iter().chain(PathCompleter::any().complete(current)).collect()
 }
 
-/// The NPCs of the team that the line names, else of the one that a run would take.
-/// The team's files are read, and nothing of it runs.
+/// Returns the NPCs of the team named on the line, else of the one that a run would use.
+/// Reads the team's files, and runs nothing in them.
 fn npcs(current: &OsStr) -> Vec<CompletionCandidate> {
     let _ = config::load();
     let words = words();
@@ -133,7 +133,7 @@ fn npcs(current: &OsStr) -> Vec<CompletionCandidate> {
     begun(current, npcs.map(|npc| (npc.name.as_str(), String::new())))
 }
 
-/// The tasks of the suite that the line names right behind the command, else of the one that ships.
+/// Returns the tasks of the suite named right after the command, else of the one that ships.
 fn tasks(current: &OsStr) -> Vec<CompletionCandidate> {
     let words = words();
     let behind = words.iter().skip_while(|word| *word != "tasks").nth(1);
@@ -146,20 +146,20 @@ fn tasks(current: &OsStr) -> Vec<CompletionCandidate> {
     begun(current, tasks.map(|task| (task.id.as_str(), shorten(task.summary()))))
 }
 
-/// The latest traces, and files.
+/// Returns the latest traces, and files.
 fn runs(current: &OsStr) -> Vec<CompletionCandidate> {
     let latest = traces::latest(LISTED);
     let known = latest.iter().map(|run| (run.id.as_str(), shorten(&run.task)));
     begun(current, known).into_iter().chain(PathCompleter::any().complete(current)).collect()
 }
 
-/// The words of the line that is completed, which the shell's script gives after `--`.
+/// Returns the words of the command line, which the shell's script passes after `--`.
 fn words() -> Vec<String> {
     let words = std::env::args_os().skip_while(|word| word != "--").skip(1);
     words.map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// The value of the option with these names in a line.
+/// Returns the value of an option, known by any of these names, on a command line.
 fn value<'a>(words: &'a [String], names: &[&str]) -> Option<&'a str> {
     let at = |(at, word): (usize, &'a String)| {
         if names.contains(&word.as_str()) {

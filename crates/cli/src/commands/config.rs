@@ -11,9 +11,9 @@ use crate::ui;
 
 /// Show and change the defaults of options
 ///
-/// They are in config.yaml in alara's folder of settings; alara.yaml in a project may choose a
-/// model and a team.
-/// Options of the command line go before them, and so does ALARA_MODEL.
+/// The settings are in config.yaml in alara's configuration folder; alara.yaml in a project may
+/// choose a model and a team.
+/// Command-line options override them, and so does ALARA_MODEL.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -22,13 +22,13 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Show all settings, and where each was set
+    /// Show all settings and where each was set
     Show {
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Set a value, for every later command
+    /// Set a value for all later commands
     Set {
         /// The setting: model, team, tool_format, ctx, threads, temperature or color
         key: String,
@@ -36,7 +36,7 @@ enum Command {
         #[arg(allow_hyphen_values = true)]
         value: String,
     },
-    /// Go back to the built-in default
+    /// Restore the built-in default
     Unset {
         /// The setting
         key: String,
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Some(Command::Set { key, value }) => {
             let setting = config::setting(key)?;
             config::check(setting, value)?;
-            // A file has to be found from other directories, too.
+            // A file must be found from other directories too.
             let value = match setting.key {
                 "model" => &config::from_folder(value, Path::new(".")),
                 _ => value,
@@ -91,12 +91,12 @@ fn show(as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the user's file, and checks it afterwards.
+/// Opens the user's file in an editor, and checks it afterwards.
 fn edit() -> anyhow::Result<()> {
     let path = config::create()?;
     let set = |name| std::env::var(name).ok().filter(|text: &String| !text.trim().is_empty());
     let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned());
-    // The variable may hold options, too, as git and others read it.
+    // The variable may include options, as for git and other programs.
     let mut words = editor.split_whitespace();
     let program = words.next().unwrap_or("vi");
     let status = std::process::Command::new(program).args(words).arg(&path).status();

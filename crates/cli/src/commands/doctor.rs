@@ -1,4 +1,4 @@
-//! `alara doctor`: what this machine offers, found out by trying.
+//! `alara doctor`: tests the capabilities of this machine.
 
 mod attack;
 
@@ -15,38 +15,37 @@ use serde::Serialize;
 use crate::catalog::{hub, local, ollama, pull};
 use crate::{gpu, memory, ui};
 
-/// Tell what this machine offers: the layers of the sandbox, programs, memory, disk space for
-/// models
+/// Test what this machine supports: layers of the sandbox, programs, memory, disk space for models
 ///
-/// Exit status 1 if something is missing that alara can't do without.
+/// Exit code 1 if something that alara needs is missing.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Try on this machine what hostile programs do to get out of the sandbox: all of it, or one
-    /// attack by its name.
-    /// Exit status 1 if something gets through
+    /// Try the methods that hostile programs use to escape the sandbox: all of them, or one attack
+    /// by name.
+    /// Exit code 1 if something gets through
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "")]
     attack: Option<String>,
 }
 
-/// One line of the answer.
+/// One line of the report.
 #[derive(Serialize)]
 struct Finding {
     group: &'static str,
     what: Cow<'static, str>,
-    /// Whether it is there; `null` where there is nothing to be missing.
+    /// Whether it is present; `null` if it can't be missing.
     ok: Option<bool>,
-    /// Whether alara can't do without.
+    /// Whether alara needs it.
     essential: bool,
     found: String,
-    /// What it is for, and what to do where it is missing.
+    /// Its purpose, and what to do if it is missing.
     why: &'static str,
     remedy: &'static str,
 }
 
-/// A layer of the sandbox: its name, whether it is there, why it matters, what to do.
+/// A layer of the sandbox: its name, a test for it, why it matters, what to do.
 type Layer = (&'static str, fn(&Enforced) -> bool, &'static str, &'static str);
 
 const NAMESPACES: &str = "allow unprivileged user namespaces: sysctl kernel.unprivileged_userns_clone=1; on Ubuntu also \
@@ -91,8 +90,7 @@ const LAYERS: [Layer; 9] = [
     ),
 ];
 
-/// Programs: name, the arguments that make it tell its version, whether alara can't do without,
-/// what for.
+/// Programs: name, the argument that prints the version, whether alara needs it, its purpose.
 const PROGRAMS: [(&str, &str, bool, &str); 4] = [
     ("bash", "--version", true, "`bash` steps"),
     ("python3", "--version", true, "`python` steps"),
@@ -119,8 +117,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if lacking { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// The layers one by one.
-/// Essential is what they are for, which more than one of them may give.
+/// Tests the layers one by one.
+/// A protection can be essential and come from more than one layer.
 fn sandbox() -> Vec<Finding> {
     let found = enforced();
     let layer = |(what, on, why, remedy): Layer| {
@@ -155,7 +153,7 @@ fn sandbox() -> Vec<Finding> {
     layers
 }
 
-/// How the files of a work directory are guarded, tried on one.
+/// Tests on a temporary directory how the files of a work directory are guarded.
 fn guard() -> anyhow::Result<Finding> {
     let work = tempfile::tempdir()?;
     std::fs::write(work.path().join("file"), "")?;
@@ -181,7 +179,7 @@ fn guard() -> anyhow::Result<Finding> {
     })
 }
 
-/// Each program is started in the sandbox, where it has to work.
+/// Starts each program in the sandbox, where it has to work.
 fn programs() -> anyhow::Result<Vec<Finding>> {
     let sandbox = Sandbox::new(Path::new("."), Policy::default())?;
     let try_out = |program: &[&str]| -> Option<Output> {
@@ -267,7 +265,7 @@ fn machine() -> Vec<Finding> {
     ]
 }
 
-/// A fact that is neither good nor bad.
+/// A neutral fact.
 fn plain(group: &'static str, what: &'static str, found: String) -> Finding {
     Finding { group, what: what.into(), ok: None, essential: false, found, why: "", remedy: "" }
 }

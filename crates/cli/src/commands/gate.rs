@@ -1,4 +1,4 @@
-//! `alara gate`: gates, tried without a model.
+//! `alara gate`: tests gates without a model.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use crate::progress::count;
 use crate::screen::printable;
 use crate::ui;
 
-/// Try a gate: a file of rules about calls
+/// Test a gate: a file of rules about calls
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -19,9 +19,9 @@ pub struct Args {
 }
 
 subcommands! {
-    /// Run the cases of a gate: a ledger, a call, and the verdict that is expected
+    /// Run the cases of a gate, each with a ledger, a call and the expected verdict
     ///
-    /// Exit code 0: all are as expected, 1: one is not, or the file can't be used.
+    /// Exit code 0: all verdicts are as expected, 1: one isn't, or the file can't be used.
     Test(TestArgs) => test,
 }
 

@@ -1,4 +1,4 @@
-//! `alara init`: a small team to begin with.
+//! `alara init`: creates a small team to begin with.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::{agent, consent, ui};
 
-/// The files of the team, by their paths in it.
+/// The team's files, by their paths in it.
 const FILES: [(&str, &str); 5] = [
     ("team.ctx", include_str!("init/team.ctx")),
     ("guide.npc", include_str!("init/guide.npc")),
@@ -18,18 +18,19 @@ const FILES: [(&str, &str); 5] = [
     ("jinxes/skills/house-style/SKILL.md", include_str!("init/jinxes/skills/house-style/SKILL.md")),
 ];
 
-/// Write a small team to begin with
+/// Create a small team to begin with
 ///
-/// Two agents, a tool, a skill and what they share, with comments that explain them.
-/// Nothing that exists is overwritten.
+/// Creates two agents, a tool, a skill and their shared context, with comments that explain them.
+/// Doesn't overwrite existing files.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The team's directory; `npc_team` is found without being named
+    /// The team's directory; commands find `npc_team` without being given its name
     #[arg(value_name = "DIR", default_value = "npc_team")]
     directory: PathBuf,
 }
 
-/// Writes the team's files; `made` are the folders and files that were made, also where it fails.
+/// Writes the team's files; adds each folder and file that it creates to `made`, even if it fails
+/// later.
 fn write(directory: &Path, made: &mut Vec<PathBuf>) -> anyhow::Result<()> {
     for (path, text) in FILES {
         let path = directory.join(path);
@@ -58,7 +59,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut made = Vec::new();
     if let Err(error) = write(directory, &mut made) {
-        // Half of it would be in the way of the next try.
+        // A half-written team would get in the way of the next attempt.
         for path in made.iter().rev() {
             let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
         }

@@ -1,4 +1,4 @@
-//! `alara man`: the help of all commands as manual pages.
+//! `alara man`: writes the help of all commands as manual pages.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use crate::ui;
 
 /// Write the help of all commands as manual pages: alara.1, alara-run.1 and so on
 ///
-/// `man -l DIR/alara-run.1` shows one; in a folder man1 of MANPATH all are found by name.
+/// View one with `man -l DIR/alara-run.1`; pages in a man1 folder of MANPATH are found by name.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder they are written to; it is made if it is not there
+    /// Output folder, created if it doesn't exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }

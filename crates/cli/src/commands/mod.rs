@@ -1,4 +1,4 @@
-//! One file a command: its arguments, whose doc comments are the help, and one function.
+//! One file per command: its arguments, whose doc comments are the help, and one function.
 
 /// Subcommands: the arguments of each, and the function that runs it.
 macro_rules! subcommands {

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 pub use contents::Contents;
 
-/// Find, download and look at model files
+/// Find, download and inspect model files
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -32,7 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     args.command.run()
 }
 
-/// A number with its metric letter: 7.6 B.
+/// Formats a number with its metric prefix: 7.6 B.
 fn count(number: u64) -> String {
     let letters = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")];
     match letters.into_iter().find(|(unit, _)| number as f64 >= *unit) {

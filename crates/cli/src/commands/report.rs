@@ -1,4 +1,4 @@
-//! `alara report`: what runs show, as Markdown, JSON, a page or a database.
+//! `alara report`: reports the results of runs as Markdown, JSON, a web page or a database.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,24 +11,24 @@ use serde_json::json;
 use crate::catalog::{self, Entry};
 use crate::ui;
 
-/// Tell what runs of `alara bench tasks` show: scores, gains, correlations, comparisons
+/// Report the results of `alara bench tasks` runs: scores, gains, correlations, comparisons
 ///
 /// Markdown goes to stdout.
-/// Runs of several machines or shards are put together; conditions are compared by a paired test.
-/// Runs of several suites get a section each.
-/// Published numbers stand beside ours, told apart.
+/// Merges the runs of several machines or shards; compares conditions by a paired test.
+/// Runs of several suites get one section each.
+/// Published numbers are shown next to ours, marked as such.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Run files, and folders in which they lie at any depth
+    /// Run files, and folders to search for them at any depth
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page to this folder, index.html, with the traces beside it; it needs no network
+    /// Write a web page to this folder: index.html, with the traces next to it; it needs no network
     #[arg(long, value_name = "FOLDER")]
     html: Option<PathBuf>,
-    /// Write runs, tasks, attempts and messages to this database
+    /// Write runs, tasks, attempts and messages to this SQLite database
     #[arg(long, value_name = "FILE")]
     sqlite: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What people see at the end of a sweep: scores and comparisons.
+/// Prints the summary at the end of a sweep: scores and comparisons.
 pub fn summary(folder: &Path, json: bool) -> anyhow::Result<()> {
     let suites = read(&[folder.to_owned()])?;
     database(&folder.join("runs.sqlite"), &suites)?;
@@ -82,7 +82,7 @@ fn read(paths: &[PathBuf]) -> anyhow::Result<Vec<OfSuite>> {
     Ok(report::reports(sources, |model| facts(entries, model))?)
 }
 
-/// The report as JSON; those on several suites as a list in `reports`.
+/// Returns the report as JSON; reports on several suites go into a list `reports`.
 fn value(suites: &[OfSuite]) -> serde_json::Result<serde_json::Value> {
     match suites {
         [suite] => serde_json::to_value(&suite.report),
@@ -98,13 +98,13 @@ fn database(file: &Path, suites: &[OfSuite]) -> anyhow::Result<()> {
     Ok(sqlite::write(file, sources.map(|source: &RunSource| (source.file.as_path(), &source.run)))?)
 }
 
-/// What the catalog knows of a model.
-/// It is found by the hash of its file, else by the file's name.
-/// An endpoint's is found by its own name or Ollama's.
+/// Returns the catalog's data about a model.
+/// Finds a model file by its hash, else by its name.
+/// Finds an endpoint's model by its own name or Ollama's.
 fn facts(entries: &[Entry], model: &Named) -> Facts {
     let name = model.name.rsplit_once('#').map_or(model.name.as_str(), |(_, name)| name);
     let is = |known: &str| known.eq_ignore_ascii_case(name);
-    // The file of any checkpoint is called alike.
+    // The file name is the same for every checkpoint.
     let file =
         |entry: &Entry| !entry.is_checkpoint() && is(entry.file.rsplit('/').next().unwrap_or_default());
     let found = entries

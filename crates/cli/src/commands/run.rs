@@ -1,4 +1,4 @@
-//! `alara run`: one task by an agent, or one jinx.
+//! `alara run`: runs one task with an agent, or one jinx.
 //! The answer goes to stdout, everything else to stderr.
 
 use std::path::{Path, PathBuf};
@@ -27,49 +27,49 @@ use crate::first_words::{self, Meant};
 use crate::view::{View, Words};
 use crate::{ask, earlier, input, traces, ui};
 
-/// What a schema looks like.
+/// An example of a schema.
 const SCHEMA_HINT: &str =
     r#"a schema is an object such as {"type": "object", "properties": {"count": {"type": "integer"}}}"#;
 
 /// Do one task with an agent, or run one jinx
 ///
-/// The answer goes to stdout, progress to stderr; what there is of an answer that was cut off, too.
-/// What comes through standard input, by a pipe or from a file, is a part of the task.
-/// Before anything that lies in the work directory is removed, overwritten or moved, you are asked.
+/// The answer goes to stdout, even if it was cut off; progress goes to stderr.
+/// Piped or redirected standard input becomes part of the task.
+/// Asks before removing, overwriting or moving anything in the work directory.
 /// Exit code 0: done, 1: not done, or the last change was refused, 2: wrong usage, or the machine
 /// lacks something, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The task, in plain words; - means standard input, and @FILE sends a text file along.
-    /// Or a .jinx or SKILL.md file and its arguments as name=value [default: it is asked for]
+    /// The task, in plain words; - means standard input, and @FILE attaches a text file.
+    /// Or a .jinx or SKILL.md file and its arguments as name=value [default: ask for it]
     #[arg(value_name = "TASK")]
     task: Vec<String>,
     #[command(flatten)]
     agent: agent::Args,
-    /// A JSON schema: the answer is JSON that is valid for it
+    /// A JSON schema: the answer is JSON that conforms to it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["latest", "resume"])]
     schema: Option<PathBuf>,
-    /// Show the calls of the run without making them: only what reads is done, and the model is
-    /// told so.
-    /// Nothing can be changed in the work directory
+    /// Show the calls of the run without making them, except those that only read; the model is
+    /// informed.
+    /// Nothing in the work directory can change
     #[arg(long, conflicts_with_all = ["ask", "latest", "resume"])]
     dry_run: bool,
-    /// Print to stderr what the model reads in each turn, with the template's control tokens and
-    /// the tools; after the first turn of a conversation only what is new.
-    /// Of a model at an endpoint it is the JSON that is sent
+    /// Print each prompt to stderr, with the template's control tokens and the tools; after the
+    /// first turn of a conversation, only the new part.
+    /// For a model at an endpoint, print the JSON of the request
     #[arg(long)]
     show_prompt: bool,
     /// Print the outcome as one JSON object
     #[arg(long, conflicts_with = "ask")]
     json: bool,
-    /// Print what happens as JSON, one object a line: turns, what the model generates, calls,
-    /// results, questions, and last the outcome
+    /// Print events as JSON, one object per line: turns, generated text, calls, results, questions,
+    /// and finally the outcome
     #[arg(long, conflicts_with_all = ["ask", "json"])]
     json_stream: bool,
 }
 
 impl Args {
-    /// Whether stdout gets JSON.
+    /// Whether stdout receives JSON.
     fn is_json(&self) -> bool {
         self.json || self.json_stream
     }
@@ -92,15 +92,15 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     run_agent(args)
 }
 
-/// Whether a task is a jinx's or a skill's file: a sentence may end with the name of one.
+/// Whether a task is the file of a jinx or a skill: a sentence may end with the name of one.
 fn is_jinx(task: &str) -> bool {
     let file = Path::new(task);
     let named = file.extension().is_some_and(|ending| ending == "jinx") || skill::is_file(file);
     named && (!task.contains(char::is_whitespace) || file.is_file())
 }
 
-/// The file or folder that stands where a task should, with nothing to do with it.
-/// What a single word means is asked, unless it can't be a word.
+/// Returns the file or folder given in place of a task, without a task for it.
+/// The user is asked about a single word, unless it can't be a word.
 fn file_alone<'a>(task: &'a [String], agent: &agent::Args) -> Option<&'a str> {
     let (first, rest) = task.split_first()?;
     let path = Path::new(first);
@@ -121,7 +121,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     if typed.trim().is_empty() && input.is_none() && earlier.is_none() {
         typed = asked_for(args)?;
     }
-    // Only what the user typed names files: what comes through a pipe may be a stranger's.
+    // Attach only files that the user typed: piped text may come from a stranger.
     let task = input::joined(&attached(&typed, agent.workdir())?, input.as_deref());
     if agent.tune && !tune::first(&agent.model)? {
         return Ok(INTERRUPTED.into());
@@ -138,7 +138,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     let schema = args.schema.as_deref().map(schema).transpose()?;
     let sandbox = agent.sandbox(&team, args.dry_run)?;
     let models = agent.models();
-    // What can't be had is told before anything is begun.
+    // Report an unavailable model before anything begins.
     let _first = models.model(&npc.model)?;
     if models.is_shipped(&npc.model) && earlier.is_none() {
         let is_stock = team.directory.is_none() && schema.is_none();
@@ -164,7 +164,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     });
     let is_own = earlier.as_deref().is_some_and(traces::is_own);
     let mut earlier = earlier.map(|path| earlier::take_up(&path, &sandbox)).transpose()?;
-    // A chat may have replaced its directive, by `/system`.
+    // A chat may have replaced the directive by `/system`.
     let directive = earlier.as_ref().filter(|_| is_own).and_then(|earlier| earlier.directive(&npc.name));
     let npc = &directive.map_or_else(|| npc.clone(), |directive| npc.with_directive(directive));
     let trace = earlier.as_mut().map(|earlier| std::mem::take(&mut earlier.trace));
@@ -187,7 +187,7 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     view().end_line();
     let outcome = match outcome {
         Ok(outcome) => outcome,
-        // It had begun, so there is something to tell beside the error.
+        // The model had begun to answer, so print that in addition to the error.
         Err(error) if !said.trim().is_empty() => {
             let error = anyhow::Error::from(error);
             ui::report(&error);
@@ -245,12 +245,12 @@ fn run_agent(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// How the calls of a run ended.
+/// Counts how the calls of a run ended.
 #[derive(Default)]
 struct Done {
-    /// How many failed.
+    /// Number of failed calls.
     failed: usize,
-    /// Those that were refused: the tool and by what.
+    /// Refused calls: the tool, and who refused it.
     refusals: Vec<Value>,
     /// Whether the last call that could have changed something was refused.
     last_refused: bool,
@@ -274,10 +274,10 @@ impl Done {
     }
 }
 
-/// The task, which a person is asked for.
+/// Returns the task, asking the user for it.
 ///
 /// # Errors
-/// Nobody is there, or says nothing.
+/// There is no terminal, or no answer.
 fn asked_for(args: &Args) -> anyhow::Result<String> {
     const HOW: &str = "alara run \"what is to be done\"; alara chat talks";
     if !args.task.is_empty() || !ask::is_possible() {
@@ -290,14 +290,14 @@ fn asked_for(args: &Args) -> anyhow::Result<String> {
     Ok(task)
 }
 
-/// What came of a task.
+/// The outcome of a task.
 struct Spoken {
     outcome: Result<Outcome, alara_harness::Error>,
-    /// What there is of an answer.
+    /// The answer so far.
     said: String,
 }
 
-/// Says a task, in a new conversation or in the one from earlier.
+/// Sends a task to the NPC, in a new conversation or an earlier one.
 fn speak(
     session: &Session,
     team: &Team,
@@ -318,8 +318,8 @@ fn speak(
     Ok(Spoken { outcome, said: agent.said().to_owned() })
 }
 
-/// What is meant by a task: a single word may be the name of something, and then it is asked.
-/// Who names the NPC has thought of it.
+/// Resolves a task: a single word may be a name, so the user is asked what it means.
+/// A user who names the NPC means a task.
 fn meant(args: &Args, team: &Team, task: String) -> anyhow::Result<Meant> {
     let commands = crate::command_names();
     let meanings = first_words::meanings(&task, &commands, team, args.agent.workdir());
@@ -329,7 +329,7 @@ fn meant(args: &Args, team: &Team, task: String) -> anyhow::Result<Meant> {
     first_words::ask(task.trim(), &meanings)
 }
 
-/// Runs another command of alara.
+/// Runs another alara command.
 fn start(name: &str) -> anyhow::Result<ExitCode> {
     let own = std::env::current_exe().context("can't find this program's file")?;
     let status = std::process::Command::new(own).arg(name).status();
@@ -337,7 +337,7 @@ fn start(name: &str) -> anyhow::Result<ExitCode> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// The beginning of the JSON object for an outcome.
+/// Returns the common fields of the JSON object for an outcome.
 fn reported(outcome: &Outcome, args: &Args) -> Value {
     let mut report = serde_json::to_value(outcome).unwrap_or_default();
     if args.json_stream {
@@ -346,7 +346,7 @@ fn reported(outcome: &Outcome, args: &Args) -> Value {
     report
 }
 
-/// Prints an answer that took no model.
+/// Prints an answer that needed no model.
 fn answer_at_once(text: &str, args: &Args) {
     if !args.is_json() {
         return ui::line(text);
@@ -389,7 +389,7 @@ fn run_jinx(args: &Args, file: &Path) -> anyhow::Result<ExitCode> {
     let models = args.agent.models();
     agent::cancel_by_interrupt(sandbox.cancel_flag().clone())?;
 
-    // What a jinx gives back is its answer, whatever the models of its steps say.
+    // A jinx's result is the answer, whatever the models of its steps write.
     let words = match Words::of_answer(args.json, args.agent.verbose) {
         Words::Answer => Words::Watched,
         words => words,
@@ -439,16 +439,16 @@ fn exit(ok: bool, sandbox: &Sandbox) -> ExitCode {
     }
 }
 
-/// The team that a jinx file is run in.
-/// It is the one that was named, else the one in whose folder of jinxes it lies, else the default.
-/// The file counts, even if the team has a jinx of its name.
+/// Returns the team in which to run a jinx file.
+/// It is the named one, else the one whose folder of jinxes contains the file, else the default.
+/// The file is used even if the team has a jinx of the same name.
 fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> {
     let file = file.canonicalize().with_context(|| format!("can't read {}", file.display()))?;
     let mut team = match agent::team_around(&file) {
         Some(team) if args.agent.team.is_none() => team,
         _ => args.agent.team()?,
     };
-    // Read with the team, it also knows the path below the folder of jinxes.
+    // Loaded with the team, the jinx also knows its path below the folder of jinxes.
     let same = |other: &Jinx| other.path.canonicalize().is_ok_and(|path| path == file);
     if !team.jinx(&jinx.name).is_some_and(same) {
         team.jinxes.retain(|other| other.name != jinx.name);
@@ -459,7 +459,7 @@ fn around(args: &Args, file: &Path, jinx: Jinx) -> anyhow::Result<(Team, Jinx)> 
 }
 
 /// Reads a JSON schema.
-/// Whether it can be honoured is up to the model that is asked.
+/// Whether it is supported depends on the model.
 fn schema(path: &Path) -> anyhow::Result<Value> {
     let name = path.display();
     let text = file::read_given(path).with_context(|| format!("can't read the schema {name}"))?;

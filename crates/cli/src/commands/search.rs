@@ -1,4 +1,4 @@
-//! `alara search`: finds passages in a folder of documents, as the step `search` does.
+//! `alara search`: searches a folder of documents, like the step `search`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -16,35 +16,35 @@ use crate::progress::count;
 use crate::screen::printable;
 use crate::{cache, model, ui};
 
-/// Most characters of a passage that are shown.
+/// Maximum length of a displayed passage, in characters.
 const EXCERPT: usize = 200;
-/// Passages among which documents are looked for, beside `-k`.
+/// Numbers of passages for which recall is measured, in addition to `-k`.
 const RANKS: [usize; 3] = [1, 3, 5];
 
 /// Search a folder of documents: Markdown, text, JSON, CSV and HTML
 ///
-/// Prints the ids of the passages that fit best, with their scores.
-/// Exit code 1: nothing was found.
+/// Prints the ids of the best matching passages, with their scores.
+/// Exit code 1: no match.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The folder
+    /// Folder of documents
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// What to look for
+    /// Words to search for
     #[arg(value_name = "WORDS", required_unless_present = "queries")]
     words: Vec<String>,
-    /// Measure instead: how many of the documents that are needed are among the first passages.
-    /// A line of the file is JSON: `{"query": "words", "documents": ["id"]}`
+    /// Measure recall instead: the share of the required documents among the first passages.
+    /// Each line of the file is JSON: `{"query": "words", "documents": ["id"]}`
     #[arg(long, value_name = "FILE", conflicts_with = "words")]
     queries: Option<PathBuf>,
-    /// How: bm25 (by words), embedding (by vectors of the model -m, else of all-minilm-l6-v2), or
-    /// hybrid (by both)
+    /// Search method: bm25 (by words), embedding (by vectors of the model -m, else of
+    /// all-minilm-l6-v2), or hybrid (both)
     #[arg(long, value_name = "NAME", default_value = "bm25", value_parser = retrieval)]
     retrieval: Retrieval,
-    /// Most passages
+    /// Maximum number of passages
     #[arg(short, value_name = "N", default_value_t = 10)]
     k: usize,
-    /// Find documents as they are, not passages of them
+    /// Search for whole documents instead of passages
     #[arg(long)]
     whole: bool,
     /// Print JSON
@@ -84,11 +84,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if hits.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// What is searched, and how.
+/// The searched documents, and the search method.
 struct Library<'a> {
     args: &'a Args,
     opened: Opened,
-    /// The model that makes vectors, and those of the passages.
+    /// The embedding model, and the vectors of the passages.
     vectors: Option<(Arc<dyn ChatModel>, Arc<Vectors>)>,
 }
 
@@ -114,14 +114,14 @@ impl<'a> Library<'a> {
     }
 }
 
-/// A line of the file of queries.
+/// A line of the query file.
 #[derive(Deserialize)]
 struct Wanted {
     query: String,
     documents: BTreeSet<String>,
 }
 
-/// Prints which share of the documents is found, in the mean over the queries.
+/// Prints the share of required documents that is found, averaged over the queries.
 fn recall(args: &Args, library: &Library, path: &Path) -> anyhow::Result<ExitCode> {
     let text = file::read_given(path).with_context(|| format!("can't read {}", path.display()))?;
     let mut ranks = [&RANKS[..], &[args.k]].concat();

@@ -1,5 +1,5 @@
-//! `alara serve`: models and the NPCs of a team over HTTP, for programs that know the API of
-//! OpenAI, Anthropic or Ollama.
+//! `alara serve`: serves models and the NPCs of a team over HTTP, to clients of the APIs of OpenAI,
+//! Anthropic and Ollama.
 
 mod models;
 mod pull;
@@ -24,18 +24,18 @@ use crate::screen::one_line;
 use crate::{agent, ask, consent, diff, interrupt, memory, model, state, ui};
 use models::ServedModels;
 
-/// Requests that are worked on at a time unless somebody says otherwise.
+/// Default number of parallel requests.
 const PARALLEL: usize = 4;
 
 /// Serve models and the NPCs of a team over HTTP
 ///
-/// Programs that know OpenAI's API (chat, completions, responses), Anthropic's or Ollama's can use
-/// them; GET /openapi.json tells all routes.
-/// An NPC is a model by its name: it works as an agent, with its own tools, under its own rules;
-/// what a rule says to ask about, the page asks; for other clients it is denied.
-/// Of several models, the first is loaded at once, others when they are asked for; those that were
-/// asked for longest ago make room.
-/// Only this machine reaches the server, and no web page of others.
+/// Works with clients of OpenAI's API (chat, completions, responses), Anthropic's and Ollama's; GET
+/// /openapi.json lists all routes.
+/// Each NPC is also served as a model: it works as an agent, with its own tools, under its own
+/// rules; where a rule says `ask`, the web page asks, and for other clients the call is denied.
+/// Of several models, the first is loaded at startup, others on first use; the least recently used
+/// ones make room.
+/// Only this machine can reach the server, and web pages of other sites can't.
 /// The first interrupt lets running requests finish, the second cancels them.
 #[derive(clap::Args)]
 pub struct Args {
@@ -45,76 +45,74 @@ pub struct Args {
     team: Option<String>,
     #[command(flatten)]
     model: Several,
-    /// Serve all models in this folder and those below it, each by the name of its file without
-    /// `.gguf`
+    /// Serve all models in this folder and its subfolders, each under its file name without `.gguf`
     #[arg(long, value_name = "DIR")]
     models: Option<PathBuf>,
     /// The only directory in which agents may change files
     #[arg(long, value_name = "DIR", default_value = ".")]
     workdir: PathBuf,
-    /// Say yes wherever a person would be asked, except to calls that a rule may deny
+    /// Answer yes to every question, except about calls that a rule may deny
     #[arg(long)]
     yes: bool,
-    /// Have NPCs read AGENTS.md, of the work directory and of those around it up to the
-    /// repository's root, as it is when the server starts
+    /// Have NPCs read AGENTS.md, from the work directory up to the repository's root, as of the
+    /// server's start
     #[arg(long)]
     context_files: bool,
-    /// The address to listen at; one that other machines reach needs a token
+    /// IP address to listen on; an address reachable from other machines requires a token
     #[arg(long, value_name = "IP", default_value = "127.0.0.1", value_parser = host)]
     host: IpAddr,
-    /// The port; 0 takes any that is free
+    /// Port to listen on; 0 picks any free port
     #[arg(long, value_name = "N", default_value_t = 8080)]
     port: u16,
-    /// Listen at a Unix socket, which only this user may open, instead of an address
+    /// Listen on a Unix socket, accessible only to this user, instead of an IP address
     #[arg(long, value_name = "FILE", conflicts_with_all = ["host", "port"])]
     socket: Option<PathBuf>,
-    /// What clients must send as their API key; in the variable, other users of this machine don't
-    /// see it
+    /// API key that clients must send; in the environment variable, other users of this machine
+    /// can't see it
     #[arg(long, env = "ALARA_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// Let in web pages of this origin, such as `https://app.example`; several times for several,
-    /// and `*` for all, which needs a token [default: none; with a token, pages of this machine and
-    /// of desktop apps]
+    /// Allow web pages of this origin, such as `https://app.example`; may be repeated; `*` allows
+    /// all and requires a token [default: none; with a token, pages of this machine and of desktop
+    /// apps]
     #[arg(long, value_name = "ORIGIN")]
     origin: Vec<String>,
-    /// Another name of the default model, or of the one behind an equals sign; several times for
-    /// several
+    /// Another name for the default model, or for the one after the equals sign; may be repeated
     #[arg(long, value_name = "NAME[=MODEL]")]
     alias: Vec<String>,
-    /// Answer requests for an unknown model with the default one
+    /// Use the default model for requests that name an unknown one
     #[arg(long)]
     any_model: bool,
-    /// How long a model stays in memory that nobody asks for: 5m, 1h30m, a number of seconds, -1
-    /// for as long as the server runs [default: that for the default model, 5m for others]
+    /// How long an unused model stays in memory: 5m, 1h30m, a number of seconds, or -1 for as long
+    /// as the server runs [default: -1 for the default model, 5m for others]
     #[arg(long, value_name = "DURATION", value_parser = duration, allow_hyphen_values = true)]
     keep_alive: Option<Stay>,
-    /// Let clients have models downloaded, as `alara models pull` does (Ollama's /api/pull)
+    /// Let clients download models, as `alara models pull` does (Ollama's /api/pull)
     #[arg(long)]
     allow_pull: bool,
-    /// Keep answers to /v1/responses in this folder, so that a later server knows them by their ids
+    /// Store answers to /v1/responses in this folder, so that a later server can find them by id
     #[arg(long, value_name = "DIR")]
     responses: Option<PathBuf>,
-    /// How many requests are worked on at a time [default: 4, which share the room for long
+    /// Number of requests to process in parallel [default: 4, which share the memory for long
     /// conversations].
-    /// How many conversations stay cached is apart from that: as many as fit half of the memory
-    /// that is free, or --kv-size
+    /// The number of cached conversations doesn't depend on it: as many as fit in half of the free
+    /// memory, or in --kv-size
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     parallel: Option<u16>,
-    /// How many requests may wait for that; further ones get status 503
+    /// Maximum number of waiting requests; further ones get status 503
     #[arg(long, value_name = "N", default_value_t = 512)]
     queue: u16,
-    /// Most seconds for a request, its wait included
+    /// Time limit for a request in seconds, including its wait
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Print a line for each request
     #[arg(short, long)]
     verbose: bool,
-    /// Print where it listens as one JSON object on stdout
+    /// Print the server's address as one JSON object on stdout
     #[arg(long)]
     json: bool,
 }
 
-/// How long a model stays.
+/// How long a model stays in memory.
 #[derive(Clone, Copy)]
 struct Stay(KeepAlive);
 
@@ -122,11 +120,11 @@ fn duration(text: &str) -> Result<Stay, String> {
     keep_alive(text).map(Stay).ok_or_else(|| "a duration is such as 5m, 1h30m, 300 or -1".to_owned())
 }
 
-/// Models, and how they run: as with other commands, but `-m` may be there several times.
+/// Models, and how they run: as for other commands, but `-m` may be repeated.
 struct Several {
-    /// The first one, and how all run.
+    /// The first model, and settings for all of them.
     args: model::Args,
-    /// All that were named.
+    /// All named models.
     named: Vec<String>,
 }
 
@@ -165,7 +163,7 @@ fn host(text: &str) -> Result<IpAddr, String> {
     }
 }
 
-/// What agents work with here.
+/// The environment in which agents work here.
 struct LocalWorkplace {
     team: Option<String>,
     models: ServedModels,
@@ -228,7 +226,7 @@ impl Workplace for LocalWorkplace {
 
     fn log(&self, line: &str) {
         if self.verbose {
-            // Requests are quoted, and must not look like several.
+            // The line quotes requests, which must not look like several lines.
             ui::note(&one_line(line));
         }
     }
@@ -248,7 +246,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "--alias takes NAME or NAME=MODEL"
     );
     let parallel = args.parallel.map_or(PARALLEL, usize::from);
-    // Who asks for many at a time has room for them; otherwise they share what there is.
+    // A user who asks for many parallel requests has memory for them; otherwise they share it.
     let cached = args.parallel.map_or(1, usize::from);
     let several = named.len() > 1 || args.models.is_some();
     let own = model.caching(cached, several);
@@ -263,7 +261,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     let spec = models.default();
     consent::workdir(&args.workdir, args.yes)?;
-    // What can't be had is told before anything is begun.
+    // Report missing requirements before anything begins.
     drop(agent::sandbox(&team, &args.workdir, model.cache.folder(), Watched::unless(args.yes))?);
     agent::warn_of_sandbox();
     let context_files = match args.context_files {
@@ -309,7 +307,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         server => server?,
     };
     let stop = server.stop();
-    // Held while an interrupt is answered, so that the process doesn't end before the note.
+    // Held while an interrupt is handled, so that the process doesn't end before the note is
+    // printed.
     let answering = Arc::new(Mutex::new(()));
     let held = answering.clone();
     interrupt::does(move || {
@@ -319,20 +318,20 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     })?;
     announce(args, &server, &npcs, &lead);
-    // Whoever sends a request must not wait until somebody looks at this terminal.
+    // Requests must not wait for someone to look at this terminal.
     ask::nobody();
     server.run()?;
     drop(answering.lock());
     Ok(ExitCode::SUCCESS)
 }
 
-/// The address of the page, with the key by which it may ask the person.
+/// Returns the URL of the page, with the key that lets it ask the user.
 fn page(server: &Server) -> String {
     let key = server.page_key().map(|key| format!("#{key}")).unwrap_or_default();
     format!("http://{}/{key}", server.address())
 }
 
-/// Tells where the server is, and how to try it with the team's lead.
+/// Prints the server's address, and how to try it with the team's lead.
 fn announce(args: &Args, server: &Server, npcs: &[String], lead: &str) {
     let (model, models) = (server.model(), server.models());
     let tell = |place: &str, curl: &str| {

@@ -1,5 +1,5 @@
-//! `alara trace`: what runs have left: a list, one of them in readable form, what the model read in
-//! it, and whether the same happens again.
+//! `alara trace`: lists the traces of runs, shows one in readable form, shows prompts, and replays
+//! runs.
 
 mod prompt;
 mod replay;
@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::progress::{count, shorten};
 use crate::{traces, ui};
 
-/// List, show and replay what runs have left
+/// List, show and replay the traces of runs
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -30,13 +30,13 @@ subcommands! {
 /// List runs, the latest first
 #[derive(clap::Args)]
 pub struct List {
-    /// Only runs in which all these words were said, in one message
+    /// List only runs in which one message contains all these words
     #[arg(long, value_name = "TEXT")]
     search: Option<String>,
-    /// Most runs to list
+    /// Maximum number of runs to list
     #[arg(short = 'n', value_name = "N", default_value_t = 20)]
     limit: usize,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -75,7 +75,7 @@ fn list(args: &List) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a conversation can go on: it has one, and nobody is at it.
+/// Whether a conversation can be continued: it exists, and no other process is using it.
 fn is_resumable(run: &RunRow) -> bool {
     !run.work.as_os_str().is_empty() && !is_in_use(&run.path)
 }

@@ -1,4 +1,4 @@
-//! `alara tune`: which way of calling tools suits a model, measured on small tasks.
+//! `alara tune`: measures on small tasks which way of calling tools suits a model.
 
 use std::process::ExitCode;
 
@@ -15,22 +15,22 @@ use crate::model_file::{Place, place};
 use crate::tuned::{Row, Tuned};
 use crate::{catalog, model, ui};
 
-/// How many more tasks another way must solve to go before what is used anyway: one is chance.
+/// How many more tasks a way must solve to replace the default: one more may be chance.
 const MARGIN: u64 = 2;
-/// The temperature that is tried besides 0.
+/// The temperature to try in addition to 0.
 const DRAWN: f32 = 0.7;
 
-/// Find out how a model uses tools best
+/// Measure which way of calling tools suits a model
 ///
-/// Lets the built-in agent work on twelve small tasks in each way: in the model's own format of
-/// calls, in blocks of code, in a format that the prompt describes, and in the best of these with a
-/// temperature.
-/// What solves most is used from then on wherever agents work with this file; `alara models show`
-/// tells it.
-/// A way must solve two tasks more than what is used anyway.
+/// Runs the built-in agent on twelve small tasks in each way: with the model's own format of calls,
+/// with code blocks, with a format described in the prompt, and the best of these with a
+/// temperature above 0.
+/// From then on, agents use the way that solves the most tasks for this file; `alara models show`
+/// displays it.
+/// A way must solve two tasks more than the default.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The model: a file, or a name of `alara models list` [default: the one that ships]
+    /// The model: a file, or a name from `alara models list` [default: the one that ships]
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     name: Option<String>,
     #[command(flatten)]
@@ -59,19 +59,19 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Measures the model that the user named, unless that was done before.
-/// False if it was interrupted.
+/// Measures the model that the user named, unless it was measured before.
+/// Returns false if it was interrupted.
 ///
 /// # Errors
-/// As [`measure`].
+/// Those of [`measure`].
 pub fn first(args: &model::Args) -> anyhow::Result<bool> {
     Ok(Tuned::of(&model::open(args.model.as_deref())?).is_some() || measure(args)?.is_some())
 }
 
-/// Measures a model and keeps the outcome; `None` if it was interrupted.
+/// Measures a model and stores the result; `None` if it was interrupted.
 ///
 /// # Errors
-/// It is no file here, or the tasks can't run.
+/// The model isn't a local file, or the tasks can't run.
 pub fn measure(args: &model::Args) -> anyhow::Result<Option<Tuned>> {
     let name = args.model.as_deref();
     if name.is_some_and(model::is_elsewhere) {
@@ -94,7 +94,7 @@ pub fn measure(args: &model::Args) -> anyhow::Result<Option<Tuned>> {
     loop {
         let tuning = match left.pop() {
             Some(tuning) => tuning,
-            // The best way so far, with a temperature.
+            // The best way so far, with a temperature above 0.
             None if !drawn => {
                 drawn = true;
                 Tuning { temperature: Some(DRAWN), ..tuned.tuning() }
@@ -114,7 +114,7 @@ pub fn measure(args: &model::Args) -> anyhow::Result<Option<Tuned>> {
     Ok(Some(tuned))
 }
 
-/// The ways that are tried, the usual one first.
+/// Returns the ways to try, the default first.
 fn ways(gguf: &Gguf, name: Option<&str>) -> anyhow::Result<Vec<Tuning>> {
     let contents = Contents::of(gguf, None, KvType::F16, false, &Offload::default())?;
     let own = contents.chat_template.tool_format;
@@ -134,7 +134,7 @@ fn ways(gguf: &Gguf, name: Option<&str>) -> anyhow::Result<Vec<Tuning>> {
     Ok([Tuning::default()].into_iter().chain(others).collect())
 }
 
-/// The row that solves most, if that is so much more than the first.
+/// Returns the row that solves the most tasks, if its lead over the first is large enough.
 fn best(rows: &[Row]) -> usize {
     let most = rows.iter().enumerate().rev().max_by_key(|(_, row)| row.solved).map_or(0, |(index, _)| index);
     if rows[most].solved >= rows[0].solved + MARGIN { most } else { 0 }

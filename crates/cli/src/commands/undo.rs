@@ -1,4 +1,4 @@
-//! `alara undo`: what sessions changed in work directories, and back.
+//! `alara undo`: lists changes that sessions made in work directories, and reverts them.
 
 mod commit;
 
@@ -13,31 +13,33 @@ use crate::progress::count;
 use crate::screen::one_line;
 use crate::{state, ui};
 
-/// Take back what a session changed in its work directory
+/// Revert a session's changes in its work directory
 ///
 /// A session is a run, a chat, or a request to an agent of a server.
-/// What tools of its agents created, changed and removed becomes what it was, if nobody has changed
-/// it since.
-/// Once more it is the session before that.
-/// Taking back is a session of the list too, so it can be taken back by its name.
-/// Kept are contents of files up to 8 MiB, 256 MiB a session, and the latest 20 sessions.
-/// Without layers over the work directory (see `doctor`), and with `--yes` or where nothing lay in
-/// it, that holds for directories of at most 20000 files.
-/// Not kept is what MCP servers and jinxes that you start yourself change.
+/// Files that tools of its agents created, changed or removed get their earlier state back, unless
+/// they have changed since.
+/// Running the command again reverts the session before that.
+/// A revert is itself a session in the list, so you can revert it by name.
+/// alara keeps the contents of files up to 8 MiB, up to 256 MiB per session, for the latest 20
+/// sessions.
+/// Without layers over the work directory (see `doctor`), and with `--yes` or in an empty
+/// directory, that applies to directories of at most 20000 files.
+/// Changes by MCP servers, and by jinxes that you start yourself, aren't recorded.
 /// Exit code 0: done, 1: not done, 2: wrong usage, or the machine lacks something.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A session of the list, or how its name begins [default: the latest of which something is
-    /// left in the working directory]
+    /// A session from the list, or the beginning of its name [default: the latest one with
+    /// remaining changes in the current directory]
     #[arg(value_name = "SESSION")]
     session: Option<String>,
-    /// List sessions, the latest first, or what SESSION changed
+    /// List sessions, the latest first, or the changes of SESSION
     #[arg(long)]
     list: bool,
-    /// Overwrite what has been changed since, too, and leave what can't be had back
+    /// Also overwrite later changes, and skip files that can't be restored
     #[arg(long, conflicts_with = "list")]
     force: bool,
-    /// Keep what SESSION changed: as a git commit of exactly that, with the task as its message
+    /// Keep the changes of SESSION: make a git commit of exactly these, with the task as its
+    /// message
     #[arg(long, conflicts_with_all = ["list", "force"])]
     commit: bool,
 }
@@ -68,7 +70,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The one session whose name begins so.
+/// Returns the only session whose name begins with `name`.
 fn named<'a>(sessions: &'a [Recorded], name: &str) -> anyhow::Result<&'a Recorded> {
     let mut found = sessions.iter().filter(|session| session.id.starts_with(name));
     match (found.next(), found.next()) {
@@ -78,11 +80,12 @@ fn named<'a>(sessions: &'a [Recorded], name: &str) -> anyhow::Result<&'a Recorde
     }
 }
 
-/// The latest session of which something is left where we are; what was taken back is not meant.
+/// Returns the latest session with remaining changes in the current directory, ignoring reverted
+/// ones.
 fn here(sessions: &[Recorded]) -> anyhow::Result<&Recorded> {
     let here = std::env::current_dir().and_then(|here| here.canonicalize());
     let here = here.context("the working directory can't be read")?;
-    // A commit may have changed no more than the repository, which may lie elsewhere.
+    // A commit may have changed only the repository, which may be elsewhere.
     let places = [Some(here.clone()), repository(&here)];
     let is_left = |work: &&Path, session: &Recorded| {
         places.iter().flatten().any(|place| place.starts_with(work))
@@ -96,7 +99,7 @@ fn here(sessions: &[Recorded]) -> anyhow::Result<&Recorded> {
     })
 }
 
-/// The git folder that a file `.git` in or above a directory names.
+/// Returns the git directory named by a `.git` file in or above a directory.
 fn repository(here: &Path) -> Option<PathBuf> {
     let dot = here.ancestors().map(|folder| folder.join(".git")).find(|dot| dot.exists())?;
     let text = file::read_text(&dot, file::TEXT).ok()?;
@@ -104,7 +107,7 @@ fn repository(here: &Path) -> Option<PathBuf> {
     dot.parent()?.join(named).canonicalize().ok()
 }
 
-/// The directories that a session worked in.
+/// Returns the directories that a session worked in.
 fn works(session: &Recorded) -> Vec<&Path> {
     let mut works: Vec<&Path> = session.entries.iter().map(|entry| entry.work.as_path()).collect();
     works.sort_unstable();
@@ -124,7 +127,7 @@ fn line(session: &Recorded) -> String {
     format!("{:<22}  {begun}  {:<10}  {}", session.id, count(paths, "path"), works.join(", "))
 }
 
-/// Tells what a session changed, program by program.
+/// Lists a session's changes by program.
 fn show(session: &Recorded) {
     let mut uncovered = 0;
     for entry in &session.entries {
@@ -179,11 +182,11 @@ fn take_back(session: &Recorded, force: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Commits what a session changed.
+/// Commits a session's changes.
 fn keep(session: &Recorded) -> anyhow::Result<ExitCode> {
     let mut commits = 0;
     for work in works(session) {
-        // A commit by an agent changes the folder of a repository, which is in no work tree.
+        // A commit by an agent changes the repository's folder, which is outside any work tree.
         if work.join("HEAD").is_file() && work.join("objects").is_dir() {
             continue;
         }
@@ -202,7 +205,7 @@ fn keep(session: &Recorded) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells why nothing was taken back.
+/// Explains why nothing was reverted.
 fn tell(refused: &Refused, work: &Path) {
     let tell = |what: &str, paths: &[PathBuf]| {
         for path in paths {

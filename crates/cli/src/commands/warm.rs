@@ -1,4 +1,4 @@
-//! `alara warm`: computes the static prefixes of a team's NPCs or of requests, and caches them.
+//! `alara warm`: computes and caches the static prefixes of a team's NPCs, or of requests.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -17,8 +17,8 @@ use crate::{agent as agents, model, ui};
 /// Compute the static prefix of each NPC of a team (directive, skills, tools), or of requests, and
 /// cache it on disk
 ///
-/// Every later run begins with it at once.
-/// Tools of MCP servers are left out: who has some shares what stands before them.
+/// Later runs start immediately with it.
+/// Omits the tools of MCP servers: an NPC with such tools still uses the part before them.
 #[derive(clap::Args)]
 pub struct Args {
     /// A team: a directory, or a name [default: ./npc_team if there is one, else the built-in team
@@ -26,13 +26,13 @@ pub struct Args {
     #[arg(short, long)]
     team: Option<String>,
     /// Compute the system prompt and tools of a request to the server instead: a file with its
-    /// JSON, as a client of OpenAI's API (chat or responses), Anthropic's or Ollama's sends it; may
-    /// be repeated
+    /// JSON, in the format of OpenAI's API (chat or responses), Anthropic's or Ollama's; may be
+    /// repeated
     #[arg(long, value_name = "FILE")]
     request: Vec<PathBuf>,
     #[command(flatten)]
     model: model::Args,
-    /// Say yes wherever a person would be asked
+    /// Answer yes to every question
     #[arg(long)]
     yes: bool,
     /// Print JSON
@@ -40,7 +40,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What an NPC or a request took.
+/// The cost of one NPC or request.
 struct Warmed {
     name: String,
     model: String,
@@ -76,7 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             warmed
         }
     };
-    // What is still being written is finished first.
+    // Finish pending writes first.
     drop(models);
     let outcome = &own.cache.outcome;
     let [wanted, written] = [&outcome.wanted, &outcome.written].map(|count| count.load(Ordering::Relaxed));
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The request in a file, and what the file is called.
+/// Reads the request in a file; also returns the file's name.
 fn read(path: &Path) -> anyhow::Result<(String, Request)> {
     let name = path.display().to_string();
     let text = file::read_given(path).with_context(|| format!("can't read {name}"))?;
@@ -124,12 +124,12 @@ fn read(path: &Path) -> anyhow::Result<(String, Request)> {
     let request = request.map_err(|why| {
         anyhow!("{name} is no request: {why}\nhint: it is the JSON body that a client sends to alara serve")
     })?;
-    // The conversation is another one each time.
+    // The conversation differs each time.
     let messages = vec![Message::user("Hello")];
     Ok((name, Request { messages, continue_final_message: false, ..request }))
 }
 
-/// Warms each NPC of the team.
+/// Computes the prefix of each NPC of the team.
 fn npcs(models: &model::Source, team: &Team) -> anyhow::Result<Vec<Warmed>> {
     let bar = ui::progress(team.npcs.len() as u64, "warm");
     let mut all = Vec::new();

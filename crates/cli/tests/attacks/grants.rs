@@ -1,5 +1,5 @@
-//! Steps that want more than they have: answers of the user's, rules, tools, files of their team,
-//! programs that a later step with more rights would run.
+//! Steps that try to gain more than they have: the user's answers, rules, tools, files of their
+//! team, or programs that a later step with more rights would run.
 
 use std::process::Command;
 
@@ -10,13 +10,13 @@ use crate::sandbox::guard::layered;
 
 const PLANT: &str = r#"plant() { mkdir -p "$(dirname "$1")"; echo planted > "$1"; }; "#;
 
-/// What the calls of a run have told the model, in one text.
+/// Returns the results of a run's calls that the model received, as one text.
 fn results(dir: &TestDir) -> String {
     let told = dir.trace().into_iter().filter(|record| record["record"] == "tool_result");
     told.map(|record| record["result"].to_string()).collect::<Vec<_>>().join("\n")
 }
 
-/// With a model that makes these shell calls in one turn, then is done.
+/// Sets up a model that makes these shell calls in one turn, then is done.
 fn at_once(commands: &[&str]) -> TestDir {
     let call = |command: &&str| json!({"name": "shell", "arguments": {"command": command}});
     let calls: Vec<Value> = commands.iter().map(call).collect();
@@ -33,7 +33,7 @@ fn run(dir: &TestDir, arguments: &[&str], set: impl Fn(&mut Command)) -> String 
     results(dir)
 }
 
-/// Where something says "planted", below the folder.
+/// Lists the files below the folder that contain "planted".
 fn planted(dir: &TestDir, folder: &str) -> Vec<String> {
     let (root, mut left, mut found) = (dir.path(folder), vec![dir.path(folder)], Vec::new());
     while let Some(folder) = left.pop() {
@@ -50,7 +50,7 @@ fn planted(dir: &TestDir, folder: &str) -> Vec<String> {
     found
 }
 
-/// The files by which a step would grant itself something, below the user's folders.
+/// Files by which a step would grant itself something, below the user's folders.
 const GRANTS: [&str; 4] = [
     "STATE/alara/permissions.json",
     "CONFIG/alara/jinxes/shell.jinx",
@@ -58,7 +58,7 @@ const GRANTS: [&str; 4] = [
     "CACHE/alara/prefix/x",
 ];
 
-/// Commands that plant them, and that move what is in the way.
+/// Returns commands that plant these files, and that move obstacles out of the way.
 fn plants(state: &str, config: &str, cache: &str) -> Vec<String> {
     let folders = [("STATE", state), ("CONFIG", config), ("CACHE", cache)];
     let place =
@@ -80,7 +80,7 @@ fn a_step_grants_itself_nothing_in_folders_that_were_not_there() {
     if !sandboxed("a_step_grants_itself_nothing_in_folders_that_were_not_there") {
         return;
     }
-    // The user's folders lie in the work directory because somebody said so.
+    // The user's folders are in the work directory because the user chose that.
     let commands = plants("state", "config", "cache");
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     for yes in [&["--yes"][..], &[]] {
@@ -116,7 +116,7 @@ fn a_step_grants_itself_nothing_in_a_home_directory() {
     dir.write("home/.bashrc", "mine\n");
     dir.write("home/.bash_history", "typed before\n");
     dir.write("home/.ssh/id", "private\n");
-    // A link may be replaced, whatever it leads to.
+    // A link may be replaced, wherever it leads.
     dir.write("home/dots/config/git/config", "mine\n");
     std::os::unix::fs::symlink("dots/config", dir.path("home/.config")).unwrap();
     let home = dir.path("home").display().to_string();
@@ -128,7 +128,7 @@ fn a_step_grants_itself_nothing_in_a_home_directory() {
     assert!(told.contains("no step may write it"), "{told}");
     assert_eq!(std::fs::read_to_string(dir.path("home/.bashrc")).unwrap(), "mine\n");
     assert!(dir.path("home/.config").is_symlink());
-    // The rest is what was said yes to.
+    // The rest is what the user confirmed.
     assert_eq!(std::fs::read_to_string(dir.path("home/notes.txt")).unwrap(), "of the user\n");
 }
 
@@ -213,7 +213,7 @@ fn a_team_around_the_work_directory_is_not_written() {
             let left: Vec<String> = planted(&dir, "work")
                 .into_iter()
                 .filter(|path| *path != "hidden/x.jinx" && !path.ends_with("a/b"))
-                // What no team is read from.
+                // No team is loaded from this file.
                 .filter(|path| path != "project/server.py")
                 .collect();
             assert_eq!(left, Vec::<String>::new(), "{told}");
@@ -225,7 +225,7 @@ fn a_team_around_the_work_directory_is_not_written() {
     }
 }
 
-/// A team with a tool that has the network, and one that has a key.
+/// A team with a tool that has network access, and one that has a key.
 fn with_rights(dir: &TestDir, code: &str) {
     for (name, rights) in [("net", "network: true"), ("key", "env: [SECRET_KEY]")] {
         let jinx = json!([{"name": "look", "engine": "python", "code": code}]);
@@ -258,7 +258,7 @@ fn a_tool_with_rights_runs_nothing_that_other_steps_have_written() {
     let code = "import os, shutil, sys\ntry:\n    import evil\nexcept ModuleNotFoundError:\n    print('no module')\n\
                 print(os.listdir(os.environ['HOME']), shutil.which('tool'), sys.executable)\n";
     with_rights(&dir, code);
-    // As somebody has it who works in an active environment of Python's.
+    // As for users who work in an active Python environment.
     std::fs::create_dir_all(dir.path("work/.venv/bin")).unwrap();
     let python = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
     let real = text(&python.stdout).trim().to_owned();
@@ -291,7 +291,7 @@ fn programs_on_the_path_are_not_put_into_the_work_directory_unasked() {
     assert!(!dir.path("work/.venv/bin/ls").exists() && dir.path("work/.venv/other").exists());
 }
 
-/// What a trace of somebody else says of a person's answers.
+/// Tests a user's answers in a stranger's trace.
 #[test]
 fn a_strangers_trace_answers_no_question_where_something_runs() {
     if !sandboxed("a_strangers_trace_answers_no_question_where_something_runs") {
@@ -311,7 +311,7 @@ fn a_strangers_trace_answers_no_question_where_something_runs() {
     };
     let shown = replayed("trace.jsonl");
     assert!(!shown.contains("\"difference\":null"), "{shown}");
-    // Of one's own trace they count.
+    // In one's own trace they count.
     dir.write("state/alara/traces/own.jsonl", &std::fs::read_to_string(dir.path("trace.jsonl")).unwrap());
     let shown = replayed(&dir.path("state/alara/traces/own.jsonl").display().to_string());
     assert!(shown.contains("\"difference\":null"), "{shown}");
@@ -395,7 +395,7 @@ fn what_tools_obey_takes_a_yes_in_an_empty_directory_too() {
     ]);
     let told = run(&dir, &["--workdir", "work"], |command| {
         let path = std::env::var_os("PATH").unwrap();
-        // Neither is there yet.
+        // Neither exists yet.
         let more = [dir.path("work/.venv/bin"), "work/rel".into()];
         command
             .env("PATH", std::env::join_paths(more.into_iter().chain(std::env::split_paths(&path))).unwrap());
@@ -455,7 +455,7 @@ fn a_yes_beforehand_permits_nothing_that_a_rule_may_deny() {
         commands.len() - 1,
         "{told}"
     );
-    // What no rule denies is agreed to, also where one asks.
+    // Calls that no rule denies are confirmed, even if a rule asks.
     assert!(dir.path("work/y").exists(), "{told}");
     let dir = at_once(&["$(printf rm) x"]);
     ruled(&dir, "{'shell:rm': ask}");

@@ -1,5 +1,5 @@
-//! What hostile models, teams, files, clients and users of the machine try.
-//! docs/security.md has a table of it.
+//! Attacks by hostile models, teams, files, clients and users of the machine.
+//! docs/security.md has a table of them.
 
 #[cfg(target_os = "linux")]
 mod grants;

@@ -1,10 +1,10 @@
-//! Other users of the machine, who write to the temporary folder.
+//! Attacks by other users of the machine, who can write to the temporary folder.
 
 use std::process::Command;
 
 use crate::dirs::{TestDir, code, text};
 
-/// Whatever lies at the names of alara's folders and locks, a run ends.
+/// A run ends, whatever has the names of alara's folders and locks.
 #[test]
 fn what_others_put_into_the_temporary_folder_hangs_nobody() {
     let user = user();
@@ -35,7 +35,7 @@ fn what_others_put_into_the_temporary_folder_hangs_nobody() {
     }
 }
 
-/// The user's number.
+/// Returns the user's numeric id.
 fn user() -> String {
     text(&Command::new("id").arg("-u").output().unwrap().stdout).trim().to_owned()
 }

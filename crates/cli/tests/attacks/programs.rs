@@ -1,4 +1,4 @@
-//! What programs try against the sandbox: the table of `alara doctor --attack`.
+//! Attacks by programs on the sandbox: the table of `alara doctor --attack`.
 
 use alara_harness::sandbox::attack::{Came, attacks};
 use alara_harness::sandbox::{Enforced, Isolation};
@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::dirs::text;
 use crate::sandbox::needs;
 
-/// What an attack comes to where nothing is isolated, if it does not get through.
-/// The first are held by what holds without isolation, the others depend on user and machine.
+/// The result of an attack without isolation, if it doesn't get through.
+/// The first ones fail even without isolation, the others depend on user and machine.
 const HELD_ANYWHERE: [&str; 11] = [
     "output",
     "write-where-keys-are",
@@ -27,7 +27,7 @@ fn complete(found: &Enforced) -> bool {
     found.warning().is_none()
 }
 
-/// `sandbox::the_sandbox_holds_for_an_ordinary_user_too` does it once more.
+/// `sandbox::the_sandbox_holds_for_an_ordinary_user_too` repeats this.
 #[test]
 fn what_hostile_programs_try_is_held() {
     if needs("what_hostile_programs_try_is_held", complete).is_none() {
@@ -37,7 +37,7 @@ fn what_hostile_programs_try_is_held() {
     let tried: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
     assert_eq!(tried.len(), attacks().len());
     for one in tried {
-        // Some need what is not on every machine.
+        // Some need something that isn't on every machine.
         let numbers = one["how"].as_str().is_some_and(|how| how.contains("other numbers"));
         let lacks = ["read-home", "plant-refused", "signal"].iter().any(|name| one["name"] == *name);
         assert!(one["came"] == "held" || (one["came"] == "untried" && (numbers || lacks)), "{one}");
@@ -45,7 +45,7 @@ fn what_hostile_programs_try_is_held() {
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
-/// An attack that fails by itself would show nothing.
+/// An attack that always fails would prove nothing.
 #[test]
 fn without_a_sandbox_they_get_through() {
     for attack in attacks().iter().filter(|attack| !attack.is_guarded()) {

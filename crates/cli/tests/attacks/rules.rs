@@ -1,4 +1,4 @@
-//! Ways around rules about calls.
+//! Attempts to evade rules about calls.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,8 @@ use crate::dirs::{TestDir, code, sandboxed, text};
 
 const SECRET: &str = "the word is xyzzy\n";
 
-/// What the calls of an NPC come to, turn by turn, that may neither read nor write below `secrets`.
+/// Returns the results, turn by turn, of calls by an NPC that may neither read nor write below
+/// `secrets`.
 fn called(turns: &[&[(&str, Value)]]) -> (TestDir, Vec<String>) {
     let call = |(name, arguments): &(&str, Value)| json!({"name": name, "arguments": arguments});
     let turn = |calls: &&[_]| json!({"calls": calls.iter().map(call).collect::<Vec<_>>()});
@@ -48,7 +49,7 @@ fn a_job_makes_no_way_around_a_rule_about_a_path() {
     assert_eq!(std::fs::read_to_string(dir.path("work/secrets/a")).unwrap(), SECRET);
 }
 
-/// Between the verdict and the program that opens the file nothing comes into the work directory.
+/// Between the check and the program that opens the file, nothing can change the work directory.
 #[test]
 fn a_job_that_swaps_a_folder_for_a_link_wins_no_race() {
     if !sandboxed("a_job_that_swaps_a_folder_for_a_link_wins_no_race") {
@@ -57,16 +58,16 @@ fn a_job_that_swaps_a_folder_for_a_link_wins_no_race() {
     let swap = "while :; do ln -sfn public yy; sleep 0.0$((RANDOM % 9)); ln -sfn secrets yy; \
                 sleep 0.0$((RANDOM % 9)); done";
     let made = ("shell", json!({"command": "mkdir public; echo all > public/a"}));
-    // Each is another call.
+    // Each is a different call.
     let path = |at| format!("yy/{}a", "./".repeat(at));
     let reads: Vec<_> = (0..24).map(|at| ("read_file", json!({"path": path(at)}))).collect();
     let (dir, results) = called(&[&[made], &[background(swap)], &reads]);
     let reads = &results[2..];
     assert!(reads.iter().all(|result| !result.contains("xyzzy")), "{reads:?}");
-    // Both sides of the race are there.
+    // Both sides of the race occur.
     let count = |text: &str| reads.iter().filter(|result| result.contains(text)).count();
     assert!(count("all") > 0 && count("not permitted") > 0, "{reads:?}");
-    // Each that was refused only then is recorded as a refusal, too.
+    // Calls refused only at that point are also recorded as refusals.
     let late = "the path in the call has changed since it was checked";
     let is_recorded = |record: &&Value| {
         let by = record["by"].as_str().unwrap_or_default();
@@ -75,7 +76,7 @@ fn a_job_that_swaps_a_folder_for_a_link_wins_no_race() {
     assert_eq!(dir.trace().iter().filter(is_recorded).count(), count(late), "{reads:?}");
 }
 
-/// Another name of a file that lay there before is the file.
+/// Another name of an existing file is still that file.
 #[test]
 fn a_rule_about_a_folder_holds_for_other_names_of_its_files() {
     let call = json!({"calls": [{"name": "read_file", "arguments": {"path": "name"}}]});

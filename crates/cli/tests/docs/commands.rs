@@ -1,4 +1,4 @@
-//! The commands of the pages, run.
+//! Runs the commands in the docs.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::conventions::files;
 use crate::dirs::sandboxed;
 use crate::root;
 
-/// Why a block is not run.
+/// Reasons why a block isn't run.
 pub const REASONS: &[(&str, &str)] = &[
     ("network", "downloads something, or asks a machine elsewhere"),
     ("model", "a model that is not in the repository"),
@@ -27,10 +27,10 @@ pub const REASONS: &[(&str, &str)] = &[
     ("programs", "programs of others"),
 ];
 
-/// The port that pages name; a test takes one that is free.
+/// The port in the pages; a test uses a free one instead.
 const PORT: &str = "8080";
 
-/// The folder of a page: its work, a home, a copy of the repository by links, and what runs there.
+/// The folder of a page: its work directory, a home, links to the repository, and running servers.
 struct Place {
     root: tempfile::TempDir,
     port: String,
@@ -39,7 +39,7 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        // Tasks see a `/tmp` of their own.
+        // Tasks have a private `/tmp`.
         let base = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let base = if base.starts_with("/tmp") { Path::new("/var/tmp") } else { base };
         let place = tempfile::tempdir_in(base).unwrap();
@@ -62,7 +62,7 @@ impl Place {
         self.root.path().join(name)
     }
 
-    /// `script` in bash, whose output goes to one file, as on a terminal.
+    /// Runs `script` in bash, with all output in one file, in the order of a terminal.
     fn bash(&self, script: &str, folder: &str) -> Command {
         let output = File::create(self.path("output")).unwrap();
         let path = std::env::var("PATH").unwrap();
@@ -85,7 +85,7 @@ impl Place {
         String::from_utf8_lossy(&fs::read(self.path("output")).unwrap()).into_owned()
     }
 
-    /// Does a step; an error says what was otherwise than the page has it.
+    /// Runs a step; an error describes the difference from the page.
     fn take(&mut self, step: &Step) -> Result<(), String> {
         match step {
             Step::Skip { reason, .. } => {
@@ -108,7 +108,7 @@ impl Place {
                     }
                     std::thread::sleep(Duration::from_millis(50));
                 }
-                // Its log goes on there.
+                // Its log continues there.
                 fs::remove_file(self.path("output")).map_err(|error| error.to_string())
             }
             Step::Run { line, command, expected, exit, repository } => {
@@ -139,7 +139,7 @@ impl Drop for Place {
     }
 }
 
-/// Does what a page says; the faults, and how many commands were run.
+/// Runs the steps of a page; returns the faults, and the number of commands run.
 fn follow(steps: &[Step]) -> (Vec<String>, usize) {
     let mut place = Place::new();
     let mut faults = Vec::new();
@@ -158,7 +158,7 @@ fn every_command_does_what_its_page_says() {
     }
     let mut paths = files(&root().join("docs"), &[".md"]);
     paths.push(root().join("README.md"));
-    // `ALARA_DOCS=teams` takes pages with that in their name only.
+    // `ALARA_DOCS=teams` selects pages with that in their name.
     let only = std::env::var("ALARA_DOCS").unwrap_or_default();
     let pages: Vec<Page> = paths.iter().map(|path| Page::read(path)).collect();
     let pages = pages.into_iter().filter(|page| page.path.to_string_lossy().contains(&only));
@@ -198,7 +198,7 @@ fn every_command_does_what_its_page_says() {
             format!("\n  {count} need {reason}: {says}")
         })
         .collect();
-    // Past the captured output, so that nobody takes what was not run for tested.
+    // Print past the captured output, so that skipped commands don't pass for tested ones.
     let note = format!("\ncommands of the pages: {count} were run{}\n", reasons.concat());
     let _ = std::io::stderr().write_all(note.as_bytes());
     assert!(faults.is_empty(), "{} faults\n{}", faults.len(), faults.join("\n\n"));

@@ -7,7 +7,7 @@ use super::page::Page;
 use crate::conventions::files;
 use crate::root;
 
-/// `path` without `.` and `..`.
+/// Resolves `.` and `..` in `path`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -20,7 +20,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What is wrong with a link of `page`, if it leads to a file.
+/// Returns the problem with a link of `page`, if it leads to a file.
 fn fault(page: &Page, target: &str, anchors: &BTreeMap<PathBuf, Vec<String>>) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;

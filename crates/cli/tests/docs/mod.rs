@@ -1,21 +1,21 @@
-//! README.md and docs: every link leads somewhere, and every command does what its page says.
+//! README.md and docs: every link works, and every command does what its page shows.
 //!
-//! Blocks of `console` (lines after `$ `, with what they print) and `sh` (a script) are run, in a
-//! folder for each page.
-//! A block whose first line is a comment with a file's name is that file.
-//! What is different about a block stands in a comment of HTML before it, which readers don't see:
+//! Blocks of `console` (lines after `$ `, with their output) and `sh` (a script) are run, in one
+//! folder per page.
+//! A block whose first line is a comment with a file name is that file.
+//! Anything special about a block is in an HTML comment before it, which readers don't see:
 //!
-//! | mark | says |
+//! | mark | meaning |
 //! |---|---|
-//! | `needs: REASON` | it can't be run here; [`commands::REASONS`] has the reasons |
+//! | `needs: REASON` | it can't run here; [`commands::REASONS`] has the reasons |
 //! | `exit: N` | its commands end with this exit code |
-//! | `in: repository` | it is run in a folder that has what the repository has |
-//! | `goes: on` | it is a server: what follows is done while it runs, on another port than 8080 |
+//! | `in: repository` | it runs in a folder with the repository's contents |
+//! | `goes: on` | it is a server: the next blocks run while it does, on another port than 8080 |
 //! | `file: PATH` | it is this file |
 //!
-//! Of what a command prints the page may show a part: `…` stands for anything in a line, and alone
-//! for any lines.
-//! What a clock says is not compared.
+//! The page may show part of a command's output: `…` matches anything within a line, and on a line
+//! of its own any lines.
+//! Times aren't compared.
 
 mod commands;
 mod links;

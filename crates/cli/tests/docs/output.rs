@@ -1,6 +1,6 @@
-//! What a command prints beside what a page shows of it.
+//! Compares a command's output with the output in a page.
 
-/// `text` with numbers before units of time, and the names of traces and runs, made alike.
+/// Replaces numbers before units of time, and the names of traces and runs, by fixed text.
 fn without_clock(text: &str) -> String {
     let units = ["s", "ms", "min", "tokens/s", "%"];
     let alike = |word: &str, next: Option<&&str>| {
@@ -17,7 +17,7 @@ fn without_clock(text: &str) -> String {
     words.collect::<Vec<_>>().join(" ").trim_end().to_owned()
 }
 
-/// Whether a line is as shown, where `…` stands for anything.
+/// Whether a line matches a shown one, in which `…` matches anything.
 fn line_fits(shown: &str, line: &str) -> bool {
     let (shown, line) = (without_clock(shown), without_clock(line));
     let mut parts = shown.split('…');
@@ -31,7 +31,7 @@ fn line_fits(shown: &str, line: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Whether lines are as shown, where a line `…` stands for any.
+/// Whether lines match the shown ones, of which a line `…` matches any.
 pub fn fits(shown: &[String], lines: &[&str]) -> bool {
     match shown.split_first() {
         None => lines.is_empty(),

@@ -1,4 +1,4 @@
-//! Pictures are made of data, by scripts, and what README.md counts is so many.
+//! Checks that scripts make the pictures from data, and that the counts in README.md are correct.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ fn a_terminal_is_recorded_as_it_looks() {
     ] {
         assert!(picture.contains(shown), "{shown} is not in {picture}");
     }
-    // The command is shown as it was typed; what it overwrote is not.
+    // The command is shown as it was typed, without the overwritten text.
     assert!(picture.contains("printf 'gone") && !picture.contains(">gone"), "{picture}");
     assert!(!picture.contains('\u{1b}') && picture.contains("prefers-color-scheme: dark"), "{picture}");
 }

@@ -1,12 +1,12 @@
-//! docs/security.md: its tables against what there is.
+//! docs/security.md: compares its tables with the code.
 
 use std::fmt::Write;
 
 use alara_harness::sandbox::attack::attacks;
 use alara_harness::sandbox::{Obeying, obeying};
 
-/// Holds a table of the page, between marks of this name, against `rows`.
-/// `ALARA_DOCS=write` writes it.
+/// Compares a table in the page, between marks of this name, with `rows`.
+/// `ALARA_DOCS=write` updates it.
 fn check(name: &str, rows: &str) {
     let path = crate::root().join("docs/security.md");
     let page = std::fs::read_to_string(&path).unwrap();
@@ -20,8 +20,8 @@ fn check(name: &str, rows: &str) {
     assert_eq!(table, rows, "ALARA_DOCS=write cargo test --test tests in_the_table writes it");
 }
 
-/// The table of attacks on the sandbox is that of `alara doctor --attack`, and the one of files
-/// that tools obey is what the guard looks for.
+/// The table of attacks on the sandbox matches `alara doctor --attack`, and the table of files that
+/// tools obey matches the guard's list.
 #[test]
 fn every_attack_and_every_file_is_in_the_table() {
     let mut rows = "| attack | what it tries | held by |\n|---|---|---|\n".to_owned();
@@ -37,7 +37,7 @@ fn every_attack_and_every_file_is_in_the_table() {
     check("tools", &rows);
 }
 
-/// The tests that it names are there.
+/// The tests that it names exist.
 #[test]
 fn every_test_that_is_named_is_there() {
     let page = std::fs::read_to_string(crate::root().join("docs/security.md")).unwrap();

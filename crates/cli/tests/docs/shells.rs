@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use crate::dirs::{TestDir, text};
 
-/// Whether a program is here; says so past the captured output if not.
+/// Whether a program is installed; prints a note past the captured output if not.
 fn has(program: &'static str) -> bool {
     let found = Command::new(program).arg("--version").output().is_ok();
     if !found {
@@ -17,7 +17,7 @@ fn dir() -> TestDir {
     TestDir::with(&serde_json::json!([]))
 }
 
-/// What bash offers for the line `words`, whose last one is begun.
+/// Returns bash's completions for the line `words`, whose last word is incomplete.
 fn offered(dir: &TestDir, words: &[&str]) -> Vec<String> {
     let script = r#"
         source <(alara completions bash)
@@ -31,7 +31,7 @@ fn offered(dir: &TestDir, words: &[&str]) -> Vec<String> {
     text(&output.stdout).lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
-/// A shell that finds the program.
+/// Returns a shell that finds the program.
 fn shell(dir: &TestDir, shell: &str, arguments: &[&str]) -> Output {
     let bin = dir.path("bin");
     if !bin.exists() {
@@ -73,7 +73,7 @@ fn bash_completes_npcs_tasks_and_traces() {
     dir.write("team/other.npc", "name: left\nprimary_directive: Work.\n");
     let npcs = offered(&dir, &["alara", "chat", "-t", "team/", "-n", "le"]);
     assert_eq!(npcs, ["lead", "left"]);
-    // Of a team that is not there, none are offered, without an error.
+    // For a missing team, there are no completions, and no error.
     assert_eq!(offered(&dir, &["alara", "chat", "-t", "absent/", "-n", "le"]), [""]);
 
     let tasks = offered(&dir, &["alara", "bench", "tasks", "--task", "file-ops-0"]);

@@ -1,8 +1,8 @@
-//! What the blocks of a page say is done.
+//! Derives steps from the blocks of a page.
 
 use super::page::Block;
 
-/// What a page says is done, in its order.
+/// A step of a page, in order.
 pub enum Step {
     File { path: String, text: String },
     Run { line: usize, command: String, expected: Vec<String>, exit: i32, repository: bool },
@@ -10,7 +10,7 @@ pub enum Step {
     Skip { reason: String, commands: usize },
 }
 
-/// The name of a file that a comment at the head of a block gives.
+/// Returns the file name in a comment at the start of a block.
 fn named(first: &str) -> Option<&str> {
     let name = first.strip_prefix("# ").or_else(|| first.strip_prefix("// "))?;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
@@ -18,7 +18,7 @@ fn named(first: &str) -> Option<&str> {
         .then_some(name)
 }
 
-/// Commands after `$ `, each with its line in the block and what is shown of its output.
+/// Returns the commands after `$ `, each with its line in the block and its shown output.
 fn console(lines: &[String]) -> Vec<(usize, String, Vec<String>)> {
     let mut found: Vec<(usize, String, Vec<String>)> = Vec::new();
     let mut goes_on = false;
@@ -39,7 +39,7 @@ fn console(lines: &[String]) -> Vec<(usize, String, Vec<String>)> {
     found
 }
 
-/// What a block says is done.
+/// Returns the steps of a block.
 pub fn steps(block: &Block) -> Vec<Step> {
     let whole = || block.lines.iter().map(|line| format!("{line}\n")).collect::<String>();
     if let Some(path) = block.marks.get("file") {

@@ -1,5 +1,5 @@
-//! A small OpenAI-compatible server on this machine: gives the answers that it is told, one after
-//! the other, and misbehaves on demand.
+//! A small OpenAI-compatible server on this machine: gives predefined answers one after the other,
+//! and misbehaves on demand.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 pub enum Piece {
     Bytes(Vec<u8>),
     Pause(Duration),
-    /// Nothing more until the other side closes the connection.
+    /// Sends nothing more until the other side closes the connection.
     Hang,
-    /// The connection ends here.
+    /// Closes the connection.
     Cut,
 }
 
@@ -26,7 +26,7 @@ pub struct Answer {
     status: u16,
     headers: Vec<(&'static str, String)>,
     pieces: Vec<Piece>,
-    /// The connection ends, or hangs, before there is any answer.
+    /// Closes the connection, or hangs, before any answer.
     before: Option<Piece>,
 }
 
@@ -45,14 +45,14 @@ impl Answer {
         Answer { status: 200, headers, pieces: pieces.into_iter().collect(), before: None }
     }
 
-    /// These chunks, and what ends them.
+    /// Sends these chunks, and the end mark.
     pub fn events(chunks: &[Value]) -> Answer {
         let mut pieces: Vec<Piece> = chunks.iter().map(event).collect();
         pieces.push(Piece::Bytes(b"data: [DONE]\n\n".to_vec()));
         Answer::stream(pieces)
     }
 
-    /// No answer at all: the connection is cut, or hangs.
+    /// Sends no answer at all: closes the connection, or hangs.
     pub fn none(piece: Piece) -> Answer {
         Answer { before: Some(piece), ..Answer::new(200, "") }
     }
@@ -63,7 +63,7 @@ impl Answer {
     }
 }
 
-/// A chunk as an event.
+/// Formats a chunk as an event.
 pub fn event(chunk: &Value) -> Piece {
     Piece::Bytes(format!("data: {chunk}\n\n").into_bytes())
 }
@@ -82,7 +82,7 @@ pub fn end(reason: &str) -> Value {
     json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct Received {
     pub line: String,
@@ -91,7 +91,7 @@ pub struct Received {
     pub at: Instant,
 }
 
-/// What gives answers where none is left, from a request's body.
+/// Makes an answer from a request's body when no predefined one is left.
 type Model = Box<dyn Fn(&Value) -> Answer + Send>;
 
 #[derive(Default)]
@@ -100,7 +100,7 @@ struct ServerState {
     model: Option<Model>,
     models: Vec<String>,
     received: Vec<Received>,
-    /// When connections that hung were closed from the other side.
+    /// Times when the other side closed hanging connections.
     closed: Vec<Instant>,
 }
 
@@ -126,20 +126,20 @@ impl Server {
         Server { url, state }
     }
 
-    /// With answers that depend on what was asked.
+    /// Creates a server whose answers depend on the requests.
     pub fn thinking(model: impl Fn(&Value) -> Answer + Send + 'static) -> Server {
         let server = Server::answering([]);
         server.state.lock().unwrap().model = Some(Box::new(model));
         server
     }
 
-    /// What `/v1/models` lists.
+    /// Sets the list in `/v1/models`.
     pub fn with_models(self, models: &[&str]) -> Server {
         self.state.lock().unwrap().models = models.iter().map(ToString::to_string).collect();
         self
     }
 
-    /// All that came for `/chat/completions`.
+    /// Returns all requests to `/chat/completions`.
     pub fn received(&self) -> Vec<Received> {
         let all = self.state.lock().unwrap().received.clone();
         all.into_iter().filter(|request| request.line.starts_with("POST /v1/chat/completions ")).collect()

@@ -1,4 +1,4 @@
-//! What ends a call, a start and a server; and that a replay needs none.
+//! The ends of calls, starts and servers; a replay needs no server.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ fn mcp_client_a_server_that_hangs() {
     let begun = Instant::now();
     let ran = McpTeam::odd("hangs").run(vec![call("a"), call("b"), done()]);
     assert_eq!(ran.results()[0], r#"{"ok":false,"exit":null,"error":"no answer came within 1 s"}"#);
-    // It was told, and can be asked again.
+    // The server was notified, and answers the next request.
     assert_eq!(ran.results()[1], r#"{"ok":true,"output":"alive, and told"}"#);
     assert!(begun.elapsed() < Duration::from_secs(20));
 }
 
-/// The start of a server that never answers is cancelled.
+/// Cancels the start of a server that never answers.
 fn cancelled(setup: &McpTeam) {
     let model = Scripted::new([done()]);
     let source = Single(&model);
@@ -38,7 +38,7 @@ fn cancelled(setup: &McpTeam) {
 #[test]
 fn mcp_client_a_server_that_is_cancelled() {
     cancelled(&McpTeam::odd("mute"));
-    // No connection stays.
+    // No connection remains open.
     let server = Server::start(Way::Mute);
     cancelled(&McpTeam::naming(&format!("[{{url: '{}', transport: sse}}]", server.url)));
     let begun = Instant::now();
@@ -71,7 +71,7 @@ fn mcp_client_replay_without_the_server() {
     let setup = McpTeam::odd("pages");
     let ran = setup.run(vec![call("a"), call("c"), call("x"), done()]);
     assert_eq!(ran.tools(), ["shell", "a", "b", "c"]);
-    // Its file is still named, but would do nothing.
+    // The team still names its file, but it would do nothing.
     std::fs::write(setup.directory.path().join("echo.sh"), "touch started; exit 1\n").unwrap();
     let model = replay::Replay::new(&ran.entries);
     let source = Single(&model);
@@ -83,7 +83,7 @@ fn mcp_client_replay_without_the_server() {
     let (compared, difference) = replay::difference(&recorded, &session.trace.entries());
     assert_eq!((compared, difference), (ran.entries.len(), None));
     assert!(!setup.work.path().join("started").exists());
-    // With other files it is told where it differs.
+    // With other files, the replay reports the differences.
     let fewer = npc("w", "[shell]", "[{name: echo, path: echo.sh, args: [pages], timeout: 1, tools: [a]}]");
     std::fs::write(setup.directory.path().join("w.npc"), fewer).unwrap();
     let mut session = Session::new(&source, &sandbox);

@@ -1,4 +1,4 @@
-//! `mcp_servers` as files may write it, and what is told of the rest.
+//! `mcp_servers` in files, and messages about unsupported values.
 
 use super::{McpTeam, npc};
 
@@ -105,7 +105,7 @@ fn mcp_client_forms_in_files() {
             "w.npc:4:29: error: there are two MCP servers `x`; the first one counts: give the other a `name`",
         ],
     );
-    // In a .ctx they wait for an NPC that names them.
+    // In a .ctx file they wait for an NPC that names them.
     let setup = McpTeam::with(&[
         ("team.ctx", "name: t\nmcp_servers: [{name: e, path: echo.sh}]\n"),
         ("w.npc", "name: w\nprimary_directive: Work.\n"),

@@ -1,5 +1,5 @@
-//! A server of the Model Context Protocol over HTTP, for tests: both transports, with the tools `a`
-//! and `b`.
+//! A Model Context Protocol server over HTTP, for tests: supports both transports, with the tools
+//! `a` and `b`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,39 +8,39 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-/// How it speaks.
+/// The server's behaviour.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
-    /// Streamable, answers as JSON.
+    /// Streamable HTTP, answers as JSON.
     Json,
-    /// Streamable, answers as events.
+    /// Streamable HTTP, answers as events.
     Events,
-    /// The older transport only.
+    /// Only the older transport.
     Sse,
-    /// The older transport, which names an address elsewhere.
+    /// The older transport, with an endpoint on another host.
     Elsewhere,
-    /// The older transport, which names none.
+    /// The older transport, without naming an endpoint.
     Mute,
-    /// Streamable; before each answer to a call it asks very often whether we are there.
+    /// Streamable HTTP; sends many pings before each answer to a call.
     Pings,
-    /// Streamable; the first session expires before its first call.
+    /// Streamable HTTP; the first session expires before its first call.
     Expires,
-    /// Streamable; every session does.
+    /// Streamable HTTP; every session expires.
     Forgets,
-    /// Streamable; the stream of each answer to a call breaks off, and goes on when asked.
+    /// Streamable HTTP; the stream of each answer to a call breaks off, and can be resumed.
     Breaks,
-    /// The newest protocol, which wants everything in headers too.
+    /// The newest protocol, which also requires everything in headers.
     Modern,
-    /// The same, which answers no call.
+    /// The newest protocol, without answers to calls.
     ModernMute,
-    /// Says no, and repeats the key that it was sent.
+    /// Refuses access, and echoes the key that it received.
     Locked,
 }
 
-/// How often it asks then.
+/// Number of pings.
 pub const PINGS: usize = 5000;
 
-/// A request that came: its first line, and its headers by lower-case names.
+/// A received request: its first line, and its headers by lower-case names.
 pub type Received = (String, Vec<(String, String)>);
 
 pub struct Server {
@@ -63,10 +63,10 @@ impl Server {
         Server { url, received }
     }
 
-    /// Whether each request of a kind had this header.
+    /// Whether all requests of a kind had this header.
     pub fn all_have(&self, line: &str, name: &str, value: &str) -> bool {
         let received = self.received.lock().unwrap();
-        // After the probe and the greeting.
+        // After the probe and the initialization.
         let mut of_kind = received.iter().filter(|(first, _)| first.starts_with(line)).skip(2).peekable();
         of_kind.peek().is_some() && of_kind.all(|(_, headers)| headers.contains(&(name.into(), value.into())))
     }
@@ -119,7 +119,7 @@ fn serve(
             say("401 No", "text/plain", &format!("bad key {key}")).ok()
         }
         "GET" if way == Way::Mute => {
-            // Until the client leaves.
+            // Until the client disconnects.
             let _ = reader.read_to_end(&mut body);
             log.lock().unwrap().push(("left".to_owned(), Vec::new()));
             Some(())
@@ -157,7 +157,7 @@ fn serve(
         }
         "POST" if is_call && way == Way::ModernMute => {
             log.lock().unwrap().push(("called".to_owned(), Vec::new()));
-            // Until the client leaves.
+            // Until the client disconnects.
             let _ = reader.read_to_end(&mut body);
             log.lock().unwrap().push(("left".to_owned(), Vec::new()));
             Some(())
@@ -187,7 +187,7 @@ fn serve(
     }
 }
 
-/// The answer of a server of the newest protocol, with its status.
+/// Returns the answer of a server with the newest protocol, and its status.
 fn modern(message: &Value, header: &dyn Fn(&str) -> Option<String>) -> (&'static str, Value) {
     let params = &message["params"];
     let told = |value: &Value| value.as_str().map(str::to_owned);

@@ -1,4 +1,4 @@
-//! MCP servers as tools: over three transports, and what servers and files may do wrong.
+//! MCP servers as tools: over three transports, including misbehaving servers and invalid files.
 
 mod ends;
 mod files;
@@ -21,14 +21,14 @@ use alara_harness::trace::Entry;
 use alara_harness::{Agent, Notice, Outcome, Policy, Sandbox, Scripted, Session, Single, Team};
 use serde_json::{Value, json};
 
-/// A team in a directory, and a place to work.
+/// A team in a directory, and a work directory.
 struct McpTeam {
     team: Team,
     work: tempfile::TempDir,
     directory: tempfile::TempDir,
 }
 
-/// What happened in a run.
+/// The results of a run.
 struct Ran {
     outcome: Outcome,
     model: Scripted,
@@ -38,7 +38,7 @@ struct Ran {
 }
 
 impl McpTeam {
-    /// With these files, and the servers `echo.sh` and `modern.sh` beside them.
+    /// Creates a team with these files, and the servers `echo.sh` and `modern.sh`.
     fn with(files: &[(&str, &str)]) -> McpTeam {
         let directory = tempfile::tempdir().unwrap();
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp");
@@ -54,19 +54,19 @@ impl McpTeam {
         McpTeam { team, work: tempfile::tempdir().unwrap(), directory }
     }
 
-    /// Where the NPC `w` names these servers.
+    /// Creates a team whose NPC `w` names these servers.
     fn naming(servers: &str) -> McpTeam {
         let setup = McpTeam::with(&[("w.npc", &npc("w", "[shell]", servers))]);
         assert_eq!(setup.diagnostics(), Vec::<String>::new());
         setup
     }
 
-    /// With the server of the test, in which something is odd.
+    /// Uses the test's server with an odd behaviour.
     fn odd(odd: &str) -> McpTeam {
         McpTeam::naming(&format!("[{{name: echo, path: echo.sh, args: [{odd}], timeout: 1}}]"))
     }
 
-    /// With the server of the newest protocol, in which something is odd.
+    /// Uses the server of the newest protocol with an odd behaviour.
     fn modern(odd: &str) -> McpTeam {
         McpTeam::naming(&format!("[{{name: new, path: modern.sh, args: [{odd}], timeout: 2}}]"))
     }
@@ -81,7 +81,7 @@ impl McpTeam {
         Sandbox::new(self.work.path(), policy).unwrap()
     }
 
-    /// A run in which a person agrees to everything.
+    /// Runs with a user who confirms everything.
     fn run(&self, replies: Vec<Reply>) -> Ran {
         self.asked(Permissions::default(), Some(Answer::Yes), replies)
     }
@@ -133,7 +133,7 @@ impl Ran {
         self.model.requests()[0].tools.iter().map(|tool| tool.name.clone()).collect()
     }
 
-    /// What the model read of its calls.
+    /// Returns the results of its calls that the model received.
     fn results(&self) -> Vec<String> {
         let requests = self.model.requests();
         let messages = &requests.last().unwrap().messages;
@@ -144,7 +144,7 @@ impl Ran {
     }
 }
 
-/// `alara` from outside, in the directory of the team.
+/// Runs `alara` from outside, in the team's directory.
 fn alara(setup: &McpTeam, arguments: &[&str]) -> Output {
     crate::alara()
         .args(arguments)

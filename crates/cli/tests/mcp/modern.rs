@@ -1,5 +1,5 @@
-//! The protocol without a handshake (2026-07-28): over pipes and over HTTP, and what servers may
-//! answer.
+//! The protocol without initialization (2026-07-28): over pipes and over HTTP, with various server
+//! responses.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::http::{Server, Way};
 use super::{McpTeam, Ran, call, done, npc};
 
-/// What a call of `a` gives.
+/// Returns the result of a call of `a`.
 fn result(odd: &str) -> String {
     McpTeam::modern(odd).run(vec![call("a"), done()]).results().remove(0)
 }
@@ -29,7 +29,7 @@ fn mcp_client_modern_stdio() {
         assert_eq!(start.mcp[0].version, "modern 3");
     };
     check("new");
-    // One that answers so late that the handshake was tried in between.
+    // A server whose answer is so late that initialization was tried in between.
     check("slow");
 }
 
@@ -44,7 +44,7 @@ fn mcp_client_versions_are_agreed_on() {
         )
     );
     assert_eq!(warnings("needs"), gone("it refuses: Missing capability: sampling (-32021)"));
-    // One that says so is spoken with in the version that it has.
+    // A server that supports an older version is used with that.
     let ran = McpTeam::modern("both").run(vec![call("a"), done()]);
     assert_eq!(ran.results(), [r#"{"ok":true,"output":"modern: hi"}"#]);
 }
@@ -84,7 +84,7 @@ fn mcp_client_modern_servers_tell_of_changed_lists() {
     assert!(ran.warnings[0].contains("says that its tools have changed"), "{:?}", ran.warnings);
 }
 
-/// That a tool only reads is the server's word: no rule and no answer says more for it.
+/// A server claims that a tool only reads: no rule and no answer trusts that.
 #[test]
 fn mcp_client_hints_open_nothing() {
     let ctx = "name: t\npermissions: {a: ask, 'a:secret': deny}\nmcp_servers: [{name: e, path: modern.sh}]\n";
@@ -112,7 +112,7 @@ fn works(ran: &Ran) {
 fn mcp_client_modern_http() {
     let server = Server::start(Way::Modern);
     works(&http(&server).run(vec![call("a"), done()]));
-    // The server refuses what its headers don't tell; there is no session, and nothing to end.
+    // The server refuses anything missing in its headers; there is no session, and nothing to end.
     assert!(server.all_have("POST", "mcp-protocol-version", "2026-07-28"));
     assert!(server.lines().iter().all(|line| line.starts_with("POST ")), "{:?}", server.lines());
     let received = server.received.lock().unwrap();
@@ -133,11 +133,12 @@ fn mcp_client_sessions_that_expire_are_begun_anew() {
         };
         of.map(|(_, headers)| named(headers).unwrap_or_default()).collect::<Vec<_>>().join(" ")
     };
-    // The probe, a greeting, its end, the list, the call; again a greeting, its end, the call.
+    // The probe, initialization, its end, the list, the call; then initialization, its end, the
+    // call again.
     assert_eq!(sessions("POST"), "  s1 s1 s1  s2 s2");
     assert_eq!(sessions("DELETE"), "s2");
     drop(received);
-    // One that has no session for anybody is given up.
+    // A server without a working session is abandoned.
     let server = Server::start(Way::Forgets);
     let ran = http(&server).run(vec![call("a"), done()]);
     assert_eq!(ran.results(), [r#"{"ok":false,"exit":null,"error":"it answers 404: no session"}"#]);

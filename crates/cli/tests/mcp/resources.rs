@@ -1,4 +1,4 @@
-//! Resources of servers, as tools that read.
+//! Servers' resources, as tools that read.
 
 use alara_harness::model::Reply;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn mcp_client_reads_resources() {
 fn mcp_client_resources_that_can_not_be_listed() {
     let ran =
         McpTeam::modern("closed").run(vec![read(json!({})), read(json!({"uri": "file:///one"})), done()]);
-    // That costs the list only.
+    // Only the list is missing.
     assert_eq!(ran.warnings, Vec::<String>::new());
     assert_eq!(
         ran.results(),

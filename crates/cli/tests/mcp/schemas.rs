@@ -1,4 +1,4 @@
-//! The forms that schemas of tools have: all of them are offered, called under a grammar, checked.
+//! Forms of tools' schemas: all are offered, called under a grammar, and checked.
 
 use alara_engine::{
     Engine, Event, Finish, Format, Message, Options, Request, Tool, ToolChoice, open, violation,
@@ -10,14 +10,14 @@ use super::{McpTeam, done};
 
 const TOOLS: [&str; 8] = ["bare", "both", "either", "named", "pattern", "some", "then", "wanted"];
 
-/// The tools of the server, as a model has them.
+/// Returns the server's tools in the model's format.
 fn tools() -> Vec<Tool> {
     let ran = McpTeam::odd("roots").run(vec![done()]);
     assert_eq!((&ran.tools()[1..], ran.warnings.len()), (&TOOLS.map(str::to_owned)[..], 0));
     ran.model.requests()[0].tools[1..].to_vec()
 }
 
-/// The arguments of a call of this tool that a model writes that must call it.
+/// Returns the arguments that a model writes if it must call this tool.
 fn called(engine: &Engine, tools: &[Tool], name: &str) -> Map<String, Value> {
     let request = Request {
         messages: vec![Message::user("Do it.")],
@@ -50,8 +50,8 @@ fn mcp_client_schemas_of_any_root_are_called_under_a_grammar() {
         let engine = Engine::load(&file, &options).unwrap();
         for tool in &tools {
             let arguments = called(&engine, &tools, &tool.name);
-            // A format that writes arguments one by one can't express that they depend on each
-            // other: a call that does not fit is refused with the reason.
+            // A format that writes arguments one by one can't express dependencies between them: a
+            // call that doesn't conform is refused with the reason.
             let loose = format == "qwen-xml"
                 && ["either", "some", "both", "then", "pattern"].contains(&tool.name.as_str());
             let wrong = violation(&tool.parameters, &arguments);

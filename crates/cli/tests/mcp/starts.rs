@@ -1,4 +1,4 @@
-//! Who starts, with whose consent, and what is told if nothing comes of it.
+//! Starts of servers: consent, and messages about failures.
 
 use std::path::Path;
 
@@ -34,19 +34,19 @@ fn mcp_client_asks_before_it_starts() {
     check("{}", None, Some(nobody));
     check("{}", Some(Answer::No), Some("an answer"));
     check("{}", Some(Answer::Session), None);
-    // A team can't permit it to itself, but forbid.
+    // A team can't allow this to itself, but can forbid it.
     check("{mcp: allow}", None, Some(nobody));
     check("{default: allow}", None, Some(nobody));
     check("{mcp: deny}", Some(Answer::Yes), Some("team.ctx:2"));
     check("{default: deny}", Some(Answer::Yes), Some("team.ctx:2"));
-    // An answer that lasts is about exactly this.
+    // A lasting answer applies to exactly this.
     let setup = files("{}");
     let file = setup.work.path().join("answers.json");
     let permissions = || Permissions::open(&file).unwrap();
     assert_eq!(setup.asked(permissions(), Some(Answer::Always), vec![done()]).asked.len(), 1);
     let again = setup.asked(permissions(), None, vec![done()]);
     assert_eq!((again.tools().len(), again.warnings), (2, vec![]));
-    // What it is now, not what its file says later.
+    // It applies to the current contents, not to later ones.
     let script = setup.directory.path().join("echo.sh");
     let before = std::fs::read_to_string(&script).unwrap();
     std::fs::write(&script, format!("{before}# and more\n")).unwrap();
@@ -98,7 +98,7 @@ fn mcp_client_greets_servers_that_know_only_the_handshake() {
             (vec![format!(r#"{{"ok":true,"output":"{odd}: hi"}}"#)], vec![])
         );
     };
-    // Such that answer nothing before it, and such that end.
+    // Servers that don't answer, and servers that exit.
     check("silent");
     check("frail");
 }
@@ -176,7 +176,7 @@ fn mcp_client_from_the_command_line() {
     assert_eq!(code, Some(0), "{reply}");
     assert!(trace.contains(r#""output":"own mine, secret none, in work""#), "{reply}{trace}");
     assert!(!trace.contains("hunter2") && !reply.contains("hunter2"), "{reply}{trace}");
-    // Nobody is there to be asked: it works without.
+    // There is no terminal to ask at: the run continues without the server.
     let (code, reply, trace) = run(&[]);
     assert_eq!(code, Some(0), "{reply}");
     assert!(reply.contains("is not there: its start is not permitted by anybody"), "{reply}");
@@ -191,8 +191,8 @@ fn mcp_client_from_the_command_line() {
     assert_eq!(lines[3], format!("  {:<32} Another.", "b text [times]"));
 }
 
-/// A relative command is a program beside the team's files, else one of the work directory: for
-/// `check --connect` as for `run`.
+/// A relative command is a program next to the team's files, or else in the work directory, both
+/// for `check --connect` and for `run`.
 #[test]
 #[cfg(unix)]
 fn a_relative_command_is_found_from_the_team() {

@@ -1,5 +1,4 @@
-//! What a server offers: which of its tools an NPC gets, what calls of them give, which rules hold
-//! for them.
+//! Servers' tools: which of them an NPC gets, the results of calls, and the rules that apply.
 
 use alara_harness::model::Reply;
 use alara_harness::permission::{self, Answer, Permissions};
@@ -22,7 +21,7 @@ fn mcp_client_whitelist() {
     check(all, "[{tools: [a]}, {tools: [b]}]", &["a", "b"]);
     check(all, "[{tools: []}]", &[]);
     check(all, "[]", &[]);
-    // What the team does not take can't be picked.
+    // Tools that the team doesn't use can't be selected.
     check("[{name: e, path: echo.sh, tools: [a]}]", "[{tools: [a, b]}]", &["a"]);
     check("[{name: e, path: echo.sh, tools: [a]}]", "[e]", &["a"]);
     let setup = McpTeam::naming("[{name: e, path: echo.sh, tools: [a, x]}]");
@@ -44,12 +43,12 @@ fn mcp_client_results() {
         "linked",
         r#"{"ok":true,"output":"see\n[resource a at file:///a]\n[image image/png, about 3 bytes, not shown]\nall of it"}"#,
     );
-    // What it says is nobody's word, not even that it is an object.
+    // The server's text isn't trusted, not even to be an object.
     check("bare", r#"{"ok":false,"exit":null,"error":"the server's result is no object"}"#);
-    // One that asks without end is heard all the same.
+    // A server that sends pings endlessly still gets its answer through.
     check("pings", r#"{"ok":true,"output":"still there"}"#);
     check("dies", r#"{"ok":false,"exit":null,"error":"it has ended: out of luck"}"#);
-    // Arguments are checked here, whoever made the call.
+    // Arguments are checked here, whoever makes the call.
     let ran = McpTeam::odd("x").run(vec![
         Reply::call("a", json!({})),
         Reply::call("a", json!({"text": 3})),
@@ -68,7 +67,7 @@ fn mcp_client_hostile_servers() {
         assert_eq!(ran.results(), [expected], "{odd}");
         ran
     };
-    // An answer to something else is none, and the first one counts.
+    // An answer to another request is ignored, and the first one counts.
     check("wrong", r#"{"ok":false,"exit":null,"error":"no answer came within 1 s"}"#);
     check("twice", r#"{"ok":true,"output":"first"}"#);
     let ran = check("storm", r#"{"ok":true,"output":"storm: hi"}"#);
@@ -93,7 +92,7 @@ fn mcp_client_checks_what_no_grammar_guarantees() {
         Reply::call("a", json!({"text": "xt"})),
         done(),
     ]);
-    // The tool is there, and only calls that its schema permits reach it.
+    // The tool is offered, and only calls that conform to its schema reach it.
     assert_eq!((ran.tools(), ran.warnings.len()), (vec!["shell".to_owned(), "a".to_owned()], 0));
     assert_eq!(ran.results()[0], r#"{"ok":true,"output":"set: t"}"#);
     for (result, dir) in ran.results()[1..].iter().zip(["/tags: ", "/text: "]) {
@@ -127,7 +126,7 @@ fn mcp_client_odd_lists() {
             "it prints on standard output what is no message of the protocol, where it should use standard error: Welcome!",
         ],
     );
-    // Names that prompts can carry, each its own; what is the team's stays the team's.
+    // Names that are valid in prompts, each unique; the team's own names stay the team's.
     check(
         "names",
         &["echo_a_b_c_d", "a_b_c_d", "echo_mcp", "echo_shell"],
@@ -167,7 +166,7 @@ fn mcp_client_gates_know_what_tools_say() {
         );
         let servers = format!("[{{name: e, path: echo.sh, args: [shop-{form}]}}]\ngate: shop");
         let setup = McpTeam::with(&[("w.npc", &npc("w", "[]", &servers)), ("shop.gate", &gate)]);
-        // What the server's tools are is not known before it runs.
+        // The server's tools aren't known before it runs.
         assert_eq!(setup.diagnostics(), Vec::<String>::new(), "{form}");
         let of = |tool: &str, order: &str| Reply::call(tool, json!({"text": order}));
         let (get, cancel) = (|order| of("get_order", order), |order| of("cancel_order", order));
@@ -177,7 +176,7 @@ fn mcp_client_gates_know_what_tools_say() {
         shown(0, "`orders.2.status` is not known yet");
         shown(2, r#""rule":"cancel_order","reason":"it is shipped""#);
         shown(4, r#"{"ok":true,"output":"cancelled"}"#);
-        // A write is one that says nothing of itself.
+        // A tool that claims nothing counts as a write.
         shown(5, "`orders.2.status` is not known, it may have changed since it was read");
     };
     check("json", "parse: json", "result");
@@ -191,7 +190,7 @@ fn mcp_client_rules_hold_for_tools() {
         let ctx = format!("name: t\npermissions: {rules}\nmcp_servers: [{{name: e, path: echo.sh}}]\n");
         let setup = McpTeam::with(&[("team.ctx", &ctx), ("w.npc", &npc("w", "[]", "[e]"))]);
         assert_eq!(setup.diagnostics(), Vec::<String>::new());
-        // The start was permitted before, nobody is there now.
+        // The start was allowed before, and there is no terminal now.
         let permissions = Permissions::default();
         let asked = setup.run(vec![done()]).asked;
         permissions.remember(&permission::holder(&setup.team), &asked[0], Answer::Session).unwrap();

@@ -1,4 +1,4 @@
-//! How servers are reached: as a program, by streamable HTTP, by the older transport.
+//! Transports to servers: as a program, by streamable HTTP, by the older transport.
 
 use alara_harness::Outcome;
 use alara_harness::trace::Record;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::http::{PINGS, Server, Way};
 use super::{McpTeam, Ran, alara, call, done, script};
 
-/// Calls work, and a whitelist hides `b` from the list and from the executor.
+/// Calls work, and an allowlist hides `b` from the list and from the executor.
 fn works(servers: &str) -> Ran {
     let setup = McpTeam::naming(servers);
     let ran = setup.run(vec![call("a"), call("b"), done()]);
@@ -44,7 +44,7 @@ fn mcp_client_streamable_http() {
     for way in [Way::Json, Way::Events] {
         let server = Server::start(way);
         works(&format!("[{{url: '{}', transport: streamable-http, tools: [a]}}]", server.url));
-        // The session and the version are named once they are known, and the session is ended.
+        // Session and version are sent once they are known, and the session is ended.
         assert!(server.all_have("POST", "mcp-session-id", "s1"));
         assert!(server.all_have("POST", "mcp-protocol-version", "2025-03-26"));
         assert_eq!(server.lines().last().unwrap(), "DELETE /mcp HTTP/1.1");
@@ -64,10 +64,10 @@ fn mcp_client_sse() {
     let server = Server::start(Way::Sse);
     works(&format!("[{{url: '{}', transport: sse, tools: [a]}}]", server.url));
     assert_eq!(server.lines()[0], "GET /mcp HTTP/1.1");
-    // Without a transport the newer one is tried first.
+    // Without a configured transport, the newer one is tried first.
     works(&format!("[{{url: '{}', tools: [a]}}]", Server::start(Way::Sse).url));
     works(&format!("[{{url: '{}', tools: [a]}}]", Server::start(Way::Json).url));
-    // Messages go to the server that was named, and to no other.
+    // Messages go only to the configured server.
     let setup = McpTeam::naming(&format!(
         "[{{name: x, url: '{}', transport: sse}}]",
         Server::start(Way::Elsewhere).url
@@ -92,7 +92,7 @@ fn mcp_client_keys_are_not_shown() {
     assert!(server.received.lock().unwrap()[0].1.contains(&sent));
     assert!(message.contains("it answers 401: bad key Bearer ***"), "{message}");
     assert!(!message.contains("hunter2") && !trace.contains("hunter2"), "{message}{trace}");
-    // A variable that is not set is told by its name.
+    // An unset variable is reported by its name.
     let setup = McpTeam::naming("[{name: e, path: echo.sh, env: {X: $NOT_SET_AT_ALL}}]");
     let ran = setup.run(vec![done()]);
     assert!(

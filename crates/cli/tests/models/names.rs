@@ -1,10 +1,10 @@
-//! Names of models as people write them, and what is told of models by their files.
+//! Names of models as people write them, and data about models from their files.
 
 use serde_json::{Value, json};
 
 use super::{REPOSITORY, TestDir, fails, model};
 
-/// It has a name like any other, wherever a model is named.
+/// It has a name like any other model, in every command.
 #[test]
 fn the_model_that_ships_is_named() {
     let dir = TestDir::new();
@@ -35,7 +35,7 @@ fn the_model_that_ships_is_named() {
     dir.fails(&["models", "rm", "--yes", "qwen3"], "did you mean qwen3-0.6b");
     assert_eq!(dir.list()["shipped"]["name"], "alara-tiny");
     assert!(dir.works(&["models", "list"]).lines().any(|line| line.starts_with("alara-tiny ")));
-    // A file of that name goes before it.
+    // A file of that name takes precedence.
     std::fs::write(dir.root.path().join("alara-tiny.gguf"), model()).unwrap();
     assert!(dir.works(&["models", "show", "alara-tiny.gguf"]).contains("qwen3"));
 }
@@ -50,7 +50,7 @@ fn what_is_meant_by_a_name_that_is_none() {
         "Qwen3 4B (2.3 GiB) is not on this machine\nhint: alara models pull qwen3-4b",
     );
     dir.fails(&["models", "pull", "qwen3"], "did you mean qwen3-0.6b, qwen3-1.7b, qwen3-4b");
-    // As Ollama writes it; the file of the catalog is asked for.
+    // Ollama's spelling; the catalog's file is downloaded.
     let output = dir.alara(&["models", "pull", "qwen3:4b"]);
     let shown = String::from_utf8(output.stderr).unwrap();
     assert!(shown.starts_with("qwen3:4b is taken as qwen3-4b: Qwen3 4B, Qwen3-4B-Q4_K_M.gguf\n"), "{shown}");
@@ -76,12 +76,12 @@ fn a_model_that_is_not_here_is_shown_as_the_catalog_knows_it() {
     }
     let shown: Value = serde_json::from_str(&dir.works(&["models", "show", "qwen3-8b", "--json"])).unwrap();
     assert_eq!((&shown["path"], &shown["license"]), (&Value::Null, &json!("Apache-2.0")), "{shown}");
-    // What the file alone tells takes the file, and nothing is downloaded for it.
+    // Data that only the file has requires the file, and nothing is downloaded for it.
     dir.fails(&["models", "show", "qwen3-8b", "--tensors"], "hint: alara models pull qwen3-8b");
     assert!(dir.hub.log().is_empty());
 }
 
-/// Without a network it is said how a model gets here all the same.
+/// Without network access, the error explains how to get the model.
 #[test]
 fn a_model_gets_here_without_a_network() {
     let dir = TestDir::new();
@@ -123,7 +123,7 @@ fn a_model_outside_of_the_catalog_is_told_by_its_file() {
     let table = dir.works(&["models", "list", "--local"]);
     let row = table.lines().find(|line| line.starts_with("owner/tiny-GGUF:")).unwrap();
     assert!(row.contains("qwen3") && row.contains("F32"), "{row}");
-    // So does a report tell it.
+    // A report shows it too.
     dir.works(&[
         "bench",
         "tasks",
@@ -143,7 +143,7 @@ fn a_model_outside_of_the_catalog_is_told_by_its_file() {
     assert!(report["models"][0][1]["parameters"].as_f64() > Some(0.0), "{}", report["models"]);
 }
 
-/// What the catalog recommends for a model is how tokens are drawn with it.
+/// The catalog's recommended sampling parameters are used for a model.
 #[test]
 fn recommended_sampling() {
     let dir = TestDir::new();
@@ -163,14 +163,14 @@ fn recommended_sampling() {
     assert_eq!(of(&["--calls", "free"]), (0.6, 0.95, 20.0));
     assert_eq!(of(&["--calls", "free", "--thinking", "off"]), (0.7, 0.8, 20.0));
     assert_eq!(of(&["--calls", "free", "--temperature", "0"]), (0.0, 0.95, 20.0));
-    // A turn that is nothing but a call takes the most likely token.
+    // A turn that consists only of a call is decoded greedily.
     assert_eq!(of(&["--calls", "forced"]), (0.0, 1.0, 0.0));
     let shown = dir.works(&["models", "show", "Qwen3-4B-Q8_0.gguf"]);
     assert!(
         shown.contains("sampling        temperature 0.6, top_p 0.95, top_k 20; with --thinking off "),
         "{shown}"
     );
-    // The benchmark stays at 0, and says so.
+    // The benchmark stays at temperature 0, and records it.
     dir.works(&[
         "bench",
         "tasks",

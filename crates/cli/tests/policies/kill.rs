@@ -1,6 +1,6 @@
-//! Phases and gates hold across kills.
-//! A conversation that was killed and resumed comes to the same verdicts, phases and ledger as one
-//! that was not.
+//! Phases and gates survive kills.
+//! A conversation that was killed and resumed has the same verdicts, phases and ledger as an
+//! uninterrupted one.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -65,16 +65,16 @@ rules:
     ),
 ];
 
-/// What the model calls, one a turn.
+/// The model's calls, one per turn.
 fn calls() -> Vec<(&'static str, Value)> {
     vec![
         ("identify", json!({})),
-        // In this phase it can't.
+        // Not allowed in this phase.
         ("cancel_order", json!({"id": "1"})),
         ("plan_tasks", json!({"tasks": ["the second", "the first"]})),
-        // Nobody has read it.
+        // Nothing has read it.
         ("cancel_order", json!({"id": "1"})),
-        // It fails; once more, and the conversation is handed over.
+        // It fails; after another failure, the conversation is handed over.
         ("get_order", json!({"id": "1"})),
         ("get_order", json!({"id": "1", "status": "pending"})),
         ("cancel_order", json!({"id": "1"})),
@@ -87,16 +87,16 @@ fn calls() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// While which calls it is killed, and after which.
+/// The calls during and after which it is killed.
 const DURING: [usize; 6] = [0, 5, 6, 8, 9, 11];
 const AFTER: [usize; 4] = [2, 3, 4, 7];
 
-/// Whether a result says that its call was cut off.
+/// Whether a result reports that its call was interrupted.
 fn is_cut_off(result: &str) -> bool {
     result.contains("interrupted: alara was ended") || result.contains("not run: ")
 }
 
-/// The model: makes the first call that has no result of its own yet.
+/// The model: makes the first call without a result of its own.
 fn next(body: &Value) -> Answer {
     let messages = body["messages"].as_array().unwrap();
     let results = messages.iter().filter(|message| message["role"] == "tool");
@@ -111,18 +111,18 @@ fn next(body: &Value) -> Answer {
     Answer::stream([pause, event(&call), event(&end("tool_calls"))])
 }
 
-/// What became of a call that was not cut off.
+/// The outcome of a call that wasn't interrupted.
 #[derive(Debug, Default, PartialEq)]
 struct Seen {
     tool: String,
     text: String,
-    /// What its permissions say: each verdict, and by what.
+    /// Each verdict on its permission, and its source.
     verdicts: Vec<(String, String)>,
-    /// Where the conversation stands after it.
+    /// The state of the conversation after it.
     standing: Standing,
 }
 
-/// What a trace tells, its ledgers, and how many calls were cut off in it.
+/// Returns the contents of a trace, its ledgers, and the number of interrupted calls in it.
 fn told(path: &Path) -> (Vec<Seen>, Vec<Value>, usize) {
     let entries = trace::read(path).unwrap();
     let (mut all, mut verdicts, mut cut_off, mut standing) =
@@ -130,7 +130,7 @@ fn told(path: &Path) -> (Vec<Seen>, Vec<Value>, usize) {
     for entry in &entries {
         match &*entry.record {
             Record::Permission { verdict, by, .. } => {
-                // Each of the two lies elsewhere.
+                // The two files are in different folders.
                 let gate = by.rsplit_once('/').filter(|(_, file)| *file == "desk.gate");
                 verdicts
                     .push((format!("{verdict:?}"), gate.map_or(by.as_str(), |(_, file)| file).to_owned()));
@@ -169,7 +169,7 @@ fn trace_of(dir: &TestDir) -> Option<std::path::PathBuf> {
     files.find(|path| path.extension().is_some_and(|ending| ending == "jsonl"))
 }
 
-/// How many calls have a result of their own, and whether one runs now.
+/// Returns how many calls have their own results, and whether one is running.
 fn progress(dir: &TestDir) -> (usize, bool) {
     let Some(entries) = trace_of(dir).and_then(|path| trace::read(&path).ok()) else { return (0, false) };
     entries.iter().fold((0, false), |(done, running), entry| match &*entry.record {
@@ -229,8 +229,8 @@ fn killed_and_resumed_it_comes_to_the_same_verdicts_and_phases() {
     assert!(cut_off > DURING.len() / 2, "{cut_off}");
 }
 
-/// The command that begins the conversation, or goes on with it: in turn by its name, and as the
-/// last one there.
+/// Returns the command that begins or continues the conversation: alternately by its name, and as
+/// the latest one.
 fn go_on(dir: &TestDir, begin: &[&str], number: usize) -> std::process::Command {
     match trace_of(dir).filter(|_| number > 0) {
         None => dir.alara(begin),

@@ -1,4 +1,4 @@
-//! Gates and phases from outside: the stock teams that have them, run, checked and tried.
+//! Gates and phases from outside: the stock teams that have them are run, checked and tested.
 
 mod kill;
 
@@ -9,7 +9,7 @@ use crate::dirs::{TestDir, code, sandboxed, text};
 const ORDERS: &str =
     r#"{"7": {"status": "shipped", "total": 59.9}, "8": {"status": "pending", "total": 20}}"#;
 
-/// The clerk of the stock team, whose model makes these calls and then says "Done.".
+/// The stock team's clerk, whose model makes these calls and then says "Done.".
 fn shop(calls: &[Value]) -> TestDir {
     let turns = calls.iter().map(|call| json!({"calls": [call]}));
     let dir = TestDir::with(&turns.chain([json!({"text": "Done."})]).collect());
@@ -21,7 +21,7 @@ fn call(name: &str, arguments: Value) -> Value {
     json!({"name": name, "arguments": arguments})
 }
 
-/// Exit code, and what is shown beside the answer.
+/// Returns the exit code, and all output except the answer.
 fn run(dir: &TestDir, team: &str, more: &[&str]) -> (i32, String) {
     let fixed =
         ["run", "-t", team, "-m", "script:script.json", "--workdir", "work", "--trace", "trace.jsonl"];
@@ -29,7 +29,7 @@ fn run(dir: &TestDir, team: &str, more: &[&str]) -> (i32, String) {
     (code(&output), text(&output.stderr))
 }
 
-/// Exit code and all that is printed.
+/// Returns the exit code and all output.
 fn printed(dir: &TestDir, arguments: &[&str]) -> (i32, String) {
     let output = dir.alara(arguments).output().unwrap();
     (code(&output), text(&output.stdout) + &text(&output.stderr))
@@ -145,7 +145,7 @@ fn the_cases_of_a_gate_are_tried() {
     let (code, report) = json("shop.gate");
     assert_eq!((code, report.as_array().unwrap().len()), (0, 7));
     assert_eq!(report[1], json!({"name": "what was shipped is not", "line": 27, "column": 5, "wrong": null}));
-    // A rule that says less than its cases.
+    // A rule that is less strict than its cases.
     dir.write("loose.gate", &gate.replace("status == 'pending'", "status != 'lost'"));
     let (code, shown) = printed(&dir, &["gate", "test", "loose.gate"]);
     assert_eq!(code, 1, "{shown}");
@@ -156,7 +156,7 @@ fn the_cases_of_a_gate_are_tried() {
         (code, &report[1]["wrong"], &report[2]["wrong"]),
         (1, &json!("the call is allowed"), &Value::Null)
     );
-    // One that can't be read, and one without cases.
+    // A gate that can't be read, and one without cases.
     dir.write("broken.gate", &gate.replace("need: \"orders", "when: \"orders"));
     let (code, shown) = printed(&dir, &["gate", "test", "broken.gate"]);
     assert_eq!(code, 1, "{shown}");
@@ -215,7 +215,7 @@ fn whoever_is_bound_by_a_gate_that_can_not_be_used_does_not_run() {
     );
 }
 
-/// The files below a folder, with their paths in it and what they say.
+/// Returns the files below a folder, with their relative paths and contents.
 fn walk(folder: &std::path::Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in folder.read_dir().unwrap().map(Result::unwrap) {

@@ -1,5 +1,5 @@
-//! Commits in a guarded repository: what git keeps for itself is no loss, and what it would run is
-//! asked about.
+//! Commits in a guarded repository: git's own bookkeeping doesn't count as a loss, and anything
+//! that git would run needs a confirmation.
 
 use super::guard::{GuardedDir, git, layered};
 
@@ -38,7 +38,7 @@ fn a_commit_loses_nothing() {
     }
     let dir = GuardedDir::new();
     git(&dir.work());
-    // Of the second one there is no log.
+    // The second branch has no log.
     let code = "git branch kept && git branch bare && rm .git/logs/refs/heads/bare";
     let made = std::process::Command::new("bash").args(["-c", code]).current_dir(dir.work()).status();
     assert!(made.unwrap().success());
@@ -49,7 +49,7 @@ fn a_commit_loses_nothing() {
         format!("echo more >> hi && git {me} commit -qam three"),
         "git checkout -q main -- && git checkout -q --detach && git checkout -q main".to_owned(),
     ] {
-        // What lies in the work directory itself is another matter.
+        // Files in the work directory itself are another matter.
         let (exit, _, asked) = dir.bash(&code, true);
         assert_eq!(exit, Some(0), "{code}");
         assert!(asked.iter().all(|what| !what.contains(".git/")), "{code}: {asked:?}");

@@ -1,5 +1,5 @@
-//! What guards the files of a work directory: programs that take something away, and who says yes
-//! to that.
+//! The guard for files in a work directory: programs that remove something, and the user's
+//! confirmation.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,18 +10,18 @@ use alara_harness::undo::By;
 
 use super::needs;
 
-/// A work directory with files, guarded.
+/// A guarded work directory with files.
 pub struct GuardedDir {
     pub root: tempfile::TempDir,
     pub sandbox: Sandbox,
 }
 
-/// Who commits.
+/// The author of commits.
 const OWNER: &str = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@example.org GIT_COMMITTER_NAME=a \
     GIT_COMMITTER_EMAIL=a@example.org";
 
-/// What a guarded program came to: its exit status and whether its work was undone; and what was
-/// asked about.
+/// The result of a guarded program: its exit status, whether its work was reverted, and the
+/// questions.
 pub type Came = (Option<i32>, bool, Vec<String>);
 
 impl GuardedDir {
@@ -37,13 +37,13 @@ impl GuardedDir {
         GuardedDir { root, sandbox }
     }
 
-    /// As its owner has made it by `code`, with a folder of it as the work directory.
+    /// Sets up a folder by `code`, as its owner, with a subfolder as the work directory.
     pub fn made(code: &str, folder: &str) -> Self {
         Self::made_in(GuardedDir::new().root, code, folder)
     }
 
-    /// The same in a folder of this root, where there is nothing yet or what [`new`](Self::new)
-    /// puts there.
+    /// Like [`made`](Self::made), in a folder of this root, which is empty or has the files of
+    /// [`new`](Self::new).
     pub fn made_in(root: tempfile::TempDir, code: &str, folder: &str) -> Self {
         let work = root.path().join("work");
         std::fs::create_dir_all(&work).unwrap();
@@ -59,7 +59,7 @@ impl GuardedDir {
         self.root.path().join("work")
     }
 
-    /// Runs a program where a person says `yes` or no.
+    /// Runs a program with a user who answers `yes` or no.
     pub fn bash(&self, code: &str, yes: bool) -> Came {
         let program = ["bash", "-c", code];
         let timeout = Duration::from_secs(60);
@@ -81,7 +81,7 @@ impl GuardedDir {
     }
 }
 
-/// Every path below a directory, with its content: a file's text, a link's target.
+/// Returns every path below a directory with its contents: a file's text, a link's target.
 fn content(root: &Path) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let mut left = vec![root.to_owned()];
@@ -102,7 +102,7 @@ fn content(root: &Path) -> BTreeMap<String, String> {
     found
 }
 
-/// Whether layers can be had here; says so if not.
+/// Whether layers are available here; prints a note if not.
 pub fn layered(test: &str) -> bool {
     needs(test, |found: &Enforced| found.mounts && found.landlock > 0).is_some()
         && match GuardedDir::new().sandbox.guarding() {
@@ -129,7 +129,7 @@ fn nothing_that_was_there_is_lost_without_a_yes() {
             "{code}"
         );
         assert_eq!(content(&dir.work()), before, "{code}");
-        // With a yes it is what it would have been without a guard.
+        // After a yes, the result is the same as without a guard.
         let dir = GuardedDir::new();
         let (_, undone, _) = dir.bash(code, true);
         let guarded = content(&dir.work());
@@ -190,7 +190,7 @@ fn what_loses_nothing_needs_no_question() {
     check("touch hi; chmod 600 test.py", &[]);
     check("echo 'this is hi' > hi", &[]);
     check("mkfifo pipe; rm pipe; echo x > t; rm t", &[]);
-    // Into a directory outside nothing is written, whatever a link says.
+    // Nothing is written outside the work directory, wherever a link points.
     let dir = GuardedDir::new();
     std::fs::create_dir(dir.root.path().join("outside")).unwrap();
     std::os::unix::fs::symlink("../outside", dir.work().join("way")).unwrap();
@@ -207,23 +207,23 @@ fn what_programs_made_is_theirs_until_somebody_else_changes_it() {
     let free = |code: &str| assert_eq!(dir.bash(code, false), (Some(0), false, vec![]), "{code}");
     free("echo one > a; mkdir d; echo two > d/b; ln -s a l");
     free("echo three > a; mv d/b d/c; ln -sfn d l; sed -i s/three/3/ a");
-    // Written once more, with nothing new in it.
+    // Rewritten without any change.
     free("ln -sfn d l; cp a a2; touch -d @1000 a2; mv a2 a");
     free("ln -sfn e l; echo 4 > a");
     free("rm -r a l d/c");
     free("echo again > a; echo 1 > d/1");
     free("rm -r d");
-    // Somebody else's from now on.
+    // The file has been changed by somebody else.
     std::fs::write(dir.work().join("a"), "mine now").unwrap();
     assert_eq!(dir.bash("rm a", false), (Some(0), true, vec!["removes a".to_owned()]));
     assert_eq!(std::fs::read_to_string(dir.work().join("a")).unwrap(), "mine now");
     free("mkdir e; echo e > e/e");
     std::fs::write(dir.work().join("e/mine"), "mine").unwrap();
     assert_eq!(dir.bash("rm -r e", false).2, ["removes e/ with 2 files"]);
-    // A yes to a change does not make it theirs.
+    // Confirming a change doesn't make the file the program's own.
     assert_eq!(dir.bash("echo x > hi", true).2, ["overwrites hi"]);
     assert_eq!(dir.bash("rm hi", false).2, ["removes hi"]);
-    // Until all is permitted.
+    // Until everything is permitted.
     dir.sandbox.permit();
     free("rm -rf ./*");
     assert_eq!(content(&dir.work()), BTreeMap::new());
@@ -251,7 +251,7 @@ fn permissions_times_and_attributes_are_taken_over() {
     assert_eq!(dir.bash("[ -p p ] && [ -x test.py ]", false).0, Some(0));
 }
 
-/// What a layer holds takes no more of the disk than it did there.
+/// A layer's files take no more disk space than the originals.
 #[test]
 fn holes_and_names_of_one_file_are_taken_over_as_such() {
     use std::os::unix::fs::MetadataExt;
@@ -270,7 +270,7 @@ fn holes_and_names_of_one_file_are_taken_over_as_such() {
     assert_eq!((found("f").ino(), found("f").ino()), (found("g").ino(), found("docs/h").ino()));
     assert_eq!(std::fs::read_to_string(dir.work().join("docs/h")).unwrap(), "all\n");
     assert_eq!(std::fs::read_to_string(dir.work().join("i")).unwrap(), "this is test.py\n");
-    // They are still what the program made.
+    // They still count as the program's.
     assert_eq!(dir.bash("rm f; echo more >> g", false), (Some(0), false, vec![]));
 }
 
@@ -286,7 +286,7 @@ fn folders_that_lie_too_deep_are_undone() {
     let told = ["lays folders deeper than 256 in a".to_owned()];
     assert_eq!(dir.bash(&code, true), (Some(0), true, told.to_vec()));
     assert_eq!(content(&dir.work()), before);
-    // Nor do those end anything that somebody else has made.
+    // These don't end anything that others have started either.
     let made = std::process::Command::new("bash").args(["-c", &code]).current_dir(dir.work()).status();
     assert!(made.unwrap().success());
     assert_eq!(dir.bash("rm -rf a", true), (Some(0), true, told.to_vec()));
@@ -319,10 +319,10 @@ fn others_get_no_rights_without_a_yes() {
     asked("chmod 664 hi; echo more >> hi", &["lets others write hi"]);
     asked("chmod 777 docs", &["lets others write docs"]);
     asked("echo x > hi; chmod 666 hi", &["overwrites hi, which others may write then"]);
-    // A yes to whatever is lost is none to this.
+    // A general permission for losses doesn't cover this.
     dir.sandbox.permit();
     asked("chmod o+w docs/a", &["lets others write docs/a"]);
-    // The work directory keeps its own, and what is taken away is taken away.
+    // The work directory keeps its own permissions, and removed files are removed.
     for own in ["777", "000"] {
         let code = format!("echo {own} > new; chmod {own} .");
         assert_eq!(dir.bash(&code, false), (Some(0), false, vec![]), "{code}");
@@ -337,7 +337,7 @@ fn others_get_no_rights_without_a_yes() {
     assert_eq!(mode("hi"), 0o666);
 }
 
-/// To run as the group means something else at a directory, and is usual there.
+/// On a directory, the setgid bit has another meaning, and is common there.
 #[test]
 fn a_work_directory_of_a_group_is_worked_in() {
     use std::os::unix::fs::PermissionsExt;
@@ -353,11 +353,11 @@ fn a_work_directory_of_a_group_is_worked_in() {
     assert_eq!((mode("."), mode("d"), mode("e")), (0o2775, 0o2755, 0o2755));
     let asked = dir.bash("git init -q --shared=group r", true);
     assert_eq!(asked, (Some(0), false, vec!["creates r/.git/config, which git obeys".to_owned()]));
-    // A file runs as nobody else.
+    // A file never runs as another user.
     assert_eq!((mode("f"), mode("p")), (0o755, 0o755));
 }
 
-/// A file that is not whole yet has a name that nobody can take before.
+/// An incomplete file has a name that can't be guessed and taken in advance.
 #[test]
 fn names_of_unfinished_files_are_not_guessed() {
     if !layered("names_of_unfinished_files_are_not_guessed") {
@@ -383,7 +383,7 @@ fn programs_take_turns_and_leave_no_unfinished_file() {
                     let code = format!("echo {thread} >> count; echo x > n{thread}-{turn}; rm -f hi");
                     let (exit, undone, _) = dir.bash(&code, thread == 0);
                     assert_eq!(exit, Some(0));
-                    // Once it is gone, nothing is lost any more.
+                    // Once it is gone, there is nothing more to lose.
                     assert!(!undone || thread != 0);
                 }
             });
@@ -391,7 +391,7 @@ fn programs_take_turns_and_leave_no_unfinished_file() {
     });
     let found = content(&dir.work());
     assert!(!found.contains_key("hi"));
-    // Each that was not undone has written all of it.
+    // Each one that wasn't reverted has written everything.
     let files = found.keys().filter(|name| name.starts_with('n')).count();
     assert_eq!(found["count"].lines().count(), files);
     assert!(files >= 4, "{found:?}");
@@ -426,7 +426,7 @@ fn what_is_unknown_is_asked_about_before_it_runs() {
     assert_eq!(run(&["cat", "hi"], true, false), (true, 0));
     assert_eq!(run(&["rm", "hi"], false, true), (true, 1));
     assert!(!root.path().join("hi").exists());
-    // An empty directory is nobody's, and so needs no guard.
+    // An empty directory has nothing to lose, so it needs no guard.
     let sandbox = Sandbox::new(root.path(), Policy { guard: true, isolation, ..Policy::default() }).unwrap();
     assert_eq!(sandbox.guarding(), None);
 }
@@ -452,7 +452,7 @@ fn an_interrupted_program_takes_nothing_away() {
     assert_eq!(content(&dir.work()), before);
 }
 
-/// Makes the work directory a git repository with a commit, as its owner does it.
+/// Makes the work directory a git repository with a commit, as its owner would.
 pub fn git(work: &Path) {
     let code = "git init -q -b main . && git add hi && \
         git -c user.name=a -c user.email=a@example.org commit -qm one && \
@@ -469,7 +469,7 @@ fn what_tools_of_the_user_obey_needs_a_yes() {
     let check = |code: &str, expected: &[&str]| {
         let dir = GuardedDir::new();
         git(&dir.work());
-        // A yes to whatever is lost is none to this.
+        // A general permission for losses doesn't cover this.
         for permitted in [false, true] {
             if permitted {
                 dir.sandbox.permit();
@@ -520,7 +520,7 @@ fn a_new_virtual_environment_needs_no_question() {
     let dir = GuardedDir::new();
     let code = "python3 -m venv --without-pip v && echo import os > v/lib/x.pth";
     assert_eq!(dir.bash(code, false), (Some(0), false, vec![]));
-    // One that is used may be somebody's, and a folder that is there does not become a new one.
+    // An environment in use may be somebody's, and an existing folder doesn't become a new one.
     for code in ["echo import os > v/lib/y.pth", "echo > docs/pyvenv.cfg; echo import os > docs/y.pth"] {
         let (_, undone, asked) = dir.bash(code, false);
         let last = asked.last().unwrap();
@@ -552,7 +552,7 @@ fn a_service_finds_what_tools_obey_read_only() {
     assert!(!found[".git/config"].contains("alias"));
 }
 
-/// Whether a change is what it says: for whoever builds on it.
+/// Whether the list of changes is accurate, for code that relies on it.
 #[test]
 fn changes_tell_what_was_and_what_is() {
     if !layered("changes_tell_what_was_and_what_is") {

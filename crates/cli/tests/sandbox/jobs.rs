@@ -1,5 +1,4 @@
-//! Programs in the background: what they reach, what becomes of what they write, and what ends
-//! them.
+//! Background programs: what they can reach, what happens to their files, and what ends them.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ struct JobDir {
 }
 
 const PYTHON_SERVER: &str = "exec python3 -u -m http.server --bind 127.0.0.1 8123";
-/// Prints what a server gives for a path, as soon as it is there.
+/// Prints a server's response for a path, as soon as the server is up.
 const FETCH: &str = "for i in $(seq 100); do python3 -c \"import sys, urllib.request as u; \
     sys.stdout.write(u.urlopen('http://127.0.0.1:8123/' + sys.argv[1]).read().decode())\" \"$1\" 2> /dev/null \
     && exit; sleep 0.05; done; exit 1";
@@ -47,7 +46,7 @@ impl JobDir {
             .unwrap()
     }
 
-    /// What a program says on stdout; it runs as an agent's step does.
+    /// Returns a program's stdout; it runs as a step of an agent.
     fn step(&self, program: &[&str], job: &Job) -> String {
         self.take(job, false).unwrap();
         job.refresh();
@@ -68,8 +67,8 @@ impl JobDir {
         self.step(&["bash", "-c", FETCH, "bash", path], job)
     }
 
-    /// Takes over what a job wrote, where a person says `yes` or no: what was asked, if that was
-    /// the end of it.
+    /// Applies the files that a job wrote, with a user who answers `yes` or no; returns the
+    /// questions, if the answer ended it.
     fn take(&self, job: &Job, yes: bool) -> Result<(), Vec<String>> {
         let mut asked = Vec::new();
         let taken = self.sandbox.take::<Error>(job, By::default(), &mut |risk| {
@@ -89,12 +88,12 @@ fn script<'a>(program: &'a [&'a str]) -> Script<'a> {
     Script::new(program, timeout)
 }
 
-/// Says whether somebody listens at a port.
+/// Prints whether a server listens on a port.
 fn connect(port: u16) -> String {
     format!("(: < /dev/tcp/127.0.0.1/{port}) 2> /dev/null && echo reached || echo no")
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -117,7 +116,7 @@ fn a_server_is_reached_by_the_next_step_and_serves_what_steps_write() {
         assert!(dir.fetch("", &job).contains("page"));
         dir.bash("echo second > new && mv new page && echo more > other", &job);
         assert_eq!((dir.fetch("page", &job), dir.fetch("other", &job)), ("second".into(), "more".into()));
-        // What the user writes is seen by then, too.
+        // The user's files are visible by then, too.
         std::fs::write(dir.work().join("mine"), "mine\n").unwrap();
         std::fs::write(dir.work().join(".page"), "third\n").unwrap();
         std::fs::rename(dir.work().join(".page"), dir.work().join("page")).unwrap();
@@ -146,7 +145,7 @@ fn two_sessions_do_not_see_each_others_ports_nor_the_machines() {
         ("no".into(), "no".into())
     );
     assert!(std::net::TcpStream::connect("127.0.0.1:8123").is_err());
-    // There is no way out either.
+    // There is no route out either.
     let routes = one.bash("cat /proc/net/dev | tail -n +3 | cut -d: -f1; wc -l < /proc/net/route", &job);
     assert!(routes.trim().starts_with("lo") && routes.ends_with('1'), "{routes}");
 }
@@ -179,7 +178,7 @@ fn what_a_job_writes_comes_into_the_directory_by_and_by() {
         dir.read("out/gone").is_some()
     });
     assert_eq!(dir.read("out/deep/a").as_deref(), Some("1\n"));
-    // Later steps see them, and what they make of them stays.
+    // Later steps see the files, and their changes to them are kept.
     assert_eq!(dir.bash("cat out/deep/a; echo changed > out/deep/a; touch next", &job), "1");
     until("the other files", || {
         dir.take(&job, false).unwrap();
@@ -211,7 +210,7 @@ fn a_job_loses_nothing_of_the_users_and_writes_no_hook_without_a_yes() {
         assert!(asked.iter().any(|change| change == expected), "{code}: {asked:?}");
         assert_eq!((dir.read("page").as_deref(), dir.read("new")), (Some("first\n"), None), "{code}");
         assert!(!dir.work().join(".git").exists() && !dir.work().join(".vscode").exists(), "{code}");
-        // With a yes it is done.
+        // After a yes it is done.
         dir.take(&job, true).unwrap();
         assert_eq!(dir.read("new").as_deref(), Some("harmless\n"), "{code}");
         job.end();
@@ -227,7 +226,7 @@ fn a_job_is_asked_to_end_before_it_is_killed() {
     until("output", || job.has_output());
     job.end();
     let (exit, output) = (ended(&job).exit, job.read().0);
-    // The shell says what has become of its own program, too.
+    // The shell reports the end of its own program, too.
     assert!(exit == Some(0) && output.contains("bye\n"), "{exit:?} {output}");
     dir.take(&job, false).unwrap();
     assert_eq!(dir.read("last").as_deref(), Some("kept\n"));

@@ -1,4 +1,4 @@
-//! What programs may use: processes, memory, processor time, disk, output.
+//! Resource limits of programs: processes, memory, CPU time, disk, output.
 
 use super::*;
 
@@ -50,8 +50,8 @@ fn programs_are_killed_at_their_limits() {
     }
 }
 
-/// Where namespaces are refused, as in most containers, the limits are watched all the same.
-/// Such a place is in a sandbox itself, so this test runs itself there.
+/// Limits are enforced even where namespaces are refused, as in most containers.
+/// Such a place is a sandbox itself, so this test runs itself in one.
 #[test]
 fn limits_hold_without_namespaces() {
     launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
@@ -59,7 +59,7 @@ fn limits_hold_without_namespaces() {
     if enforced().processes {
         let Some(_) = needs("limits_hold_without_namespaces", all) else { return };
         let tests = std::env::current_exe().unwrap();
-        // Wherever they were built: below a home directory they are hidden otherwise.
+        // Wherever they were built: below a home directory they would be hidden.
         let readable = vec![tests.clone(), env!("CARGO_BIN_EXE_alara").into()];
         let policy = Policy { memory_bytes: 8 << 30, processes: 4000, readable, ..Policy::default() };
         let (dir, tests) = (SandboxDir::new(policy), tests.display().to_string());
@@ -78,8 +78,8 @@ fn limits_hold_without_namespaces() {
         let output = dir.bash(code);
         assert_eq!(output.killed.as_deref(), Some(expected), "{code} gave {output:?}");
     };
-    // One by one: a fork bomb may starve the watch, so that the sandbox around this test ends it
-    // first.
+    // One by one, because a fork bomb may starve the monitor, and then the sandbox around this test
+    // ends it first.
     killed("for i in {1..999}; do sleep 7533 & done; wait", "killed: more than 64 processes");
     killed(
         &format!("for i in 1 2 3; do (setsid python3 -c \"{HOG}\" &) ; done; sleep 7533"),
@@ -128,7 +128,7 @@ fn a_million_lines_are_drained() {
     assert!(output.stdout.starts_with(b"1\n2\n") && output.stdout.ends_with(b"\n1000000\n"));
 }
 
-/// A user whose limits are lower than ours could run no program at all.
+/// A user whose limits are lower than ours couldn't run any program at all.
 #[test]
 fn lower_limits_of_the_system_hold() {
     if !crate::dirs::sandboxed("lower_limits_of_the_system_hold") {

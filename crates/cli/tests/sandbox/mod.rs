@@ -1,6 +1,5 @@
-//! The sandbox around steps, from inside: programs that try what they must not, and what becomes of
-//! them.
-//! All of it as the user who runs the tests, and once more as an ordinary one where that is the
+//! The sandbox around steps, from inside: programs that try forbidden actions, and the results.
+//! Runs everything as the current user, and again as an ordinary user if that is the superuser.
 //! superuser.
 #![cfg(target_os = "linux")]
 
@@ -22,7 +21,7 @@ use std::time::{Duration, Instant};
 use alara_harness::sandbox::{Enforced, Output, enforced, launch_with};
 use alara_harness::sandbox::{Policy, Sandbox, Script};
 
-/// A sandbox with a work directory of its own, next to a directory that is not its business.
+/// A sandbox with its own work directory, next to a directory that it must not access.
 struct SandboxDir {
     root: tempfile::TempDir,
     sandbox: Sandbox,
@@ -31,7 +30,7 @@ struct SandboxDir {
 impl SandboxDir {
     fn new(policy: Policy) -> Self {
         launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
-        // Not `/tmp`, which may be kept in memory; but within a sandbox there is nothing else.
+        // Not `/tmp`, which may be in memory; but inside a sandbox there is nothing else.
         let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
         std::fs::create_dir(root.path().join("work")).unwrap();
         std::fs::write(root.path().join("outside"), "as it was").unwrap();
@@ -52,10 +51,10 @@ impl SandboxDir {
     }
 }
 
-/// Takes 90 MiB and keeps them.
+/// Allocates 90 MiB and keeps them.
 const HOG: &str = "x = bytearray(90 << 20); x[::4096] = b'x' * len(x[::4096]); import time; time.sleep(30)";
 
-/// What this machine enforces; `None`, said visibly, where a test needs more.
+/// Returns what this machine enforces; `None`, with a visible note, if a test needs more.
 pub fn needs(test: &str, holds: fn(&Enforced) -> bool) -> Option<Enforced> {
     launch_with(Path::new(env!("CARGO_BIN_EXE_alara")));
     let found = *enforced();
@@ -73,7 +72,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).trim_end().to_owned()
 }
 
-/// Runs bash; it must end with this status and say this on stdout (0) or stderr.
+/// Runs bash; it must end with this status, and print this on stdout (0) or stderr.
 fn check(dir: &SandboxDir, code: &str, exit: i32, expected: &str) {
     let output = dir.bash(code);
     let message = text(if exit == 0 { &output.stdout } else { &output.stderr });
@@ -87,7 +86,7 @@ fn what_outlives_its_program_is_told() {
     let output = dir.bash("sleep 98764 & echo on; echo problem >&2");
     assert_eq!(output.left, ["sleep 98764"]);
     assert_eq!((text(&output.stdout), text(&output.stderr)), ("on".to_owned(), "problem".to_owned()));
-    // What is about to end anyway may do so.
+    // A process that is about to end may do so.
     let output = dir.bash("(sleep 0.01; echo late) & echo on");
     assert_eq!((output.left, text(&output.stdout)), (Vec::new(), "on\nlate".to_owned()));
 }
@@ -127,7 +126,7 @@ fn sockets_outside_are_out_of_reach() {
     let code = "import socket, sys\nfor p in sys.argv[1:]:\n try: socket.socket(socket.AF_UNIX).connect(p); \
                 print('open')\n except OSError as e: print(e.strerror)";
     for root in ["/tmp", "/var/tmp", "/run"] {
-        // Not everyone may write everywhere.
+        // Not all folders are writable for everyone.
         let Ok(directory) = tempfile::tempdir_in(root) else { continue };
         let path = directory.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -139,7 +138,7 @@ fn sockets_outside_are_out_of_reach() {
             assert_eq!(text(&output.stdout), expected, "{root} gave {output:?}");
         }
     }
-    // One that lies elsewhere, as many services have it.
+    // One in another place, as many services have it.
     let path = dir.root.path().join("service");
     let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
     let path = path.to_str().unwrap();
@@ -232,7 +231,7 @@ fn the_environment_is_scrubbed() {
     let dir = SandboxDir::new(Policy::default());
     let output = dir.bash("env | cut -d= -f1 | sort | tr '\\n' ' '");
     assert_eq!(text(&output.stdout), "HOME LANG PATH PWD SHLVL TMPDIR _", "{output:?}");
-    // A variable that would change the launcher reaches the program alone, as text.
+    // A variable that would affect the launcher reaches only the program, as text.
     let env = ["LD_PRELOAD", "GREETING"].map(|name| (name.to_owned(), "/no/such.so".to_owned()));
     let timeout = Duration::from_secs(20);
     let program = &["bash", "-c", "echo $GREETING $LD_PRELOAD"];
@@ -299,7 +298,7 @@ fn the_home_directory_is_hidden() {
         (".", "project/work/mine", "seen"),
         (".", "project/.git/config", "seen"),
         (".", ".cargo/bin/cargo", "seen"),
-        // The home directory itself as the work directory: all but the credentials.
+        // The home directory itself as the work directory: everything except the credentials.
         ("../..", "diary", "seen"),
         ("../..", ".ssh/id", "hidden"),
     ] {
@@ -314,7 +313,7 @@ fn nothing_outlives_its_program() {
     let daemon = "(setsid bash -c 'exec sleep 7531' > /dev/null 2>&1 &) ; sleep 0.1; echo begun";
     check(&dir, daemon, 0, "begun");
     assert_eq!(running("7531"), 0);
-    // Ended by the time, and by the flag: all is over when the call returns.
+    // Ended by the time limit, and by the flag: no process is left when the call returns.
     let program = &["bash", "-c", "(setsid sleep 8531 > /dev/null 2>&1 &); sleep 8531"];
     let timeout = Duration::from_millis(400);
     let script = Script::new(program, timeout);
@@ -335,7 +334,7 @@ fn nothing_outlives_its_program() {
     assert_eq!(running("8532"), 0);
 }
 
-/// How many processes sleep for so many seconds.
+/// Counts the processes that sleep for this number of seconds.
 fn running(seconds: &str) -> usize {
     let sleeps = |path: &Path| {
         std::fs::read(path.join("cmdline")).is_ok_and(|line| line == format!("sleep\0{seconds}\0").as_bytes())
@@ -365,7 +364,7 @@ fn the_network_is_by_declaration() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let code = format!("exec 3<>/dev/tcp/127.0.0.1/{} && echo open", listener.local_addr().unwrap().port());
     assert_eq!(text(&dir.run(&["bash", "-c", &code], true).stdout), "open");
-    // A policy without the network is stronger than a script that asks for it.
+    // A policy without network access overrides a script that requests it.
     let closed = SandboxDir::new(Policy { network: false, ..Policy::default() });
     assert_eq!(closed.run(&["bash", "-c", &code], true).exit, Some(1));
 }
@@ -405,7 +404,7 @@ fn usual_programs_work() {
         "[1,2]",
     );
     check(&dir, "sort <(seq 3) | tail -1; kill -9 $$ 2> /dev/null; true", 137, "");
-    // Process 1 is immune, and nothing outside can be seen.
+    // Process 1 is immune, and outside processes are invisible.
     check(&dir, "kill -9 1; sleep 0.1; set -- /proc/[0-9]*; echo \"=$#=\"", 0, "=2=");
 }
 
@@ -427,8 +426,9 @@ fn many_run_at_a_time() {
     });
 }
 
-/// A program in the sandbox against the same program alone.
-/// Generous, since other tests run meanwhile; the benchmark `sandbox` measures it.
+/// Compares a program in the sandbox with the program alone.
+/// The limit is generous, since other tests run at the same time; the benchmark `sandbox` measures
+/// it.
 #[test]
 fn the_sandbox_starts_quickly() {
     let Some(_) = needs("the_sandbox_starts_quickly", all) else { return };
@@ -485,7 +485,7 @@ fn the_doctor_tells_what_holds() {
     }
     let lacking = findings.iter().any(|finding| finding["essential"] == true && finding["ok"] == false);
     assert_eq!(output.status.code(), Some(i32::from(lacking)));
-    // Without anything on the path, bash is lacking.
+    // With an empty path, bash is missing.
     let mut command = crate::alara();
     let output =
         command.arg("doctor").env("PATH", "/nonexistent").current_dir(std::env::temp_dir()).output().unwrap();
@@ -497,7 +497,7 @@ fn the_doctor_tells_what_holds() {
     );
 }
 
-/// The superuser is the harder case, so both are tried where we can.
+/// The superuser is the harder case, so both are tested if possible.
 #[test]
 fn the_sandbox_holds_for_an_ordinary_user_too() {
     use std::os::unix::process::CommandExt;

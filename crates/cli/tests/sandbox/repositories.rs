@@ -1,12 +1,12 @@
-//! Git's repositories in a guarded work directory: what becomes one, and where git looks by its
-//! settings.
+//! Git repositories in a guarded work directory: what becomes one, and the places that git's
+//! settings point to.
 
 use std::path::Path;
 use std::process::Command;
 
 use super::guard::{GuardedDir, layered};
 
-/// Runs git as the user would, later and outside; whether anything ran that wrote `ran`.
+/// Runs git as the user would, later and outside; returns whether anything ran that wrote `ran`.
 fn runs_something(folder: &Path, arguments: &[&str]) -> bool {
     let ran = folder.join("ran");
     let mut git = Command::new("git");
@@ -59,7 +59,7 @@ fn a_repository_made_in_steps_takes_a_yes() {
             assert!(!runs_something(folder, &["st"]), "{order:?}");
         }
     }
-    // One that runs nothing needs no yes, however it is made.
+    // A repository that runs nothing needs no confirmation, however it is made.
     let dir = GuardedDir::new();
     let plain = "printf '[core]\\n bare = true\\n' > x/config";
     assert_eq!(
@@ -89,7 +89,7 @@ fn what_git_takes_for_a_head_is_one() {
     }
 }
 
-/// What can't be read of a program's settings is not what was there before.
+/// Unreadable parts of a program's settings don't count as unchanged.
 #[test]
 fn settings_are_looked_at_as_they_would_be() {
     if !layered("settings_are_looked_at_as_they_would_be") {
@@ -109,7 +109,8 @@ fn settings_are_looked_at_as_they_would_be() {
     assert_eq!(steps(&dir, &[code]), ["overwrites .git/config, which git obeys"]);
 }
 
-/// A hook of the repository around the work directory is asked about wherever settings say it is.
+/// A hook of the repository around the work directory needs a confirmation wherever the settings
+/// place it.
 #[test]
 fn hooks_and_settings_are_guarded_where_git_looks() {
     if !layered("hooks_and_settings_are_guarded_where_git_looks") {
@@ -226,17 +227,17 @@ fn hooks_and_settings_are_guarded_where_git_looks() {
         "mkdir sub/h; echo x > sub/h/pre-commit",
         &["creates sub/h/pre-commit"],
     );
-    // The work directory is a part of a repository's own folder.
+    // The work directory is inside a repository's own folder.
     check("", ".git/hooks", "echo x > pre-commit", &["creates pre-commit"]);
     check("", ".git", "printf '[alias]\\nx = !y\\n' >> config", &["changes config"]);
-    // What git reads and does not run, and where it does not look.
+    // Files that git reads but doesn't run, and places where it doesn't look.
     for code in ["mkdir -p other/h; echo x > other/h/pre-commit", "echo x > docs/h", "echo more >> hi"] {
         check(&format!("{hooks} h; git config blame.ignoreRevsFile docs/revs"), "", code, &[]);
     }
 }
 
-/// What a person has said yes to holds from then on.
-/// Who writes to the target of the user's link writes what the tool obeys.
+/// A user's confirmation remains valid.
+/// Writing to the target of the user's link means writing a file that the tool obeys.
 #[test]
 fn where_links_of_the_user_lead_is_guarded() {
     if !layered("where_links_of_the_user_lead_is_guarded") {
@@ -279,7 +280,7 @@ fn where_links_of_the_user_lead_is_guarded() {
     );
 }
 
-/// What a stopped rebase goes on with, and settings whose values git runs.
+/// State from which a stopped rebase continues, and settings whose values git runs.
 #[test]
 fn strategies_are_programs() {
     if !layered("strategies_are_programs") {
@@ -304,7 +305,7 @@ fn git_is_asked_once_more_after_its_settings_have_changed() {
     let changes = vec!["changes .git/config, which git obeys".to_owned()];
     assert_eq!(dir.bash("git config core.hooksPath h", true).2, changes);
     assert_eq!(steps(&dir, &["echo x > h/pre-push"]), ["creates h/pre-push, which git obeys"]);
-    // By the branch other settings hold.
+    // Other settings apply, depending on the branch.
     let code = "git init -q .; git add hi; git commit -qm one; git branch other; \
                 git config includeIf.onbranch:other.path ../more; printf '[core]\nhooksPath = h\n' > more";
     let dir = GuardedDir::made(code, "");

@@ -1,4 +1,4 @@
-//! System calls that are refused, and those that leave something behind.
+//! System calls that are refused, and those with lasting effects.
 
 use super::{Policy, SandboxDir, needs, text};
 
@@ -50,8 +50,7 @@ fn system_calls_that_steps_have_no_business_with_fail() {
     call("getppid", nix::libc::SYS_getppid, zeros, "1");
 }
 
-/// What a step leaves behind must not run with anybody's rights: a file's owner may be the
-/// superuser.
+/// A file left by a step must not run with anybody's rights: its owner may be the superuser.
 #[test]
 fn nothing_is_made_to_run_as_its_owner() {
     let Some(_) = needs("nothing_is_made_to_run_as_its_owner", |found| found.seccomp) else { return };

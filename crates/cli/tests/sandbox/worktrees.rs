@@ -1,4 +1,4 @@
-//! Git in work directories whose repository lies elsewhere, where programs see nothing else: linked
+//! Git in work directories whose repository is elsewhere, where programs see nothing else: linked
 //! work trees, submodules, separate git folders, and clones that share objects.
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::guard::{GuardedDir, layered};
 
 const ONE: &str = "echo hi > hi; git add hi; git commit -qm one; git branch kept";
 
-/// How each is made in an empty folder, and where the work tree is.
+/// Returns how to create each in an empty folder, and where the work tree is.
 fn made() -> [(String, &'static str); 6] {
     let separate = format!("git init -q --separate-git-dir store w; cd w; {ONE}");
     [
@@ -37,7 +37,7 @@ fn made() -> [(String, &'static str); 6] {
     ]
 }
 
-/// Folders in which programs see only what they are shown; a home directory need not be there.
+/// Returns folders in which programs see only visible paths; a home directory may not exist there.
 fn places() -> Vec<PathBuf> {
     [PathBuf::from("/var/tmp"), std::env::temp_dir()].into_iter().chain(homes()).collect()
 }
@@ -51,7 +51,7 @@ fn each(check: impl Fn(&GuardedDir, &str)) {
     }
 }
 
-/// Git's output in the work directory, outside of the sandbox.
+/// Returns git's output in the work directory, outside the sandbox.
 fn owner(dir: &GuardedDir, arguments: &[&str]) -> String {
     let mut git = std::process::Command::new("git");
     let output = git.args(arguments).current_dir(dir.sandbox.work()).output().unwrap();
@@ -79,7 +79,7 @@ fn git_reads_and_commits_where_the_repository_lies_elsewhere() {
     });
 }
 
-/// It is asked about what would be asked about in a repository of the usual kind.
+/// Changes that need a confirmation in an ordinary repository also need it here.
 #[test]
 fn what_takes_a_yes_in_a_repository_takes_one_elsewhere() {
     if !layered("what_takes_a_yes_in_a_repository_takes_one_elsewhere") {
@@ -109,7 +109,7 @@ fn what_takes_a_yes_in_a_repository_takes_one_elsewhere() {
         assert!(!dir.bash("git config alias.st '!touch ran'", true).1, "{code}");
         assert_eq!(owner(&dir, &["config", "alias.st"]), "!touch ran", "{code}");
     }
-    // Another work tree's index is not this one's.
+    // The index of another work tree isn't this one's.
     let (code, folder) = &made()[1];
     let dir = GuardedDir::made_in(tempfile::tempdir_in("/var/tmp").unwrap(), code, folder);
     let (_, undone, asked) =
@@ -147,7 +147,7 @@ fn a_step_that_points_git_elsewhere_sees_nothing_there() {
         let program = ["cat", path];
         sandbox.run(&Script::new(&program, Duration::from_secs(60))).unwrap().exit == Some(0)
     };
-    // What the owner's own files point to is no repository.
+    // Files that the owner's own files point to aren't a repository.
     for code in [
         "mkdir w; echo 'gitdir: ../keys' > w/.git",
         "mkdir w; ln -s ../keys w/.git",
@@ -173,7 +173,8 @@ fn a_step_that_points_git_elsewhere_sees_nothing_there() {
         let (_, undone, asked) = dir.bash(step, false);
         assert!(undone && asked.iter().all(|what| what.ends_with("which git obeys")), "{step}: {asked:?}");
         assert!(!sees(&again(&dir), "../other/.git/config"), "{step}");
-        // Even a yes shows nothing in the same session, and never what is no repository's.
+        // Even a yes makes nothing visible in the same session, and never anything that isn't a
+        // repository's.
         assert!(!dir.bash(step, true).1, "{step}");
         for path in ["../keys/id", "../other/.git/secret"] {
             assert!(!sees(&dir.sandbox, path), "{step}: {path}");
@@ -182,7 +183,7 @@ fn a_step_that_points_git_elsewhere_sees_nothing_there() {
     }
 }
 
-/// Without a layer no one confirmed a `.git`, so the repository must name the work tree.
+/// Without a layer nobody has confirmed a `.git`, so the repository must name the work tree.
 #[test]
 fn without_a_guard_only_what_names_the_work_tree_is_shown() {
     if !layered("without_a_guard_only_what_names_the_work_tree_is_shown") {

@@ -1,5 +1,5 @@
-//! Programs that run another one, each with all options that its own help names, and interpreters
-//! with options at random: whatever runs in bash, a rule that denies it has to see.
+//! Programs that run another program, each with all options in its own help, and interpreters with
+//! random options: whatever runs in bash, a rule that denies it must notice.
 
 use std::time::Duration;
 
@@ -23,8 +23,9 @@ struct Tried {
     ran: Vec<String>,
 }
 
-/// The lines in which a stub ran that a rule denies, and how many of them it denies for certain.
-/// Those that were neither denied nor asked about fail the test.
+/// Returns the lines in which a stub ran that a rule denies, and how many of them it denies for
+/// certain.
+/// Lines that were neither denied nor asked about fail the test.
 fn seen(test: &str, driver: &str, names: &[&str]) -> Option<(Tried, usize)> {
     needs(test, all)?;
     let root = tempfile::tempdir_in("/var/tmp").or_else(|_| tempfile::tempdir()).unwrap();
@@ -33,7 +34,7 @@ fn seen(test: &str, driver: &str, names: &[&str]) -> Option<(Tried, usize)> {
     std::fs::create_dir(&ran).unwrap();
     std::fs::write(&stub, format!("#!/bin/sh\n: > '{}'/\"$1\"\n", ran.display())).unwrap();
     std::fs::set_permissions(&stub, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    // ALARA_TRIALS is how many times longer interpreters are tried, by random options.
+    // ALARA_TRIALS multiplies the number of trials of interpreters with random options.
     let times: f64 = std::env::var("ALARA_TRIALS").ok().and_then(|times| times.parse().ok()).unwrap_or(1.0);
     let task = json!({"stub": stub, "ran": ran, "names": names, "seconds": 8.0 * times}).to_string();
     let program = ["python3", "-c", driver];
@@ -76,7 +77,7 @@ fn what_a_wrapper_runs_by_any_option_is_seen() {
     let test = "what_a_wrapper_runs_by_any_option_is_seen";
     let names: Vec<&str> = wrappers().into_iter().filter(|name| !name.contains(' ')).collect();
     let Some((tried, denied)) = seen(test, WRAPPERS, &names) else { return };
-    // Of most it is certain.
+    // For most of them it is certain.
     assert!(tried.tried > 5 && denied * 10 > tried.ran.len() * 8, "{denied} of {}", tried.ran.len());
 }
 

@@ -1,4 +1,4 @@
-//! Who may ask.
+//! Access control.
 
 use std::io::Read;
 
@@ -33,7 +33,7 @@ fn serve_is_for_those_who_may() {
     assert!(shown.contains("$ALARA_TOKEN") && !shown.contains("hunter2"), "{shown}");
 }
 
-/// What is said twice is read by one program in this way, and by another in that.
+/// Different programs may read a repeated header differently.
 #[test]
 fn what_is_said_twice_is_refused() {
     let served = TestDir::npc_team(&json!([])).serve(&[]);

@@ -1,4 +1,4 @@
-//! What ends work: clients that leave, and interrupts.
+//! Ends of requests: clients that disconnect, and interrupts.
 
 use std::net::TcpStream;
 

@@ -1,5 +1,5 @@
-//! Requests of people who mean harm: each field as large as it may be, and what the server does
-//! once their time is over or their client has left.
+//! Malicious requests: each field as large as possible, and the server's state once their time
+//! limit is exceeded or their client has left.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -10,35 +10,35 @@ use serde_json::{Map, Value, json};
 use super::{Served, agent};
 use crate::dirs::TestDir;
 
-/// How long a request may take, and how much later the server must be idle.
+/// Time limit of a request, and how soon after that the server must be idle.
 const TIME: Duration = Duration::from_secs(2);
 /// Without optimization, reading and writing megabytes of JSON alone takes seconds.
 const BEYOND: Duration = Duration::from_secs(if cfg!(debug_assertions) { 8 } else { 1 });
 
-/// A megabyte of a text.
+/// A megabyte of a repeated text.
 fn much(text: &str) -> String {
     text.repeat((1 << 20) / text.len())
 }
 
-/// A list of so many.
+/// A list of this length.
 fn list(count: usize, item: impl Fn(usize) -> Value) -> Value {
     (0..count).map(item).collect()
 }
 
-/// An object of so many.
+/// An object with this many keys.
 fn object(count: usize, key: &str, value: &Value) -> Value {
     let fields: Map<String, Value> =
         (0..count).map(|index| (format!("{key}{index}"), value.clone())).collect();
     fields.into()
 }
 
-/// The fields of both.
+/// Merges the fields of both.
 fn with(mut one: Value, other: &Value) -> Value {
     one.as_object_mut().unwrap().extend(other.as_object().unwrap().clone());
     one
 }
 
-/// A schema of an object with so many properties, none of which must be there.
+/// A schema of an object with this many optional properties.
 fn optional(count: usize) -> Value {
     json!({"type": "object", "additionalProperties": false,
         "properties": object(count, "p", &json!({"type": "integer"}))})
@@ -49,7 +49,7 @@ fn texts() -> [String; 5] {
     ["1", " ", "a b\n", "house ", "<|im_end|>"].map(much)
 }
 
-/// Schemas, each of which takes some way of compiling it long.
+/// Schemas that each make one kind of compilation slow.
 fn schemas() -> Vec<Value> {
     vec![
         optional(3000),
@@ -77,7 +77,7 @@ fn grammars() -> Vec<String> {
     ]
 }
 
-/// Functions as each format has them, in `wrapped`.
+/// Functions in the syntax of each format, given by `wrapped`.
 fn functions(count: usize, wrapped: impl Fn(Value) -> Value) -> Value {
     list(count, |index| wrapped(json!({"name": format!("f{index}"), "parameters": {"type": "object"}})))
 }
@@ -86,7 +86,7 @@ fn openai_tool(function: Value) -> Value {
     json!({"type": "function", "function": function})
 }
 
-/// What shapes answers, under the names of chat completions.
+/// Shapes of answers, in the format of chat completions.
 fn shapes() -> Vec<Value> {
     let mut all: Vec<Value> = schemas()
         .iter()
@@ -99,7 +99,7 @@ fn shapes() -> Vec<Value> {
     all
 }
 
-/// How tokens are drawn.
+/// Sampling parameters.
 fn samplers() -> Vec<Value> {
     let dry = |breakers: Value| json!({"dry_multiplier": 1, "dry_sequence_breakers": breakers});
     vec![
@@ -158,7 +158,7 @@ fn chats() -> Vec<Value> {
     all.into_iter().chain(shapes()).chain(samplers()).map(|fields| of(&fields)).collect()
 }
 
-/// Requests in the other formats: the route, and the body.
+/// Requests in the other formats: route and body.
 fn others() -> Vec<(&'static str, Value)> {
     let mut all = Vec::new();
     for text in texts() {
@@ -213,7 +213,7 @@ fn others() -> Vec<(&'static str, Value)> {
 }
 
 impl Served {
-    /// A server for the model that ships, whose requests take so long at most.
+    /// Starts a server for the model that ships, with this time limit for requests.
     fn limited(time: Duration) -> Served {
         let model = format!("{}/models/alara-tiny.gguf", crate::root().display());
         let time = time.as_secs().to_string();
@@ -222,7 +222,7 @@ impl Served {
         served
     }
 
-    /// Time of the CPU that the server has used.
+    /// Returns the CPU time that the server has used.
     fn used(&self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
         let (_, fields) = stat.rsplit_once(')').unwrap();
@@ -230,7 +230,7 @@ impl Served {
         Duration::from_millis(10 * ticks)
     }
 
-    /// Waits until the server is idle, at most until `until`.
+    /// Waits until the server is idle, but not after `until`.
     fn idle(&self, until: Instant, what: &str) {
         const WINDOW: Duration = Duration::from_millis(100);
         loop {
@@ -245,7 +245,7 @@ impl Served {
         }
     }
 
-    /// A connection on which a request was sent.
+    /// Sends a request and returns its connection.
     fn send(&self, path: &str, body: &str) -> TcpStream {
         let mut client = self.connect();
         let length = body.len();
@@ -256,8 +256,8 @@ impl Served {
     }
 }
 
-/// Whatever stands in a field, the answer comes within the time of a request, is no fault of the
-/// server, and nothing goes on after it.
+/// Whatever a field contains, the response comes within the request's time limit and isn't a server
+/// error, and nothing keeps running after it.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_field_outlives_its_request() {
@@ -285,7 +285,7 @@ fn no_field_outlives_its_request() {
     }
 }
 
-/// Clients that ask for much and leave don't hold up others.
+/// Clients that send large requests and leave don't delay others.
 #[test]
 #[cfg(target_os = "linux")]
 fn nothing_goes_on_for_clients_that_left() {

@@ -1,4 +1,4 @@
-//! `alara serve` from outside: what programs that know OpenAI's API get, and what others don't.
+//! `alara serve` from outside: responses to clients of OpenAI's API, and to others.
 
 mod access;
 mod ends;
@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use crate::dirs::TestDir;
 
 impl TestDir {
-    /// With a team that has `corca`, who has a shell, and `sage`, who has nothing.
+    /// A team with `corca`, who has a shell, and `sage`, who has no tools.
     fn npc_team(script: &Value) -> TestDir {
         let dir = TestDir::with(script);
         dir.write("team/house.ctx", "name: house\nforenpc: corca\n");
@@ -30,13 +30,12 @@ impl TestDir {
         dir
     }
 
-    /// Starts a server for the team, with a model that follows the script unless `arguments` name
-    /// another.
+    /// Starts a server for the team, with a scripted model unless `arguments` name another.
     fn serve(self, arguments: &[&str]) -> Served {
         self.serve_with(arguments, &[])
     }
 
-    /// The same with these variables.
+    /// Starts the server with these variables.
     fn serve_with(self, arguments: &[&str], variables: &[(&str, &str)]) -> Served {
         let all = ["serve", "--port", "0", "--json", "-t", "./team", "--workdir", "work"];
         let model: &[&str] = if arguments.contains(&"-m") { &[] } else { &["-m", "script:script.json"] };
@@ -56,7 +55,7 @@ impl TestDir {
         Served { url: shown["url"].as_str().unwrap().to_owned(), shown, child, dir: self }
     }
 
-    /// The traces that were kept, oldest first.
+    /// Returns the traces, oldest first.
     fn traces(&self) -> Vec<String> {
         let directory = self.path("state/alara/traces").read_dir().unwrap();
         let mut paths: Vec<PathBuf> = directory.map(|entry| entry.unwrap().path()).collect();
@@ -65,7 +64,7 @@ impl TestDir {
     }
 }
 
-/// A server that runs, and what it told when it began.
+/// A running server, and its messages at startup.
 struct Served {
     url: String,
     shown: Value,
@@ -90,7 +89,8 @@ impl Served {
         (response.status().as_u16(), response.body_mut().read_to_string().unwrap())
     }
 
-    /// The answer to a request with these fields and, if they have no messages, one that says "hi".
+    /// Returns the response to a request with these fields and, if they have no messages, the
+    /// message "hi".
     fn ask(&self, fields: Value) -> (u16, Value) {
         let mut body = json!({"messages": [{"role": "user", "content": "hi"}]});
         body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -98,14 +98,14 @@ impl Served {
         (status, serde_json::from_str(&text).unwrap_or_else(|_| text.into()))
     }
 
-    /// The same, if it succeeds.
+    /// Returns the response to a request that succeeds.
     fn answer(&self, fields: Value) -> Value {
         let (status, body) = self.ask(fields);
         assert_eq!(status, 200, "{body}");
         body
     }
 
-    /// The chunks of a streamed answer.
+    /// Returns the chunks of a streamed response.
     fn chunks(&self, fields: Value) -> Vec<Value> {
         let mut streamed = json!({"stream": true, "stream_options": {"include_usage": true}});
         streamed.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -123,7 +123,7 @@ impl Served {
         (response.status().as_u16(), serde_json::from_str(&text).unwrap())
     }
 
-    /// What comes back for these bytes.
+    /// Sends these bytes and returns the response.
     fn raw(&self, text: &str) -> String {
         let mut stream = self.connect();
         stream.write_all(text.replace('\n', "\r\n").as_bytes()).unwrap();
@@ -139,7 +139,7 @@ impl Served {
         stream
     }
 
-    /// A connection on which `model` is asked to answer "hi".
+    /// Opens a connection and asks `model` to answer "hi".
     fn begin(&self, model: &str, stream: bool) -> TcpStream {
         let messages = json!([{"role": "user", "content": "hi"}]);
         let body = json!({"model": model, "stream": stream, "messages": messages}).to_string();
@@ -157,7 +157,7 @@ impl Served {
         assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     }
 
-    /// The exit code once it has ended.
+    /// Returns the exit code once the server has ended.
     fn code(&mut self) -> Option<i32> {
         wait_until("the server has ended", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap().code()

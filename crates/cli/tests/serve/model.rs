@@ -1,4 +1,4 @@
-//! The model itself: its words, calls and answers by a schema.
+//! The model itself: its text, calls, and answers with a schema.
 
 use alara_engine::{Engine, Event, Gguf, Message, Request, Sampling, Segment, Tool, ToolChoice};
 use alara_harness::model::endpoint::{EndpointError, Options};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{message, tool, wait_until};
 use crate::dirs::TestDir;
 
-/// The model that ships, as clients call it.
+/// The clients' name of the model that ships.
 const SHIPPED: &str = "alara-tiny.gguf";
 
 #[test]
@@ -50,7 +50,7 @@ fn serve_passes_calls_on() {
         (deltas.len(), &deltas[0][0]["index"], &deltas[0][0]["function"]),
         (1, &json!(0), &expected[0]["function"])
     );
-    // Of a call that is cut off nobody hears.
+    // A truncated call is never sent.
     let body = served.answer(asked());
     assert_eq!(*message(&body), json!({"role": "assistant", "content": "I look.", "refusal": null}));
     assert_eq!(body["choices"][0]["finish_reason"], "length");
@@ -82,7 +82,7 @@ fn serve_holds_the_model_to_tools_and_schemas() {
     let object = json!({"model": SHIPPED, "response_format": {"type": "json_object"}, "max_tokens": 40});
     assert!(message(&served.answer(object))["content"].as_str().unwrap().starts_with('{'));
 
-    // What can't be guaranteed, or has no room, is told with the field.
+    // An unsupported or oversized value is reported with its field.
     let check = |fields: Value, param: &str, code: Value| {
         let (status, body) = served.ask(fields);
         assert_eq!(
@@ -95,19 +95,20 @@ fn serve_holds_the_model_to_tools_and_schemas() {
     check(json!({"model": SHIPPED, "response_format": odd}), "response_format", Value::Null);
     let odd = |strict: bool| json!({"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"contains": {}}}}, "strict": strict}});
     check(json!({"model": SHIPPED, "tools": [odd(true)]}), "tools", Value::Null);
-    // Unless it is asked for, one keyword takes no request down: it is left out, and told.
+    // Unless it is required, an unsupported keyword doesn't fail the request: it is dropped, and
+    // reported.
     let body = served.answer(json!({"model": SHIPPED, "tools": [odd(false)], "max_tokens": 20}));
     let shown = body["alara"]["loosened"][0].as_str().unwrap();
     assert!(shown.starts_with("tool f: contains at /properties/a/contains: "), "{body}");
     let long = reply(&"word ".repeat(9000));
     check(json!({"model": SHIPPED, "messages": long}), "messages", json!("context_length_exceeded"));
-    // LiteLLM looks for no code but for these words.
+    // LiteLLM ignores the code and searches for this phrase.
     let (_, body) = served.ask(json!({"model": SHIPPED, "messages": long}));
     let told = body["error"]["message"].as_str().unwrap();
     assert!(told.starts_with("This model's maximum context length is ") && told.contains("--ctx"), "{told}");
 }
 
-/// What the model says and costs, times aside.
+/// Returns the model's output and usage, without times.
 fn turn(model: &dyn ChatModel, request: &Request) -> (Vec<Event>, [usize; 2]) {
     let mut usage = [0; 2];
     let mut events: Vec<Event> = Vec::new();
@@ -157,7 +158,7 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
         seed: 7,
         ..Sampling::default()
     };
-    // One that is named is called once.
+    // A named tool is called once.
     let named = Request {
         tool_choice: ToolChoice::Named("write_file".into()),
         parallel_tool_calls: false,
@@ -189,10 +190,10 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
         assert!(!expected.is_empty() && usage[1] > 0);
         assert_eq!(turn(&there, request), (expected, usage), "{request:?}");
     }
-    // What was computed for one request is not computed again for the next.
+    // A computed prefix is reused by the next request.
     let again = served.answer(json!({"model": SHIPPED, "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "say hello"}], "max_tokens": 1}));
     assert!(again["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() > 0, "{again}");
-    // Unless it was asked with another salt.
+    // Unless the request has another salt.
     let salted_as = |model: &str, salt: Value| {
         let body = served.answer(json!({"model": model, "messages": [{"role": "user", "content": "say hello"}], "max_tokens": 1, "cache_salt": salt}));
         body["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
@@ -206,7 +207,7 @@ fn serve_is_what_its_own_client_takes_for_the_model_itself() {
         assert!(salted(own("one")) > 0, "{who}");
         assert_eq!(salted(own("another")), 0, "{who}");
     }
-    // A refusal is understood as what it is.
+    // A refusal is recognized as what it is.
     let long = Request { messages: vec![Message::user("word ".repeat(9000))], ..plain };
     let error = there.chat(long).unwrap().find_map(Result::err).unwrap();
     assert!(error.too_long(), "{error}");
@@ -224,8 +225,8 @@ fn shipped() -> String {
     format!("{}/models/alara-tiny.gguf", crate::root().display())
 }
 
-/// The file is a copy, which is cut short between two requests: every one from then on fails, and
-/// the server goes on.
+/// The file is a copy that is truncated between two requests: every later request fails, and the
+/// server keeps running.
 #[test]
 fn serve_tells_of_a_model_file_that_is_cut_short_and_goes_on() {
     let dir = TestDir::npc_team(&json!([]));
@@ -246,7 +247,7 @@ fn serve_tells_of_a_model_file_that_is_cut_short_and_goes_on() {
 #[test]
 fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
     let dir = TestDir::npc_team(&json!([]));
-    // Random weights say something for as long as they may.
+    // Random weights generate text up to the limit.
     let fixture = crate::root().join("tests/fixtures/arch/qwen3-exact/model.gguf");
     std::fs::copy(fixture, dir.path("copy.gguf")).unwrap();
     let named = [
@@ -264,7 +265,7 @@ fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
     ];
     let arguments = [named.as_slice(), &["--temperature", "1.5", "hi"]].concat();
     let child = dir.alara(&arguments).spawn().unwrap();
-    // The model is there when the trace begins.
+    // The model is loaded when the trace begins.
     wait_until("the trace begins", || {
         std::fs::read_to_string(dir.path("trace.jsonl")).is_ok_and(|trace| trace.contains('\n'))
     });
@@ -273,7 +274,7 @@ fn run_tells_of_a_model_file_that_is_cut_short_in_mid_answer() {
     let output = child.wait_with_output().unwrap();
     let shown = String::from_utf8_lossy(&output.stderr);
     assert!(shown.contains("copy.gguf was changed while it was in use"), "{shown}");
-    // What was said before that is told, and was an answer that failed.
+    // Any text before that was sent, as a failed answer.
     let said = !output.stdout.trim_ascii().is_empty();
     assert_eq!(output.status.code(), Some(if said { 1 } else { 2 }), "{shown}");
 }

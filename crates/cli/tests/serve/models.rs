@@ -1,4 +1,4 @@
-//! Several models: each by its name, loaded when it is asked for, and unloaded.
+//! Several models: each is used by its name, loaded on first use, and unloaded.
 
 use serde_json::{Value, json};
 
@@ -31,7 +31,7 @@ impl Served {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// Which models are loaded.
+    /// Returns the loaded models.
     fn loaded(&self) -> Vec<String> {
         let (_, list) = self.get("/api/ps");
         let models = list["models"].as_array().unwrap().iter();
@@ -45,7 +45,7 @@ impl Served {
 fn serve_has_several_models() {
     let served = two(&["--alias", "small", "--alias", "other=b"]);
     assert_eq!(served.shown["models"], json!(["a.gguf", "b.gguf"]));
-    // All are listed with what their files say; the first is loaded.
+    // All are listed with the data in their files; the first is loaded.
     let (_, list) = served.get("/v1/models");
     let told: Vec<Value> = list["data"]
         .as_array()
@@ -78,7 +78,7 @@ fn serve_has_several_models() {
     assert!(shown["template"].as_str().unwrap().contains("messages"));
     assert_eq!(served.loaded(), ["a.gguf"]);
 
-    // Each answers by its name, with or without the ending, or an alias.
+    // Each answers to its name, with or without the extension, or an alias.
     for model in ["a.gguf", "small", "b", "other", "sage"] {
         let body = served.answer(json!({"model": model, "max_tokens": 5}));
         assert!(message(&body)["content"].is_string() && body["model"] == model, "{body}");
@@ -93,14 +93,14 @@ fn serve_has_several_models() {
         status == 400 && body["error"]["message"].as_str().unwrap().contains("sage answers with b.gguf"),
         "{body}"
     );
-    // Routes without a conversation take a model too.
+    // Routes without a conversation accept a model too.
     let tokens = |model: &str| served.ollama("/tokenize", &json!({"content": "Hello", "model": model}));
     assert_eq!(tokens("a"), tokens("b"));
     assert_eq!(served.post_to("/tokenize", &json!({"content": "Hello", "model": "c"})).0, 404);
     assert_eq!(served.get("/props?model=b.gguf").1["model_alias"], "b.gguf");
     assert_eq!(served.get("/props?model=c").0, 404);
 
-    // How long they stay is up to who asks.
+    // The client decides how long they stay loaded.
     let expires = |name: &str| {
         let (_, list) = served.get("/api/ps");
         let model = list["models"].as_array().unwrap().iter().find(|model| model["name"] == name).cloned();
@@ -123,11 +123,11 @@ fn serve_has_several_models() {
     assert_eq!(hold("a", json!("200ms"))["done_reason"], "load");
     wait_until("a is gone by itself", || served.loaded().is_empty());
     assert_eq!(served.post_to("/api/generate", &json!({"model": "a", "keep_alive": "soon"})).0, 400);
-    // And can be had again.
+    // It can be loaded again.
     served.answer(json!({"model": "a", "max_tokens": 1}));
 }
 
-/// `--ctx` is bounded by the trained length, in every route that reports a context.
+/// The training context bounds `--ctx`, in every route that reports a context.
 #[test]
 fn serve_takes_no_longer_context_than_the_model_was_trained_for() {
     let dir = TestDir::npc_team(&json!([]));
@@ -138,7 +138,7 @@ fn serve_takes_no_longer_context_than_the_model_was_trained_for() {
     let (_, list) = served.get("/v1/models");
     let trained = list["data"][0]["meta"]["n_ctx_train"].clone();
     assert!(trained.as_u64().is_some_and(|tokens| tokens < 1_000_000), "{list}");
-    // Of the one that is loaded, and of the one that is not.
+    // For the loaded model, and for the other one.
     for at in 0..2 {
         assert_eq!(list["data"][at]["context_length"], trained, "{list}");
         assert_eq!(list["data"][at]["max_model_len"], trained, "{list}");
@@ -187,7 +187,7 @@ fn serve_has_the_models_of_a_folder_and_what_is_downloaded() {
     let digest = whole["digest"].as_str().unwrap();
     assert_eq!((whole["total"].as_u64(), digest.len()), (Some(bytes.len() as u64), "sha256:".len() + 64));
     assert_eq!(whole["status"], format!("pulling {}", &digest[7..19]));
-    // It can be used at once, and is known by the hash of its file.
+    // It is available immediately, and identified by its file's hash.
     served.answer(json!({"model": "o/r", "max_tokens": 1}));
     let (_, tags) = served.get("/api/tags");
     let tagged = tags["models"].as_array().unwrap().iter().find(|model| model["name"] == "o/r").unwrap();

@@ -58,7 +58,7 @@ fn serve_lets_an_npc_take_up_a_conversation() {
     ]}));
     assert_eq!(message(&body)["content"], "Three.");
     let traces = served.dir.traces();
-    // Each has a conversation of its own.
+    // Each has its own conversation.
     assert!(!traces[1].contains("One two."));
     let records: Vec<Value> = traces[1].lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let start = &records[0];
@@ -69,7 +69,7 @@ fn serve_lets_an_npc_take_up_a_conversation() {
     );
     let kinds: Vec<&Value> = records.iter().map(|record| &record["record"]).collect();
     assert_eq!(kinds, ["start", "user", "assistant", "end", "user", "assistant", "end"]);
-    // Such a trace can be run again.
+    // Such a trace can be replayed.
     let body = served.answer(json!({"model": "sage", "messages": [
         {"role": "user", "content": "What is one?"}, {"role": "assistant", "content": "The first."},
         {"role": "user", "content": "And two?"},
@@ -142,7 +142,7 @@ fn serve_lets_an_npc_work_over_the_clients_tools() {
         body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         served.ask(body)
     };
-    // A rule about arguments is held against the call; nothing was run here.
+    // A rule about arguments is applied to the call; nothing was run here.
     let (status, body) = ask("clerk", json!({}));
     assert_eq!((status, &body["error"]["code"]), (422, &json!("denied")), "{body}");
     assert!(body["error"]["message"].as_str().unwrap().contains("house.ctx:4 denies it"), "{body}");
@@ -151,7 +151,7 @@ fn serve_lets_an_npc_work_over_the_clients_tools() {
         {"role": "tool", "tool_call_id": "1", "content": "seven"}]);
     let (status, body) = ask("guest", json!({"messages": history}));
     assert_eq!((status, &message(&body)["content"]), (200, &json!("Done.")), "{body}");
-    // Without tools, such a history is none of an NPC's that works with its own.
+    // Without tools, such a history can't come from an NPC that works with its own.
     let (status, body) = served.ask(json!({"model": "clerk", "messages": history}));
     assert!(status == 400 && body["error"]["param"] == "messages", "{body}");
     let (status, body) = ask("sage", json!({"tool_choice": "required"}));
@@ -214,9 +214,9 @@ fn serve_tells_what_an_agent_could_not_do() {
     let same = json!({"calls": [{"name": "shell", "arguments": {"command": "true"}}]});
     let served = TestDir::npc_team(&json!([same, same, same, same, same])).serve(&[]);
     let (status, body) = served.ask(json!({"model": "corca"}));
-    // A status that no client takes as a reason to have the work done again.
+    // A status that doesn't make any client retry the work.
     assert_eq!((status, &body["error"]["code"]), (422, &json!("repetition")), "{body}");
-    // What it has said is an answer that was cut off.
+    // Its text is a truncated answer.
     let same = json!({"text": "I try.", "calls": [{"name": "shell", "arguments": {"command": "true"}}]});
     let served = TestDir::npc_team(&json!([same, same, same, same, same])).serve(&[]);
     let body = served.answer(json!({"model": "corca"}));
@@ -243,6 +243,6 @@ fn context_files_are_read_and_hooks_run_for_npcs_of_a_server() {
         traces[0].contains("Use tabs.")
     };
     assert!(read(&["--context-files"]));
-    // Only where they were asked for.
+    // Only if they were requested.
     assert!(!read(&[]));
 }

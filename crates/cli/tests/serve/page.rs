@@ -1,6 +1,6 @@
-//! The page from the server itself, in headless Chromium.
+//! The web page from the server itself, in headless Chromium.
 //!
-//! Alone, with recorded answers, `python3 tests/page/run.py` tests it.
+//! `python3 tests/page/run.py` tests it separately, with recorded answers.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use super::Served;
 use crate::absent;
 use crate::dirs::TestDir;
 
-/// Runs these tests of `tests/page/test_served.py` against a server; false where there is no
+/// Runs these tests of `tests/page/test_served.py` against a server; returns false if there is no
 /// browser.
 fn passes(served: &Served, names: &[&str]) -> bool {
     let mut command = Command::new("python3");

@@ -1,4 +1,4 @@
-//! What is served where, and how requests that can't be understood are refused.
+//! The routes, and the refusal of invalid requests.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn serve_tells_where_it_is_and_who_is_there() {
         list["data"].as_array().unwrap().iter().map(|model| model["id"].clone()).collect()
     };
     assert_eq!(ids(), ["script", "corca", "sage"]);
-    // The team's files are looked at again.
+    // The team's files are read again.
     served.dir.write("team/newcomer.npc", "name: newcomer\nprimary_directive: You are new.\njinxes: []\n");
     assert_eq!(ids(), ["script", "corca", "newcomer", "sage"]);
 }
@@ -40,7 +40,7 @@ fn serve_refuses_what_it_does_not_understand() {
     };
     check(post("{\"model\": "), 400, "the body is no JSON");
     check(post("[]"), 400, "no JSON object");
-    // The default model answers where none is named.
+    // The default model answers if none is named.
     check(served.ask(json!({"stop": 3})), 400, "`stop`");
     check(
         served.ask(json!({"model": "gpt-4"})),
@@ -51,7 +51,7 @@ fn serve_refuses_what_it_does_not_understand() {
     check(served.get("/v1/chat/completions"), 405, "is not for GET");
     check(served.get("/v1/nowhere"), 404, "the routes are at /openapi.json");
     check(post(&format!("\"{}\"", "x".repeat(9 << 20))), 413, "8 MiB");
-    // Whoever announces too much need not even send it.
+    // A client that announces too long a body is refused before it sends any of it.
     let reply =
         served.raw("POST /v1/chat/completions HTTP/1.1\nHost: localhost\nContent-Length: 99999999\n\n");
     assert!(reply.starts_with("HTTP/1.1 413"), "{reply}");

@@ -1,4 +1,5 @@
-//! What llama.cpp's server answers, and the same request by each wire format: `tests/server`.
+//! Compares responses with llama.cpp's server, and with each other across wire formats:
+//! `tests/server`.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! `load_file` and `file_search`: each kind of file, parts of long ones, and what they refuse.
+//! `load_file` and `file_search`: all file types, parts of long files, and refused files.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::failed;
 use crate::dirs::TeamDir;
 
-/// What is longer than a program may write ends as on a full disk, in the midst of the text.
+/// A write beyond the program's size limit fails in the middle of the text, as on a full disk.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_leaves_the_old_file_whole() {
@@ -117,7 +117,7 @@ fn load_file_gives_long_files_in_parts() {
 #[test]
 fn load_file_reads_pdf_where_it_can() {
     let dir = TeamDir::stock();
-    // A page with the words "Hello from PDF", without a table of its objects: readers rebuild it.
+    // A page with the words "Hello from PDF", without a cross-reference table: readers rebuild it.
     let stream = "BT /F1 24 Tf 72 700 Td (Hello from PDF) Tj ET";
     let length = stream.len();
     let pdf = format!(

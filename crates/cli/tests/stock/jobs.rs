@@ -1,4 +1,4 @@
-//! Jobs as agents have them: `shell` with `background`, and `jobs`.
+//! Agents' jobs: `shell` with `background`, and `jobs`.
 
 use serde_json::{Value, json};
 
@@ -91,7 +91,7 @@ fn only_so_many_jobs_run_at_a_time() {
     assert_eq!(results[8].error, "not started: 8 jobs run already, which is the limit; end one first");
 }
 
-/// A script in which jobs are started and looked after.
+/// A script that starts and inspects jobs.
 fn session(calls: &[(&str, Value)]) -> TestDir {
     let call = |(name, arguments): &(&str, Value)| json!({"calls": [{"name": name, "arguments": arguments}]});
     let mut script: Vec<Value> = calls.iter().map(call).collect();
@@ -99,7 +99,7 @@ fn session(calls: &[(&str, Value)]) -> TestDir {
     TestDir::with(&script.into())
 }
 
-/// Prints what the server gives, as soon as it is there.
+/// Prints the server's response, as soon as the server is up.
 const FETCH: &str = "for i in $(seq 100); do python3 -c \"import sys, urllib.request as u; \
     sys.stdout.write(u.urlopen('http://127.0.0.1:8000/page').read().decode())\" 2> /dev/null \
     && exit; sleep 0.05; done; exit 1";
@@ -129,7 +129,7 @@ fn a_run_says_which_jobs_it_ended_and_its_trace_is_replayed_without_them() {
     ] {
         assert!(shown.contains(&expected), "{expected:?} is not in\n{shown}");
     }
-    // What it wrote has come into the directory, and can be taken back.
+    // Its files have been copied to the directory, and can be reverted.
     assert_eq!(std::fs::read_to_string(dir.path("work/new")).unwrap(), "made\n");
     let told: Vec<Value> = dir.trace().into_iter().filter(|record| record["record"] == "job").collect();
     let ends: Vec<(&Value, &Value)> = told.iter().map(|record| (&record["job"], &record["ended"])).collect();
@@ -170,7 +170,7 @@ fn a_job_that_writes_a_hook_is_stopped_and_nothing_of_it_stays() {
     assert!(listed.contains("1  has ended (ended when asked to): shell mkdir -p .git/hooks"), "{listed}");
 }
 
-/// Whether a process with this in its command line runs.
+/// Whether a process with this in its command line is running.
 fn runs(mark: &str) -> bool {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     entries.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok()).any(|line| {

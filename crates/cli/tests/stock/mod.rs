@@ -1,4 +1,4 @@
-//! The stock jinxes, skills and teams: each does what it says, and says what is wrong.
+//! The stock jinxes, skills and teams: each works as described, and reports errors.
 
 mod files;
 #[cfg(target_os = "linux")]
@@ -21,9 +21,8 @@ impl TeamDir {
         TeamDir::with(Team::stock("alara").unwrap())
     }
 
-    /// Calls made one after the other by an NPC (`lead`, or `research/scout`), as its model would
-    /// make them.
-    /// A jinx that it does not list is called as a step would do it.
+    /// Makes calls one after the other as an NPC (`lead`, or `research/scout`), as its model would.
+    /// A jinx that isn't in its list is called as by a step.
     fn calls(&self, npc: &str, script: Vec<Reply>, calls: &[(&str, Value)]) -> (Vec<ToolResult>, Scripted) {
         let script = Scripted::new(script);
         let source = Single(&script);
@@ -49,12 +48,12 @@ impl TeamDir {
         (results, script)
     }
 
-    /// The result of one call that needs no model.
+    /// Returns the result of one call that needs no model.
     fn call(&self, npc: &str, jinx: &str, arguments: Value) -> ToolResult {
         self.calls(npc, Vec::new(), &[(jinx, arguments)]).0.remove(0)
     }
 
-    /// What a call gives back, or complains about.
+    /// Returns a call's result or error.
     fn check(&self, npc: &str, jinx: &str, arguments: Value, expected: Value) {
         let result = self.call(npc, jinx, arguments.clone());
         let found = if result.ok { result.output.clone() } else { json!({"failed": result.complaint()}) };
@@ -95,8 +94,8 @@ fn every_team_is_whole() {
     assert!(skills >= 6, "{skills} skills");
 }
 
-/// What a team's files come to, with long texts in short, and with the jinxes of sub-teams by name:
-/// they are the team's own.
+/// Returns the compiled form of a team's files, with long texts shortened, and with the jinxes of
+/// sub-teams by name, because they are the team's own.
 fn compiled(team: &Team) -> Value {
     fn shorten(value: &mut Value) {
         match value {

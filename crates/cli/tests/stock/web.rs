@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::failed;
 use crate::dirs::{TeamDir, TestDir};
 
-/// Answers each request for a path that begins with one of these with its text, as many times as it
-/// is asked.
+/// Answers each request for a path that begins with one of these with its text, any number of
+/// times.
 fn serve(answers: &'static [(&'static str, &'static str, &'static str)]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -166,7 +166,7 @@ fn web_search_gets_its_key_and_nothing_else() {
     };
     let here: Vec<Value> = results(&server).iter().map(|result| result["output"].clone()).collect();
     let (results, elsewhere) = (here, results("https://elsewhere.invalid"));
-    // The key is the user's, and where it goes is not for the team to say.
+    // The key is the user's, and the team must not decide where it is sent.
     let refused = elsewhere[0].to_string();
     let reason = "the key of brave is not sent to elsewhere.invalid, which web_search.url names";
     assert!(refused.contains(reason) && !refused.contains("the-key"), "{refused}");
@@ -186,7 +186,7 @@ fn web_search_and_its_key_stay_with_one_server() {
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 
-/// A server that leads everybody elsewhere.
+/// A server that redirects every request.
 fn redirecting(to: String) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -204,7 +204,7 @@ fn redirecting(to: String) -> String {
     address
 }
 
-/// A server that counts who connects, and gives a secret.
+/// A server that counts connections, and returns a secret.
 fn counting() -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -222,7 +222,7 @@ fn counting() -> (String, Arc<AtomicUsize>) {
     (address, count)
 }
 
-/// The stock team, whose researchers may ask these hosts of one's own.
+/// The stock team, whose researchers may access these private hosts.
 fn fetching(private: &[&str]) -> TeamDir {
     let mut team = Team::stock("alara").unwrap();
     let research = team.teams.iter_mut().find(|team| team.name == "research").unwrap();
@@ -273,12 +273,12 @@ fn fetch_page_asks_nobody_but_the_public_internet() {
         assert!(!result.ok && complaint.contains(&expected), "{url}: {result:?}");
     }
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    // Neither by a redirect of a host that may be asked.
+    // A redirect from an allowed host doesn't help either.
     let redirect = redirecting(server.clone());
     let own = redirect.trim_start_matches("http://");
     refused(&fetching(&[own]), &redirect, "127.0.0.1");
     assert_eq!(asked.load(Ordering::SeqCst), 0);
-    // The team can permit it.
+    // The team can allow it.
     let both = fetching(&["127.0.0.1"]);
     both.check("research/scout", "fetch_page", json!({"url": redirect}), json!("secret"));
     assert_eq!(asked.load(Ordering::SeqCst), 1);

@@ -1,5 +1,5 @@
-//! What members of a team do together, and what ends their work: delegate, convene, plan, notes,
-//! skills, chat and stop.
+//! Collaboration within a team, and the end of its work: delegate, convene, plan, notes, skills,
+//! chat and stop.
 
 use alara_harness::model::Reply;
 use alara_harness::trace::Record;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::dirs::TeamDir;
 
-/// What a model was asked, oldest first: the last message of each request.
+/// Returns a model's requests, oldest first: the last message of each.
 fn asked(script: &Scripted) -> Vec<String> {
     script.requests().iter().map(|request| request.messages.last().unwrap().content.clone()).collect()
 }
@@ -84,10 +84,10 @@ fn delegate_ends_at_its_limits() {
     let unknown = task(json!({"npc_name": "nobody"}));
     let (results, _) = dir.calls("lead", vec![], &unknown);
     assert_eq!(results[0].complaint(), format!("argument `npc_name` must be one of {members}"));
-    // A member of a sub-team is none of this team.
+    // A member of a sub-team isn't a member of this team.
     let (results, _) = dir.calls("lead", vec![], &task(json!({"npc_name": "scout"})));
     assert!(!results[0].ok);
-    // A member has its own list, and no other.
+    // A member has only its own list.
     let forged = vec![
         Reply::call("shell", json!({"command": "touch forged"})),
         Reply::text("Not permitted."),
@@ -160,7 +160,7 @@ fn convene_is_the_same_for_the_same_seed() {
     assert!(prompts[1].contains(&format!("What was said last:\n\n{first}: View 1.")), "{}", prompts[1]);
     assert!(prompts[6].contains("View 6."), "{}", prompts[6]);
 
-    // All members unless some are named, the caller aside; at least two.
+    // All members unless some are named, except the caller; at least two.
     let dir = TeamDir::stock();
     let replies = (0..8).map(|_| Reply::text("Yes.")).collect();
     let (results, _) = dir.calls("lead", replies, &[("convene", json!({"topic": "?", "rounds": 1}))]);
@@ -201,7 +201,7 @@ fn skills_are_looked_up_by_section() {
     );
     let unlisted = look(json!({"name": "technical-writing"}));
     assert!(unlisted.complaint().starts_with("argument `name` must be one of ["), "{unlisted:?}");
-    // As a jinx of its own, and the description names the sections.
+    // As a separate jinx, and the description names the sections.
     let own = dir.call("coder", "debugging", json!({"section": "Narrow"}));
     assert!(own.output_text().contains("git bisect"), "{own:?}");
     let description = &dir.team.jinx("debugging").unwrap().description;

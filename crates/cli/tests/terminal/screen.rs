@@ -1,6 +1,6 @@
-//! What a terminal shows after these bytes.
+//! Returns what a terminal shows after receiving some bytes.
 
-/// The lines of a terminal, which scrolls without end.
+/// The lines of a terminal with unlimited scrolling.
 pub struct Screen {
     lines: Vec<Vec<char>>,
     row: usize,
@@ -8,7 +8,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// After `bytes`, on so many columns.
+    /// Shows `bytes` on a terminal with this number of columns.
     pub fn of(bytes: &str, columns: usize) -> Screen {
         let mut screen = Screen { lines: vec![Vec::new()], row: 0, column: 0 };
         let mut characters = bytes.chars();
@@ -59,13 +59,13 @@ impl Screen {
             ('K', Some(2)) => self.line().clear(),
             ('A', number) => self.row = self.row.saturating_sub(number.unwrap_or(1)),
             ('D', number) => self.column = column.saturating_sub(number.unwrap_or(1)),
-            // Styles, and what no test looks at.
+            // Styles, and sequences that no test inspects.
             ('m' | 'h' | 'l', _) => {}
             other => panic!("unknown: {other:?}"),
         }
     }
 
-    /// Its text; seconds differ from run to run.
+    /// Returns its text; seconds differ between runs.
     pub fn text(&self) -> String {
         let lines = self.lines.iter().map(|line| line.iter().collect::<String>().trim_end().to_owned());
         let text = lines.collect::<Vec<_>>().join("\n");

@@ -1,5 +1,5 @@
-//! Anthropic's Messages API (<https://docs.claude.com/en/api/messages>): reads what is asked.
-//! The answer is written by [`writer`].
+//! Anthropic's Messages API (<https://docs.claude.com/en/api/messages>): parses requests.
+//! [`writer`] writes the responses.
 
 mod writer;
 
@@ -21,17 +21,17 @@ use crate::response::{Ignored, json_of};
 use crate::{body, parameters};
 pub use writer::Messages;
 
-/// The routes.
+/// Returns the routes.
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new().route("/v1/messages", post(messages)).route("/v1/messages/count_tokens", post(count_tokens))
 }
 
-/// Whether clients of this API ask for a path.
+/// Whether clients of this API request a path.
 pub fn is_for(path: &str) -> bool {
     path.starts_with("/v1/messages")
 }
 
-/// A refusal in the shape that this API gives errors (<https://docs.claude.com/en/api/errors>).
+/// Formats a refusal as this API formats errors (<https://docs.claude.com/en/api/errors>).
 pub fn refusal(refusal: &Refusal) -> Value {
     let kind = match refusal.status {
         400 | 405 | 422 => "invalid_request_error",
@@ -43,7 +43,7 @@ pub fn refusal(refusal: &Refusal) -> Value {
         504 => "timeout_error",
         _ => "api_error",
     };
-    // Claude Code and Anthropic's other clients look for these words.
+    // Claude Code and Anthropic's other clients search for this phrase.
     let long = refusal.of_length("prompt is too long", |long| {
         let (prompt, context) = (long.prompt, long.context);
         format!("prompt is too long: {prompt} tokens > {context} maximum; {}", long.remedy())
@@ -57,7 +57,7 @@ async fn messages(State(shared): State<Arc<Shared>>, request: Request) -> Result
     answer(&shared, asked, |model| Box::new(Messages::new(model))).await
 }
 
-/// How many tokens the prompt of a request has.
+/// Counts the tokens in the prompt of a request.
 async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut asked = read(body::fields(&shared, request).await?)?;
     let ignored = std::mem::take(&mut asked.ignored);
@@ -69,13 +69,13 @@ async fn count_tokens(State(shared): State<Arc<Shared>>, request: Request) -> Re
     Ok(response)
 }
 
-/// Reads a request.
+/// Parses a request.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
-    // What this API calls otherwise; the rest of the parameters is as with OpenAI, and so are those
-    // that can't be honoured.
+    // Parameters with another name in this API; the others, and those that aren't supported, are
+    // the same as in OpenAI's.
     if let Some(stops) = fields.take("stop_sequences") {
         fields.put("stop", stops);
     }
@@ -117,7 +117,7 @@ pub fn read(mut fields: Fields) -> Result<InnerRequest, Refusal> {
     Ok(asked)
 }
 
-/// The texts of a field: one, or blocks of type `text`.
+/// Returns the texts in a field: a single text, or blocks of type `text`.
 fn text_of(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
     let texts = match fields.take(name) {
         None => Vec::new(),
@@ -143,8 +143,8 @@ fn text_of(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
     Ok(texts.into_iter().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty()).collect())
 }
 
-/// Reads a message: a text, or blocks.
-/// Results of tools stand in messages of the user, and become messages of their own.
+/// Parses a message: a text, or blocks.
+/// Tool results are in messages of the user, and become separate messages.
 fn message(fields: &mut Fields, history: &mut History) -> Result<(), Refusal> {
     let role = match fields.needed("role")?.as_str() {
         "user" => Role::User,
@@ -182,7 +182,7 @@ fn block(mut block: Fields, message: &mut Message, history: &mut History) -> Res
             let before = message.reasoning_content.take().unwrap_or_default();
             message.reasoning_content = Some(before + &block.needed("thinking")?);
         }
-        // Nobody here can read it.
+        // Only Anthropic can read it.
         "redacted_thinking" => block.ignore(&["data"]),
         "tool_use" => {
             let (id, name) = (block.needed("id")?, block.needed("name")?);
@@ -197,7 +197,7 @@ fn block(mut block: Fields, message: &mut Message, history: &mut History) -> Res
         "tool_result" => {
             let id = Some(block.needed("tool_use_id")?);
             let content = text_of(&mut block, "content")?.join("\n");
-            // Models know a failure by its text.
+            // Models recognize a failure by its text.
             let failed =
                 block.flag("is_error")?.unwrap_or(false) && !content.to_lowercase().contains("error");
             let content = if failed { format!("Error: {content}") } else { content };
@@ -213,8 +213,8 @@ fn block(mut block: Fields, message: &mut Message, history: &mut History) -> Res
     Ok(())
 }
 
-/// Reads the tools.
-/// Those that Anthropic would run itself are left out, and told.
+/// Parses the tools.
+/// Omits and reports those that Anthropic would run itself.
 fn tools(fields: &mut Fields, request: &mut TurnRequest) -> Result<(), Refusal> {
     for mut tool in fields.objects("tools")? {
         match tool.text("type")?.as_deref() {

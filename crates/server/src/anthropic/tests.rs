@@ -126,7 +126,7 @@ fn pieces() -> Vec<Piece> {
     ]
 }
 
-/// The order of events is that of Anthropic's own streams.
+/// The order of events matches Anthropic's own streams.
 #[test]
 fn streams() {
     let mut writer = Messages::new("m");

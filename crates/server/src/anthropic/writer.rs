@@ -1,4 +1,4 @@
-//! Writes the answer to `POST /v1/messages`: blocks, and in a stream the events of each
+//! Writes the response to `POST /v1/messages`: blocks, and in a stream the events of each
 //! (<https://docs.claude.com/en/docs/build-with-claude/streaming>).
 
 use alara_engine::{Finish, ToolCall, Usage};
@@ -8,13 +8,13 @@ use crate::answer::{Answer, End, Piece, Writer, named_event};
 use crate::inner::id;
 use crate::refusal::Refusal;
 
-/// Writes the answer.
+/// Writes the response.
 pub struct Messages {
     id: String,
     model: String,
-    /// The block that is being told.
+    /// The current block.
     open: Option<Kind>,
-    /// How many blocks are complete.
+    /// The number of complete blocks.
     blocks: usize,
 }
 
@@ -41,13 +41,13 @@ impl Kind {
 }
 
 impl Messages {
-    /// Of an answer by `model`.
+    /// Creates a writer for a response by `model`.
     pub fn new(model: &str) -> Self {
         Messages { id: id("msg_"), model: model.to_owned(), open: None, blocks: 0 }
     }
 
     fn message(&self, content: &[Value], end: Option<&End>) -> Value {
-        // What the prompt costs is known at the end.
+        // The usage of the prompt is known only at the end.
         let usage = end.map_or_else(|| usage(&Usage::default()), |end| self::usage(&end.usage));
         json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content,
@@ -63,7 +63,7 @@ impl Messages {
         named_event(&json!({"type": "content_block_delta", "index": self.blocks, "delta": delta}))
     }
 
-    /// Ends the block that is being told.
+    /// Ends the current block.
     fn stop(&mut self) -> String {
         let stop = named_event(&json!({"type": "content_block_stop", "index": self.blocks}));
         self.blocks += 1;
@@ -73,7 +73,7 @@ impl Messages {
     fn close(&mut self) -> String {
         match self.open.take() {
             None => String::new(),
-            // Clients that send a thought back send what vouches for it too; here nothing does.
+            // Clients that send reasoning back must include its signature; ours is empty.
             Some(Kind::Thinking) => {
                 self.delta(&json!({"type": "signature_delta", "signature": ""})) + &self.stop()
             }
@@ -99,7 +99,7 @@ impl Writer for Messages {
                 let message = self.message(&[], None);
                 named_event(&json!({"type": "message_start", "message": message}))
             }
-            // This API tells no tokens, and one answer only.
+            // This API has no tokens in responses, and only one answer.
             Piece::Logprobs(_) | Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Thinking, text),
@@ -150,18 +150,18 @@ fn tool_use(call: &ToolCall, input: &Value) -> Value {
     json!({"type": "tool_use", "id": call.id, "name": call.name, "input": input})
 }
 
-/// This API's word for why an answer ended.
+/// Returns this API's name for the reason why an answer ended.
 fn stop_reason(end: &End) -> &'static str {
     match end.finish {
         Finish::Stop if end.stop_text().is_some() => "stop_sequence",
-        // Clients ask again after `max_tokens`, and would get an identical answer.
+        // After `max_tokens`, clients retry and would get an identical answer.
         Finish::Stop | Finish::Repetition => "end_turn",
         Finish::ToolCalls => "tool_use",
         Finish::Length => "max_tokens",
     }
 }
 
-/// What an answer cost; tokens from the cache are not counted among the others.
+/// Formats the usage; cached tokens are excluded from the other counts.
 fn usage(usage: &Usage) -> Value {
     json!({
         "input_tokens": usage.prompt_tokens.saturating_sub(usage.cached_tokens),

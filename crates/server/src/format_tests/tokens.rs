@@ -1,8 +1,9 @@
-//! Tokens of prompts and answers, with their probabilities, and that texts are all of them.
+//! Tokens of prompts and answers, with their probabilities; and that the texts of all tokens add
+//! up.
 
 use super::*;
 
-/// The ids of a text, as vLLM's clients ask for them.
+/// Returns the ids of a text, requested as by vLLM's clients.
 fn ids(text: &str) -> Vec<u64> {
     let told = post("/tokenize", json!({"model": MODEL, "prompt": text, "add_special_tokens": false}));
     assert_eq!(told["count"], told["tokens"].as_array().unwrap().len());
@@ -17,7 +18,7 @@ fn joined(logprobs: &Value) -> String {
     list(logprobs, "tokens").iter().map(|token| token.as_str().unwrap()).collect()
 }
 
-/// The chunks of a stream, without its last line.
+/// Returns the chunks of a stream, without its last line.
 fn chunks(path: &str, mut body: Value) -> Vec<Value> {
     body["stream"] = true.into();
     let (status, _, said) = ask("POST", path, "", &body.to_string());
@@ -26,7 +27,7 @@ fn chunks(path: &str, mut body: Value) -> Vec<Value> {
     lines.filter(|line| *line != "[DONE]").map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The request of lm-evaluation-harness for the likelihood of texts.
+/// Returns the request of lm-evaluation-harness for the likelihood of texts.
 fn likelihood(prompts: &[Vec<u64>]) -> Value {
     json!({
         "model": MODEL, "prompt": prompts, "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234,
@@ -41,7 +42,7 @@ fn the_prompts_tokens_are_told_with_it() {
     assert_eq!(list(&answer, "choices").len(), 2);
     for (choice, prompt) in list(&answer, "choices").iter().zip(&prompts) {
         let logprobs = &choice["logprobs"];
-        // One more is the answer's.
+        // The additional one belongs to the answer.
         for name in ["tokens", "token_logprobs", "top_logprobs", "text_offset"] {
             assert_eq!(list(logprobs, name).len(), prompt.len() + 1, "{name} of {choice}");
         }
@@ -59,7 +60,7 @@ fn the_prompts_tokens_are_told_with_it() {
             assert!(told.as_f64().unwrap() <= most.fold(f64::MIN, f64::max), "{told} {top}");
         }
     }
-    // Of several answers each has them.
+    // With several answers, each has them.
     let mut several = likelihood(&prompts[..1]);
     several["n"] = 3.into();
     let several = post("/v1/completions", several);
@@ -93,7 +94,7 @@ fn an_answer_is_as_likely_as_a_prompt_as_it_was_when_it_was_written() {
     for name in ["tokens", "token_logprobs", "top_logprobs"] {
         assert_eq!(list(&choice["logprobs"], name)[begun.len()..], *list(written, name), "{name}");
     }
-    // All of it is in the cache, and gives equal numbers.
+    // The whole prompt is cached, and gives equal numbers.
     assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 }
 
@@ -130,7 +131,7 @@ fn streams_tell_the_same_tokens() {
     }
 }
 
-/// What a vocabulary tells is what lm-evaluation-harness tokenizes by.
+/// lm-evaluation-harness tokenizes by the vocabulary that it gets.
 #[test]
 fn a_vocabulary_is_told_to_clients_that_tokenize_by_it() {
     let info = get("/tokenizer_info");
@@ -177,7 +178,7 @@ fn texts_are_all_of_their_tokens() {
         let raw = json!({"model": MODEL, "prompt": prompt, "raw": true, "stream": false, "options": options});
         let raw = post("/api/generate", raw)["response"].take();
         begin += usize::from(text.as_str().unwrap().starts_with(char::is_whitespace));
-        // It may end by itself.
+        // The answer may end by itself.
         assert!(text.as_str().unwrap().starts_with(raw.as_str().unwrap()), "{raw} for {text}");
     }
     assert!(begin > 0, "none of these texts begins with white space");
@@ -206,7 +207,7 @@ fn probabilities_end_where_a_stop_text_cuts_the_answer() {
         let check = |text: &str, logprobs: &Value| {
             assert_eq!(text, before);
             let told = if logprobs.is_null() { String::new() } else { joined(logprobs) };
-            // A token in which the text ends may go on behind it.
+            // A token in which the text ends may extend beyond it.
             assert!(told.starts_with(text), "{told:?} for {text:?} before {stop:?}");
             let last =
                 logprobs["tokens"].as_array().and_then(|tokens| tokens.last()?.as_str()).unwrap_or_default();
@@ -239,7 +240,7 @@ fn probabilities_end_where_a_stop_text_cuts_the_answer() {
     let tokens: Vec<&str> =
         content.into_iter().flatten().map(|token| token["token"].as_str().unwrap()).collect();
     let said = choice["message"]["content"].as_str().unwrap();
-    // The token in which the text ends may go on behind it.
+    // The token in which the text ends may extend beyond it.
     let before: usize = tokens.iter().rev().skip(1).map(|token| token.len()).sum();
     assert!(
         tokens.concat().starts_with(said) && before < said.len().max(1),

@@ -1,4 +1,4 @@
-//! What models there are, as Ollama tells it.
+//! Lists models in the format of Ollama's API.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::response::json_of;
 use crate::served::{Facts, Listing};
 use crate::time::rfc3339;
 
-/// The version of Ollama's API that this is, which clients look at before they use what is newer.
+/// The supported version of Ollama's API, which clients check before they use newer features.
 const VERSION: &str = "0.13.0";
-/// What stands behind a model's name where nobody says another tag.
+/// The default tag of a model's name.
 const LATEST: &str = ":latest";
 
-/// A name without the tag that means nothing, if only so it is known.
+/// Removes the default tag from a name that is only known without it.
 pub fn named(shared: &Shared, name: &str) -> String {
     match name.strip_suffix(LATEST) {
         Some(short) if shared.find(name).is_none() => short.to_owned(),
@@ -29,7 +29,7 @@ pub fn named(shared: &Shared, name: &str) -> String {
     }
 }
 
-/// The model that a request is about, in a field that has had two names.
+/// Returns the model that a request is about, from a field that has had two names.
 pub fn meant(shared: &Shared, fields: &mut Fields) -> Result<String, Refusal> {
     match fields.text("model")?.or(fields.text("name")?) {
         Some(name) => Ok(named(shared, &name)),
@@ -37,12 +37,12 @@ pub fn meant(shared: &Shared, fields: &mut Fields) -> Result<String, Refusal> {
     }
 }
 
-/// The version.
+/// Returns the version.
 pub async fn version() -> Response {
     json_of(&json!({"version": VERSION}))
 }
 
-/// All models.
+/// Lists all models.
 pub async fn tags(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let team = team(&shared).await?;
     let models: Vec<Value> = blocking(move || {
@@ -52,7 +52,7 @@ pub async fn tags(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal
     Ok(json_of(&json!({"models": models})))
 }
 
-/// The models that are loaded, whoever asked for them.
+/// Lists the loaded models, whoever requested them.
 pub async fn ps(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let models: Vec<Value> = blocking(move || {
         let served = shared.models();
@@ -73,7 +73,7 @@ pub async fn ps(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> 
     Ok(json_of(&json!({"models": models})))
 }
 
-/// One model.
+/// Shows one model.
 pub async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     let name = meant(&shared, &mut fields)?;
@@ -87,12 +87,12 @@ pub async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Result
     Ok(json_of(&shown.await?))
 }
 
-/// What is told of one model.
+/// Returns the data about one model.
 fn about(shared: &Shared, listing: &Listing) -> Value {
     let shown = model(shared, listing);
     let facts = listing.facts.as_deref();
     let mut info = facts.map_or_else(Map::new, |facts| facts.metadata.clone());
-    // It has a field of its own.
+    // The chat template has a separate field.
     info.shift_remove("tokenizer.chat_template");
     info.entry("general.basename").or_insert_with(|| listing.name.clone().into());
     match facts {
@@ -104,7 +104,7 @@ fn about(shared: &Shared, listing: &Listing) -> Value {
                 info.insert(format!("{}.context_length", facts.architecture), context.into());
             }
         }
-        // Clients look for a key that ends so, behind the architecture.
+        // Clients search for a key with this suffix, after the architecture.
         None => {
             info.insert("general.architecture".into(), "alara".into());
             info.insert("alara.context_length".into(), json!(listing.context()));
@@ -119,19 +119,19 @@ fn about(shared: &Shared, listing: &Listing) -> Value {
     })
 }
 
-/// Refused: files are their owner's.
+/// Refused: the files belong to their owner.
 pub async fn delete() -> Refusal {
     Refusal::forbidden("this server takes no files away; who owns them does it by `alara models rm`")
 }
 
-/// Refused: a model is a file, and has other names by who starts the server.
+/// Refused: a model is a file, and whoever starts the server sets its other names.
 pub async fn copy() -> Refusal {
     Refusal::unable(
         "this server copies no models; start it with `--alias NAME=MODEL` for another name of one",
     )
 }
 
-/// Refused: models are files that are there already.
+/// Refused: models are existing files.
 pub async fn create() -> Refusal {
     Refusal::unable(
         "this server makes no models, it serves files that are there: `-m FILE` takes a GGUF file or a folder of \
@@ -139,22 +139,22 @@ pub async fn create() -> Refusal {
     )
 }
 
-/// Refused: nothing is uploaded.
+/// Refused: the server uploads nothing.
 pub async fn push() -> Refusal {
     Refusal::unable(
         "this server uploads no models; a model is a file, and `alara models show` prints its path",
     )
 }
 
-/// Refused: what models are made of lies in files.
+/// Refused: models are made only of existing files.
 pub async fn blobs() -> Refusal {
     Refusal::unable(
         "this server takes no files; `-m FILE` serves one that is there, `alara models pull` gets one",
     )
 }
 
-/// What is told of each model.
-/// Of a model elsewhere, whose file is not known, the digest is of its name.
+/// Returns a model's entry in the list.
+/// For a remote model, whose file isn't known, the digest is that of its name.
 fn model(shared: &Shared, listing: &Listing) -> Value {
     let Listing { name, parent, facts, .. } = listing;
     let none = Facts { modified: shared.began, digest: hash(name), ..Facts::default() };
@@ -173,13 +173,13 @@ fn model(shared: &Shared, listing: &Listing) -> Value {
 
 fn hash(text: &str) -> String {
     Sha256::digest(text).iter().fold(String::new(), |mut text, byte| {
-        // Writing to a text can't fail.
+        // Writing to a string can't fail.
         let _ = write!(text, "{byte:02x}");
         text
     })
 }
 
-/// A number of parameters as Ollama writes it: 3.5M, 1.7B.
+/// Formats a number of parameters like Ollama: 3.5M, 1.7B.
 fn count(parameters: u64) -> String {
     let units = [(1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")];
     match units.into_iter().find(|(unit, _)| parameters as f64 >= *unit) {

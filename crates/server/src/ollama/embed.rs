@@ -1,4 +1,4 @@
-//! `POST /api/embed`, and `/api/embeddings`, which it has replaced
+//! `POST /api/embed`, and the older `/api/embeddings`
 //! (<https://github.com/ollama/ollama/blob/main/docs/api.md#generate-embeddings>).
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::fields::Fields;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 
-/// Several texts, or one.
+/// Embeds one or several texts.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let begun = Instant::now();
     let mut fields = body::fields(&shared, request).await?;
@@ -32,7 +32,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
     Ok(told(&body, ignored))
 }
 
-/// One text.
+/// Embeds one text.
 pub async fn post_one(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     if fields.get("prompt").is_some_and(|prompt| !prompt.is_string()) {
@@ -44,9 +44,10 @@ pub async fn post_one(State(shared): State<Arc<Shared>>, request: Request) -> Re
     Ok(told(&json!({"embedding": in_json(made.vectors.first().map_or(&[], Vec::as_slice))}), ignored))
 }
 
-/// What is asked; as with Ollama, inputs that are too long are cut unless the request says no.
+/// Parses a request; as in Ollama, inputs that are too long are truncated unless the request
+/// disables that.
 fn read(shared: &Shared, fields: &mut Fields, field: &'static str) -> Result<Asked, Refusal> {
-    // How the model was loaded, and what only concerns tokens that are sampled.
+    // Options for loading the model or for sampling don't apply.
     fields.ignore(&["options", "keep_alive"]);
     Ok(Asked {
         model: fields.text("model")?.filter(|name| !name.is_empty()).map(|name| named(shared, &name)),

@@ -1,5 +1,5 @@
-//! Ollama's API (<https://github.com/ollama/ollama/blob/main/docs/api.md>): reads what is asked.
-//! The answer is written by [`writer`]; what models there are is told by [`catalog`].
+//! Ollama's API (<https://github.com/ollama/ollama/blob/main/docs/api.md>): parses requests.
+//! [`writer`] writes the responses; [`catalog`] lists the models.
 
 mod catalog;
 mod embed;
@@ -25,7 +25,7 @@ use crate::response::json_of;
 use crate::{body, infill, keep, parameters};
 pub use writer::{Lines, Route};
 
-/// The routes.
+/// Returns the routes.
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/api/chat", post(chat))
@@ -44,12 +44,12 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/api/blobs/{digest}", any(catalog::blobs))
 }
 
-/// Whether clients of this API ask for a path.
+/// Whether clients of this API request a path.
 pub fn is_for(path: &str) -> bool {
     path.starts_with("/api/")
 }
 
-/// A refusal in the shape that this API gives errors.
+/// Formats a refusal as this API formats errors.
 pub fn refusal(refusal: &Refusal) -> Value {
     let long = refusal.of_length("the input length exceeds the context length", |long| {
         let (prompt, context) = (long.prompt, long.context);
@@ -59,7 +59,8 @@ pub fn refusal(refusal: &Refusal) -> Value {
     json!({"error": long.unwrap_or_else(|| refusal.message.clone())})
 }
 
-/// How tokens are drawn where neither the request nor the model's file says so: Ollama's defaults.
+/// Returns Ollama's default sampling parameters, for use if neither the request nor the model's
+/// file has any.
 fn sampling() -> Sampling {
     Sampling { temperature: 0.8, top_k: 40, top_p: 0.9, repetition_penalty: 1.1, ..Sampling::default() }
 }
@@ -74,10 +75,10 @@ async fn chat(State(shared): State<Arc<Shared>>, request: Request) -> Result<Res
     answer(&shared, asked, |model| Box::new(Lines::new(Route::Chat, model, begun))).await
 }
 
-/// Reads a request for `/api/chat`; one without messages asks for nothing but the model.
+/// Parses a request for `/api/chat`; one without messages only loads or unloads the model.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn read_chat(mut fields: Fields) -> Result<InnerRequest, Refusal> {
     let mut asked = read(&mut fields)?;
     let mut history = History::default();
@@ -95,8 +96,8 @@ pub fn read_chat(mut fields: Fields) -> Result<InnerRequest, Refusal> {
     Ok(asked)
 }
 
-/// Loads the model of a request that says nothing, or unloads it if it is not to stay.
-/// One that is at work goes when it is done.
+/// Loads the model of a request without content, or unloads it if the request asks for that.
+/// A model in use is unloaded after its work.
 async fn load(shared: &Arc<Shared>, route: Route, asked: InnerRequest) -> Result<Response, Refusal> {
     let name = asked.model.unwrap_or_else(|| shared.default.name.clone());
     let goes = asked.keep_alive == Some(Some(Duration::ZERO));
@@ -137,19 +138,20 @@ async fn generate(State(shared): State<Arc<Shared>>, request: Request) -> Result
     answer(&shared, asked, |model| Box::new(Lines::new(Route::Generate, model, begun))).await
 }
 
-/// Reads what chat and generation have in common.
+/// Parses the common fields of chat and generation.
 fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     let think = fields.take("think");
     let format = fields.take("format");
     let stream = fields.flag("stream")?.unwrap_or(true);
     let model = fields.text("model")?.filter(|name| !name.is_empty());
     let mut options = fields.object("options")?.map_or_else(|| fields.within(json!({}), "options"), Ok)?;
-    // What this API calls otherwise; the rest of the options is as with OpenAI's other servers.
+    // Options with another name in this API; the others are the same as in OpenAI-compatible
+    // servers.
     if let Some(limit) = options.limit("num_predict", 0)?.filter(|limit| *limit > 0) {
         options.put("max_tokens", limit.into());
     }
     let mut asked = parameters::read(&mut options)?;
-    // How the model was loaded, which is up to who started the server.
+    // Options for loading the model, which are up to the server's owner.
     options.ignore(&[
         "num_ctx",
         "num_batch",
@@ -188,7 +190,7 @@ fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     Ok(asked)
 }
 
-/// Calls that were made and have no result yet: with this API, a result may name its tool only.
+/// Calls without a result so far: in this API, a result may name only its tool.
 #[derive(Default)]
 struct Calls {
     open: Vec<(String, String)>,
@@ -196,7 +198,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// The id of the call that a result is of: the first of that name, else the first.
+    /// Returns the id of the call that a result answers: the first with that name, else the first.
     fn answered(&mut self, name: Option<&str>) -> Option<String> {
         let named = self.open.iter().position(|(_, called)| Some(called.as_str()) == name);
         let at = named.or(Some(0)).filter(|at| *at < self.open.len())?;

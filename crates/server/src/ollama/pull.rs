@@ -1,4 +1,4 @@
-//! `POST /api/pull`: a model is downloaded, and how far that is comes as JSON, one object a line.
+//! `POST /api/pull`: downloads a model, and streams the progress as JSON, one object per line.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -22,19 +22,19 @@ use crate::refusal::Refusal;
 use crate::response::json_of;
 use crate::{Pull, body};
 
-/// Least time between two lines about the same file.
+/// Minimum time between two lines about the same file.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Lines that may wait for the client; then the download does.
+/// Number of lines that may wait for the client before the download pauses.
 const LINES: usize = 64;
-/// Digits of a digest that a line's status shows, as with Ollama.
+/// Number of digest digits in a line's status, as in Ollama.
 const DIGITS: usize = 12;
-/// Seconds after which another download may be over.
+/// Seconds after which another download may be finished.
 const LATER: u64 = 60;
 
-/// What a download has to tell, until its last line.
+/// The lines of a download, up to the last one.
 type Lines = mpsc::Receiver<Result<Value, Refusal>>;
 
-/// A model that is served is there; another one is downloaded, if that is allowed.
+/// Does nothing for a served model; downloads any other, if downloads are allowed.
 pub async fn pull(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     let name = catalog::meant(&shared, &mut fields)?;
@@ -42,7 +42,7 @@ pub async fn pull(State(shared): State<Arc<Shared>>, request: Request) -> Result
     let mut lines = match is_served(&shared, &name).await? {
         true => {
             let (sender, receiver) = mpsc::channel(LINES);
-            // Both fit.
+            // Both fit into the channel.
             let _ = sender.try_send(Ok(json!({"status": "pulling manifest"})));
             let _ = sender.try_send(Ok(json!({"status": "success"})));
             receiver
@@ -62,23 +62,23 @@ pub async fn pull(State(shared): State<Arc<Shared>>, request: Request) -> Result
         }
         return Ok(json_of(&last));
     }
-    // Until it has begun, it can still be refused with a status.
+    // Until the download has begun, it can still be refused with a status.
     let first = lines.recv().await.unwrap_or_else(|| Err(Refusal::silent()))?;
     let mut response = Response::new(Body::new(Told { first: Some(first), lines }));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
     Ok(response)
 }
 
-/// Whether there is such a model.
-/// Where any name means one, it is only if nothing else can come of it.
+/// Whether the model exists.
+/// If any name means a model, this applies only if no download is possible.
 async fn is_served(shared: &Arc<Shared>, name: &str) -> Result<bool, Refusal> {
     let team = team(shared).await?;
     let known = shared.find(name).is_some() || team.npcs.iter().any(|npc| npc.name == name);
     Ok(known || (shared.any_model && !shared.allow_pull))
 }
 
-/// Downloads, on a thread of its own.
-/// If the lines are dropped, as when the client disconnects, it stops.
+/// Downloads on a separate thread.
+/// Stops if the lines are dropped, as when the client disconnects.
 fn download(shared: &Arc<Shared>, name: String) -> Result<Lines, Refusal> {
     let Ok(held) = shared.pulls.clone().try_acquire_owned() else {
         let message = "another model is being downloaded; try again later";
@@ -104,16 +104,16 @@ fn download(shared: &Arc<Shared>, name: String) -> Result<Lines, Refusal> {
             }
             Err(error) => Err(Refusal::new(502, "server_error", chain(&error)).coded("not_pulled")),
         };
-        // Before the end is told, since the next one may be asked for then.
+        // Released before the end is sent, since the client may then request the next download.
         drop(held);
-        // Nobody may be there any more.
+        // The client may have left.
         let _ = sender.blocking_send(end);
     });
     Ok(receiver)
 }
 
-/// The line for what a download tells `now`, unless the last one was told just now.
-/// The first and the last of a file always are.
+/// Returns the line for a progress report, unless the last line is too recent.
+/// The first and last lines about a file are always sent.
 fn line(pull: &Pull, now: Instant, told: &mut Option<(String, Instant)>) -> Option<Value> {
     match pull {
         Pull::Checked => {
@@ -140,7 +140,7 @@ fn line(pull: &Pull, now: Instant, told: &mut Option<(String, Instant)>) -> Opti
     }
 }
 
-/// The body of the answer.
+/// Reads the body of the response.
 struct Told {
     first: Option<Value>,
     lines: Lines,
@@ -173,7 +173,7 @@ mod tests {
     fn lines() {
         let (mut told, mut now) = (None, Instant::now());
         let mut at = |name: &str, digest: Option<&str>, completed: u64| {
-            // A little more than a third, which may not be whole.
+            // A little more than a third, which may not be an integer.
             now += PAUSE / 3 + Duration::from_millis(1);
             let digest = digest.map(str::to_owned);
             line(&Pull::File { name: name.into(), digest, total: Some(9), completed }, now, &mut told)
@@ -181,7 +181,7 @@ mod tests {
         let digest = "0123456789abcdef";
         let expected = |completed: u64| json!({"status": "pulling 0123456789ab", "digest": "sha256:0123456789abcdef", "total": 9, "completed": completed});
         assert_eq!(at("a", Some(digest), 0), Some(expected(0)));
-        // Too soon, but for the end.
+        // Too early, except for the end.
         assert_eq!(at("a", Some(digest), 1), None);
         assert_eq!(at("a", Some(digest), 2), None);
         assert_eq!(at("a", Some(digest), 3), Some(expected(3)));

@@ -69,7 +69,7 @@ fn lines() {
     assert!(
         end["total_duration"].as_u64().unwrap() > 0 && end["created_at"].as_str().unwrap().ends_with('Z')
     );
-    // Calls are counted, in a stream as in a whole answer.
+    // Calls are counted in streams as well as in whole answers.
     let mut writer = Lines::new(Route::Chat, "m", begun);
     let indices: Vec<Value> = [&pieces[3], &pieces[3], &pieces[3]]
         .iter()

@@ -1,5 +1,5 @@
-//! Writes the answers of `/api/chat` and `/api/generate`: a JSON object, and in a stream one a
-//! line.
+//! Writes the responses of `/api/chat` and `/api/generate`: a JSON object, or in a stream one
+//! object per line.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ use crate::answer::{Answer, End, Piece, Writer, logprobs};
 use crate::refusal::Refusal;
 use crate::time::rfc3339;
 
-/// Whose answer it is.
+/// The route that is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// `/api/chat`.
@@ -20,7 +20,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// The content in this route's field; `before` is how many calls preceded it.
+    /// Returns the content in this route's field; `before` is the number of earlier calls.
     fn said(self, text: &str, thinking: &str, calls: &[ToolCall], before: usize) -> Value {
         match self {
             Route::Chat => {
@@ -49,19 +49,19 @@ fn called(index: usize, call: &ToolCall) -> Value {
     json!({"id": call.id, "function": {"index": index, "name": call.name, "arguments": call.arguments}})
 }
 
-/// Writes the answer.
+/// Writes the response.
 pub struct Lines {
     route: Route,
     model: String,
     begun: Instant,
-    /// How many calls were sent.
+    /// Number of calls sent.
     calls: usize,
-    /// The tokens of the text that comes next.
+    /// Tokens of the next text.
     tokens: Vec<TokenLogprobs>,
 }
 
 impl Lines {
-    /// Of an answer by `model` to a request that came at `begun`.
+    /// Creates a writer for a response by `model` to a request that arrived at `begun`.
     pub fn new(route: Route, model: &str, begun: Instant) -> Self {
         Lines { route, model: model.to_owned(), begun, calls: 0, tokens: Vec::new() }
     }
@@ -128,7 +128,7 @@ impl Writer for Lines {
         format!("{}\n", super::refusal(refusal))
     }
 
-    /// A line with an empty text: lines are all that these streams have.
+    /// A line with empty text: these streams consist only of lines.
     fn beat(&mut self) -> String {
         format!("{}\n", self.line(self.route.said("", "", &[], 0), None))
     }
@@ -139,7 +139,7 @@ impl Writer for Lines {
     }
 }
 
-/// A line with the tokens of its text, if they are asked for.
+/// Adds the tokens of its text to a line, if they are requested.
 fn with_logprobs(mut line: Value, tokens: &[TokenLogprobs]) -> Value {
     if !tokens.is_empty() {
         line["logprobs"] = logprobs(tokens).into();
@@ -147,7 +147,7 @@ fn with_logprobs(mut line: Value, tokens: &[TokenLogprobs]) -> Value {
     line
 }
 
-/// The answer to a request that says nothing: clients load a model so, or unload it.
+/// Returns the answer to a request without content, by which clients load or unload a model.
 pub fn nothing(route: Route, model: &str, reason: &str) -> Value {
     let mut line = begin(model);
     extend(&mut line, route.said("", "", &[], 0));

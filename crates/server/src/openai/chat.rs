@@ -15,17 +15,17 @@ use crate::inner::{InnerRequest, id};
 use crate::refusal::Refusal;
 use crate::{body, parameters};
 
-/// Answers.
+/// Answers a request.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let (asked, include_usage) = read(body::fields(&shared, request).await?)?;
     let timings = asked.timings;
     answer(&shared, asked, |model| Box::new(Chat::new(model, include_usage, timings))).await
 }
 
-/// Reads a request; says too whether a stream is to end with what it cost.
+/// Parses a request; also returns whether the stream ends with the usage.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     let choices = parameters::choices(&mut fields)?;
     let logprobs = parameters::logprobs(&mut fields)?;
@@ -56,23 +56,23 @@ pub fn read(mut fields: Fields) -> Result<(InnerRequest, bool), Refusal> {
     Ok((asked, include_usage))
 }
 
-/// Writes the answer.
+/// Writes the response.
 pub struct Chat {
     id: String,
     created: u64,
     model: String,
     include_usage: bool,
     timings: bool,
-    /// Which answer is told.
+    /// Index of the current answer.
     index: usize,
-    /// How many of its calls were told.
+    /// Number of its calls sent so far.
     calls: usize,
-    /// The tokens of the text that comes next.
+    /// Tokens of the next text.
     tokens: Vec<TokenLogprobs>,
 }
 
 impl Chat {
-    /// Of an answer by `model`.
+    /// Creates a writer for a response by `model`.
     pub fn new(model: &str, include_usage: bool, timings: bool) -> Self {
         let (id, model) = (id("chatcmpl-"), model.to_owned());
         Chat { id, created: now(), model, include_usage, timings, index: 0, calls: 0, tokens: Vec::new() }
@@ -86,18 +86,18 @@ impl Chat {
         let finish = end.map(|end| finish_reason(end.finish));
         let mut choice = json!({"index": self.index, what: said, "logprobs": null, "finish_reason": finish});
         if let Some(text) = end.and_then(End::stop_text) {
-            // As vLLM has it.
+            // As in vLLM.
             choice["stop_reason"] = text.into();
         }
         choice
     }
 
-    /// The role, with which each answer of a stream begins.
+    /// Returns the chunk with the role, which begins each answer of a stream.
     fn role(&self) -> String {
         self.delta(&json!({"role": "assistant", "content": ""}))
     }
 
-    /// The last chunk of an answer.
+    /// Returns the last chunk of an answer.
     fn last(&self, end: &End) -> Value {
         self.chunk(&json!([self.choice("delta", &json!({}), Some(end))]))
     }
@@ -113,7 +113,7 @@ impl Chat {
         chunk
     }
 
-    /// Adds what other APIs have no field for.
+    /// Adds data for which other APIs have no field.
     fn more(&self, body: &mut Value, end: &End) {
         if let Some(alara) = &end.alara {
             body["alara"] = alara.clone();
@@ -128,7 +128,7 @@ impl Writer for Chat {
     fn piece(&mut self, piece: &Piece) -> String {
         match piece {
             Piece::Begun => self.role(),
-            // This API tells no tokens of the prompt.
+            // This API has no tokens of the prompt.
             Piece::PromptLogprobs(_) => String::new(),
             Piece::Logprobs(tokens) => {
                 self.tokens.clone_from(tokens);
@@ -204,7 +204,7 @@ impl Writer for Chat {
     }
 }
 
-/// Tokens as this API tells them; null if none are asked for.
+/// Formats tokens for this API; null if none are requested.
 fn content(tokens: &[TokenLogprobs]) -> Value {
     if tokens.is_empty() { Value::Null } else { json!({"content": logprobs(tokens), "refusal": null}) }
 }

@@ -53,7 +53,7 @@ fn what_is_honoured() {
     check(json!({"cache_salt": "me"}), Request { salt: "me".into(), ..plain() });
     check(json!({"stop": "x"}), Request { stop: vec!["x".into()], ..plain() });
     check(json!({"stop": ["x", "y"]}), Request { stop: vec!["x".into(), "y".into()], ..plain() });
-    // Clients that have nothing to say there say it in any of these ways.
+    // Clients that don't use the field send any of these.
     for nothing in [json!(""), json!([]), json!([""]), json!(null), json!([null, ""])] {
         check(json!({"stop": nothing}), plain());
     }
@@ -70,7 +70,7 @@ fn what_is_honoured() {
     let format =
         json!({"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": true}});
     check(json!({"response_format": format}), Request { schema: Some(schema), ..plain() });
-    // Only where strictness is waived, a keyword that can't be guaranteed is left out.
+    // An unsupported keyword is dropped only if strictness is waived.
     let set = json!({"type": "array", "items": {"type": "string"}, "uniqueItems": true});
     let list = json!({"type": "array", "items": {"type": "string"}});
     for (strict, schema) in [(json!(false), &list), (json!(true), &set), (json!(null), &set)] {
@@ -94,10 +94,10 @@ fn what_is_honoured() {
         "temperature": 0.75, "top_k": 7, "top_p": 0.5, "min_p": 0.25, "seed": 9,
     });
     assert_eq!(read(fields).unwrap().draws, draws);
-    // What is not said is the model's to say.
+    // Absent parameters are left to the model.
     let said = SamplingOverrides { temperature: Some(0.0), seed: Some(9), ..SamplingOverrides::default() };
     assert_eq!(read(json!({"temperature": 0, "seed": 9})).unwrap().draws, said);
-    // What says nothing, or what holds anyway.
+    // Neutral or default values.
     let neutral = json!({
         "n": 1, "logprobs": false, "top_logprobs": 0, "functions": [], "typical_p": 1, "dry_multiplier": 0.0, "logit_bias": {}, "store": true, "modalities": ["text"],
         "user": "u", "metadata": {"a": "b"}, "stream": false, "stream_options": null, "anything": null,
@@ -172,7 +172,7 @@ fn histories_are_taken_as_they_are() {
     };
     let text = |role: Role, text: &str| (role, text.to_owned());
     let message = |role: &str, content: &str| json!({"role": role, "content": content});
-    // A late system message goes to the user's next turn, or to its latest one.
+    // A late system message goes to the user's next turn, or to the latest one.
     let (system, messages) = said(json!([
         message("system", "S"),
         message("user", "a"),
@@ -191,7 +191,7 @@ fn histories_are_taken_as_they_are() {
         said(json!([message("user", "a"), message("assistant", "b"), message("system", "L")]));
     assert_eq!(messages[2], text(Role::User, "L"));
 
-    // A call that is no JSON is told as text, and so is its result.
+    // A call that isn't JSON is converted to text, and so is its result.
     let call = json!({"id": "c", "name": "f", "function": {"name": "f", "arguments": "{\"a\": "}});
     let broken = json!({"messages": [
         message("user", "a"), {"role": "assistant", "content": "b", "tool_calls": [call]},
@@ -257,7 +257,7 @@ fn samplers() {
         ..SamplingOverrides::default()
     };
     assert_eq!(read(fields).unwrap().draws, expected);
-    // As llama.cpp's server takes them.
+    // As llama.cpp's server accepts them.
     let biases = read(json!({"logit_bias": [[5, false], ["a", 2]]})).unwrap().draws.logit_bias;
     assert_eq!(biases, Some(vec![(Biased::Token(5), Sampling::BANNED), (Biased::Text("a".into()), 2.0)]));
 }
@@ -275,7 +275,7 @@ fn grammars() {
     check(choice(json!(["a", "b \"c\""])), "start: CHOICE\nCHOICE: \"a\" | \"b \\\"c\\\"\"");
     check(choice(json!(["a", ""])), "start: CHOICE?\nCHOICE: \"a\"");
     check(choice(json!([""])), "start: \"\"");
-    // What matches does so in full.
+    // The expression must match the whole text.
     check(json!({"regex": "^[0-9]+$"}), "start: /[0-9]+/");
     check(json!({"regex": "^(a|b)$"}), "start: /(a|b)/");
     check(json!({"regex": "^[|]$"}), "start: /[|]/");
@@ -283,7 +283,8 @@ fn grammars() {
     check(json!({"regex": "^a|b$"}), "start: /^a|b$/");
 }
 
-/// Each server has its own name for what shapes an answer, and clients know only that of theirs.
+/// Each server has its own name for the shape of an answer, and clients know only that of their
+/// server.
 #[test]
 fn shapes_by_the_names_of_all_servers() {
     let schema = json!({"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]});

@@ -1,5 +1,5 @@
-//! `POST /v1/completions` (<https://platform.openai.com/docs/api-reference/completions>): a text
-//! goes on, without a chat template; and text between two others, by models that know how.
+//! `POST /v1/completions` (<https://platform.openai.com/docs/api-reference/completions>): continues
+//! a text without a chat template, or fills in text between two others if the model supports it.
 
 use std::sync::Arc;
 
@@ -18,37 +18,36 @@ use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 use crate::{body, infill, parameters};
 
-/// Tokens of an answer where a request says nothing, as with OpenAI.
+/// Default number of tokens of an answer, as in OpenAI's API.
 const TOKENS: usize = 16;
-/// Most tokens that are told beside one; OpenAI has 5.
+/// Maximum number of alternatives per token; OpenAI allows 5.
 const TOP: usize = 20;
-/// Most prompts of a request.
+/// Maximum number of prompts per request.
 const PROMPTS: usize = 64;
 
-/// What is asked for: one answer for each prompt.
+/// A request: one answer for each prompt.
 #[derive(Debug, PartialEq)]
 struct Completions {
     asked: InnerRequest,
     prompts: Vec<Prompt>,
-    /// What comes after the text that is asked for.
+    /// The text after the requested one.
     suffix: Option<String>,
     /// Whether an answer begins with its prompt.
     echo: bool,
     include_usage: bool,
 }
 
-/// A prompt.
 #[derive(Clone, Debug, PartialEq)]
 enum Prompt {
     Text(String),
     Tokens(Vec<u32>),
 }
 
-/// Answers.
+/// Answers a request.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let Completions { mut asked, prompts, suffix, echo, include_usage } =
         read(body::fields(&shared, request).await?)?;
-    // That of all prompts together.
+    // Shared by all prompts.
     asked.deadline = Some(Instant::now() + shared.request_time);
     let mut begun = Vec::new();
     for prompt in prompts {
@@ -80,7 +79,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
     let asked_with = |text: &str, ids: &Option<Vec<u32>>| {
         let mut asked = asked.clone();
         match ids {
-            // A text of tokens may have other tokens.
+            // Tokenizing the text of the tokens may give other tokens.
             Some(ids) => asked.request.prompt_ids = Some(ids.clone()),
             None => asked.request.prompt = Some(text.to_owned()),
         }
@@ -135,7 +134,7 @@ fn read(mut fields: Fields) -> Result<Completions, Refusal> {
     let echo = fields.flag("echo")?.unwrap_or(false);
     let choices = parameters::choices(&mut fields)?;
     let logprobs = logprobs(&mut fields)?;
-    // Who wants the prompt alone asks for it so.
+    // Clients request the prompt alone in this way.
     let nothing = echo && fields.get("max_tokens") == Some(&0.into());
     if nothing {
         fields.take("max_tokens");
@@ -159,9 +158,9 @@ fn read(mut fields: Fields) -> Result<Completions, Refusal> {
     Ok(Completions { asked, prompts, suffix, echo, include_usage })
 }
 
-/// How many of the most likely tokens are told beside each token; `None` = no token is.
+/// Returns how many of the most likely alternatives to include per token; `None` for no tokens.
 fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
-    // llama.cpp's clients say true for none beside it.
+    // llama.cpp's clients send true for none.
     let top = match fields.get("logprobs") {
         Some(Value::Bool(wanted)) => {
             let top = wanted.then_some(0);
@@ -176,7 +175,7 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// A text, tokens, or a list of these.
+/// Parses a text, tokens, or a list of either.
 fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, Refusal> {
     let wrong = |fields: &Fields| {
         fields.refuse(
@@ -205,28 +204,28 @@ fn prompt(value: &Value) -> Option<Prompt> {
     }
 }
 
-/// Writes the answer.
+/// Writes the response.
 struct Completion {
     id: String,
     created: u64,
     model: String,
-    /// What stands before the answer.
+    /// Text before the answer.
     echo: String,
-    /// Whether its tokens are sent too.
+    /// Whether to include the prompt's tokens.
     notes_prompt: bool,
     include_usage: bool,
     timings: bool,
-    /// Which answer is told.
+    /// Index of the current answer.
     index: usize,
-    /// Characters of its text that were sent.
+    /// Number of characters of its text sent so far.
     offset: usize,
-    /// The tokens of the text that comes next.
+    /// Tokens of the next text.
     tokens: Vec<TokenLogprobs>,
 }
 
 impl Completion {
-    /// A part of the answer.
-    /// `first` says that its tokens are those from the prompt's first on, which has no probability.
+    /// Returns a part of the answer.
+    /// `first` means that its tokens begin with the prompt's first, which has no probability.
     fn part(&self, text: &str, tokens: &[TokenLogprobs], first: bool, end: Option<&End>) -> Value {
         let finish = end.map(|end| finish_reason(end.finish));
         let mut choice =
@@ -235,7 +234,7 @@ impl Completion {
             choice["logprobs"] = legacy(text, tokens, self.offset, first);
         }
         if let Some(stop) = end.and_then(End::stop_text) {
-            // As vLLM has it.
+            // As in vLLM.
             choice["stop_reason"] = stop.into();
         }
         let mut body = json!({
@@ -255,7 +254,7 @@ impl Completion {
         self.part(text, tokens, false, end)
     }
 
-    /// The prompt, unless it comes with its tokens.
+    /// Returns the prompt, unless it comes with its tokens.
     fn echo(&mut self) -> String {
         if self.echo.is_empty() || self.notes_prompt { String::new() } else { self.prompt(&[]) }
     }
@@ -267,10 +266,10 @@ impl Completion {
     }
 }
 
-/// Tokens as this API tells them, each with the character of the whole text at which it begins:
-/// `text`, whose tokens they are, begins at `offset`.
+/// Formats tokens for this API, each with its character offset in the whole text; the tokens' own
+/// `text` begins at `offset`.
 fn legacy(text: &str, tokens: &[TokenLogprobs], offset: usize, first: bool) -> Value {
-    // Where a token begins in bytes, and its character, with where that begins.
+    // Byte offset of a token, and the character there with its own byte offset.
     let (mut at, mut character, mut counted) = (0, offset, 0);
     let mut offsets = Vec::with_capacity(tokens.len());
     for token in tokens {
@@ -285,7 +284,7 @@ fn legacy(text: &str, tokens: &[TokenLogprobs], offset: usize, first: bool) -> V
     let top = tokens.iter().map(|token| {
         let mut top = serde_json::Map::new();
         for token in &token.top {
-            // Of tokens with equal texts, such as halves of characters, the likeliest counts.
+            // Among tokens with equal texts, such as parts of characters, keep the most likely.
             top.entry(token.text()).or_insert_with(|| token.logprob.into());
         }
         Value::Object(top)
@@ -298,9 +297,9 @@ fn legacy(text: &str, tokens: &[TokenLogprobs], offset: usize, first: bool) -> V
     })
 }
 
-/// How many bytes of the rest of a text belong to a token.
-/// One that was put before the text has none, nor has the end of the turn; the space before a
-/// first word may be left out; a part of the token may stand in the text that comes next.
+/// Returns how many bytes of the rest of a text belong to a token.
+/// A token put before the text has none, nor has the end of the turn; the space before a first word
+/// may be omitted; part of the token may be in the next text.
 fn shown(rest: &[u8], token: &[u8]) -> usize {
     let without_space = token.strip_prefix(b" ").unwrap_or(token);
     match [token, without_space].into_iter().find(|token| rest.starts_with(token)) {

@@ -14,7 +14,7 @@ use crate::fields::Fields;
 use crate::refusal::Refusal;
 use crate::response::{Ignored, json_of};
 
-/// Answers.
+/// Answers a request.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let mut fields = body::fields(&shared, request).await?;
     let (asked, base64) = read(&mut fields)?;
@@ -25,7 +25,7 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
     Ok(response)
 }
 
-/// What is asked, and whether vectors are to be written in base64.
+/// Parses a request; also returns whether to encode vectors in base64.
 fn read(fields: &mut Fields) -> Result<(Asked, bool), Refusal> {
     fields.ignore(&["user"]);
     let base64 = match fields.text("encoding_format")?.as_deref() {
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn bytes_in_base64() {
-        // As RFC 4648, section 10, has them.
+        // Test vectors of RFC 4648, section 10.
         for (bytes, expected) in
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")]
         {

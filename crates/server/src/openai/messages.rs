@@ -7,10 +7,10 @@ use crate::fields::Fields;
 use crate::history::{History, parsed, tell_call};
 use crate::refusal::Refusal;
 
-/// Reads the messages: the system prompt that they begin with, and the rest.
+/// Parses the messages: the leading system prompt, and the rest.
 ///
 /// # Errors
-/// What can't be understood, by the field's name.
+/// A field that can't be parsed, by name.
 pub fn read(fields: &mut Fields) -> Result<(Vec<Segment>, Vec<Message>), Refusal> {
     let mut history = History::default();
     for mut fields in fields.objects("messages")? {
@@ -39,7 +39,7 @@ fn message(fields: &mut Fields, history: &mut History) -> Result<Message, Refusa
         if let Some(refusal) = fields.text("refusal")? {
             message.content += &refusal;
         }
-        // What answers of this server carry along.
+        // Part of this server's own answers.
         fields.ignore(&["alara"]);
     }
     if role == Role::Tool {
@@ -48,10 +48,10 @@ fn message(fields: &mut Fields, history: &mut History) -> Result<Message, Refusa
     Ok(message)
 }
 
-/// A text, or a list of parts that are texts, in the field `name`.
+/// Returns the text in the field `name`: a text, or a list of text parts.
 ///
 /// # Errors
-/// It is something else, such as an image.
+/// The field has other content, such as an image.
 pub fn content(fields: &mut Fields, name: &str) -> Result<String, Refusal> {
     match fields.take(name) {
         None => Ok(String::new()),
@@ -79,8 +79,8 @@ pub fn content(fields: &mut Fields, name: &str) -> Result<String, Refusal> {
     }
 }
 
-/// Reads the calls of an assistant's message; one whose arguments are no JSON object is told in its
-/// text.
+/// Parses the calls of an assistant's message; a call whose arguments aren't a JSON object is added
+/// to the text.
 fn calls(fields: &mut Fields, message: &mut Message, history: &mut History) -> Result<(), Refusal> {
     for mut call in fields.objects("tool_calls")? {
         call.ignore(&["type", "index"]);

@@ -1,5 +1,5 @@
 //! OpenAI's API as JSON over HTTP (<https://platform.openai.com/docs/api-reference>), with and
-//! without `/v1`.
+//! without the prefix `/v1`.
 
 pub mod chat;
 mod completions;
@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 use crate::dispatch::Shared;
 use crate::refusal::Refusal;
 
-/// What computed an answer: with another one, the same seed may give another answer.
+/// Identifies the software behind an answer: with another version, the same seed may give another
+/// answer.
 const FINGERPRINT: &str = concat!("alara-", env!("CARGO_PKG_VERSION"));
 
-/// The routes, without `/v1`.
+/// Returns the routes, without `/v1`.
 pub fn routes() -> Router<Arc<Shared>> {
     Router::new()
         .route("/chat/completions", post(chat::post))
@@ -30,11 +31,11 @@ pub fn routes() -> Router<Arc<Shared>> {
         .route("/responses/{id}", get(responses::get).delete(responses::delete))
         .route("/embeddings", post(embeddings::post))
         .route("/models", get(models::list))
-        // Names may have slashes.
+        // Names may contain slashes.
         .route("/models/{*id}", get(models::one))
 }
 
-/// A refusal in the shape that this API gives errors, to a request for `path`.
+/// Formats a refusal as this API formats errors, for a request to `path`.
 pub fn refusal(refusal: &Refusal, path: &str) -> Value {
     let mut body = refusal.body();
     let Some(long) = refusal.length() else { return body };
@@ -45,14 +46,14 @@ pub fn refusal(refusal: &Refusal, path: &str) -> Value {
         _ => ("messages", "messages"),
     };
     let error = &mut body["error"];
-    // Clients that look for no code look for these words.
+    // Clients that ignore the code search for these words.
     error["message"] = format!(
         "This model's maximum context length is {context} tokens. However, your {what} resulted in {prompt} tokens. \
          Please reduce the length of the {what}; or {remedy}"
     )
     .into();
     error["param"] = field.into();
-    // As llama.cpp's server tells it, whose routes are those without a version.
+    // llama.cpp's server, whose routes have no version, sends these too.
     error["n_prompt_tokens"] = prompt.into();
     error["n_ctx"] = context.into();
     if !path.starts_with("/v1/") {
@@ -61,7 +62,7 @@ pub fn refusal(refusal: &Refusal, path: &str) -> Value {
     body
 }
 
-/// OpenAI's word for why an answer ended.
+/// Returns OpenAI's name for the reason why an answer ended.
 fn finish_reason(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop => "stop",
@@ -70,7 +71,6 @@ fn finish_reason(finish: Finish) -> &'static str {
     }
 }
 
-/// What an answer cost.
 fn usage(usage: &Usage) -> Value {
     json!({
         "prompt_tokens": usage.prompt_tokens,
@@ -84,8 +84,8 @@ fn usage(usage: &Usage) -> Value {
     })
 }
 
-/// The body of several answers to one request: that of the last one, which has the usage of all,
-/// with the choices of all.
+/// Joins the bodies of several answers to one request: that of the last one, which has the usage of
+/// all, with all choices.
 fn joined(mut bodies: Vec<Value>) -> Value {
     let mut choices: Vec<Value> = bodies.iter_mut().map(|body| body["choices"][0].take()).collect();
     for (index, choice) in choices.iter_mut().enumerate() {
@@ -96,7 +96,7 @@ fn joined(mut bodies: Vec<Value>) -> Value {
     body
 }
 
-/// A call's arguments, as the text that OpenAI has them in.
+/// Returns a call's arguments as text, as in OpenAI's API.
 fn arguments(call: &ToolCall) -> String {
     Value::Object(call.arguments.clone()).to_string()
 }

@@ -1,7 +1,7 @@
 //! `GET /v1/models` and `GET /v1/models/{id}`
-//! (<https://platform.openai.com/docs/api-reference/models>), as Anthropic's clients read it too
-//! (<https://docs.claude.com/en/api/models-list>), with `meta` and `status` as llama.cpp's server
-//! and its router have them.
+//! (<https://platform.openai.com/docs/api-reference/models>), also compatible with Anthropic's
+//! clients (<https://docs.claude.com/en/api/models-list>), with `meta` and `status` like
+//! llama.cpp's server and its router.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::response::json_of;
 use crate::served::Listing;
 use crate::time::rfc3339;
 
-/// The models, and each NPC as one.
+/// Lists the models, including each NPC.
 pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal> {
     let team = team(&shared).await?;
     let list: Vec<Value> = blocking(move || {
@@ -30,7 +30,7 @@ pub async fn list(State(shared): State<Arc<Shared>>) -> Result<Response, Refusal
     })))
 }
 
-/// One of them.
+/// Returns one model.
 pub async fn one(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
     let team = team(&shared).await?;
     let found = blocking(move || match shared.listings(&team, Some(&id)).first() {

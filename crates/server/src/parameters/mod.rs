@@ -1,5 +1,5 @@
-//! The parameters that all wire formats have in common, by OpenAI's names, and those that other
-//! servers add to them.
+//! The parameters that all wire formats share, under OpenAI's names, and those added by other
+//! servers.
 
 use std::collections::HashSet;
 
@@ -15,7 +15,7 @@ mod shape;
 
 pub use shape::{format, response_format};
 
-/// Fields that say nothing about the answer: who asks, and what a service would do with it.
+/// Fields that don't affect the answer: the user, and a service's processing.
 const HARMLESS: [&str; 10] = [
     "user",
     "metadata",
@@ -28,10 +28,10 @@ const HARMLESS: [&str; 10] = [
     "store",
     "guided_decoding_backend",
 ];
-/// Fields that would change the answer, and can't be honoured yet.
-/// Each has, as a JSON text, what it says where it changes nothing.
+/// Fields that would affect the answer, but aren't supported yet.
+/// Each has its neutral value as a JSON text.
 const UNSUPPORTED: [(&str, &str); 40] = [
-    // What is told of tokens, and how many answers there are, where a format has no place for it.
+    // Tokens and numbers of answers, for formats that don't support these.
     ("logprobs", ""),
     ("top_logprobs", ""),
     ("prompt_logprobs", ""),
@@ -39,7 +39,7 @@ const UNSUPPORTED: [(&str, &str); 40] = [
     ("best_of", "1"),
     ("use_beam_search", ""),
     ("length_penalty", "1.0"),
-    // Which tokens may come.
+    // Which tokens are allowed.
     ("allowed_token_ids", ""),
     ("bad_words", ""),
     ("min_tokens", ""),
@@ -48,7 +48,7 @@ const UNSUPPORTED: [(&str, &str); 40] = [
     // Where an answer ends, and which part of it is returned.
     ("stop_regex", ""),
     ("no_stop_trim", ""),
-    // What shapes an answer in part, or from some point on.
+    // Partial or delayed shapes of an answer.
     ("structural_tag", ""),
     ("grammar_lazy", ""),
     // Samplers.
@@ -62,7 +62,7 @@ const UNSUPPORTED: [(&str, &str); 40] = [
     ("samplers", ""),
     ("logits_processors", ""),
     ("custom_logit_processor", ""),
-    // Old and other ways to ask.
+    // Old and alternative request formats.
     ("functions", ""),
     ("audio", ""),
     ("modalities", "[\"text\"]"),
@@ -78,24 +78,24 @@ const UNSUPPORTED: [(&str, &str); 40] = [
     ("background", ""),
     ("conversation", ""),
 ];
-/// Most answers to a request.
+/// Maximum number of answers per request.
 const CHOICES: usize = 64;
-/// Most tokens that are told beside one, as with OpenAI.
+/// Maximum number of alternatives per token, as in OpenAI's API.
 const TOP: usize = 20;
-/// Most texts that end a turn, and most bytes of one.
+/// Maximum number of stop texts, and of bytes of one.
 const STOPS: usize = 16;
 const STOP: usize = 1024;
-/// Most tools of a request.
+/// Maximum number of tools per request.
 const TOOLS: usize = 1024;
-/// Most characters of a tool's name, as with OpenAI.
+/// Maximum length of a tool's name in characters, as in OpenAI's API.
 const NAME: usize = 64;
-/// Most bytes of a salt.
+/// Maximum size of a salt in bytes.
 const SALT: usize = 256;
 
-/// Reads who is asked, how tokens are drawn, and what ends the answer.
+/// Parses the model or NPC, the sampling parameters, and the limits of the answer.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     fields.unsupported(&UNSUPPORTED)?;
     fields.ignore(&HARMLESS);
@@ -115,10 +115,10 @@ pub fn read(fields: &mut Fields) -> Result<InnerRequest, Refusal> {
     Ok(asked)
 }
 
-/// How many answers a request asks for; to be read before [`read`], which knows one only.
+/// Returns how many answers a request wants; call it before [`read`], which supports only one.
 ///
 /// # Errors
-/// None, or too many.
+/// There are none, or too many.
 pub fn choices(fields: &mut Fields) -> Result<usize, Refusal> {
     let choices = fields.count("n", 1)?.unwrap_or(1);
     if choices > CHOICES {
@@ -130,11 +130,11 @@ pub fn choices(fields: &mut Fields) -> Result<usize, Refusal> {
     Ok(choices)
 }
 
-/// How many of the most likely tokens are told beside each token of a chat's answer; `None` = no
-/// token is.
+/// Returns how many of the most likely alternatives to include per token of a chat's answer; `None`
+/// for no tokens.
 ///
 /// # Errors
-/// Too many, or some beside no token.
+/// There are too many, or alternatives are requested without tokens.
 pub fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     let wanted = fields.flag("logprobs")?.unwrap_or(false);
     let top = fields.limit("top_logprobs", 0)?.unwrap_or(0);
@@ -145,14 +145,14 @@ pub fn logprobs(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     }
 }
 
-/// Whether the last message, if it is the assistant's, is the beginning of the answer, as with
-/// llama.cpp's server: it is, unless that is denied.
-/// Where the answer has a schema or grammar, or must be a call, it is only if that is asked for:
-/// such an answer begins a turn of its own.
-/// To be read after these.
+/// Treats the last message, if it is the assistant's, as the beginning of the answer, as
+/// llama.cpp's server does, unless the request disables that.
+/// If the answer has a schema or grammar, or must be a call, the request must enable it explicitly:
+/// such an answer usually begins a turn.
+/// Call it after parsing these.
 ///
 /// # Errors
-/// It is asked for where there is no such message, or denied and asked for.
+/// It is enabled without such a message, or both enabled and disabled.
 pub fn prefill(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
     let wanted = fields.flag("continue_final_message")?;
     let prompted = fields.flag("add_generation_prompt")?;
@@ -175,10 +175,10 @@ pub fn prefill(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal
     Ok(())
 }
 
-/// Whether a stream ends with what it cost.
+/// Returns whether a stream ends with the usage.
 ///
 /// # Errors
-/// It is no stream.
+/// The answer isn't streamed.
 pub fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool, Refusal> {
     let Some(mut options) = fields.object("stream_options")? else { return Ok(false) };
     if !stream {
@@ -190,10 +190,10 @@ pub fn stream_options(fields: &mut Fields, stream: bool) -> Result<bool, Refusal
     Ok(include_usage)
 }
 
-/// Refuses what contradicts itself.
+/// Refuses contradictory fields.
 ///
 /// # Errors
-/// Two fields that don't go together.
+/// Two fields contradict each other.
 pub fn check(fields: &Fields, request: &Request) -> Result<(), Refusal> {
     let shaped = request.schema.is_some() || request.grammar.is_some();
     if request.ignore_eos && (shaped || !request.tools.is_empty()) {
@@ -205,7 +205,7 @@ pub fn check(fields: &Fields, request: &Request) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The NPC's name, by either name of the field.
+/// Returns the NPC's name, from either name of the field.
 fn npc(fields: &mut Fields) -> Result<Option<String>, Refusal> {
     let (agent, npc) = (fields.text("agent")?, fields.text("npc")?);
     match (&agent, &npc) {
@@ -214,10 +214,10 @@ fn npc(fields: &mut Fields) -> Result<Option<String>, Refusal> {
     }
 }
 
-/// Reads the tools, and whether one is to be called.
+/// Parses the tools, and whether one must be called.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
     for mut tool in fields.objects("tools")? {
         if tool.needed("type")? != "function" {
@@ -256,17 +256,17 @@ pub fn tools(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> 
     choose(fields, request, choice, parallel)
 }
 
-/// A choice among tools: `{mode: auto | required, tools: [{type: function, …}]}`.
+/// Parses a choice among tools: `{mode: auto | required, tools: [{type: function, …}]}`.
 ///
 /// # Errors
-/// Something is missing, or is no function.
+/// A part is missing, or isn't a function.
 pub fn among(mut allowed: Fields) -> Result<ToolChoice, Refusal> {
     let (mut names, mut known) = (Vec::new(), HashSet::new());
     for mut tool in allowed.objects("tools")? {
         if tool.needed("type")? != "function" {
             return Err(tool.refuse("type", "must be function"));
         }
-        // As chat completions and responses write it.
+        // In the format of chat completions and responses.
         let name = match tool.take("function") {
             Some(function) => tool.within(function, "function")?.needed("name")?,
             None => tool.needed("name")?,
@@ -286,7 +286,7 @@ pub fn among(mut allowed: Fields) -> Result<ToolChoice, Refusal> {
     Ok(ToolChoice::Among { names, required })
 }
 
-/// A choice by OpenAI's word for it.
+/// Parses OpenAI's word for a choice.
 ///
 /// # Errors
 /// There is no such word.
@@ -299,8 +299,8 @@ pub fn choice_called(fields: &Fields, choice: &str) -> Result<ToolChoice, Refusa
     }
 }
 
-/// Takes up a choice, and whether several calls may be made at a time, if the client says so.
-/// A turn that must call makes one call unless it does: it would find no end.
+/// Applies a choice, and whether several calls may be made at a time, if the client sets it.
+/// By default, a turn that must call makes one call: otherwise it would never end.
 ///
 /// # Errors
 /// There is no such tool.
@@ -327,7 +327,7 @@ pub fn choose(
     Ok(())
 }
 
-/// Refuses tools with equal names, and too many.
+/// Refuses duplicate tool names, and too many tools.
 ///
 /// # Errors
 /// There are some.
@@ -342,10 +342,10 @@ pub fn unique(fields: &Fields, tools: &[Tool]) -> Result<(), Refusal> {
     }
 }
 
-/// A tool with a name, a description and, in the field `parameters`, a schema.
+/// Parses a tool with a name, a description and, in the field `parameters`, a schema.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn function(mut function: Fields, parameters: &str) -> Result<Tool, Refusal> {
     let name = function.needed("name")?;
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -358,17 +358,17 @@ pub fn function(mut function: Fields, parameters: &str) -> Result<Tool, Refusal>
         Some(schema @ Value::Object(_)) => schema,
         Some(_) => return Err(function.refuse(parameters, "must be a JSON schema of an object")),
     };
-    // What can't be guaranteed is refused only where it is asked for.
+    // A schema that can't be guaranteed is refused only if `strict` is set.
     let strict = function.flag("strict")?.unwrap_or(false);
     function.ignore(&["cache_control"]);
     function.end();
     Ok(Tool { name, description, parameters: schema, strict })
 }
 
-/// What separates those who may not learn from each other, as vLLM calls it.
+/// Returns the salt, vLLM's name for a value that isolates the prefix caches of different users.
 ///
 /// # Errors
-/// It is empty or too long.
+/// The salt is empty or too long.
 pub fn salt(fields: &mut Fields) -> Result<String, Refusal> {
     match fields.text("cache_salt")? {
         Some(salt) if salt.is_empty() || salt.len() > SALT => {
@@ -391,10 +391,10 @@ fn limit(fields: &mut Fields) -> Result<Option<usize>, Refusal> {
     Ok(limit)
 }
 
-/// Texts that end the answer, in the field `name`.
+/// Returns the texts that end the answer, in the field `name`.
 ///
 /// # Errors
-/// They are none, or too many.
+/// The field has other values, or too many.
 pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
     let list = match fields.take(name) {
         None => Vec::new(),
@@ -411,11 +411,11 @@ pub fn stop(fields: &mut Fields, name: &str) -> Result<Vec<String>, Refusal> {
     })
 }
 
-/// Whether to reason, as template variables and as OpenAI's effort, and for how many tokens at
-/// most.
+/// Parses whether to reason, as template variables and as OpenAI's effort, and the maximum number
+/// of reasoning tokens.
 ///
 /// # Errors
-/// The fields contradict each other, or a variable is not known.
+/// The fields contradict each other, or a variable is unknown.
 pub fn thinking(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
     if let Some(effort) = fields.text("reasoning_effort")? {
         self::effort(fields, "reasoning_effort", &effort, request)?;
@@ -436,7 +436,7 @@ pub fn thinking(fields: &mut Fields, request: &mut Request) -> Result<(), Refusa
     Ok(())
 }
 
-/// How much to reason, by an effort: models that know no levels reason or don't.
+/// Applies a reasoning effort: for models without levels, it only turns reasoning on or off.
 ///
 /// # Errors
 /// There is no such effort.

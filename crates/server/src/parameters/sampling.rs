@@ -1,4 +1,4 @@
-//! How tokens are drawn, by the names of OpenAI, vLLM and llama.cpp.
+//! Sampling parameters, under the names of OpenAI, vLLM and llama.cpp.
 
 use alara_engine::{Biased, Sampling, SamplingOverrides};
 use serde_json::Value;
@@ -7,12 +7,12 @@ use crate::fields::Fields;
 use crate::inner::random;
 use crate::refusal::Refusal;
 
-/// How tokens are drawn.
+/// Parses the sampling parameters.
 ///
 /// # Errors
-/// A value that makes no sense.
+/// A value is invalid.
 pub fn read(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
-    /// Numbers without a bound of their own.
+    /// Bound for numbers without a bound of their own.
     const ANY: f64 = 1e6;
     Ok(SamplingOverrides {
         logit_bias: logit_bias(fields)?,
@@ -40,7 +40,8 @@ pub fn read(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
         mirostat_tau: fields.number("mirostat_tau", 0.0, ANY)?,
         mirostat_eta: fields.number("mirostat_eta", 0.0, ANY)?,
         seed: Some(match fields.take("seed") {
-            // Who wants the same draws again says so; -1 is any with llama.cpp and Ollama.
+            // A client that wants reproducible output sets the seed; -1 means random, as in
+            // llama.cpp and Ollama.
             None => random(),
             Some(seed) if seed.as_i64() == Some(-1) => random(),
             Some(seed) => seed
@@ -51,7 +52,7 @@ pub fn read(fields: &mut Fields) -> Result<SamplingOverrides, Refusal> {
     })
 }
 
-/// What `read` makes of a field that has two names.
+/// Applies `read` to a field that has two names.
 fn either<T: PartialEq>(
     fields: &mut Fields,
     names: [&str; 2],
@@ -64,7 +65,7 @@ fn either<T: PartialEq>(
     Ok(one.or(other))
 }
 
-/// How many of the latest tokens count; -1 = all, as with llama.cpp.
+/// Returns how many of the latest tokens count; -1 means all, as in llama.cpp.
 fn last_n(fields: &mut Fields, name: &str) -> Result<Option<usize>, Refusal> {
     match fields.get(name).and_then(Value::as_i64) {
         Some(-1) => {
@@ -84,7 +85,7 @@ fn mirostat(fields: &mut Fields) -> Result<Option<u8>, Refusal> {
     }
 }
 
-/// Texts at which DRY begins anew: a list, or as JSON text.
+/// Returns the texts at which DRY restarts: a list, or a list as JSON text.
 fn breakers(fields: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
     let name = "dry_sequence_breakers";
     let list = match fields.take(name) {
@@ -100,8 +101,8 @@ fn breakers(fields: &mut Fields) -> Result<Option<Vec<String>>, Refusal> {
     Ok(Some(list))
 }
 
-/// Biases by OpenAI's map from tokens, or llama.cpp's list of pairs, where `false` forbids and a
-/// text stands for its tokens.
+/// Parses biases from OpenAI's map of tokens, or llama.cpp's list of pairs, where `false` forbids a
+/// token and a text means its tokens.
 fn logit_bias(fields: &mut Fields) -> Result<Option<Vec<(Biased, f32)>>, Refusal> {
     let pairs: Vec<(Value, Value)> = match fields.take("logit_bias") {
         None => return Ok(None),

@@ -1,4 +1,4 @@
-//! The shape of an answer: a schema, or a grammar, by the names of OpenAI and of other servers.
+//! The shape of an answer: a schema or a grammar, under the names of OpenAI and of other servers.
 
 use alara_engine::{Request, Segment};
 use serde_json::{Value, json};
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 use crate::fields::Fields;
 use crate::refusal::Refusal;
 
-/// What a field holds that shapes the answer.
+/// The type of a field that shapes the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A JSON schema, or its text.
     Schema,
-    /// Whether any JSON object is wanted.
+    /// Whether the answer must be a JSON object.
     Object,
     /// A grammar: GBNF (which xgrammar's EBNF is too) or Lark.
     Grammar,
@@ -23,7 +23,7 @@ enum Kind {
 
 /// Fields of a request other than `response_format`.
 const FIELDS: [(&str, Kind); 11] = [
-    // llama.cpp; SGLang has the schema as text, TGI a grammar that says of which kind it is.
+    // llama.cpp; SGLang uses a schema as text, TGI a grammar that names its own kind.
     ("json_schema", Kind::Schema),
     ("grammar", Kind::Grammar),
     // SGLang.
@@ -40,7 +40,7 @@ const FIELDS: [(&str, Kind); 11] = [
     ("regex_pattern", Kind::Regex),
 ];
 
-/// Fields of vLLM's `structured_outputs` and of `guided_decoding`, as it was called.
+/// Fields of vLLM's `structured_outputs`, and of its older name `guided_decoding`.
 const STRUCTURED: [(&str, Kind); 5] = [
     ("json", Kind::Schema),
     ("json_object", Kind::Object),
@@ -49,10 +49,10 @@ const STRUCTURED: [(&str, Kind); 5] = [
     ("grammar", Kind::Grammar),
 ];
 
-/// Reads what shapes the answer, in whatever way.
+/// Parses the shape of the answer, in any supported form.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn response_format(fields: &mut Fields, request: &mut Request) -> Result<(), Refusal> {
     if let Some(format) = fields.object("response_format")? {
         self::format(format, request, true)?;
@@ -63,7 +63,7 @@ pub fn response_format(fields: &mut Fields, request: &mut Request) -> Result<(),
         shapes(&mut structured, &STRUCTURED, request)?;
         structured.end();
     }
-    // NVIDIA's NIM has vLLM's fields in one of its own.
+    // NVIDIA's NIM puts vLLM's fields into a separate one.
     if let Some(mut extension) = fields.object("nvext")? {
         shapes(&mut extension, &FIELDS, request)?;
         extension.end();
@@ -71,7 +71,7 @@ pub fn response_format(fields: &mut Fields, request: &mut Request) -> Result<(),
     shapes(fields, &FIELDS, request)
 }
 
-/// Reads the fields of a table.
+/// Parses the fields of a table.
 fn shapes(fields: &mut Fields, table: &[(&str, Kind)], request: &mut Request) -> Result<(), Refusal> {
     for (name, kind) in table {
         shape(fields, name, *kind, request)?;
@@ -79,7 +79,7 @@ fn shapes(fields: &mut Fields, table: &[(&str, Kind)], request: &mut Request) ->
     Ok(())
 }
 
-/// Reads one field.
+/// Parses one field.
 fn shape(fields: &mut Fields, name: &str, kind: Kind, request: &mut Request) -> Result<(), Refusal> {
     match kind {
         Kind::Schema => {
@@ -118,8 +118,8 @@ fn shape(fields: &mut Fields, name: &str, kind: Kind, request: &mut Request) -> 
     }
 }
 
-/// The grammar of one of some texts.
-/// They are one lexeme, whose texts share their beginnings: as many rules would be tried one by
+/// Returns the grammar for a choice among texts.
+/// They form a single lexeme that shares common beginnings: separate rules would be tried one by
 /// one.
 fn of_choice(texts: &[&str]) -> String {
     let quoted: Vec<String> =
@@ -131,7 +131,7 @@ fn of_choice(texts: &[&str]) -> String {
     }
 }
 
-/// A grammar as TGI has it: `{"type": "json" | "regex" | "json_schema", "value": …}`.
+/// Parses TGI's grammar: `{"type": "json" | "regex" | "json_schema", "value": …}`.
 fn of_kind(mut given: Fields, request: &mut Request) -> Result<(), Refusal> {
     let kind = match given.needed("type")?.as_str() {
         "json" | "json_object" => Kind::Schema,
@@ -154,7 +154,7 @@ fn of_kind(mut given: Fields, request: &mut Request) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Sets what shapes the answer, unless something else does already.
+/// Sets the shape of the answer, unless another field has set it already.
 fn set<T: PartialEq>(fields: &Fields, name: &str, place: &mut Option<T>, shape: T) -> Result<(), Refusal> {
     match place {
         Some(other) if *other != shape => {
@@ -167,17 +167,18 @@ fn set<T: PartialEq>(fields: &Fields, name: &str, place: &mut Option<T>, shape: 
     }
 }
 
-/// The grammar of what a regular expression matches in full, for which it needs no anchors.
+/// Returns the grammar for a regular expression that matches the whole text, without needing
+/// anchors.
 fn of_regex(regex: &str) -> String {
     let inner = regex.strip_prefix('^').unwrap_or(regex);
     let escaped = |rest: &str| rest.bytes().rev().take_while(|byte| *byte == b'\\').count() % 2 == 1;
     let inner = inner.strip_suffix('$').filter(|rest| !escaped(rest)).unwrap_or(inner);
-    // The anchor of an alternative holds for that one alone.
+    // An anchor in one alternative applies only to that one.
     let regex = if has_alternatives(inner) { regex } else { inner };
     format!("start: /{}/", within_slashes(regex))
 }
 
-/// Whether a regular expression has alternatives outside of groups.
+/// Whether a regular expression has alternatives outside groups.
 fn has_alternatives(regex: &str) -> bool {
     let (mut depth, mut in_class, mut escaped) = (0_usize, false, false);
     for c in regex.chars() {
@@ -195,7 +196,7 @@ fn has_alternatives(regex: &str) -> bool {
     false
 }
 
-/// A regular expression as it stands between slashes.
+/// Escapes a regular expression for use between slashes.
 fn within_slashes(regex: &str) -> String {
     let mut escaped = String::new();
     let mut inside = false;
@@ -210,22 +211,22 @@ fn within_slashes(regex: &str) -> String {
     escaped
 }
 
-/// Reads a format; `nested`: a schema and what is said of it stand in a field of their own.
+/// Parses a format; `nested` means that the schema and its settings are in a separate field.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn format(mut format: Fields, request: &mut Request, nested: bool) -> Result<(), Refusal> {
     match format.needed("type")?.as_str() {
         "text" => {}
         "json_object" | "json" => {
-            // As llama.cpp has it, a schema may stand there too; with TGI it is the `value`.
+            // As in llama.cpp, the schema may be here too; in TGI it is the `value`.
             for name in ["schema", "value"] {
                 shape(&mut format, name, Kind::Schema, request)?;
             }
             request.schema.get_or_insert_with(|| json!({"type": "object"}));
         }
         "json_schema" if nested => {
-            // With TGI it is the `value`.
+            // In TGI it is the `value`.
             let name = if format.has("value") { "value" } else { "json_schema" };
             let given = format.take(name).unwrap_or_default();
             let mut given = format.within(given, name)?;
@@ -247,7 +248,7 @@ pub fn format(mut format: Fields, request: &mut Request, nested: bool) -> Result
     Ok(())
 }
 
-/// Reads any of these fields, one of which must be there.
+/// Parses any of these fields, one of which must be present.
 fn any(fields: &mut Fields, names: [&str; 3], kind: Kind, request: &mut Request) -> Result<(), Refusal> {
     if !names.iter().any(|name| fields.has(name)) {
         return Err(fields.refuse(names[0], "is missing"));
@@ -260,14 +261,14 @@ fn json_schema(given: &mut Fields, request: &mut Request) -> Result<(), Refusal>
     if let Some(text) = given.text("description")?.filter(|text| !text.trim().is_empty()) {
         request.system.push(Segment { name: "response_format".into(), text: text.trim().to_owned() });
     }
-    // LM Studio's guide has it as text.
+    // A text in LM Studio's guide.
     let said = given.get("strict").and_then(Value::as_str).and_then(|text| text.parse::<bool>().ok());
     if let Some(strict) = said {
         given.put("strict", strict.into());
     }
     let strict = given.flag("strict")?.unwrap_or(true);
     given.ignore(&["name"]);
-    // An answer is valid for its schema, unless that is not asked for and can't be.
+    // An answer conforms to its schema, unless that is neither required nor possible.
     let loosened = if strict { None } else { alara_engine::loosened(&schema).ok() };
     request.schema = Some(loosened.map_or(schema, |(loose, _)| loose));
     Ok(())

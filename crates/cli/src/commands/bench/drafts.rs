@@ -1,4 +1,4 @@
-//! `alara bench drafts`: what speculative decoding by prompt lookup is worth.
+//! `alara bench drafts`: measures the gain of speculative decoding by prompt lookup.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,22 +12,22 @@ use crate::{compute, device, ui};
 /// Measure speculative decoding by prompt lookup: tokens/s with and without draft tokens, on tool
 /// calls and on free text
 ///
-/// All requests are made with and without draft tokens (one token a step) in turns, and the answers
-/// compared.
-/// Tool calls are the model turns of traces, as `alara run` and `alara bench tasks` write them.
+/// Makes all requests with and without draft tokens (one token per step) in alternation, and
+/// compares the answers.
+/// Tool calls are the model turns of traces, as written by `alara run` and `alara bench tasks`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Traces whose turns with tools are asked for again [default: one that was recorded with the
-    /// model that ships]
+    /// Traces whose turns with tools are requested again [default: a built-in one, recorded with
+    /// the model that ships]
     #[arg(value_name = "TRACE")]
     traces: Vec<PathBuf>,
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
-    /// How often all requests are made with and without
+    /// How often to make all requests with and without draft tokens
     #[arg(short = 'r', long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pairs: u16,
-    /// Most tokens of an answer
+    /// Maximum length of an answer, in tokens
     #[arg(short, long, default_value_t = 128, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     n_gen: u32,
     #[command(flatten)]
@@ -35,7 +35,7 @@ pub struct Args {
     /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Threads that compute [default: as many as the machine runs at once]
+    /// Number of compute threads [default: as many as the machine runs at once]
     #[arg(short, long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// Print JSON

@@ -1,4 +1,4 @@
-//! `alara bench prefix`: what the prefix cache saves.
+//! `alara bench prefix`: measures the savings of the prefix cache.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -12,41 +12,40 @@ use crate::{compute, device, ui};
 /// Measure the prefix cache: hits of three agents that share skills, time to the first token,
 /// throughput
 ///
-/// Hits are those of a trace of 60 requests, or of what agents did in a run.
-/// They are held against the ideal: what each prompt has in common with any earlier one.
-/// Times are measured cold, with the static prefix in memory, and after a restart.
-/// After a restart the files are in the system's memory, or on disk only.
+/// Measures hits on a trace of 60 requests, or on the requests that agents made in a run.
+/// Compares them with the ideal: the longest prefix that each prompt shares with any earlier one.
+/// Measures times cold, with the static prefix in memory, and after a restart.
+/// After a restart, the files are in the page cache, or on disk only.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
-    /// A chat template to use instead of the model file's, a Jinja file
+    /// A Jinja file to use instead of the model's own chat template
     #[arg(long, value_name = "FILE")]
     chat_template: Option<PathBuf>,
-    /// How the model writes tool calls, for a replay of requests with tools [default: as its chat
-    /// template does]
+    /// Format of tool calls, for replayed requests with tools [default: from the chat template]
     #[arg(long, value_name = "NAME", value_parser = crate::model::tool_format())]
     tool_format: Option<&'static Format>,
-    /// Replay the requests of this run instead of the made-up ones: a run file of
-    /// `alara bench tasks` or a trace
+    /// Replay the requests of this run instead of made-up ones: a run file of `alara bench tasks`
+    /// or a trace
     #[arg(long, value_name = "FILE")]
     replay: Option<PathBuf>,
-    /// Words of a skill in the made-up trace
+    /// Length of a skill in the made-up trace, in words
     #[arg(long, default_value_t = 150, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     words: u16,
-    /// Tokens of the static prefix for the times to the first token, as far as they fit into the
+    /// Lengths of the static prefix for the time to first token, as far as they fit into the
     /// model's context
     #[arg(long, default_value = "1000,5000,15000", value_name = "N,…", value_delimiter = ',')]
     sizes: Vec<usize>,
-    /// How many agents work at once: made-up ones, or on the tasks of a replay
+    /// How many agents work at once, on made-up requests or on the tasks of a replay
     #[arg(long, default_value = "1,2,4,8", value_name = "N,…", value_delimiter = ',')]
     parallel: Vec<usize>,
-    /// Tokens that each made-up one generates; those of a replay generate as many as were recorded
+    /// Tokens that each made-up request generates; replayed ones generate as many as were recorded
     #[arg(short, long, default_value_t = 32, value_name = "N")]
     n_gen: usize,
-    /// Tokens of a prompt that is read while another sequence writes, for the time between tokens;
-    /// 0 leaves it out
+    /// Length of a prompt that is prefilled while another sequence decodes, for the time between
+    /// tokens; 0 skips this
     #[arg(long, default_value_t = 4096, value_name = "N")]
     beside: usize,
     #[command(flatten)]
@@ -54,10 +53,10 @@ pub struct Args {
     /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Most GB of memory for the KV cache [default: as many tokens and agents call for]
+    /// Maximum memory for the KV cache in GB [default: enough for these tokens and agents]
     #[arg(long, value_name = "GB", value_parser = crate::cache::gigabytes)]
     kv_size: Option<u64>,
-    /// Threads that compute [default: one a core, two where there are fewer than four]
+    /// Number of compute threads [default: one per core, two if there are fewer than four cores]
     #[arg(short, long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
     /// Print JSON
@@ -67,7 +66,7 @@ pub struct Args {
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let gguf = crate::model::open(args.model.as_deref())?;
-    // Of its own, so that what is cold is cold.
+    // Use a cache folder of our own, so that cold really means cold.
     let folder = tempfile::tempdir()?;
     let disk = disk::Options {
         folder: folder.path().join("prefix"),
@@ -169,7 +168,7 @@ fn print(report: &Report, beside: usize) {
     }
 }
 
-/// Makes the system forget the contents of a file.
+/// Evicts a file from the system's page cache.
 #[cfg(target_os = "linux")]
 fn evict(path: &Path) -> bool {
     use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};

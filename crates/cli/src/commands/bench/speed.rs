@@ -1,4 +1,4 @@
-//! `alara bench speed`: tokens per second of a bare model, and what a grammar costs it.
+//! `alara bench speed`: tokens per second of a bare model, and the overhead of a grammar.
 
 use std::process::ExitCode;
 
@@ -7,25 +7,26 @@ use alara_engine::{KvType, ProbeSettings};
 
 use crate::{compute, device, ui};
 
-/// Measure prefill and decode speed; the letters and JSON fields are llama-bench's
+/// Measure prefill and decode speed; options and JSON fields are named as in llama-bench
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
-    /// Tokens of the prompt; 0 leaves prefill out
+    /// Length of the prompt in tokens; 0 skips prefill
     #[arg(short = 'p', long, default_value_t = 512, value_name = "N")]
     n_prompt: usize,
-    /// Tokens to decode; 0 leaves decode out
+    /// Tokens to decode; 0 skips decode
     #[arg(short, long, default_value_t = 64, value_name = "N")]
     n_gen: usize,
     /// Tokens in the cache before either begins
     #[arg(short = 'd', long, default_value_t = 0, value_name = "N")]
     n_depth: usize,
-    /// Decode under the grammar of N made-up tools, and say what it adds; 0 decodes without one
+    /// Decode under the grammar of N made-up tools, and report the overhead; 0 decodes without a
+    /// grammar
     #[arg(long, default_value_t = 0, value_name = "N", value_parser = clap::value_parser!(u16).range(..=272))]
     tools: u16,
-    /// Measured repetitions
+    /// Number of measured repetitions
     #[arg(short, long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
     #[command(flatten)]
@@ -33,10 +34,10 @@ pub struct Args {
     /// Number format of the KV cache: f32, f16 or q8_0
     #[arg(long, default_value = "f16", value_name = "TYPE")]
     kv: KvType,
-    /// Threads that compute [default: one a core, two where there are fewer than four]
+    /// Number of compute threads [default: one per core, two if there are fewer than four cores]
     #[arg(short, long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// Tell what each operation takes, beside what the machine does at most
+    /// Print the time of each operation, compared with the machine's peak
     #[arg(long)]
     profile: bool,
     /// Print JSON
@@ -98,7 +99,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Operations, the longest first, and what they are held against.
+/// Prints the operations, the longest first, compared with the machine's peak.
 fn print_profile(test: &Test) {
     let Some(limits) = test.limits else { return };
     ui::line(&format!(

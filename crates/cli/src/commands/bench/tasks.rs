@@ -1,5 +1,5 @@
-//! `alara bench tasks`: an agent works through a suite.
-//! The table goes to stdout, progress to stderr.
+//! `alara bench tasks`: runs an agent on a suite of tasks.
+//! Prints the table to stdout, progress to stderr.
 
 mod display;
 mod plan;
@@ -43,119 +43,117 @@ use display::Display;
 use plan::Job;
 use resume::{as_begun, begun_with, own_words, resume_command};
 
-/// Let an agent work through a suite of tasks, or models and conditions through a sweep
+/// Run an agent on a suite of tasks, or models and conditions through a sweep
 ///
-/// Each task runs in folders of its own, in the sandbox.
-/// After each attempt its verification decides; its output is the feedback for the next attempt.
-/// A sweep (a .bench file, or several --trials) writes one run file for each model, condition and
-/// trial.
-/// Exit code 0: the run came to its end, however much was solved, 1: a gold solution failed, 2:
+/// Each task runs in its own folders, in the sandbox.
+/// After each attempt a check verifies the result; its output is the feedback for the next attempt.
+/// A sweep (a .bench file, or several --trials) writes one run file per model, condition and trial.
+/// Exit code 0: the run finished, however many tasks were solved, 1: a gold solution failed, 2:
 /// wrong usage, or the machine lacks something, 130: interrupted.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A folder of task files, a .yaml or .csv file, or a sweep, a .bench file [default: the suite
+    /// A folder of task files, a .yaml or .csv file, or a sweep (a .bench file) [default: the suite
     /// that ships]
     #[arg(value_name = "SUITE")]
     suite: Option<PathBuf>,
     #[command(flatten)]
     model: model::Args,
-    /// A team's directory, or the name of a team [default: the built-in team alara]
+    /// A team's directory or name [default: the built-in team alara]
     #[arg(short, long)]
     team: Option<String>,
     /// The NPC that works on the tasks [default: the team's forenpc]
     #[arg(short, long)]
     npc: Option<String>,
-    /// Whether the team's gates are asked [default: on]
+    /// Whether the team's gates apply [default: on]
     #[arg(long, value_name = "on|off", value_parser = on_off)]
     gate: Option<bool>,
-    /// How the team's documents are found [default: as its files say]
+    /// How to search the team's documents [default: as set in its files]
     #[arg(long, value_name = "none|golden|bm25|embedding|hybrid")]
     retrieval: Option<Retrieval>,
-    /// What a million tokens cost, in prompts, cached in prompts and generated, for the report on
-    /// dialogues [default: the sweep's `prices`]
+    /// Price of a million tokens: prompt, cached prompt and generated, for the report on dialogues
+    /// [default: the sweep's `prices`]
     #[arg(long, value_name = "IN/CACHED/OUT")]
     price: Option<Price>,
-    /// The model of users who are NPCs, in tasks that are dialogues [default: the model under test]
+    /// Model of users who are NPCs, in tasks that are dialogues [default: the model under test]
     #[arg(long, value_name = "MODEL", conflicts_with_all = ["gold", "junk"])]
     user_model: Option<String>,
-    /// Only tasks of these categories
+    /// Run only tasks of these categories
     #[arg(short, long, value_name = "NAME", num_args = 1..)]
     category: Vec<String>,
-    /// Only tasks with these ids
+    /// Run only tasks with these ids
     #[arg(long, value_name = "ID", num_args = 1..)]
     task: Vec<String>,
-    /// Most attempts a task [default: 1; of a sweep 5, as in the published study]
+    /// Maximum number of attempts per task [default: 1; 5 for a sweep, as in the published study]
     #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
     attempts: Option<NonZeroU32>,
-    /// How a further attempt begins: with the verification's output in the same conversation, with
-    /// everything as at the beginning, or as in the published study
+    /// How another attempt begins: with the check's output in the same conversation, with
+    /// everything reset, or as in the published study
     #[arg(long, default_value = "feedback", value_name = "feedback|fresh|paper")]
     retry: Retry,
-    /// Rules of categories that have their own, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or
+    /// Rules for single categories, each as CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or
     /// CATEGORY=:ATTEMPTS
     #[arg(long, value_name = "RULE", num_args = 1.., value_parser = policy)]
     policy: Vec<(String, RuleOverride)>,
-    /// Most seconds a task, for all its attempts together
+    /// Time limit per task in seconds, for all its attempts together
     #[arg(long, default_value = "360", value_name = "SECONDS", value_parser = positive::<NonZeroU64>)]
     timeout: NonZeroU64,
-    /// From which the seeds of all sampling are derived [default: the sweep's, else 0]
+    /// Seed from which all sampling seeds are derived [default: the sweep's, else 0]
     #[arg(long)]
     seed: Option<u64>,
     /// Sampling temperature; 0 always takes the most likely token
     #[arg(long, default_value_t = 0.0)]
     temperature: f32,
-    /// Least temperature of later attempts: the most likely mistake would only be repeated
+    /// Minimum temperature of later attempts: the most likely mistake would only be repeated
     #[arg(long, default_value_t = 1.0)]
     retry_temperature: f32,
-    /// Whether each turn is a call, as of `run` [default: the NPC's, else forced where the prompt
-    /// tells how calls are written, auto otherwise]
+    /// Whether each turn is a call, as for `run` [default: the NPC's, else forced where the prompt
+    /// describes how to write calls, auto otherwise]
     #[arg(long, value_name = "free|auto|forced|thought")]
     calls: Option<Calls>,
-    /// How often all of it is repeated; trial n has the seed --seed + n - 1
+    /// How often to repeat everything; trial n has the seed --seed + n - 1
     #[arg(long, value_name = "N", value_parser = positive::<NonZeroU32>)]
     trials: Option<NonZeroU32>,
-    /// Only this part of the work, as 3/8: for several machines, each of which writes its own files
+    /// Run only this part of the work, as 3/8: for several machines, each of which writes its own
+    /// files
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Say what would run, and what it takes of memory and time, and run nothing
+    /// Print what would run, with the memory and time it needs, without running it
     #[arg(long, conflicts_with = "list")]
     plan: bool,
-    /// How many tasks run at a time [default: one a core, as far as the memory bears it; of an
-    /// endpoint 1]
+    /// How many tasks run in parallel [default: one per core, as memory permits; 1 for an endpoint]
     #[arg(long, value_name = "N", value_parser = positive::<NonZeroUsize>)]
     parallel: Option<NonZeroUsize>,
-    /// Where to write the run, one JSON record a line; the traces lie beside it.
-    /// Of a sweep: the folder for its files [default: runs/DATE-TIME.jsonl, of a sweep
-    /// runs/DATE-TIME]
+    /// Where to write the run, one JSON record per line; the traces go next to it.
+    /// For a sweep, the folder for its files [default: runs/DATE-TIME.jsonl, runs/DATE-TIME for a
+    /// sweep]
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
-    /// Go on with a run, or the folder of a sweep, that was interrupted; the other arguments must
-    /// be the same.
-    /// Of a sweep, what has not begun yet is begun
+    /// Continue an interrupted run, or the sweep in a folder; the other arguments must be the same.
+    /// In a sweep, this also starts runs that have not begun
     #[arg(long, value_name = "PATH", conflicts_with = "out")]
     resume: Option<PathBuf>,
-    /// Print the table as one JSON object, and so --plan and --list
+    /// Print the table as one JSON object; also applies to --plan and --list
     #[arg(long)]
     json: bool,
-    /// List the tasks and the suite's hash, and run nothing
+    /// List the tasks and the suite's hash, without running them
     #[arg(long)]
     list: bool,
-    /// Play the tasks' own gold solutions instead of asking a model: a test of the suite
+    /// Play the tasks' own gold solutions instead of running a model: a test of the suite
     #[arg(long, conflicts_with_all = ["model", "list"])]
     gold: bool,
-    /// Do nothing and say that all is done instead of asking a model: a test that no task takes
-    /// that for a solution
+    /// Do nothing and claim success instead of running a model: a test that no task accepts that as
+    /// a solution
     #[arg(long, conflicts_with_all = ["gold", "model", "list"])]
     junk: bool,
 }
 
 impl Args {
-    /// Whether no model is asked.
+    /// Whether no model runs.
     fn scripted(&self) -> bool {
         self.gold || self.junk
     }
 
-    /// The sweep that was asked for; what the command line names goes before what its file says.
+    /// Returns the requested sweep; the command line overrides the file.
     fn sweep(&self) -> anyhow::Result<Sweep> {
         let mut sweep = match &self.suite {
             Some(path) if path.extension().is_some_and(|ending| ending == "bench") => Sweep::load(path)?,
@@ -177,7 +175,7 @@ impl Args {
         Ok(sweep)
     }
 
-    /// The condition that the command line describes.
+    /// Returns the condition that the command line describes.
     fn condition(&self) -> anyhow::Result<Condition> {
         let mut categories = BTreeMap::new();
         for (name, own_rule) in &self.policy {
@@ -197,33 +195,33 @@ impl Args {
             timeout: Some(self.timeout),
             temperature: Some(self.temperature),
             retry_temperature: Some(self.retry_temperature),
-            // What the model is loaded with.
+            // Set when the model is loaded.
             thinking: None,
             calls: self.calls,
         })
     }
 
-    /// Whether several runs are asked for, or a part of them.
+    /// Whether several runs, or a part of them, were requested.
     fn is_sweep(&self) -> bool {
         let file = self.suite.as_deref().and_then(Path::extension).is_some_and(|ending| ending == "bench");
         file || self.trials.is_some() || self.shard.is_some()
     }
 
-    /// The folder in which the runs of a sweep are written; `None` = it is one run, in a file.
+    /// Returns the folder for the runs of a sweep; `None` for a single run, in a file.
     fn folder(&self) -> Option<PathBuf> {
         let named = || self.resume.clone().or_else(|| self.out.clone());
         self.is_sweep().then(|| named().unwrap_or_else(|| run_file::default_path().with_extension("")))
     }
 }
 
-/// Reads `CATEGORY=RULE`.
+/// Parses `CATEGORY=RULE`.
 fn policy(text: &str) -> Result<(String, RuleOverride), String> {
     let (category, rule) =
         text.split_once('=').ok_or("it is CATEGORY=RETRY, CATEGORY=RETRY:ATTEMPTS or CATEGORY=:ATTEMPTS")?;
     Ok((category.to_owned(), rule.parse()?))
 }
 
-/// Reads a number that is not 0.
+/// Parses a number that isn't 0.
 fn positive<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "a number from 1 up is wanted".to_owned())
 }
@@ -296,7 +294,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Ok(INTERRUPTED.into());
     }
     match &folder {
-        // The others' runs may be under way.
+        // Other shards may still be running.
         Some(folder) if args.shard.is_some() => {
             ui::note(&format!("runs in {0}; when all shards are done: alara report {0}", folder.display()));
             if args.json {
@@ -312,7 +310,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Names the tasks whose gold solutions fail their checks, which is a fault of the suite.
+/// Prints the tasks whose gold solutions fail their checks, which is an error in the suite.
 fn wrong_gold(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let mut wrong = Vec::new();
     for file in files {
@@ -325,18 +323,18 @@ fn wrong_gold(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// The tasks of a run that failed; errors of the environment are no failures.
+/// Returns the tasks of a run that failed, not counting errors of the environment.
 fn failed(file: &Path) -> anyhow::Result<Vec<Finished>> {
     let finished = run_file::read(file)?.finished.into_iter();
     Ok(finished.filter(|task| task.verdict == Verdict::Failed).collect())
 }
 
-/// Plays the gold solutions of a suite, as far as its tasks have any: the tasks whose check they
-/// fail.
+/// Plays the gold solutions of a suite, where its tasks have any, and returns the tasks whose check
+/// they fail.
 /// `None` if it was interrupted.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn failing_gold(path: &Path) -> anyhow::Result<Option<Vec<Finished>>> {
     let mut args = parsed(&[])?;
     args.gold = true;
@@ -354,7 +352,7 @@ pub fn failing_gold(path: &Path) -> anyhow::Result<Option<Vec<Finished>>> {
     file.map(|file| failed(file)).transpose()
 }
 
-/// The arguments of a command with these words.
+/// Parses these words as the command's arguments.
 fn parsed(words: &[String]) -> Result<Args, clap::Error> {
     #[derive(clap::Parser)]
     struct Line {
@@ -365,11 +363,11 @@ fn parsed(words: &[String]) -> Result<Args, clap::Error> {
     Line::try_parse_from(["tasks"].into_iter().chain(words)).map(|line| line.args)
 }
 
-/// Lets the built-in agent work on the tasks in a folder, with the model used in this way.
-/// The run's file, or `None` if it was interrupted.
+/// Runs the built-in agent on the tasks in a folder, using the model in this way.
+/// Returns the run's file, or `None` if it was interrupted.
 ///
 /// # Errors
-/// As [`run`].
+/// Those of [`run`].
 pub fn in_one_way(
     model: &model::Args,
     tuning: &Tuning,
@@ -387,8 +385,8 @@ pub fn in_one_way(
     Ok(files.into_iter().next().filter(|_| ended))
 }
 
-/// Works through the runs, each of which has its file.
-/// Whether all came to their end.
+/// Works through the runs, each with its own file.
+/// Returns whether all of them finished.
 fn work(
     args: &Args,
     suite: &Suite,
@@ -406,7 +404,7 @@ fn work(
     let mut files = Vec::new();
     let mut loaded: Option<Loaded> = None;
     for job in jobs {
-        // The old model goes before the new one comes.
+        // Free the old model before loading the new one.
         if loaded.as_ref().is_none_or(|loaded| loaded.wanted != job.model) {
             drop(loaded.take());
         }
@@ -435,7 +433,7 @@ fn work(
             Some(name) => Some(args.model.named(Some(name)).load(None, 1)?),
             None => None,
         };
-        // Only from here on is there something that an interrupt could break.
+        // Before this point there is nothing that an interrupt could break.
         let cancel = match &cancel {
             Some(cancel) => cancel,
             None => {
@@ -487,7 +485,7 @@ fn work(
     Ok((files, true))
 }
 
-/// The file of a run, and what of it has come to its end before.
+/// Opens the file of a run, and returns the tasks already finished in it.
 fn open(
     args: &Args,
     job: &Job,
@@ -498,7 +496,7 @@ fn open(
         (Some(path), ..) | (None, Some(path), _) | (None, None, Some(path)) => path.clone(),
         (None, None, None) => run_file::default_path(),
     };
-    // Of a sweep, not every run has begun.
+    // In a sweep, some runs may not have begun.
     if args.resume.is_some() && (folder.is_none() || path.exists()) {
         let (file, run) = RunFile::resume(&path, &header)?;
         return Ok((file, run.finished));
@@ -509,10 +507,10 @@ fn open(
     Ok((file, Vec::new()))
 }
 
-/// The model that works, which several runs share.
+/// The loaded model, shared by several runs.
 struct Loaded {
     wanted: Option<String>,
-    /// Its name and its file's hash.
+    /// Its name and the hash of its file.
     named: Named,
     model: Option<Arc<dyn ChatModel>>,
 }
@@ -529,7 +527,7 @@ impl Loaded {
         Ok(Loaded { wanted, named, model: None })
     }
 
-    /// The model, loaded when it is first asked for; `None` = a script.
+    /// Returns the model, loading it on first use; `None` for a script.
     fn model(&mut self, args: &Args, job: &Job) -> anyhow::Result<Option<Arc<dyn ChatModel>>> {
         if self.model.is_none() && !args.scripted() {
             let mut model = args.model.named(job.model.as_deref());
@@ -553,7 +551,7 @@ fn list(args: &Args, suite: &Suite, tasks: &[&Task]) {
     }
 }
 
-/// Tells how a run ended, which took so long by the clock this time.
+/// Reports how a run ended and how long it took this time.
 fn report(args: &Args, path: &Path, wall: Duration) -> anyhow::Result<()> {
     let run = run_file::read(path)?;
     sqlite::write(&path.with_extension("sqlite"), [(path, &run)])?;

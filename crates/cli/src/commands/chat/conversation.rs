@@ -1,5 +1,5 @@
-//! A conversation with one NPC: its records, and what the person did beside it that the NPC has not
-//! heard of yet.
+//! A conversation with one NPC: its records, and the user's other actions that the NPC doesn't know
+//! of yet.
 
 use std::sync::Arc;
 
@@ -12,20 +12,20 @@ use crate::screen::printable;
 /// A conversation with one NPC.
 #[derive(Default)]
 pub struct Conversation {
-    /// What has happened.
+    /// The records so far.
     pub records: Vec<Arc<Record>>,
-    /// What the NPC hears before the next message.
+    /// News for the NPC, sent with the next message.
     pub news: Vec<String>,
 }
 
 impl Conversation {
-    /// The next message: `text`, after what the NPC has not heard of yet.
+    /// Returns the next message: `text`, preceded by news for the NPC.
     pub fn message(&self, text: &str) -> String {
         let parts: Vec<&str> = self.news.iter().map(String::as_str).chain([text]).collect();
         parts.join("\n\n")
     }
 
-    /// The last message of the user that was not taken back.
+    /// Returns the user's last message that wasn't taken back.
     pub fn last_question(&self) -> Option<&str> {
         let mut taken_back = 0;
         self.records.iter().rev().find_map(|record| match &**record {
@@ -42,12 +42,12 @@ impl Conversation {
         })
     }
 
-    /// What its turns cost, from the record `from` on.
+    /// Returns the usage of its turns, from the record `from` on.
     pub fn usage(&self, from: usize) -> Usage {
         trace::usage(self.records.iter().skip(from).map(|record| &**record))
     }
 
-    /// What its last turn cost.
+    /// Returns the usage of its last turn.
     pub fn last_turn(&self) -> Option<&Usage> {
         self.records.iter().rev().find_map(|record| match &**record {
             Record::Assistant { usage, .. } => Some(usage),
@@ -55,14 +55,14 @@ impl Conversation {
         })
     }
 
-    /// How many turns and calls there were.
+    /// Counts turns and calls.
     pub fn counts(&self) -> (usize, usize) {
         let count = |is: fn(&Record) -> bool| self.records.iter().filter(|record| is(record)).count();
         let turns = count(|record| matches!(record, Record::Assistant { .. }));
         (turns, count(|record| matches!(record, Record::ToolCall { .. })))
     }
 
-    /// The last `limit` messages as Markdown, all if it is `None`.
+    /// Returns the last `limit` messages as Markdown, or all if it is `None`.
     pub fn transcript(&self, npc: &str, limit: Option<usize>) -> String {
         let messages = trace::messages(self.records.iter().map(|record| &**record));
         let skipped = limit.map_or(0, |limit| messages.len().saturating_sub(limit));

@@ -1,4 +1,4 @@
-//! Where lines come from: an editor at a terminal, or a pipe.
+//! Sources of input lines: a line editor at a terminal, or a pipe.
 
 use std::io::{BufRead, IsTerminal};
 use std::path::PathBuf;
@@ -16,16 +16,16 @@ use super::{line, settings};
 use crate::screen::{one_line, printable};
 use crate::state;
 
-/// What options are typed behind.
+/// The prefix before options.
 const SET: &str = "/set ";
 
-/// What was typed.
+/// One input.
 pub enum Input {
-    /// A line, or several that belong together.
+    /// A line, or several that were continued.
     Line(String),
-    /// The line was cancelled.
+    /// The user cancelled the line.
     Interrupted,
-    /// There are no more.
+    /// The end of the input.
     End,
 }
 
@@ -33,21 +33,21 @@ pub enum Input {
 pub enum Lines {
     /// A terminal.
     Editor(Box<Editor<Names, DefaultHistory>>, Option<PathBuf>),
-    /// Anything else: no editing and no prompt.
+    /// Anything else, without editing or a prompt.
     Pipe,
 }
 
-/// What can be completed.
+/// Names for completion.
 #[derive(Default)]
 pub struct Names {
-    /// Of commands and jinxes, without the slash.
+    /// Commands and jinxes, without the slash.
     pub commands: Vec<String>,
-    /// Of NPCs, without the mark.
+    /// NPCs, without the @.
     pub npcs: Vec<String>,
 }
 
 impl Lines {
-    /// The lines of standard input.
+    /// Reads lines from standard input.
     pub fn new() -> anyhow::Result<Self> {
         if !std::io::stdin().is_terminal() {
             return Ok(Lines::Pipe);
@@ -57,20 +57,20 @@ impl Lines {
         editor.set_helper(Some(Names::default()));
         let history = state::directory().map(|state| state.join("history"));
         if let Some(history) = &history {
-            // There is none before the first time.
+            // The history file doesn't exist on the first run.
             let _ = history.parent().map(std::fs::create_dir_all);
             let _ = editor.load_history(history);
         }
         Ok(Lines::Editor(Box::new(editor), history))
     }
 
-    /// Whether a person types.
+    /// Whether the input is a terminal.
     pub fn is_terminal(&self) -> bool {
         matches!(self, Lines::Editor(..))
     }
 
-    /// The next line.
-    /// At a terminal `prompt` is shown, and `names` are completed.
+    /// Reads the next line.
+    /// At a terminal, shows `prompt` and completes `names`.
     pub fn next(&mut self, prompt: &str, names: impl FnOnce() -> Names) -> anyhow::Result<Input> {
         match self {
             Lines::Editor(editor, history) => {
@@ -82,7 +82,7 @@ impl Lines {
                     Err(error) => return Err(error).context("can't read from the terminal"),
                 };
                 if !line.trim().is_empty() {
-                    // A history that can't be kept is no reason to stop.
+                    // Continue even if the history can't be saved.
                     let _ = editor.add_history_entry(line.as_str());
                     let _ = history.as_ref().map(|history| editor.append_history(history));
                 }
@@ -93,7 +93,7 @@ impl Lines {
     }
 }
 
-/// What is said of a line that can't be read.
+/// The error for a line that can't be read.
 const UNREADABLE: &str =
     "can't read the next line\nhint: chat takes UTF-8 text; any other file is named in a message";
 
@@ -158,8 +158,8 @@ impl Completer for Names {
     }
 }
 
-/// Files whose names begin as what is typed; none whose name would play with the terminal, as it
-/// would do within the line.
+/// Completes file names; omits any name that could manipulate the terminal, since it would do so
+/// within the line.
 fn files(line: &str, at: usize) -> rustyline::Result<(usize, Vec<Pair>)> {
     let (start, mut pairs) = FilenameCompleter::new().complete_path(line, at)?;
     pairs.retain(|pair| [&pair.display, &pair.replacement].into_iter().all(|text| one_line(text) == *text));

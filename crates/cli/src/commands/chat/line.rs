@@ -1,11 +1,11 @@
-//! What a typed line means, and the arguments of a jinx in it.
+//! Parses input lines of a chat, and the arguments of jinxes in them.
 
 use alara_harness::Jinx;
 use alara_harness::jinx::{Kind, Offer};
 use serde_json::{Map, Value};
 
-/// The commands: name, arguments, what it does.
-/// All other slash commands are jinxes.
+/// The commands: name, arguments, description.
+/// Any other slash command is a jinx.
 pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("help", "", "what can be typed"),
     ("npcs", "", "who is in the team"),
@@ -29,21 +29,21 @@ pub const COMMANDS: &[(&str, &str, &str)] = &[
     ("quit", "", "leave, as the end of the input does"),
 ];
 
-/// What a line means.
+/// A parsed line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Nothing.
+    /// An empty line.
     Empty,
-    /// A message for the NPC that one talks with.
+    /// A message for the current NPC.
     Say(&'a str),
-    /// A message for another one, once; without text, one talks with that one from now on.
+    /// A message for another NPC, once; without text, switches to that NPC.
     To { npc: &'a str, text: &'a str },
-    /// A command or a jinx, and what comes after it.
+    /// A command or a jinx, and the text after it.
     Command { name: &'a str, rest: &'a str },
 }
 
-/// Reads a line.
-/// A path is no command, though it begins with a slash.
+/// Parses a line.
+/// A path isn't a command, though it begins with a slash.
 pub fn parse(line: &str) -> Line<'_> {
     let line = line.trim();
     let (first, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -56,10 +56,9 @@ pub fn parse(line: &str) -> Line<'_> {
     }
 }
 
-/// Whether more is to come before a line means something.
-/// That is so if it ends with a backslash, a fence of code is open, or a command has an open quote
-/// or bracket.
-/// In plain words quotes and brackets mean nothing: don't :(
+/// Whether a line needs a continuation: it ends with a backslash, a code fence is open, or a
+/// command has an open quote or bracket.
+/// In plain text quotes and brackets mean nothing: don't :(
 pub fn is_open(line: &str) -> bool {
     if line.ends_with('\\') {
         return true;
@@ -73,7 +72,7 @@ pub fn is_open(line: &str) -> bool {
     }
 }
 
-/// How many brackets outside of quotes stay open.
+/// Counts the brackets outside quotes that stay open.
 fn brackets(text: &str) -> i64 {
     let mut quote = None;
     let mut open = 0;
@@ -89,17 +88,17 @@ fn brackets(text: &str) -> i64 {
     open
 }
 
-/// Joins lines that were continued with a backslash.
+/// Joins lines continued with a backslash.
 pub fn joined(line: &str) -> String {
     line.replace("\\\n", "\n")
 }
 
-/// The words of a text, each with its offset.
-/// Blanks separate them and quotes hold them together.
-/// A backslash takes the next character as it is, but within single quotes.
+/// Splits a text into words, each with its offset.
+/// Whitespace separates them and quotes group them.
+/// A backslash escapes the next character, except within single quotes.
 ///
 /// # Errors
-/// A quote is open.
+/// A quote isn't closed.
 fn words(text: &str) -> Result<Vec<(usize, String)>, String> {
     let mut words: Vec<(usize, String)> = Vec::new();
     let mut within = false;
@@ -128,14 +127,13 @@ fn words(text: &str) -> Result<Vec<(usize, String)>, String> {
     }
 }
 
-/// The arguments of `jinx` in what was typed after its name.
-/// First come `name=value` of its inputs; then the others in their order.
-/// If all that it requires is one text, that is the whole rest, as it was typed:
-/// `/shell ls -l | wc`.
-/// `offer` is what may be chosen from.
+/// Parses the arguments of `jinx` from the text after its name.
+/// First come inputs as `name=value`, then the others in order.
+/// If the jinx requires exactly one text, it gets the whole rest as typed: `/shell ls -l | wc`.
+/// `offer` has the values to choose from.
 ///
 /// # Errors
-/// What is wrong.
+/// The arguments don't fit the jinx.
 pub fn arguments(jinx: &Jinx, text: &str, offer: &Offer) -> Result<Map<String, Value>, String> {
     let words = words(text)?;
     let mut given = Map::new();

@@ -1,4 +1,4 @@
-//! What `/set` and `/system` change: how the model answers in this talk, and what it is told.
+//! The settings of a chat that `/set` and `/system` change: sampling, reasoning and directives.
 
 use std::collections::BTreeMap;
 
@@ -8,22 +8,22 @@ use anyhow::bail;
 
 use crate::ui::HINT;
 
-/// The word that takes a change back.
+/// The word that resets a setting.
 pub const RESET: &str = "reset";
 
-/// A sampling option that can be set.
+/// A sampling option.
 struct Field {
     name: &'static str,
     about: &'static str,
-    /// Sets it from text; `None` leaves it out.
+    /// Sets it from text; `None` clears it.
     put: fn(&mut SamplingOverrides, Option<&str>) -> Result<(), String>,
-    /// What it is set to.
+    /// Returns the value set by the user.
     get: fn(&SamplingOverrides) -> Option<String>,
-    /// What it is in the end.
+    /// Returns the effective value.
     of: fn(&Sampling) -> String,
 }
 
-/// Declares the options: name, type, least and most, what it is.
+/// Declares the options: name, type, minimum, maximum, description.
 macro_rules! fields {
     ($($name:ident: $type:ty, $least:expr, $most:expr, $about:expr;)*) => {
         const FIELDS: &[Field] = &[$(Field {
@@ -50,7 +50,7 @@ fields! {
     seed: u64, 0, u64::MAX, "begins the random draws: the same again gives the same text";
 }
 
-/// What else can be set.
+/// A setting that isn't a sampling option.
 const MAX_TOKENS: (&str, &str) = ("max_tokens", "most tokens of one turn");
 const THINKING: (&str, &str) = ("thinking", "whether a model that can reason does so: on or off");
 
@@ -66,21 +66,21 @@ fn number<T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy>(
     }
 }
 
-/// What was changed.
+/// The changed settings.
 pub struct Settings {
-    /// How tokens were sampled at the start.
+    /// Sampling at the start of the chat.
     begun: SamplingOverrides,
-    /// And whether the model was to reason.
+    /// Whether reasoning was on or off at the start.
     begun_thinking: Option<bool>,
     max_tokens: Option<usize>,
-    /// Whether the model reasons; `None` = as it is set up.
+    /// Whether the model reasons; `None` keeps its default.
     pub thinking: Option<bool>,
-    /// What NPCs are told in place of what their files say.
+    /// Directives that replace those in NPCs' files.
     pub directives: BTreeMap<String, String>,
 }
 
 impl Settings {
-    /// Nothing is changed yet; `sampling` and `thinking` are what was asked for at the start.
+    /// Starts without changes; `sampling` and `thinking` were requested on the command line.
     pub fn new(sampling: &SamplingOverrides, thinking: Option<bool>) -> Self {
         Settings {
             begun: sampling.clone(),
@@ -91,7 +91,7 @@ impl Settings {
         }
     }
 
-    /// The NPC with what was changed.
+    /// Returns the NPC with the changes applied.
     pub fn applied(&self, npc: &Npc) -> Npc {
         let mut npc = npc.clone();
         npc.limits.turn_tokens = self.max_tokens.unwrap_or(npc.limits.turn_tokens);
@@ -101,7 +101,7 @@ impl Settings {
         }
     }
 
-    /// Tells an NPC something else than its file says, or that again.
+    /// Replaces an NPC's directive, or restores the one in its file.
     pub fn direct(&mut self, npc: &str, directive: Option<String>) {
         match directive {
             Some(text) => drop(self.directives.insert(npc.to_owned(), text)),
@@ -109,11 +109,11 @@ impl Settings {
         }
     }
 
-    /// Does what was typed behind `/set`: `NAME VALUE`, `NAME reset` or `reset`.
-    /// Says what it is now.
+    /// Applies the text after `/set`: `NAME VALUE`, `NAME reset` or `reset`.
+    /// Returns a message with the new value.
     ///
     /// # Errors
-    /// There is no such option, or it can't have that value.
+    /// There is no such option, or it doesn't accept the value.
     pub fn set(
         &mut self,
         typed: &str,
@@ -164,8 +164,8 @@ impl Settings {
         })
     }
 
-    /// Each option: its name, what it is now, where that is from, what it is.
-    /// `model` is what holds for the model where nobody says otherwise.
+    /// Returns a row per option: name, value, where the value comes from, description.
+    /// `model` has the model's defaults.
     pub fn rows(&self, sampling: &SamplingOverrides, model: &Sampling, npc: &Npc) -> Vec<Vec<String>> {
         let now = sampling.over(model);
         let mut rows: Vec<Vec<String>> = FIELDS
@@ -198,7 +198,7 @@ impl Settings {
     }
 }
 
-/// The names of all options.
+/// Returns the names of all options.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().map(|field| field.name).chain([MAX_TOKENS.0, THINKING.0])
 }

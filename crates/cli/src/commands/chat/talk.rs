@@ -1,4 +1,4 @@
-//! The talk of a person with a team: what each typed line does.
+//! A chat between a user and a team: carries out each input line.
 
 use std::collections::BTreeMap;
 
@@ -23,45 +23,45 @@ use crate::progress::{count, status, verdict};
 use crate::screen::printable;
 use crate::{agent, state, ui};
 
-/// How many messages of a conversation that goes on are shown.
+/// How many messages to show when a conversation continues.
 const SHOWN: usize = 2;
-/// How many messages `/history` shows.
+/// How many messages `/history` shows by default.
 const HISTORY: usize = 10;
 
-/// What is left to do after a line.
+/// What remains to be done after a line.
 pub enum Next {
     /// Nothing.
     Nothing,
-    /// To show the answer, if there is one, and to say something about it.
+    /// Show the answer, if there is one, and then a remark.
     Said { text: Option<String>, remark: String },
-    /// To say something about it.
+    /// Show a remark.
     Remark(String),
-    /// To leave.
+    /// Leave the chat.
     Leave,
 }
 
-/// A talk.
+/// A chat.
 pub struct Talk<'s> {
     session: Session<'s>,
     models: &'s Source,
-    /// What the person asked for.
+    /// The command-line options.
     args: agent::Args,
     team: Team,
-    /// The one that is spoken to.
+    /// The current NPC.
     npc: String,
-    /// The one that the trace begins with.
+    /// The NPC that the trace begins with.
     first: String,
     conversations: BTreeMap<String, Conversation>,
-    /// How many jinxes the person has run.
+    /// How many jinxes the user has run.
     runs: usize,
-    /// What was changed by `/set` and `/system`.
+    /// Changes made by `/set` and `/system`.
     settings: Settings,
-    /// The tools of the MCP servers that were started for the NPC that is spoken to.
+    /// Tools of the MCP servers started for the current NPC.
     offered: Vec<Jinx>,
 }
 
 impl<'s> Talk<'s> {
-    /// A talk with the member `npc` of the team that the person asked for with `args`.
+    /// Starts a chat with the member `npc` of the team chosen by `args`.
     pub fn new(session: Session<'s>, models: &'s Source, args: agent::Args, team: Team, npc: String) -> Self {
         let settings = Settings::new(&session.sampling, session.thinking);
         let (first, conversations) = (npc.clone(), BTreeMap::new());
@@ -79,7 +79,7 @@ impl<'s> Talk<'s> {
         }
     }
 
-    /// Loads the model; at a terminal, says who is there.
+    /// Loads the model; at a terminal, prints which NPC is there.
     ///
     /// # Errors
     /// The model can't be loaded.
@@ -95,8 +95,8 @@ impl<'s> Talk<'s> {
         Ok(())
     }
 
-    /// Takes up conversations from earlier; at a terminal, shows what was said last.
-    /// A `/system` of the user holds again, if the trace is one of the user's own.
+    /// Continues earlier conversations; at a terminal, shows the last messages.
+    /// Restores a `/system` of the user, if the trace is one of the user's own.
     pub fn take_up(&mut self, earlier: Resumed, terminal: bool, is_own: bool) {
         let news = earlier.news();
         for (scope, conversation) in earlier.conversations {
@@ -122,7 +122,7 @@ impl<'s> Talk<'s> {
         }
     }
 
-    /// Runs what the team wants done when a session begins.
+    /// Runs the team's hooks for the start of a session.
     ///
     /// # Errors
     /// The sandbox failed, or the trace can't be written.
@@ -131,21 +131,21 @@ impl<'s> Talk<'s> {
         Ok(hooks::start(&self.session, &self.team, npc)?)
     }
 
-    /// Runs what the team wants done when it ends.
+    /// Runs the team's hooks for the end of a session.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// Those of [`begin`](Self::begin).
     pub fn end(&self) -> anyhow::Result<()> {
         let npc = self.team.npc(Some(&self.first)).or_else(|_| self.team.npc(None))?;
         Ok(hooks::end(&self.session, &self.team, npc, "ended")?)
     }
 
-    /// What stands before a line.
+    /// Returns the input prompt.
     pub fn prompt(&self) -> String {
         format!("{}> ", self.npc)
     }
 
-    /// What can be completed.
+    /// Returns the names for completion.
     pub fn names(&self) -> Names {
         let commands = COMMANDS.iter().map(|(name, ..)| (*name).to_owned());
         let jinxes = self.team.jinxes.iter().chain(&self.offered).map(|jinx| jinx.name.clone());
@@ -156,10 +156,10 @@ impl<'s> Talk<'s> {
         }
     }
 
-    /// Does what a line says.
+    /// Carries out a line.
     ///
     /// # Errors
-    /// It can't be done; the talk can go on.
+    /// The line failed; the chat can continue.
     pub fn hear(&mut self, line: &str) -> anyhow::Result<Next> {
         self.reload();
         match line::parse(line) {
@@ -188,7 +188,7 @@ impl<'s> Talk<'s> {
         }
     }
 
-    /// Says `text` to a member of the team, in the conversation with that one.
+    /// Sends `text` to a member of the team, in the conversation with that NPC.
     fn say(&mut self, name: &str, text: &str) -> anyhow::Result<Next> {
         let text = &attached(text, self.session.sandbox.work())?;
         let (team, npc) = self.team.member(name).context("the NPC is gone")?;
@@ -349,7 +349,7 @@ impl<'s> Talk<'s> {
         Ok(Next::Nothing)
     }
 
-    /// Shows what `/set` can change, or changes it.
+    /// Shows the settings of `/set`, or changes one.
     fn set(&mut self, rest: &str) -> anyhow::Result<Option<String>> {
         let (_, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
         if !rest.is_empty() {
@@ -359,7 +359,7 @@ impl<'s> Talk<'s> {
         }
         let model = self.models.model(&npc.model)?;
         let rows = self.settings.rows(&self.session.sampling, &model.sampling(), npc);
-        // What each is does not fit a narrow terminal, and can be left out.
+        // The descriptions don't fit a narrow terminal, and can be omitted.
         let shown = if ui::columns().is_some_and(|columns| columns < 90) { 3 } else { 4 };
         let rows = rows.into_iter().map(|mut row| {
             row.truncate(shown);
@@ -369,7 +369,7 @@ impl<'s> Talk<'s> {
         Ok(None)
     }
 
-    /// Shows the system prompt of the NPC that is spoken to, or replaces its own part of it.
+    /// Shows the current NPC's system prompt, or replaces its directive.
     fn system(&mut self, rest: &str) -> anyhow::Result<Next> {
         let (team, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
         if rest.is_empty() {
@@ -387,15 +387,15 @@ impl<'s> Talk<'s> {
         Ok(Next::Remark(said))
     }
 
-    /// Starts the MCP servers of the NPC that is spoken to, as far as they are not.
+    /// Starts the MCP servers of the current NPC that aren't running.
     fn start_servers(&mut self) -> anyhow::Result<()> {
         let (team, npc) = self.team.member(&self.npc).context("the NPC is gone")?;
         self.offered = self.session.mcp.offered(&self.session, team, npc).jinxes;
         Ok(())
     }
 
-    /// Runs a jinx for the person.
-    /// The NPC that is spoken to hears of it before the next message.
+    /// Runs a jinx for the user.
+    /// The current NPC learns of it with the next message.
     fn run(&mut self, name: &str, rest: &str) -> anyhow::Result<Next> {
         if self.team.jinx(name).is_none() {
             self.start_servers()?;
@@ -425,24 +425,24 @@ impl<'s> Talk<'s> {
         Ok(Next::Remark(verdict(&result, begun.elapsed().as_secs_f64())))
     }
 
-    /// Begins a new conversation, with a trace of its own.
+    /// Begins a new conversation with its own trace.
     fn begin_anew(&mut self, npc: String) {
         self.conversations.clear();
         self.offered.clear();
-        // They were for the NPCs of that conversation; another team may have others of these names.
+        // They were for the NPCs of that conversation; another team may reuse their names.
         self.settings.directives.clear();
         self.session.trace = state::trace();
         self.first.clone_from(&npc);
         self.npc = npc;
     }
 
-    /// Where the trace of the new conversation is.
+    /// Returns a note with the path of the new conversation's trace.
     fn trace_note(&self) -> String {
         self.session.trace.path().map(|path| format!("; its trace is {}", path.display())).unwrap_or_default()
     }
 
-    /// Reads the team again if its files have changed.
-    /// Conversations go on with what it is now.
+    /// Reloads the team if its files have changed.
+    /// Conversations continue with the new version.
     fn reload(&mut self) {
         if !self.team.changed() {
             return;
@@ -458,14 +458,14 @@ impl<'s> Talk<'s> {
             }
             Err(error) => {
                 ui::report(&error.context("the team stays as it was"));
-                // Told once.
+                // Report it only once.
                 self.team.watch = std::mem::take(&mut self.team.watch).begun();
             }
         }
     }
 }
 
-/// What may have been meant by a name that is not known, as a hint behind an error.
+/// Suggests names similar to an unknown one, as a hint after an error.
 fn meant<'a>(mark: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
     let near = alara_engine::nearest(name, known);
     near.map(|near| format!("{}{mark}{near}", ui::HINT)).unwrap_or_default()

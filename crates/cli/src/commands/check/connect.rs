@@ -1,5 +1,5 @@
-//! `alara check --connect`: what the MCP servers of a team offer.
-//! Who asks for it agrees to their start.
+//! `alara check --connect`: lists the tools of a team's MCP servers.
+//! Passing the option counts as consent to start them.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use crate::agent::{Watched, sandbox};
 use crate::screen::printable;
 use crate::ui;
 
-/// Starts the servers that the NPCs of a team and its sub-teams name, and prints their tools.
-/// Returns how many servers failed.
+/// Starts the servers named by the NPCs of a team and its sub-teams, and prints their tools.
+/// Returns the number of servers that failed.
 pub fn run(team: &Team) -> anyhow::Result<usize> {
-    // As `run` starts them: in the work directory, of which they can change nothing here.
+    // Start them as `run` does, in the work directory, but without letting them change anything.
     let sandbox = sandbox(team, Path::new("."), None, Watched::Impossible)?;
     let nobody = Scripted::default();
     let source = Single(&nobody);
@@ -37,7 +37,7 @@ fn connect(session: &Session, team: &Team) -> usize {
             });
             let typed = format!("{} {}", jinx.name, inputs.collect::<Vec<_>>().join(" "));
             let about = jinx.description.lines().next().unwrap_or_default();
-            // So it says itself.
+            // That is the server's own claim.
             let reads = if jinx.effect == Effect::Read { " (reads only)" } else { "" };
             ui::line(format!("  {typed:<32} {}{reads}", printable(about)).trim_end());
         }

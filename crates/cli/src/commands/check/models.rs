@@ -1,5 +1,5 @@
-//! Models that a team's files name and this machine does not have.
-//! Another machine may have them: that is no error.
+//! Finds models that a team's files name and this machine lacks.
+//! Another machine may have them, so these are only warnings.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use alara_harness::{Diagnostic, Location, ModelSpec, Severity, Team};
 use super::one_line;
 use crate::model;
 
-/// A warning for each model of the team and its sub-teams that can't be had here.
+/// Returns a warning for each model of the team and its sub-teams that isn't available here.
 pub fn problems(team: &Team) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let of_team = team.knowledge.iter().map(|knowledge| (None, embedder(knowledge)));
@@ -31,13 +31,13 @@ pub fn problems(team: &Team) -> Vec<Diagnostic> {
         found.push(Diagnostic { path, location, severity: Severity::Warning, message });
     }
     found.extend(team.teams.iter().flat_map(problems));
-    // What NPCs inherit is said once.
+    // Report inherited settings only once.
     found.sort_by(|a, b| (&a.path, a.location, &a.message).cmp(&(&b.path, b.location, &b.message)));
     found.dedup();
     found
 }
 
-/// The model that is to be here.
+/// Returns the model's name if the model has to be on this machine.
 fn local(spec: &ModelSpec) -> Option<&str> {
     spec.model.as_deref().filter(|_| spec.api_url.is_none())
 }
@@ -46,7 +46,7 @@ fn embedder(knowledge: &alara_harness::knowledge::Knowledge) -> Option<&str> {
     knowledge.retrieval.embeds().then_some(knowledge.model.as_str())
 }
 
-/// Why a model can't be had here.
+/// Explains why a model isn't available here.
 pub fn missing(name: &str) -> Option<anyhow::Error> {
     match name {
         _ if Address::is_meant_by(name) => name.parse::<Address>().err().map(anyhow::Error::from),
@@ -55,13 +55,13 @@ pub fn missing(name: &str) -> Option<anyhow::Error> {
     }
 }
 
-/// The `.ctx` files of a team.
+/// Returns the `.ctx` files of a team.
 fn contexts(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| path.extension().is_some_and(|ending| ending == "ctx")).collect()
 }
 
-/// Where a file names a model: behind the key `model`.
+/// Finds where a file names a model: after the key `model`.
 fn place(file: &Path, name: &str) -> Option<Location> {
     let text = Source::from_file(file).ok()?.text;
     text.lines().enumerate().find_map(|(index, line)| {

@@ -1,5 +1,5 @@
-//! `alara check` on task suites and sweeps: what the benchmark says of them, whether a sweep's
-//! teams and models are there, and whether the checks of tasks fail where nothing was done.
+//! `alara check` for task suites and sweeps: finds problems in their files, missing teams and
+//! models, and task checks that pass with nothing done.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use crate::agent;
 use crate::progress::count;
 use crate::{state, ui};
 
-/// Whether it is the file of a sweep.
+/// Whether a path is the file of a sweep.
 pub fn is_sweep(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending == "bench")
 }
 
-/// The problems of what lies at `path`; `None` if it is neither a suite nor a sweep.
+/// Returns the problems of the files at `path`; `None` if it is neither a suite nor a sweep.
 pub fn problems(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
     if is_sweep(path) {
         let (sweep, mut problems) = inspect::sweep(path)?;
@@ -38,11 +38,11 @@ pub fn problems(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
     Ok(if inspect::is_suite(path) { Some(inspect::suite(path)?) } else { None })
 }
 
-/// Sets each task of the suite at `path` up, does nothing, and asks its check, which must fail: the
-/// tasks of which that can't be said.
-/// `None` = interrupted.
+/// Sets up each task of the suite at `path`, does nothing, and runs its check, which must fail;
+/// returns the tasks where it doesn't.
+/// `None` if interrupted.
 pub fn idle(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
-    // What can't be read is told already.
+    // Unreadable files have been reported already.
     let Ok(tasks) = inspect::tasks(path) else { return Ok(Some(Vec::new())) };
     agent::warn_of_sandbox();
     let dirs = TaskDirs::claim(&std::env::temp_dir())?;
@@ -71,8 +71,8 @@ pub fn idle(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
     Ok(Some(problems))
 }
 
-/// Plays the gold solutions of the suite at `path`: the tasks whose check they fail.
-/// `None` = interrupted.
+/// Plays the gold solutions of the suite at `path`, and returns the tasks whose check they fail.
+/// `None` if interrupted.
 pub fn wrong_gold(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
     let Ok(tasks) = inspect::tasks(path) else { return Ok(Some(Vec::new())) };
     let Some(failing) = failing_gold(path)? else { return Ok(None) };
@@ -84,8 +84,8 @@ pub fn wrong_gold(path: &Path) -> anyhow::Result<Option<Vec<Diagnostic>>> {
     Ok(Some(tasks.into_iter().filter_map(problem).collect()))
 }
 
-/// Teams, NPCs and models that a sweep names and this machine lacks.
-/// Another one may have the models: that is no error.
+/// Adds teams, NPCs and models that a sweep names and this machine lacks.
+/// Another machine may have the models, so a missing one is only a warning.
 fn around(sweep: &Sweep, source: &Source, problems: &mut Vec<Diagnostic>) {
     let suite = sweep.suite.as_deref().map_or_else(Suite::stock, Suite::load).ok();
     let folder = suite.as_ref().and_then(|suite| suite.setting.team.as_deref());

@@ -11,13 +11,13 @@ use crate::ui;
 /// Read token ids on stdin as a JSON array, print their text
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
     /// Show control tokens such as <|im_end|>
     #[arg(long)]
     special: bool,
-    /// Read one record a line, {"ids"}, and print {"text"} or {"error"} a line
+    /// Read one record per line, {"ids"}, and print {"text"} or {"error"} per line
     #[arg(long)]
     jsonl: bool,
 }
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let input = std::io::read_to_string(std::io::stdin()).context("can't read stdin")?;
     let ids: Vec<u32> =
         serde_json::from_str(&input).context("stdin is no JSON array of token ids, such as [1, 2]")?;
-    // The text as it is, without a line end that it does not have.
+    // Print the text unchanged, without adding a newline.
     ui::text(&text(&tokenizer, &ids, args.special)?);
     Ok(ExitCode::SUCCESS)
 }

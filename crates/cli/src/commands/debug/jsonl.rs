@@ -1,4 +1,4 @@
-//! One record a line in, one answer a line out.
+//! Answers one record per line.
 
 use std::io::{BufRead, stdin};
 use std::process::ExitCode;
@@ -7,10 +7,9 @@ use anyhow::Context;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Reads a record from each line of stdin and prints its answer, or `{"error": …}` for a record
-/// that has none.
-/// There are as many lines out as in, without empty ones.
-/// Lines end at `\n` only.
+/// Reads a record from each line of stdin and prints its answer, or `{"error": …}` if it has none.
+/// Prints one line for each input line, except empty ones.
+/// Only `\n` ends a line.
 pub fn each<R: DeserializeOwned, A: Serialize>(
     answer: impl Fn(R) -> anyhow::Result<A>,
 ) -> anyhow::Result<ExitCode> {

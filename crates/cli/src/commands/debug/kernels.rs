@@ -1,4 +1,4 @@
-//! `alara debug kernels`: which kernel multiplies what.
+//! `alara debug kernels`: lists which kernel multiplies which weights.
 
 use std::process::ExitCode;
 
@@ -13,7 +13,7 @@ use crate::{compute, ui};
 /// many are prefill (GEMM).
 #[derive(clap::Args)]
 pub struct Args {
-    /// For every instruction set that alara has kernels for, not for this CPU's alone
+    /// Include every instruction set that alara has kernels for, not only this CPU's
     #[arg(long)]
     all: bool,
     /// Print JSON
@@ -46,8 +46,8 @@ fn described(entry: &PlanEntry) -> Value {
     })
 }
 
-/// A paragraph for all formats that an instruction set multiplies alike: a line for each range of
-/// rows of activations.
+/// One paragraph for all formats with the same kernels on an instruction set: a line for each range
+/// of rows of activations.
 fn text(plan: &[PlanEntry]) -> Vec<String> {
     let mut groups: Vec<(&str, Vec<&str>, Vec<String>)> = Vec::new();
     for entries in plan.chunk_by(|a, b| (a.isa, a.format) == (b.isa, b.format)) {
@@ -64,7 +64,7 @@ fn text(plan: &[PlanEntry]) -> Vec<String> {
     groups.into_iter().flat_map(paragraph).collect()
 }
 
-/// Rows of activations, kernel and file.
+/// Formats rows of activations, kernel and file.
 fn range(entry: &PlanEntry) -> String {
     let PlanEntry { from, to, kernel, tail, multiple, otherwise, .. } = *entry;
     let rows = match to {

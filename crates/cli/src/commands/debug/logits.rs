@@ -1,4 +1,4 @@
-//! `alara debug logits`: the decoder's output for given tokens, as raw numbers.
+//! `alara debug logits`: writes the decoder's raw output for given tokens.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use crate::{compute, device};
 /// Write the logits of given tokens: little-endian f32, [positions, vocabulary]
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
     /// Token ids, separated by commas
     #[arg(long, value_delimiter = ',', required = true, value_name = "IDS")]
     tokens: Vec<u32>,
-    /// Feed the tokens in pieces of N
+    /// Process the tokens in chunks of N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     chunk: Option<u32>,
-    /// Write the last N rows only
+    /// Write only the last N rows
     #[arg(long, value_name = "N")]
     last: Option<usize>,
     /// Number format of the KV cache: f32, f16 or q8_0
@@ -29,10 +29,10 @@ pub struct Args {
     kv: KvType,
     #[command(flatten)]
     device: device::Args,
-    /// Threads that compute [default: one a core, two where there are fewer than four]
+    /// Number of compute threads [default: one per core, two if there are fewer than four cores]
     #[arg(long, value_name = "N", value_parser = compute::threads)]
     threads: Option<usize>,
-    /// Where to write
+    /// Output file
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
 }

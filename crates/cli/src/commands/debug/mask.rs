@@ -10,17 +10,17 @@ use anyhow::{Context, anyhow};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Say which texts the grammar of a JSON schema permits, exactly as they are
+/// Test which texts the grammar of a JSON schema accepts, exactly as they are
 ///
-/// Reads one text a line on stdin, prints `accept` or `reject` a line.
+/// Reads one text per line on stdin, prints `accept` or `reject` for each.
 /// Needs no model.
 #[derive(clap::Args)]
 pub struct Args {
     /// The JSON schema
     #[arg(long, value_name = "FILE", required_unless_present = "jsonl", conflicts_with = "jsonl")]
     schema: Option<PathBuf>,
-    /// Read {"schema", "texts"} a line, print {"verdicts"}, {"refused": "…"} or {"error": "…"} a
-    /// line
+    /// Read {"schema", "texts"} per line, print {"verdicts"}, {"refused": "…"} or {"error": "…"}
+    /// per line
     #[arg(long)]
     jsonl: bool,
 }
@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let schema: Value =
         serde_json::from_str(&source).with_context(|| format!("{} is not JSON", path.display()))?;
     let input = std::io::read_to_string(std::io::stdin()).context("can't read texts from stdin")?;
-    // Lines end at `\n` only, so that every other character is a part of its text.
+    // Only `\n` ends a line, so every other character belongs to its text.
     let texts: Vec<&str> = input.split_terminator('\n').collect();
     let verdicts = verdicts(&grammar, &schema, &texts).map_err(|error| {
         let hint = "take that out, and check answers for it afterwards";

@@ -1,4 +1,4 @@
-//! `alara debug`: hold the engine against a reference, piece by piece.
+//! `alara debug`: compares the engine with a reference, piece by piece.
 
 mod detokenize;
 mod jsonl;
@@ -11,7 +11,7 @@ mod tokenize;
 
 use std::process::ExitCode;
 
-/// Hold the engine against a reference: logits, tokens, prompts, parsed answers, masks
+/// Compare the engine with a reference: logits, tokens, prompts, parsed answers, masks
 #[derive(clap::Args)]
 pub struct Args {
     #[command(subcommand)]

@@ -12,19 +12,20 @@ use serde_json::{Value, json};
 /// Parse a model's output into text, reasoning and tool calls
 ///
 /// Reads the output on stdin, prints {"content", "reasoning_content", "tool_calls": [{"name",
-/// "arguments"}]}; a call that is cut off has "arguments_text" instead.
+/// "arguments"}]}; a truncated call has "arguments_text" instead.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     format: FormatArgs,
-    /// The tools that the model had, a JSON array in OpenAI's shape; without any, nothing is a call
+    /// The tools that the model had, a JSON array in OpenAI's format; without any, nothing is a
+    /// call
     #[arg(long, value_name = "FILE")]
     tools: Option<PathBuf>,
-    /// Circumstances, a JSON object: tool_choice, parallel_tool_calls, reasoning_format,
+    /// Settings of the request, a JSON object: tool_choice, parallel_tool_calls, reasoning_format,
     /// generation_prompt
     #[arg(long, value_name = "FILE")]
     options: Option<PathBuf>,
-    /// Read {"output", "tools", "options"} a line, print the message or {"error": "…"} a line
+    /// Read {"output", "tools", "options"} per line, print the message or {"error": "…"} per line
     #[arg(long)]
     jsonl: bool,
 }
@@ -32,10 +33,10 @@ pub struct Args {
 #[derive(clap::Args)]
 #[group(required = true, multiple = false)]
 struct FormatArgs {
-    /// Take the format that this chat template is written for
+    /// Use the format that this chat template is written for
     #[arg(long, value_name = "FILE")]
     template: Option<PathBuf>,
-    /// Take this format
+    /// Use this format
     #[arg(long, value_name = "NAME", value_parser = crate::model::tool_format())]
     format: Option<&'static Format>,
 }
@@ -110,7 +111,8 @@ fn parse(
     Ok(json!({"content": content, "reasoning_content": reasoning, "tool_calls": calls}))
 }
 
-/// A tool in OpenAI's shape, with or without the wrapper `{"type": "function", "function": …}`.
+/// Parses a tool in OpenAI's format, with or without the wrapper
+/// `{"type": "function", "function": …}`.
 fn tool(value: &Value) -> anyhow::Result<Tool> {
     let function = value.get("function").unwrap_or(value);
     Ok(Tool {

@@ -22,11 +22,10 @@ pub struct Args {
     /// The chat template, a Jinja file
     #[arg(long, value_name = "FILE")]
     template: PathBuf,
-    /// What the template takes for the time, for example 2026-07-01T12:00:00 [default: the local
-    /// time]
+    /// Time that the template sees, for example 2026-07-01T12:00:00 [default: the local time]
     #[arg(long, value_name = "TIME")]
     now: Option<DateTime>,
-    /// Read one conversation a line, print {"prompt": "…"} or {"error": "…"} a line
+    /// Read one conversation per line, print {"prompt": "…"} or {"error": "…"} per line
     #[arg(long)]
     jsonl: bool,
 }
@@ -39,7 +38,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.jsonl {
         return super::jsonl::each(|record| match template.render_values(&variables(record)?, now) {
             Ok(prompt) => Ok(json!({"prompt": prompt})),
-            // The template's own words alone, so that they can be compared with those of other
+            // Only the template's own message, so that it can be compared with other
             // implementations.
             Err(TemplateError::Raised { message, .. }) => Ok(json!({"error": message})),
             Err(error) => Err(error.into()),
@@ -47,13 +46,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let record = serde_json::from_reader(std::io::stdin().lock()).context("stdin is not a JSON object")?;
     let prompt = template.render_values(&variables(record)?, now)?;
-    // As it is: a line's end of our own would look like one of the prompt's.
+    // Print it unchanged: an added newline would look like part of the prompt.
     ui::text(&prompt);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The template's variables: the record's keys, those in `kwargs`, and those in the `extra` of
-/// `kwargs`.
+/// Returns the template's variables: the record's keys, those in `kwargs`, and those in the `extra`
+/// of `kwargs`.
 fn variables(record: Value) -> anyhow::Result<Map<String, Value>> {
     let Value::Object(mut variables) = record else { anyhow::bail!("a conversation is a JSON object") };
     anyhow::ensure!(variables.contains_key("messages"), "the conversation has no \"messages\"");

@@ -9,17 +9,17 @@ use serde::{Deserialize, Serialize};
 /// Read a text on stdin, print its token ids as a JSON array
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(short, long, value_name = "FILE")]
     model: Option<String>,
     /// Recognize control tokens such as <|im_end|>; otherwise they are plain text
     #[arg(long)]
     special: bool,
-    /// Begin with BOS and end with a separator or EOS, if that is the model's way
+    /// Add the tokens that the model expects at the ends: BOS, and a separator or EOS
     #[arg(long)]
     bos: bool,
-    /// Read one record a line, {"text", "parse_special", "add_special"}, where the last two default
-    /// to --special and --bos, and print {"ids"} or {"error"} a line
+    /// Read one record per line, {"text", "parse_special", "add_special"}, where the last two
+    /// default to --special and --bos, and print {"ids"} or {"error"} per line
     #[arg(long)]
     jsonl: bool,
 }

@@ -1,4 +1,4 @@
-//! `alara doctor --attack`: what a hostile program tries, tried on this machine.
+//! `alara doctor --attack`: tries the methods of hostile programs on this machine.
 
 use std::process::ExitCode;
 
@@ -11,18 +11,18 @@ use crate::progress::count;
 use crate::screen::one_line;
 use crate::ui;
 
-/// One attack and what came of it.
+/// An attack and its result.
 #[derive(Serialize)]
 struct Tried<'a> {
     name: &'a str,
     what: &'a str,
-    /// The layers that hold it.
+    /// The layers that stopped it.
     by: &'a str,
     #[serde(flatten)]
     came: Came,
 }
 
-/// Tries them all, or the one that is named.
+/// Runs all attacks, or the named one.
 pub fn run(name: &str, json: bool) -> anyhow::Result<ExitCode> {
     let all = attacks();
     let chosen: Vec<&Attack> = all.iter().filter(|attack| name.is_empty() || attack.name == name).collect();

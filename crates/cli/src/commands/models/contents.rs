@@ -1,4 +1,4 @@
-//! What a model file contains and what alara makes of it, as data.
+//! The contents of a model file and how alara interprets them, as data.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,38 +15,37 @@ use super::recommendation::Recommendation;
 use crate::catalog::{Entry, entries};
 use crate::tuned::Tuned;
 
-/// The answer of `alara models show`; its fields are those of `--json`.
+/// The result of `alara models show`; its fields are those of `--json`.
 #[derive(Serialize)]
 pub struct Contents {
     pub file: String,
-    /// Where it lies; `None` = it is built in.
+    /// Path of the file; `None` if the model is built in.
     pub path: Option<PathBuf>,
     /// Number of files of a split model.
     pub parts: usize,
     pub bytes: u64,
     pub name: Option<String>,
     pub architecture: Option<String>,
-    /// Sizes as the metadata states them, whatever the architecture; a list where it differs by
-    /// layer.
+    /// Sizes from the metadata, whatever the architecture; a list if a size differs between layers.
     pub sizes: Map<String, Json>,
     pub parameters: u64,
     pub tensor_count: usize,
-    /// Largest share of the file first.
+    /// Sorted by share of the file, largest first.
     pub tensor_types: Vec<TypeUse>,
     pub tokenizer: Vocabulary,
     pub chat_template: Template,
-    /// How tokens are sampled where nobody says otherwise.
+    /// The default sampling parameters.
     pub sampling: Recommendation,
-    /// What `alara tune` measured.
+    /// Results of `alara tune`.
     pub tuned: Option<Tuned>,
     /// Why alara can't run the model; empty if it can.
     pub problems: Vec<String>,
-    /// Of a model that can't run: models of the catalog that are most like it, nearest size first.
+    /// If the model can't run, the most similar models in the catalog, nearest size first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nearest: Vec<String>,
-    /// Where the model could be loaded.
+    /// Memory needs, if the model can be loaded.
     pub memory: Option<Memory>,
-    /// What would go on the GPU that was asked for.
+    /// What goes on the requested GPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<GpuPlacement>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -59,20 +58,20 @@ pub struct TypeUse {
     pub kind: String,
     pub tensors: usize,
     pub bytes: u64,
-    /// Whether alara can compute with it.
+    /// Whether alara can compute with this type.
     pub computes: bool,
 }
 
-/// What the metadata says of the tokenizer.
+/// Metadata of the tokenizer.
 #[derive(Default, Serialize)]
 pub struct Vocabulary {
     pub model: Option<String>,
     pub pre: Option<String>,
     pub tokens: usize,
     pub add_bos: Option<bool>,
-    /// Role, and id and text of its token.
+    /// Special tokens by role, with id and text.
     pub special: Map<String, Json>,
-    /// Where an answer ends; empty if alara does not know the tokenizer.
+    /// Tokens that end an answer; empty if alara doesn't support the tokenizer.
     pub ends: Vec<String>,
 }
 
@@ -80,11 +79,11 @@ pub struct Vocabulary {
 #[derive(Serialize)]
 pub struct Template {
     pub characters: Option<usize>,
-    /// The format of tool calls that it shows, if alara knows it.
+    /// Its format of tool calls, if alara knows it.
     pub tool_format: Option<&'static str>,
 }
 
-/// Bytes that the model needs for one sequence of a context length.
+/// Memory needs, in bytes, for one sequence of a context length.
 #[derive(Serialize)]
 pub struct Memory {
     pub context: usize,
@@ -93,10 +92,10 @@ pub struct Memory {
     pub held: MemoryUse,
 }
 
-/// Bytes that something holds of a model.
+/// Bytes of memory for the parts of a model.
 #[derive(Serialize)]
 pub struct MemoryUse {
-    /// As stored: weights are used where the file is mapped.
+    /// Weights as stored: they are used directly from the mapped file.
     pub weights: u64,
     pub kv: u64,
     /// Recurrent state.
@@ -113,18 +112,18 @@ impl From<MemoryEstimate> for MemoryUse {
     }
 }
 
-/// What would go on a GPU.
+/// What goes on a GPU.
 #[derive(Serialize)]
 pub struct GpuPlacement {
     pub device: String,
-    /// What can be had there.
+    /// Memory available on the GPU.
     pub gpu_memory: u64,
-    /// How many layers would, of how many.
+    /// How many layers go on the GPU, and the total number.
     pub gpu_layers: usize,
     pub layers: usize,
     pub gpu: Option<MemoryUse>,
     pub host: Option<MemoryUse>,
-    /// Why none would.
+    /// Why no layer goes on the GPU.
     pub refusal: Option<String>,
 }
 
@@ -153,9 +152,9 @@ const SIZES: [(&str, &str); 10] = [
 ];
 
 impl Contents {
-    /// Reads all of it; `context` and `kv` are those for which memory is told, `tensors` whether
-    /// they are listed, `offload` where the model would go.
-    /// An error says why not there.
+    /// Reads the contents of a file; `context` and `kv` are for the memory estimate, `tensors`
+    /// lists the tensors, `offload` chooses the device.
+    /// An error explains why the device can't be used.
     pub fn of(
         gguf: &Gguf,
         context: Option<usize>,
@@ -222,13 +221,13 @@ impl Contents {
     }
 }
 
-/// Names of those of `entries` whose architecture is this one, or most like it, nearest size first;
-/// three at most.
+/// Returns up to three names from `entries` whose architecture equals this one, or is most similar
+/// to it, nearest size first.
 fn nearest(entries: &[Entry], architecture: &str, parameters: u64) -> Vec<String> {
     let known = entries.iter().map(|entry| entry.architecture.as_str());
     let Some(near) = alara_engine::nearest(architecture, known) else { return Vec::new() };
     let mut alike: Vec<&Entry> = entries.iter().filter(|entry| entry.architecture == near).collect();
-    // Which is so many times as large or as small.
+    // By which factor it is larger or smaller.
     let far = |entry: &Entry| (entry.parameters * 1e9 / (parameters.max(1) as f64)).ln().abs();
     alike.sort_by(|a, b| far(a).total_cmp(&far(b)));
     alike.into_iter().take(3).map(|entry| entry.name.clone()).collect()
@@ -380,7 +379,7 @@ mod tests {
         assert_eq!((memory.kv, memory.state), (128 * token, 0));
         assert_eq!(memory.total, memory.weights + memory.kv + memory.working);
         assert_eq!(at(128, KvType::F32).held.kv, 2 * memory.kv);
-        // As much as anybody asks for.
+        // A context longer than anybody would request.
         assert_eq!(at(usize::MAX, KvType::F16).held.total, u64::MAX);
     }
 
@@ -398,7 +397,7 @@ mod tests {
         assert!(small.gpu.is_none() && small.refusal.unwrap().contains("but 1.0 MiB can be had"));
     }
 
-    /// A file without some keys and tensors.
+    /// Copies a file without some keys and tensors.
     fn without(gguf: &Gguf, names: &[&str]) -> Writer {
         let kept = |name: &str| !names.contains(&name);
         let metadata = gguf.metadata().iter().filter(|(key, _)| kept(key));
@@ -426,13 +425,13 @@ mod tests {
         let whole = || template(Writer::copy_of(&qwen));
         let tensor = |name: &str, kind| whole().tensor(name, &[8], kind, [0; 32]);
         check(&whole(), &[], "");
-        // Nobody reads it.
+        // Nothing reads this tensor.
         check(&tensor("v.odd", TensorType(97)), &[], "");
         let words = "is no language model but a vocabulary without weights; name the file of a model; a vocabulary serves `alara debug \
                      tokenize` alone";
         check(&Writer::new(), &[words, "test.gguf has no metadata key tokenizer.ggml.model"], "");
 
-        // What is missing is told by its name, and so is what comes nearest.
+        // The error names the missing tensor, and the most similar one.
         let missing = |name: &str| template(without(&qwen, &[name]));
         check(
             &missing("blk.2.attn_q.weight"),

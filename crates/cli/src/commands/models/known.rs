@@ -1,4 +1,4 @@
-//! `alara models show` of a model of the catalog that is not on this machine.
+//! `alara models show` for a catalog model that isn't on this machine.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::catalog::{Entry, Machine, local};
 use crate::screen::one_line;
 use crate::ui::{self, bytes};
 
-/// Shows what the catalog knows of a model, and how to get it.
+/// Shows the catalog's data about a model, and how to download it.
 pub fn show(entry: &Entry, as_json: bool) -> anyhow::Result<()> {
     let machine = Machine::this();
     if as_json {
@@ -18,7 +18,7 @@ pub fn show(entry: &Entry, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The entry, whether it fits this machine, and that there is no file of it here.
+/// Describes the entry as JSON: whether it fits this machine, and that its file isn't here.
 fn described(entry: &Entry, machine: &Machine) -> Value {
     let mut described = json!(entry);
     described["fits"] = json!(machine.fits(entry));

@@ -1,4 +1,4 @@
-//! `alara models list`: the catalog, and what is on this machine.
+//! `alara models list`: lists the catalog, and the models on this machine.
 
 use std::process::ExitCode;
 
@@ -14,11 +14,11 @@ use crate::facts::FileFacts;
 use crate::screen::one_line;
 use crate::ui;
 
-/// List the models that alara knows by name, and those that are on this machine: in Hugging Face's
-/// cache, and Ollama's
+/// List the models that alara knows by name, and those on this machine, in the caches of Hugging
+/// Face and Ollama
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only what is on this machine
+    /// List only models on this machine
     #[arg(long)]
     local: bool,
     /// Print JSON
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             None => "",
         };
         let rows: Vec<Vec<String>> = known.iter().map(|entry| row(entry, fit(entry), &models)).collect();
-        // Size, what fits, what is here and calls tools, then the rest.
+        // Show size, fit, presence and tool calls first, then the rest.
         is_whole = ui::table_that_fits(&header, &rows, &[3, 4, 8, 6, 1, 5, 2, 7]);
         ui::line("");
     }
@@ -129,7 +129,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An entry as JSON: what its file says, and what that means on this machine.
+/// Describes an entry as JSON: the contents of its file, and how they relate to this machine.
 fn described(entry: &Entry, fits: Option<bool>, choice: Option<&str>) -> Value {
     let mut described = json!(entry);
     described["fits"] = json!(fits);
@@ -169,7 +169,7 @@ fn facts_of(files: &FileFacts, model: &Local) -> Option<Arc<Facts>> {
     files.of(Some(model.path.to_str()?))
 }
 
-/// A model outside of the catalog as JSON: with what its file says.
+/// Describes a model outside the catalog as JSON, from its file.
 fn told(model: &Local, facts: Option<Arc<Facts>>, machine: &Machine) -> Value {
     let mut told = json!(model);
     told["fits"] = json!(machine.holds(model.bytes));
@@ -183,7 +183,7 @@ fn told(model: &Local, facts: Option<Arc<Facts>>, machine: &Machine) -> Value {
     told
 }
 
-/// A row of a model of which only the file tells; nothing where that can't be read.
+/// Returns a row for a model known only from its file; the fields are empty if that can't be read.
 fn other_row(name: String, facts: Option<&Facts>, size: String, fit: &str, origin: &str) -> Vec<String> {
     let of = |text: &dyn Fn(&Facts) -> String| facts.map(text).unwrap_or_default();
     vec![

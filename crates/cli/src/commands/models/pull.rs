@@ -1,4 +1,4 @@
-//! `alara models pull`: downloads from the hub.
+//! `alara models pull`: downloads models from the hub.
 
 use std::process::ExitCode;
 
@@ -14,15 +14,15 @@ use crate::{interrupt, ui};
 
 /// Download models from Hugging Face into its cache, which other tools share
 ///
-/// A download that broke off goes on where it stopped.
+/// Resumes interrupted downloads.
 /// HF_ENDPOINT names another hub, HF_HOME or HF_HUB_CACHE the cache, HF_TOKEN an account;
-/// HF_HUB_OFFLINE=1 forbids the network.
+/// HF_HUB_OFFLINE=1 disables the network.
 #[derive(clap::Args)]
 pub struct Args {
-    /// A name of `alara models list`, the address of a file, or hf:OWNER/NAME of any repository,
-    /// with :Q6_K or :FILE.gguf after it.
-    /// Without these it is the Q4_K_M file, or what is nearest to it; hf.co/ serves as hf:, and so
-    /// does nothing
+    /// A name from `alara models list`, the URL of a file, or hf:OWNER/NAME for any repository,
+    /// optionally followed by :Q6_K or :FILE.gguf.
+    /// By default it downloads the Q4_K_M file, or the nearest to it; the prefix may also be hf.co/
+    /// or absent
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
 }
@@ -39,7 +39,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             ui::note(&format!("{name} is taken as {}: {}, {}", entry.name, entry.title, entry.file));
         }
     }
-    // What came is written by then, whatever is waited for.
+    // Everything received has been written by then, whatever it waits for.
     interrupt::does(|| {
         ui::note("interrupted; the same command goes on where the download stopped");
         std::process::exit(INTERRUPTED.into());
@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A bar on stderr for each file, and lines where stderr is no terminal.
+/// A bar on stderr for each file, or lines if stderr is not a terminal.
 struct Display {
     bar: Option<ui::Bar>,
     name: String,

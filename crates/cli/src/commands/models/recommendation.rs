@@ -1,4 +1,4 @@
-//! What `alara models show` tells of sampling.
+//! Sampling parameters as shown by `alara models show`.
 
 use alara_engine::{Gguf, SamplingOverrides};
 use serde::Serialize;
@@ -7,23 +7,23 @@ use serde_json::{Map, Value as Json, json};
 use crate::catalog::{Entry, of_file};
 use crate::model_file::{Place, place};
 
-/// How tokens are sampled where nobody says otherwise, and who says so.
+/// The default sampling parameters, and their source.
 #[derive(Default, Serialize)]
 pub struct Recommendation {
-    /// `file`, `catalog`, or nothing: then the most likely token is taken.
+    /// `file`, `catalog`, or none: then decoding is greedy.
     pub by: Option<&'static str>,
-    /// Where the catalog has it from.
+    /// The catalog's source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Option and value.
+    /// Parameters and values.
     pub values: Map<String, Json>,
-    /// What differs if the user has the model reason, or not.
+    /// Differences if the user turns reasoning on or off.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub by_thinking: Map<String, Json>,
 }
 
 impl Recommendation {
-    /// That of the file's own keys, else of the catalog.
+    /// Returns the parameters in the file's own keys, else in the catalog.
     pub fn of(gguf: &Gguf, name: Option<&str>) -> anyhow::Result<Recommendation> {
         let own = SamplingOverrides::of(gguf);
         if own != SamplingOverrides::default() {
@@ -40,7 +40,7 @@ impl Recommendation {
         Ok(entry.map(Recommendation::known).unwrap_or_default())
     }
 
-    /// That of the catalog.
+    /// Returns the parameters in the catalog.
     pub fn known(entry: &Entry) -> Recommendation {
         let Some(known) = &entry.sampling else { return Recommendation::default() };
         let all = known.overrides(None);
@@ -55,7 +55,7 @@ impl Recommendation {
         }
     }
 
-    /// In a line.
+    /// Formats the parameters as one line.
     pub fn told(&self) -> String {
         let listed = |values: &Map<String, Json>| match values.is_empty() {
             true => "the most likely token".to_owned(),
@@ -75,9 +75,9 @@ impl Recommendation {
     }
 }
 
-/// What of the sampling is set, by its names.
+/// Returns the parameters that are set, by name.
 fn values(overrides: &SamplingOverrides) -> Map<String, Json> {
-    // As it is written: 0.6 rather than what an f32 makes of it.
+    // Keep the number as written: 0.6 rather than the nearest f32.
     let number = |value: f32| value.to_string().parse::<f64>().map_or(Json::Null, |value| json!(value));
     let numbers = [
         ("temperature", overrides.temperature),
@@ -126,7 +126,7 @@ mod tests {
             "temperature 0.6, top_p 0.95, top_k 20; with --thinking off temperature 0.7, top_p 0.8, top_k 20; from \
              https://huggingface.co/Qwen/Qwen3-4B",
         );
-        // The file's own word goes before the catalog's, as a whole.
+        // The file's own parameters replace the catalog's as a whole.
         let own = plain().meta("general.sampling.temp", 0.3f32);
         check("Qwen3-4B-Q8_0.gguf", &own, "temperature 0.3; the file recommends it");
         let none = Recommendation::of(&tiny, None).unwrap();

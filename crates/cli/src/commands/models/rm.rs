@@ -13,13 +13,13 @@ use crate::model_file::is_shipped_name;
 use crate::screen::one_line;
 use crate::ui;
 
-/// Remove models from Hugging Face's cache, and what is left of unfinished downloads of theirs
+/// Remove models, and remains of their unfinished downloads, from Hugging Face's cache
 #[derive(clap::Args)]
 pub struct Args {
-    /// A name of `alara models list`
+    /// A name from `alara models list`
     #[arg(value_name = "NAME", required = true)]
     names: Vec<String>,
-    /// Don't ask
+    /// Don't ask for confirmation
     #[arg(short, long)]
     yes: bool,
 }
@@ -56,9 +56,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The repository of the model, and its files.
+/// Returns the model's repository and files.
 fn belongings(cache: &Cache, name: &str) -> anyhow::Result<(String, Vec<PathBuf>)> {
-    // As `pull` takes a name, unless Ollama has a model of it.
+    // Resolve the name as `pull` does, unless Ollama has a model with it.
     let is_ollamas = || ollama::folder().is_some_and(|folder| ollama::find(&folder, name).is_some());
     let entry = match find(name)? {
         None if !is_ollamas() => meant(name)?,
@@ -97,7 +97,7 @@ fn belongings(cache: &Cache, name: &str) -> anyhow::Result<(String, Vec<PathBuf>
             bail!("{name} is a file of yours, which alara does not remove")
         }
         _ if is_shipped_name(name) => bail!("{name} is a part of alara itself: there is no file to remove"),
-        // It knows names that are like it.
+        // This error suggests similar names.
         (Err(error), None) => Err(wanted(name).err().unwrap_or(error)),
         (Ok(_), None) => bail!(
             "{name} is not in the cache {}\nhint: `alara models list` tells what is here",

@@ -1,4 +1,4 @@
-//! `alara models show`: what a model file contains.
+//! `alara models show`: shows the contents of a model file.
 
 use std::process::ExitCode;
 
@@ -15,16 +15,15 @@ use crate::tuned::Tuned;
 use crate::ui::{self, bytes};
 use crate::{compute, config, device};
 
-/// Show what a model file contains, whether alara can run it, and the memory that it will need
+/// Show the contents of a model file, whether alara can run it, and how much memory it needs
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file, any part of a split one, or a name of `alara models list`; without it the model
-    /// that ships.
-    /// Of a model of the catalog that is not here it shows what the catalog knows
+    /// Model file, any part of a split one, or a name from `alara models list` [default: the model
+    /// that ships].
+    /// If a catalog model isn't on this machine, shows the catalog's data
     #[arg(value_name = "MODEL")]
     model: Option<String>,
-    /// Context length of the memory estimate, in tokens.
-    /// Default: what a run would take
+    /// Context length for the memory estimate, in tokens [default: as in a run]
     #[arg(long, alias = "ctx", value_name = "N", value_parser = compute::context)]
     context: Option<usize>,
     /// Number format of the KV cache in the memory estimate: f32, f16 or q8_0
@@ -41,7 +40,7 @@ pub struct Args {
 }
 
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // The catalog knows no tensors, and no memory at a context.
+    // The catalog has no data on tensors, or on memory for a context.
     let name = args.model.as_deref().or_else(config::model);
     if let Some(name) = name.filter(|_| !args.tensors && args.context.is_none())
         && let Some(entry) = model_file::absent(name)?
@@ -164,7 +163,7 @@ fn print(c: &Contents) {
     }
 }
 
-/// A sum, and of what it is the sum.
+/// Formats a sum and its parts.
 fn held(held: &MemoryUse) -> String {
     let parts = [
         (held.weights, "weights"),

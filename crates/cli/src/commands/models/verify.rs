@@ -1,4 +1,4 @@
-//! `alara models verify`: whether a model computes what it should, as far as that can be seen
+//! `alara models verify`: tests whether a model computes correctly, as far as that is possible
 //! without a reference.
 
 mod checks;
@@ -12,13 +12,13 @@ use serde::Serialize;
 use crate::screen::one_line;
 use crate::{device, ui};
 
-/// Check a model on this machine: file, tensors, tokenizer, template, perplexity, cache, tool calls
+/// Test a model on this machine: file, tensors, tokenizer, template, perplexity, cache, tool calls
 ///
-/// One line a check; exit code 1 if one fails.
-/// A check is skipped where the model or file has nothing that it could look at.
+/// Prints one line per check; exit code 1 if one fails.
+/// Skips checks that don't apply to the model or file.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Model file; without it the model that ships
+    /// Model file [default: the model that ships]
     #[arg(value_name = "MODEL")]
     model: Option<String>,
     #[command(flatten)]
@@ -28,7 +28,7 @@ pub struct Args {
     json: bool,
 }
 
-/// The answer; its fields are those of `--json`.
+/// The report; its fields are those of `--json`.
 #[derive(Serialize)]
 struct Report {
     model: String,
@@ -40,9 +40,9 @@ struct Report {
 struct Check {
     name: &'static str,
     outcome: Outcome,
-    /// What was found, what is wrong, or why it was skipped.
+    /// The result, the problem, or why the check was skipped.
     detail: String,
-    /// What was measured, where it is one number.
+    /// The measured value, if it is a single number.
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<f64>,
 }
@@ -55,10 +55,10 @@ enum Outcome {
     Skipped,
 }
 
-/// What a check found: a remark and perhaps a number.
+/// Result of a check: a remark and possibly a number.
 type Finding = Result<(String, Option<f64>), Reason>;
 
-/// Why there is no finding.
+/// Why there is no result.
 #[derive(Debug)]
 enum Reason {
     Failed(String),
@@ -92,8 +92,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if report.passed { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-/// Does all checks; `seen` hears of each when it is through.
-/// An error says that this machine is too small, or has no such device.
+/// Runs all checks; calls `seen` after each.
+/// Returns an error if this machine has too little memory, or no such device.
 fn verify(
     gguf: &Gguf,
     name: Option<&str>,

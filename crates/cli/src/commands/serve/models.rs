@@ -1,5 +1,4 @@
-//! Which models a server has: those that the user named, those of a folder, and what was downloaded
-//! since.
+//! The models of a server: those named by the user, those in a folder, and those downloaded since.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -16,17 +15,17 @@ use crate::facts::FileFacts;
 use crate::model::{self, Source};
 use crate::model_file::Place;
 
-/// The deepest folder below `--models` in which models are looked for.
+/// Maximum depth of folders below `--models` to search for models.
 const DEPTH: usize = 8;
 
-/// What an NPC works with.
+/// Which model an NPC uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ForNpcs {
-    /// The model that its team names: the user named none.
+    /// The model named by its team: the user named none.
     Theirs,
-    /// The default model, whatever the team says: the user named that one only.
+    /// The default model, whatever the team names: it is the only one that the user named.
     Default,
-    /// The model that its team names if it is among several, else the default one.
+    /// The model named by its team if it is among several, else the default one.
     AmongServed,
 }
 
@@ -40,12 +39,12 @@ pub struct ServedModels {
 }
 
 impl ServedModels {
-    /// Those that the user `named` and those in `folder`, each had from `source`.
-    /// The first that was named is the default one, else what the `team` names.
-    /// `aliases` are further names: `NAME` of the default one, or `NAME=MODEL`.
+    /// Collects the models that the user `named` and those in `folder`, each loaded from `source`.
+    /// The first named one is the default, else the one named by the `team`.
+    /// `aliases` are additional names: `NAME` for the default model, or `NAME=MODEL`.
     ///
     /// # Errors
-    /// One of them is not there, or two have the same name.
+    /// A model doesn't exist, or two have the same name.
     pub fn new(
         source: Source,
         named: &[String],
@@ -103,20 +102,19 @@ impl ServedModels {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the default model is had with.
+    /// Returns the spec of the default model.
     pub fn default(&self) -> ModelSpec {
         self.default.clone()
     }
 
-    /// All of them.
+    /// Returns all models.
     pub fn served(&self) -> Vec<Served> {
         self.lock().clone()
     }
 
-    /// Takes up a model that has come to be on this machine, at `path`, under the name that it was
-    /// asked for by.
+    /// Adds a model that has appeared on this machine, at `path`, under the requested name.
     pub fn add(&self, name: &str, path: &Path) {
-        // An address means an endpoint to whoever finds models by names.
+        // Where models are found by name, a URL means an endpoint.
         let spec =
             ModelSpec::named(if name.contains("://") { path.display().to_string() } else { name.into() });
         let here = path.canonicalize().ok();
@@ -129,7 +127,7 @@ impl ServedModels {
             own.is_some() && own == here
         };
         let mut list = self.lock();
-        // One file is one model, by however many names.
+        // One file is one model, whatever its names.
         match list.iter_mut().find(|served| served.spec == spec || is_here(served)) {
             Some(served) if served.is_called(name) => {}
             Some(served) => served.aliases.push(name.to_owned()),
@@ -137,7 +135,7 @@ impl ServedModels {
         }
     }
 
-    /// What the file says of the model that is had with `spec`.
+    /// Returns the data in the file of the model with this spec.
     pub fn facts(&self, spec: &ModelSpec) -> Option<Arc<Facts>> {
         if spec.api_url.is_some() || spec.model.as_deref().is_some_and(crate::model::is_elsewhere) {
             return None;
@@ -159,7 +157,7 @@ impl ModelSource for ServedModels {
         match self.for_npcs {
             ForNpcs::Theirs => spec.clone(),
             ForNpcs::Default => self.default.clone(),
-            // An endpoint is had without a file here.
+            // An endpoint needs no file here.
             ForNpcs::AmongServed if spec.api_url.is_some() => spec.clone(),
             ForNpcs::AmongServed => {
                 let meant = spec.model.as_deref().and_then(|name| Served::find(&list, name));
@@ -168,7 +166,8 @@ impl ModelSource for ServedModels {
         }
     }
 
-    /// By what each is served as: the model that ships has more than one spec.
+    /// Returns the loaded models, each with the spec that it is served under: the model that ships
+    /// has more than one.
     fn loaded(&self) -> Vec<Loaded> {
         let list = self.served();
         let served = |spec: &ModelSpec| list.iter().find(|one| self.source.used(&one.spec) == *spec);
@@ -184,9 +183,9 @@ impl ModelSource for ServedModels {
     }
 }
 
-/// A model that the user named.
-/// It is called as its file or folder is, without directories.
-/// One of a store that names files by their hashes is called as the user calls it.
+/// Describes a model that the user named.
+/// Its name is that of its file or folder, without directories.
+/// A file in a store that names files by hash keeps the user's name.
 fn served(name: &str) -> anyhow::Result<Served> {
     let spec = ModelSpec::named(name);
     if name.starts_with("script:") {
@@ -200,7 +199,7 @@ fn served(name: &str) -> anyhow::Result<Served> {
         Place::Shipped => PathBuf::from(shipped::NAME),
         Place::File(path) => path,
     };
-    // A checkpoint is called as its folder is; in the hub's cache that is a commit.
+    // A checkpoint is named after its folder; in the hub's cache the folder's name is a commit.
     let folder = Path::new(name).is_dir().then(|| Path::new(name).file_name()).flatten();
     let file = path.file_name().filter(|file| file.to_str().is_some_and(is_gguf));
     let file = file.or(folder).and_then(|file| file.to_str());
@@ -210,17 +209,17 @@ fn served(name: &str) -> anyhow::Result<Served> {
     Ok(Served { name: own, aliases, spec })
 }
 
-/// A file's name with that of the folder that it is in.
+/// Returns a file's name, preceded by that of its folder.
 fn with_folder(name: &str) -> String {
     let mut parts: Vec<&str> = name.rsplit(['/', '\\']).take(2).collect();
     parts.reverse();
     parts.join("/")
 }
 
-/// The models in a folder and those below it: their paths there without the ending, and their
-/// files.
-/// Of a split model it is the first part; projectors are left out.
-/// Links are followed if they lead to something in the folder.
+/// Returns the models in a folder and its subfolders: their relative paths without the file
+/// extension, and their files.
+/// For a split model, returns the first part; omits projectors.
+/// Follows links only if they lead to something in the folder.
 fn in_folder(folder: &Path) -> anyhow::Result<Vec<(String, PathBuf)>> {
     let failed = || format!("can't read --models {}", folder.display());
     let root = folder.canonicalize().with_context(failed)?;
@@ -240,7 +239,7 @@ fn look(
     seen: &mut HashSet<PathBuf>,
     found: &mut Vec<(String, PathBuf)>,
 ) {
-    // What can't be read has nothing to give, and what was seen is not seen again.
+    // Skip folders that can't be read or have been visited already.
     if depth == 0 || !seen.insert(folder.to_owned()) {
         return;
     }
@@ -264,7 +263,7 @@ fn look(
 mod tests {
     use super::*;
 
-    /// An empty file with folders around it.
+    /// Creates an empty file and its parent folders.
     fn put(root: &Path, name: &str) {
         let path = root.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();

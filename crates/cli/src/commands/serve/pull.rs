@@ -1,4 +1,4 @@
-//! Downloads that clients ask for.
+//! Downloads requested by clients.
 
 use std::path::PathBuf;
 
@@ -8,10 +8,10 @@ use crate::catalog::hub::Hub;
 use crate::catalog::pull::Watcher;
 use crate::{catalog, ui};
 
-/// Downloads the model that `name` means, as `alara models pull` does; says where its file is.
+/// Downloads the model that `name` means, as `alara models pull` does; returns its file's path.
 ///
 /// # Errors
-/// There is no such model, it can't be had, or nobody wants to hear of it any more.
+/// There is no such model, it can't be downloaded, or the client has left.
 pub fn pull(name: &str, told: &mut dyn FnMut(Pull) -> bool) -> anyhow::Result<PathBuf> {
     let (entry, wanted) = catalog::wanted(name)?;
     ui::note(&format!("downloading {name}, as a client asks"));
@@ -19,7 +19,7 @@ pub fn pull(name: &str, told: &mut dyn FnMut(Pull) -> bool) -> anyhow::Result<Pa
     catalog::pull::pull(&catalog::local::cache()?, Hub::from_env()?, &wanted, entry, &mut watcher)
 }
 
-/// Tells a client how far a download is.
+/// Reports a download's progress to a client.
 struct Teller<'a> {
     told: &'a mut dyn FnMut(Pull) -> bool,
     file: String,

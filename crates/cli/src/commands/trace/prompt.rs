@@ -1,7 +1,7 @@
-//! What the model read in a turn of a trace.
+//! Shows the prompt of a turn of a trace.
 //!
-//! The request is folded from the records, and rendered as it was then, by vocabulary and template
-//! of the model; its weights are not needed.
+//! The request is reconstructed from the records and rendered as it was then, with the model's
+//! vocabulary and template; the weights aren't needed.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,29 +20,29 @@ use crate::model_file;
 use crate::progress::{self, count};
 use crate::{model, prompts, ui};
 
-/// Which turn, and by which model it is rendered.
+/// Which turn, and the model to render it with.
 #[derive(clap::Args)]
 #[group(skip)]
 pub struct Args {
-    /// Print what the model read in a turn: the prompt, with the template's control tokens and the
-    /// tools; a line tells up to where it was cached.
-    /// Turns count from 1 in their conversation [default: the last one].
-    /// Of a model at an endpoint it is the JSON that was sent
+    /// Print the prompt of a turn, with the template's control tokens and the tools; a line marks
+    /// how much of it was cached.
+    /// Turns count from 1 within their conversation [default: the last one].
+    /// For a model at an endpoint, print the JSON that was sent
     #[arg(long = "prompt", value_name = "TURN", num_args = 0..=1, default_missing_value = "last", value_parser = number)]
     pub turn: Option<Which>,
-    /// With --prompt, the conversation, as the trace names it in brackets [default: the first one]
+    /// With --prompt: the conversation, as the trace names it in brackets [default: the first one]
     #[arg(long = "in", value_name = "SCOPE", requires = "turn")]
     scope: Option<String>,
-    /// With --prompt, the model, as `alara run` takes it [default: the trace's]
+    /// With --prompt: the model, as for `alara run` [default: the trace's]
     #[arg(short, long, value_name = "MODEL", requires = "turn")]
     model: Option<String>,
-    /// With --prompt, the tool format, if the run was given one
+    /// With --prompt: the tool format, if the run had one set
     #[arg(long, value_name = "NAME", value_parser = model::tool_format(), hide_possible_values = true, requires = "turn")]
     tool_format: Option<&'static Format>,
-    /// With --prompt, the chat template, if the run was given one
+    /// With --prompt: the chat template, if the run had one set
     #[arg(long, value_name = "FILE", requires = "turn")]
     chat_template: Option<PathBuf>,
-    /// With --prompt, whether the model reasons: on or off [default: what the trace says]
+    /// With --prompt: whether the model reasons, on or off [default: as in the trace]
     #[arg(long, value_name = "on|off", value_parser = model::on_off, requires = "turn")]
     thinking: Option<bool>,
 }
@@ -51,7 +51,7 @@ pub struct Args {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Last,
-    /// That of this number, from 1.
+    /// The turn with this number, from 1.
     Number(usize),
 }
 
@@ -64,7 +64,7 @@ fn number(text: &str) -> Result<Which, String> {
     }
 }
 
-/// Prints what the model read in a turn of the trace at `path`.
+/// Prints the prompt of a turn of the trace at `path`.
 pub fn show(args: &Args, path: &Path, lines: &[Line], which: Which, json: bool) -> anyhow::Result<ExitCode> {
     let number = match which {
         Which::Last => None,
@@ -96,7 +96,7 @@ pub fn show(args: &Args, path: &Path, lines: &[Line], which: Which, json: bool) 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Why there is no such turn, and what there is.
+/// Explains why there is no such turn, and lists the existing ones.
 fn missing(none: NoTurn, path: &Path, args: &Args, number: Option<usize>) -> anyhow::Error {
     let path = path.display();
     match none {
@@ -131,16 +131,16 @@ fn missing(none: NoTurn, path: &Path, args: &Args, number: Option<usize>) -> any
     }
 }
 
-/// What renders prompts.
+/// Renders prompts.
 enum Reader {
-    /// Of a model file, by its name.
+    /// By a model file, with its name.
     Here(String, Box<Prompts>),
-    /// Of a model that somebody else serves, or of none.
+    /// By a model at an endpoint, or by none.
     Elsewhere(Box<dyn ChatModel>),
 }
 
 impl Reader {
-    /// That of the model of a trace, or of the one that the user names.
+    /// Returns the renderer for the model of a trace, or for the one that the user names.
     fn of(args: &Args, start: &Start) -> anyhow::Result<Self> {
         if let Some(name) = &args.model {
             return Self::named(args, name);
@@ -149,13 +149,13 @@ impl Reader {
             return Self::named(args, "script:");
         }
         if Address::is_meant_by(&start.model) {
-            // The file may name an address that its author chose: don't ask there.
+            // The trace's author may have chosen the URL that it names: don't send requests there.
             if start.model.parse::<Address>()?.model.is_none() {
                 bail!("{} names no model\nhint: name it with -m ADDRESS#MODEL", start.model);
             }
             return Self::named(args, &start.model);
         }
-        // What the user asked for may be found where a path no longer leads.
+        // The user's original name may still resolve where the path doesn't.
         let asked = start.asked.as_deref().filter(|asked| !model::is_elsewhere(asked));
         let name = asked.unwrap_or(&start.model);
         Self::named(args, name).with_context(|| {
@@ -165,7 +165,7 @@ impl Reader {
 
     fn named(args: &Args, name: &str) -> anyhow::Result<Self> {
         if name.starts_with("script:") {
-            // It reads nothing, so all of them show the same.
+            // A script reads nothing, so all scripts show the same prompt.
             return Ok(Reader::Elsewhere(Box::new(Scripted::default())));
         }
         if Address::is_meant_by(name) {
@@ -185,27 +185,27 @@ impl Reader {
     }
 }
 
-/// What renders the prompts of a model file.
+/// Returns the renderer for a model file.
 fn local(args: &Args, name: &str, tool_format: Option<&'static Format>) -> anyhow::Result<Prompts> {
     let chat_template = args.chat_template.as_deref().map(model::chat_template).transpose()?;
     let options = Options { tool_format, chat_template, ..Options::default() };
     Ok(Prompts::load(&model_file::open(Some(name))?, &options)?)
 }
 
-/// Whether a turn may have been made in two phases, as one that asks for calls and for JSON is.
-/// Each of them reads the prompt, and their usage is added up.
+/// Whether a turn may have run in two phases, like one that allows calls and requires JSON.
+/// Each phase reads the prompt, and their usage is added up.
 fn has_phases(request: &Request) -> bool {
     !request.tools.is_empty() && !request.tool_choice.must_call()
 }
 
-/// Whether a prompt of so many tokens is what the turn counted, once or in each phase.
+/// Whether a prompt of `tokens` tokens matches the turn's count, once or per phase.
 fn is_counted(turn: &Turn, tokens: usize) -> bool {
     let Usage { prompt_tokens, .. } = turn.usage;
     prompt_tokens == tokens || (has_phases(&turn.request) && prompt_tokens == 2 * tokens)
 }
 
-/// What tells that this prompt is not the one that the model read.
-/// `None`: it has as many tokens, or they are counted elsewhere.
+/// Explains why this prompt can't be the one that the model read.
+/// `None` if the number of tokens matches, or they were counted elsewhere.
 fn difference(args: &Args, reader: &Reader, turn: &Turn, prompt: &Prompt, now: DateTime) -> Option<String> {
     let (Reader::Here(name, _), Prompt::Tokens(tokens)) = (reader, prompt) else { return None };
     let counted = turn.usage.prompt_tokens;
@@ -226,7 +226,7 @@ fn difference(args: &Args, reader: &Reader, turn: &Turn, prompt: &Prompt, now: D
     Some(warning)
 }
 
-/// An option that the trace does not tell, and with which the prompt is as long as it was.
+/// Finds an option, not recorded in the trace, that makes the prompt as long as it was.
 fn explaining(args: &Args, name: &str, turn: &Turn, now: DateTime) -> Option<String> {
     let fits = |format: Option<&'static Format>, request: &Request| {
         let pieces = local(args, name, format).and_then(|prompts| Ok(prompts.pieces(request, now)?));
@@ -242,13 +242,13 @@ fn explaining(args: &Args, name: &str, turn: &Turn, now: DateTime) -> Option<Str
     })
 }
 
-/// How many tokens of a turn's prompt were cached; `None`: its phases are counted together, or it
-/// was another prompt.
+/// Returns how many tokens of a turn's prompt were cached; `None` if its phases are counted
+/// together, or the prompt differs.
 fn cached(turn: &Turn, tokens: usize) -> Option<usize> {
     (turn.usage.prompt_tokens == tokens).then_some(turn.usage.cached_tokens)
 }
 
-/// The turn as one JSON object.
+/// Returns the turn as one JSON object.
 fn object(path: &Path, turn: &Turn, prompt: &Prompt) -> serde_json::Value {
     let Turn { scope, number, start, usage, .. } = turn;
     let mut object = json!({
@@ -267,7 +267,7 @@ fn object(path: &Path, turn: &Turn, prompt: &Prompt) -> serde_json::Value {
     object
 }
 
-/// Which turn it is, and what its prompt cost.
+/// Describes the turn, and the usage of its prompt.
 fn told(turn: &Turn, prompt: &Prompt) -> String {
     let Turn { scope, number, start, usage, .. } = turn;
     let who = if start.npc.is_empty() { "the model" } else { &start.npc };

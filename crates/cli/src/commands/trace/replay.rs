@@ -1,4 +1,4 @@
-//! Runs a trace again with what the model said then, and tells where today's run parts from it.
+//! Replays a trace with the recorded answers of the model, and reports where today's run differs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,23 +16,23 @@ use crate::agent::{self, Watched};
 use crate::progress::{count, shorten};
 use crate::{ask, consent, traces, ui};
 
-/// Run a trace again without a model, and tell where it differs
+/// Replay a trace without a model, and report any differences
 ///
-/// What the model said is taken from the trace.
-/// Today's team makes the requests, and decides what may be called.
-/// Results of tools are taken from the trace too, but for those in which a conversation was held;
-/// with --run everything runs.
-/// Times are not compared.
-/// Exit code 0: the same, 1: it differs, 2: wrong usage, or the machine lacks something.
+/// The model's answers come from the trace.
+/// The current team makes the requests, and decides which calls are allowed.
+/// Tool results also come from the trace, except those of tools that held a conversation; with
+/// --run, all tools run.
+/// Times aren't compared.
+/// Exit code 0: no difference, 1: it differs, 2: wrong usage, or the machine lacks something.
 #[derive(clap::Args)]
 pub struct Args {
-    /// An id of `alara trace list`, a part of one, or a file [default: the latest run]
+    /// An id from `alara trace list`, part of one, or a file [default: the latest run]
     #[arg(value_name = "ID|FILE")]
     trace: Option<String>,
-    /// Run the tools anew instead of taking their results from the trace
+    /// Run the tools again instead of taking their results from the trace
     #[arg(long)]
     run: bool,
-    /// Where what runs may change files [default: an empty temporary directory]
+    /// Where running tools may change files [default: an empty temporary directory]
     #[arg(long, value_name = "DIR")]
     workdir: Option<PathBuf>,
     /// A team's directory, or the name of a built-in team [default: the trace's]
@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let source = Single(&model);
     let mut session =
         Session::new(&source, &sandbox).sampled(start.sampling.clone()).calling(Some(start.calls));
-    // Where something runs, what a stranger's trace says of a person's answers is nobody's word.
+    // When tools really run, answers in a stranger's trace don't count as the user's.
     match replay::answers(&recorded) {
         _ if replay::agreed(&recorded) && (is_own || !args.run) => session = session.agreeing(),
         Some(answers) if is_own || !args.run => session = session.asking(answers),
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     session.context_files = ContextFiles::recorded(start);
     session.dry_run = start.dry_run;
-    // Branches that run side by side would take each other's replies.
+    // Parallel branches would take each other's replies.
     session.threads = 1;
     if !args.run {
         session.mocks = Mocks::new(&recorded);

@@ -1,4 +1,4 @@
-//! A trace for people: who said and called what, conversations inside of others indented.
+//! Shows a trace in readable form: messages and calls, with nested conversations indented.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;
@@ -18,10 +18,10 @@ use crate::{traces, ui};
 /// Show what happened in a run
 #[derive(clap::Args)]
 pub struct Args {
-    /// An id of `alara trace list`, a part of one, or a file [default: the latest run]
+    /// An id from `alara trace list`, part of one, or a file [default: the latest run]
     #[arg(value_name = "ID|FILE")]
     trace: Option<String>,
-    /// Print JSON: the records, one object a line; with --prompt one object
+    /// Print the records as JSON, one object per line; with --prompt, one object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How many conversations a scope is inside of.
+/// Returns the nesting depth of a scope.
 fn depth(scope: &str) -> usize {
     match scope {
         "" | PERSON => 0,
@@ -65,7 +65,7 @@ fn depth(scope: &str) -> usize {
     }
 }
 
-/// A record in readable form; empty if others say the same.
+/// Formats a record; empty if other records show the same.
 fn text(entry: &Entry) -> String {
     match &*entry.record {
         Record::Start(start) => {
@@ -161,7 +161,7 @@ fn text(entry: &Entry) -> String {
     }
 }
 
-/// Which rule of a gate did not let a call through, and why.
+/// Returns the gate rule that blocked a call, and the reason.
 fn blocked(result: &ToolResult) -> String {
     let Some(blocked) = &result.blocked else { return String::new() };
     format!("blocked by the rule `{}`: {}", blocked.rule, one_line(&blocked.reason))
@@ -171,7 +171,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What names a gate, by its file's name.
+/// Shortens a gate's path to its file name.
 fn without_directory(by: &str) -> Cow<'_, str> {
     let (rule, path) = match by.starts_with("the rule `") {
         true => by.split_once("` of ").unwrap_or(("", by)),

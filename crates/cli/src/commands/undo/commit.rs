@@ -1,4 +1,4 @@
-//! `alara undo --commit`: what a session changed, as a commit in the user's repository.
+//! `alara undo --commit`: commits a session's changes to the user's repository.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -9,18 +9,18 @@ use alara_harness::trace::{self, Record};
 use alara_harness::undo::{self, Recorded, State};
 use anyhow::{Context, bail};
 
-/// Most characters of the subject of a commit.
+/// Maximum length of a commit's subject, in characters.
 const SUBJECT: usize = 72;
-/// Lets git read paths, not patterns, from standard input.
+/// Makes git read literal paths from standard input.
 const FROM_INPUT: [&str; 2] = ["--pathspec-from-file=-", "--pathspec-file-nul"];
 
-/// Commits what a session changed in `work`; other changes, staged or not, stay as they are.
-/// Gives the commit's name and how many paths are in it; `None`: nothing is left to commit.
+/// Commits a session's changes in `work`; other changes, staged or not, remain as they are.
+/// Returns the commit's name and the number of paths in it; `None` if nothing is left to commit.
 ///
 /// # Errors
-/// The directory is in no work tree of git, a path was changed since, or git fails.
+/// The directory isn't in a git work tree, a path has changed since, or git fails.
 pub fn commit(session: &Recorded, work: &Path) -> anyhow::Result<Option<(String, usize)>> {
-    // What git ignores is not listed.
+    // Ignored files aren't listed.
     let known = git(work, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"], b"")?;
     let known = names(&known);
     let left = undo::left(session, work).with_context(|| format!("can't read {}", work.display()))?;
@@ -54,12 +54,12 @@ pub fn commit(session: &Recorded, work: &Path) -> anyhow::Result<Option<(String,
     Ok(Some((String::from_utf8_lossy(&name).trim().to_owned(), staged)))
 }
 
-/// Names that end in NUL bytes.
+/// Splits names separated by NUL bytes.
 fn names(list: &[u8]) -> BTreeSet<&[u8]> {
     list.split(|byte| *byte == 0).filter(|name| !name.is_empty()).collect()
 }
 
-/// The task as the subject, and below it which session made the changes.
+/// Returns a message with the task as its subject, followed by the session that made the changes.
 fn message(session: &Recorded) -> String {
     let traced = session.entries.iter().map(|entry| &entry.trace).find(|path| path.is_file());
     let records = traced.and_then(|path| trace::read(path).ok()).unwrap_or_default();
@@ -80,7 +80,7 @@ fn message(session: &Recorded) -> String {
     format!("{task}\n\nMade{model} in the alara session {}.", session.id)
 }
 
-/// Runs git in `work`, and gives what it prints.
+/// Runs git in `work` and returns its output.
 fn git(work: &Path, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>> {
     let mut git = Command::new("git");
     git.current_dir(work).arg("--literal-pathspecs").args(arguments);
@@ -88,7 +88,7 @@ fn git(work: &Path, arguments: &[&str], input: &[u8]) -> anyhow::Result<Vec<u8>>
     let mut child = git.spawn().context("can't start git")?;
     let pipe = child.stdin.take();
     let output = std::thread::scope(|scope| {
-        // It may print before it has read all, and end without.
+        // Git may print before it has read everything, and exit early.
         scope.spawn(|| pipe.map(|mut pipe| pipe.write_all(input)));
         child.wait_with_output()
     });

@@ -1,6 +1,6 @@
-//! `POST /v1/responses` (<https://platform.openai.com/docs/api-reference/responses>): reads what is
-//! asked.
-//! The answer is written by [`writer`].
+//! `POST /v1/responses` (<https://platform.openai.com/docs/api-reference/responses>): parses
+//! requests.
+//! [`writer`] writes the responses.
 
 mod writer;
 
@@ -21,7 +21,7 @@ use crate::response::json_of;
 use crate::{body, parameters};
 pub use writer::Responses;
 
-/// What a request says that its answer repeats; the rest is told as it holds.
+/// Fields of a request that the response repeats; for the others it has the effective values.
 const ECHOED: [&str; 12] = [
     "instructions",
     "max_output_tokens",
@@ -37,21 +37,21 @@ const ECHOED: [&str; 12] = [
     "top_p",
 ];
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Debug, PartialEq)]
 struct Read {
     asked: InnerRequest,
-    /// What the answer repeats of the request.
+    /// The fields that the response repeats.
     echoed: Value,
-    /// Whether the answer is kept for a later request.
+    /// Whether to store the response for later requests.
     store: bool,
 }
 
-/// Answers.
+/// Answers a request.
 pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result<Response, Refusal> {
     let fields = body::bytes(&shared, request).await?;
     let worker = shared.clone();
-    // Looks at files, maybe.
+    // May read files.
     let Read { asked, echoed, store } = blocking(move || {
         let known = |id: &str| worker.store.get(id).map(|stored| stored.messages);
         read(Fields::read(&fields)?, known)
@@ -62,14 +62,14 @@ pub async fn post(State(shared): State<Arc<Shared>>, request: Request) -> Result
     answer(&shared, asked, |model| Box::new(Responses::new(model, echoed, kept))).await
 }
 
-/// An answer that was kept.
+/// Returns a stored response.
 pub async fn get(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
     let name = id.clone();
     let stored = blocking(move || Ok(shared.store.get(&name))).await?;
     stored.map(|stored| json_of(&stored.body)).ok_or_else(|| unknown("id", &id))
 }
 
-/// Forgets an answer.
+/// Deletes a stored response.
 pub async fn delete(State(shared): State<Arc<Shared>>, Path(id): Path<String>) -> Result<Response, Refusal> {
     let name = id.clone();
     match blocking(move || Ok(shared.store.remove(&name))).await? {
@@ -83,15 +83,15 @@ fn unknown(param: &str, id: &str) -> Refusal {
         .coded("previous_response_not_found")
 }
 
-/// Reads a request that goes on with no earlier one.
+/// Parses a request that doesn't continue an earlier one.
 ///
 /// # Errors
-/// What can't be honoured, by the field's name.
+/// A field that isn't supported, by name.
 pub fn read_alone(fields: Fields) -> Result<InnerRequest, Refusal> {
     read(fields, |_| None).map(|read| read.asked)
 }
 
-/// Reads a request; `known` has the conversations that were kept.
+/// Parses a request; `known` returns stored conversations.
 fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) -> Result<Read, Refusal> {
     let echoed: serde_json::Map<String, Value> =
         ECHOED.iter().filter_map(|name| Some(((*name).to_owned(), fields.get(name)?.clone()))).collect();
@@ -99,7 +99,7 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
     if let Some(limit) = fields.limit("max_output_tokens", 1)? {
         fields.put("max_tokens", limit.into());
     }
-    // Here tokens are asked for by a word, or by how many there are to be beside each.
+    // Here, tokens are requested by a word, or by the number of alternatives.
     let included = fields.get("include").and_then(Value::as_array);
     if included.is_some_and(|list| list.iter().any(|name| name == "message.output_text.logprobs"))
         || fields.get("top_logprobs").is_some_and(|top| *top != 0)
@@ -132,7 +132,7 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
         if let Some(effort) = reasoning.text("effort")? {
             parameters::effort(&reasoning, "effort", &effort, request)?;
         }
-        // Reasoning is told whole.
+        // Reasoning is always sent in full.
         reasoning.ignore(&["summary", "generate_summary"]);
         reasoning.end();
     }
@@ -145,7 +145,7 @@ fn read(mut fields: Fields, known: impl FnOnce(&str) -> Option<Vec<Message>>) ->
     Ok(Read { asked, echoed: Value::Object(echoed), store })
 }
 
-/// Reads what is said: a text, or items.
+/// Parses the input: a text, or items.
 fn input(fields: &mut Fields, before: Vec<Message>) -> Result<(Vec<Segment>, Vec<Message>), Refusal> {
     let mut history = History::after(before);
     match fields.take("input") {
@@ -163,9 +163,9 @@ fn input(fields: &mut Fields, before: Vec<Message>) -> Result<(Vec<Segment>, Vec
     history.end().map_err(|_| fields.refuse("input", "is empty"))
 }
 
-/// Reads an item.
-/// Reasoning, text and calls of a turn are items of their own; `open` is the turn that they belong
-/// to, as long as it goes on.
+/// Parses an item.
+/// Reasoning, text and calls of a turn are separate items; `open` is the turn that they belong to,
+/// while it continues.
 fn item(mut item: Fields, history: &mut History, open: &mut Option<Message>) -> Result<(), Refusal> {
     let kind = item.text("type")?.unwrap_or_else(|| "message".into());
     item.ignore(&["id", "status", "phase"]);
@@ -176,7 +176,7 @@ fn item(mut item: Fields, history: &mut History, open: &mut Option<Message>) -> 
             let text = content(&mut item, "content")?;
             match role.as_str() {
                 "assistant" => {
-                    // A second text is a turn of its own.
+                    // A second text begins another turn.
                     if open
                         .as_ref()
                         .is_some_and(|turn| !turn.content.is_empty() || !turn.tool_calls.is_empty())
@@ -218,7 +218,7 @@ fn item(mut item: Fields, history: &mut History, open: &mut Option<Message>) -> 
             let content = content(&mut item, "output")?;
             history.add(Message { role: Role::Tool, tool_call_id: id, ..Message::user(content) });
         }
-        // What other servers' own tools did; models of this one have none.
+        // Actions of other servers' own tools; models of this server have none.
         _ => {
             item.tell_place(&kind);
             return Ok(());
@@ -228,7 +228,7 @@ fn item(mut item: Fields, history: &mut History, open: &mut Option<Message>) -> 
     Ok(())
 }
 
-/// What a reasoning item says.
+/// Returns the text of a reasoning item.
 fn thought(item: &mut Fields) -> Result<String, Refusal> {
     let mut text = String::new();
     for list in ["content", "summary"] {
@@ -244,8 +244,8 @@ fn thought(item: &mut Fields) -> Result<String, Refusal> {
     Ok(text)
 }
 
-/// Reads the tools: functions.
-/// Those that another server would run itself are left out, and told.
+/// Parses the tools, which are functions.
+/// Omits and reports those that another server would run itself.
 fn tools(fields: &mut Fields, request: &mut alara_engine::Request) -> Result<(), Refusal> {
     for mut tool in fields.objects("tools")? {
         match tool.needed("type")?.as_str() {

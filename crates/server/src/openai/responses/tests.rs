@@ -104,7 +104,7 @@ fn pieces() -> Vec<Piece> {
     ]
 }
 
-/// The order of events is that of OpenAI's own streams.
+/// The order of events matches OpenAI's own streams.
 #[test]
 fn streams() {
     let store = Arc::new(Store::default());
@@ -178,7 +178,7 @@ fn streams() {
         "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 11,
     });
     assert_eq!((&response["usage"], &response["status"]), (&usage, &json!("completed")));
-    // What was said is there for the next request.
+    // The conversation is stored for the next request.
     let stored = store.get(response["id"].as_str().unwrap()).unwrap();
     assert_eq!((stored.messages.len(), &stored.body), (2, response));
     assert_eq!((stored.messages[1].content.as_str(), stored.messages[1].tool_calls.len()), ("Hi there", 2));

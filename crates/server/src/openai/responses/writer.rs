@@ -1,5 +1,5 @@
-//! Writes the answer to `POST /v1/responses`: a list of items, and in a stream an event for
-//! whatever is added to it.
+//! Writes the response to `POST /v1/responses`: a list of items, and in a stream an event for each
+//! addition.
 
 use std::sync::Arc;
 
@@ -12,28 +12,28 @@ use crate::openai::arguments;
 use crate::refusal::Refusal;
 use crate::store::{Store, Stored};
 
-/// Writes the answer.
+/// Writes the response.
 pub struct Responses {
-    /// The answer but for what is said.
+    /// The response without its output.
     body: Value,
-    /// Where the answer is kept, and the conversation before it.
+    /// Where to store the response, and the conversation before it.
     kept: Option<(Arc<Store>, Vec<Message>)>,
     answer: Answer,
-    /// Items that are complete.
+    /// Complete items.
     output: Vec<Value>,
-    /// The item that is being told.
+    /// The current item.
     open: Option<Open>,
-    /// The tokens of the text that comes next.
+    /// Tokens of the next text.
     tokens: Vec<TokenLogprobs>,
     sequence: usize,
 }
 
-/// An item that is being told.
+/// An incomplete item.
 struct Open {
     kind: Kind,
     id: String,
     text: String,
-    /// The tokens of the text, if they are asked for.
+    /// Tokens of the text, if requested.
     tokens: Vec<Value>,
 }
 
@@ -44,7 +44,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// What the events about its text are called, and what the part that it stands in.
+    /// Returns the names of the events about its text, and of the part that contains it.
     fn names(self) -> (&'static str, &'static str) {
         match self {
             Kind::Text => ("response.output_text", "output_text"),
@@ -72,7 +72,7 @@ impl Kind {
 }
 
 impl Responses {
-    /// Of an answer by `model`, which repeats `echoed` of the request.
+    /// Creates a writer for a response by `model`, which repeats the request's fields `echoed`.
     pub fn new(model: &str, echoed: Value, kept: Option<(Arc<Store>, Vec<Message>)>) -> Self {
         let mut body = json!({
             "id": id("resp_"), "object": "response", "created_at": now(), "status": "in_progress",
@@ -105,7 +105,7 @@ impl Responses {
         named_event(&event)
     }
 
-    /// The next piece of a text, or of reasoning.
+    /// Sends the next piece of a text, or of reasoning.
     fn said(&mut self, kind: Kind, text: &str) -> String {
         let mut events = String::new();
         if self.open.as_ref().is_none_or(|open| open.kind != kind) {
@@ -133,7 +133,7 @@ impl Responses {
         events + &self.event(&format!("{}.delta", kind.names().0), fields)
     }
 
-    /// Ends the item that is being told.
+    /// Ends the current item.
     fn close(&mut self) -> String {
         let Some(Open { kind, id, text, tokens }) = self.open.take() else { return String::new() };
         let (index, mut part) = (self.output.len(), kind.part(&text));
@@ -151,7 +151,7 @@ impl Responses {
             + &self.event("response.output_item.done", json!({"output_index": index, "item": item}))
     }
 
-    /// A call, which is told whole.
+    /// Sends a complete call.
     fn call(&mut self, call: &ToolCall) -> String {
         let mut events = self.close();
         let (id, index, arguments) = (id("fc_"), self.output.len(), arguments(call));
@@ -178,9 +178,9 @@ impl Responses {
         events + &self.event("response.output_item.done", json!({"output_index": index, "item": item}))
     }
 
-    /// The whole answer, which is kept.
+    /// Returns the whole response, and stores it.
     fn end(&mut self, end: &End) -> Value {
-        // Clients ask again for an incomplete answer; one that repeats itself would come again.
+        // Clients retry after an incomplete answer; a repetition would happen again.
         let cut = end.finish == Finish::Length;
         self.body["status"] = if cut { "incomplete" } else { "completed" }.into();
         if cut {
@@ -218,7 +218,7 @@ impl Writer for Responses {
                 self.tokens.clone_from(tokens);
                 String::new()
             }
-            // This API has one answer only.
+            // This API has only one answer.
             Piece::PromptLogprobs(_) | Piece::Next(_) | Piece::Alara(_) => String::new(),
             Piece::Text(text) => self.said(Kind::Text, text),
             Piece::Reasoning(text) => self.said(Kind::Reasoning, text),
@@ -241,7 +241,7 @@ impl Writer for Responses {
         self.event("response.failed", response)
     }
 
-    /// The watchdog of Codex doesn't see comments, and it takes this event for one without news.
+    /// The watchdog of Codex ignores comments, and treats this event as a heartbeat.
     fn beat(&mut self) -> String {
         let response = json!({"response": self.body});
         self.event("response.in_progress", response)
@@ -249,7 +249,7 @@ impl Writer for Responses {
 
     fn whole(&mut self, answer: Answer, end: &End) -> Value {
         self.answer = answer.clone();
-        // The same items as in a stream, whose events nobody sees.
+        // The same items as in a stream, without its events.
         if !answer.reasoning.is_empty() {
             self.said(Kind::Reasoning, &answer.reasoning);
         }
@@ -268,7 +268,7 @@ fn usage(usage: &Usage) -> Value {
         "input_tokens": usage.prompt_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens},
         "output_tokens": usage.completion_tokens,
-        // Tokens are not counted apart.
+        // Reasoning tokens aren't counted separately.
         "output_tokens_details": {"reasoning_tokens": 0},
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
     })

@@ -1,4 +1,4 @@
-//! What people see while a suite is worked through.
+//! Progress output while a suite runs.
 
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,26 +9,26 @@ use alara_bench::record::{Finished, Verdict};
 
 use crate::ui;
 
-/// Progress: a bar at a terminal, a line a task elsewhere.
+/// Progress: a bar at a terminal, one line per task elsewhere.
 pub struct Display {
     bar: Option<ui::Bar>,
     total: u64,
-    /// The name of the run that goes on.
+    /// Name of the current run.
     run: Mutex<String>,
     done: AtomicU64,
     solved: AtomicU64,
 }
 
 impl Display {
-    /// Of `total` tasks, of which none has come to its end yet.
+    /// Starts with `total` tasks, none of them finished.
     pub fn new(total: usize) -> Self {
         let total = total as u64;
         let bar = std::io::stderr().is_terminal().then(|| ui::tasks(total));
         Display { bar, total, run: Mutex::default(), done: AtomicU64::new(0), solved: AtomicU64::new(0) }
     }
 
-    /// Another run begins, of which these tasks have come to their end before.
-    /// `name` is empty if it is the only one.
+    /// Begins another run, of which the tasks `before` have already finished.
+    /// `name` is empty if there is only one run.
     pub fn begin(&self, name: String, before: &[Finished]) {
         *self.run.lock().unwrap_or_else(PoisonError::into_inner) = name;
         let solved = before.iter().filter(|done| done.verdict == Verdict::Solved).count();
@@ -36,7 +36,7 @@ impl Display {
         self.skip(before.len());
     }
 
-    /// So many tasks need no work.
+    /// Counts tasks that need no work.
     pub fn skip(&self, tasks: usize) {
         self.done.fetch_add(tasks as u64, Ordering::Relaxed);
         if let Some(bar) = &self.bar {
@@ -45,7 +45,7 @@ impl Display {
         }
     }
 
-    /// Says something beside the bar.
+    /// Prints a note next to the bar.
     pub fn note(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.note(text),
@@ -90,7 +90,7 @@ impl Display {
     }
 }
 
-/// A finished task in one line.
+/// Formats a finished task as one line.
 fn line(finished: &Finished) -> String {
     let attempts = match finished.attempts {
         1 => "1 attempt".to_owned(),

@@ -1,4 +1,4 @@
-//! What a sweep will do: its runs, and beforehand what each model takes of memory and time.
+//! Plans a sweep: its runs, and how much memory and time each model needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -22,30 +22,29 @@ use crate::facts::FileFacts;
 use crate::progress::count;
 use crate::{catalog, compute, model, ui};
 
-/// Tokens that a task takes on average, as far as one can say beforehand: written, and read without
-/// being cached.
+/// Estimated average tokens per task: generated, and prefilled without a cache hit.
 const WRITTEN: f64 = 1000.0;
 const READ: f64 = 3000.0;
-/// Seconds that its programs take: folders, sandboxes, the check.
+/// Estimated seconds per task for its programs: folders, sandboxes, the check.
 const PROGRAMS: f64 = 1.0;
-/// Most tasks at a time where nobody says how many.
+/// Default maximum number of parallel tasks.
 const SIDE_BY_SIDE: usize = 16;
 
-/// One run: who works on which tasks under which rules, and where that is written.
+/// One run: who works on which tasks, under which rules, and where to write it.
 pub struct Job<'a> {
     pub run: SweepRun,
     pub team: Team,
     pub npc: Npc,
-    /// The model as `-m` would name it; `None` = the one that ships, or the gold solutions.
+    /// The model, as for `-m`; `None` for the one that ships, or for gold solutions.
     pub model: Option<String>,
     pub tasks: Vec<&'a Task>,
-    /// How many tasks run at a time.
+    /// How many tasks run in parallel.
     pub parallel: usize,
-    /// `None` = a file of this moment.
+    /// `None` for a file named by the current time.
     pub path: Option<PathBuf>,
 }
 
-/// The runs of a sweep, as far as they are this shard's.
+/// Returns the runs of a sweep that belong to this shard.
 pub fn jobs<'a>(
     args: &Args,
     sweep: &Sweep,
@@ -88,7 +87,7 @@ pub fn jobs<'a>(
     Ok(jobs)
 }
 
-/// How many tasks ran at a time in the run, or the sweep, that is gone on with.
+/// Returns how many tasks ran in parallel in the run or sweep to continue.
 fn tasks_at_a_time(path: &Path) -> Option<usize> {
     let parallel = |file: &Path| run_file::read(file).ok().map(|run| run.header.parallel);
     match path.read_dir() {
@@ -97,7 +96,7 @@ fn tasks_at_a_time(path: &Path) -> Option<usize> {
     }
 }
 
-/// How many tasks run at a time where nobody says: as many as there are cores and memory for.
+/// Default number of parallel tasks: as many as cores and memory permit.
 fn parallel(args: &Args, model: Option<&str>) -> usize {
     if model.is_some_and(model::is_elsewhere) {
         return 1;
@@ -113,10 +112,10 @@ fn parallel(args: &Args, model: Option<&str>) -> usize {
         .unwrap_or(1)
 }
 
-/// Says beforehand what a run does and how long that will take about.
+/// Prints in advance what a run does and how long that takes, roughly.
 ///
 /// # Errors
-/// As [`forecasts`].
+/// Those of [`forecasts`].
 pub fn announce(args: &Args, job: &Job) -> anyhow::Result<()> {
     let (bandwidth, peak) = limits(args.model.threads(), compute::isa()?);
     let about = match args.scripted() {
@@ -140,7 +139,7 @@ pub fn announce(args: &Args, job: &Job) -> anyhow::Result<()> {
 }
 
 impl Job<'_> {
-    /// What the file of the run begins with.
+    /// Returns the header of the run's file.
     pub fn header(
         &self,
         args: &Args,
@@ -160,8 +159,8 @@ impl Job<'_> {
                 .map(|name| args.model.named(Some(name)).identity(name))
                 .transpose()?,
             engine: if args.scripted() { json!({}) } else { args.model.record()? },
-            // With all its jinxes: those that tasks bring along, and those of whom work is given
-            // to.
+            // Include all of its jinxes: those that tasks bring along, and those of NPCs that get
+            // work delegated.
             team: Named::of(&self.team.name, &self.said()?),
             npc: self.npc.name.clone(),
             gate: condition.gate,
@@ -185,7 +184,7 @@ impl Job<'_> {
         })
     }
 
-    /// All that the team says, also by its gates and documents.
+    /// Returns everything that defines the team, including its gates and documents.
     fn said(&self) -> anyhow::Result<Vec<u8>> {
         let mut said = serde_json::to_vec(&self.team)?;
         let gates = self.team.npcs.iter().flat_map(|npc| &npc.gate.gates);
@@ -202,23 +201,23 @@ impl Job<'_> {
         Ok(said)
     }
 
-    /// The model that makes vectors of the team's documents, if one is needed.
+    /// Returns the embedding model for the team's documents, if one is needed.
     pub fn embedder(&self) -> Option<&str> {
         let knowledge = self.npc.knowledge.as_ref().or(self.team.knowledge.as_ref());
         knowledge.filter(|knowledge| knowledge.retrieval.embeds()).map(|knowledge| knowledge.model.as_str())
     }
 
-    /// The limit of tasks that have none of their own.
+    /// Time limit of tasks without one of their own.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.run.condition.timeout.map_or(360, std::num::NonZeroU64::get))
     }
 
-    /// How long it takes about, where bytes come at `bandwidth` a second and operations are done at
-    /// `peak`; `None` = nobody knows, as for an endpoint.
+    /// Estimates the run time, given memory bandwidth in bytes per second and peak operations per
+    /// second; `None` if it is unknown, as for an endpoint.
     fn about(&self, bandwidth: f64, peak: f64) -> Option<Duration> {
         let bytes = model::file_size(self.model.as_deref())?;
-        // Decode reads the file once a token, for all tasks at a time; prefill multiplies and adds
-        // once a weight of about five bits.
+        // Decode reads the file once per token for all parallel tasks; prefill does one
+        // multiply-add per weight of about five bits.
         let decode = bytes / bandwidth / self.parallel as f64;
         let prefill = bytes * 8.0 / 5.0 * 2.0 / peak;
         let programs = PROGRAMS / self.parallel as f64;
@@ -227,7 +226,7 @@ impl Job<'_> {
         Some(Duration::from_secs_f64(task * self.tasks.len() as f64))
     }
 
-    /// What to call it beside others.
+    /// Title of the run among others.
     pub fn title(&self) -> String {
         let SweepRun { condition, trial, .. } = &self.run;
         [self.model.as_deref().unwrap_or_default(), &condition.name, &trial.to_string()]
@@ -237,7 +236,7 @@ impl Job<'_> {
     }
 }
 
-/// What the file of a model says of it, if there is one here.
+/// Reads a model's file, if it is on this machine.
 fn about(args: &Args, name: Option<&str>) -> Option<About> {
     if args.scripted() || name.is_some_and(model::is_elsewhere) {
         return None;
@@ -250,24 +249,24 @@ fn about(args: &Args, name: Option<&str>) -> Option<About> {
     })
 }
 
-/// What a model of the plan takes.
+/// Resources that a model of the plan needs.
 pub struct Forecast {
     pub model: Option<String>,
-    /// Bytes, or why it can't run here.
+    /// Bytes, or why the model can't run here.
     pub memory: Result<u64, String>,
     pub tasks: usize,
-    /// `None` = nobody knows, as for an endpoint.
+    /// `None` if unknown, as for an endpoint.
     pub about: Option<Duration>,
     pub at_most: Duration,
-    /// What is wrong with the model, where it can't be had at all.
+    /// Why the model isn't available, if it isn't.
     pub missing: Option<anyhow::Error>,
 }
 
-/// A forecast for each model, also for those that are not there.
-/// Whether a model fits is held against the memory that is free now.
+/// Returns a forecast for each model, including missing ones.
+/// Compares each model's size with the memory that is free now.
 ///
 /// # Errors
-/// No instruction set that was asked for.
+/// The requested instruction set doesn't exist.
 pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
     let (bandwidth, peak) = limits(args.model.threads(), compute::isa()?);
     let mut forecasts: Vec<Forecast> = Vec::new();
@@ -277,7 +276,7 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
             .iter()
             .map(|task| task.timeout.map_or(job.timeout().as_secs_f64(), |own| own.get() as f64))
             .sum();
-        // An absurd limit of a task is no time that a clock shows.
+        // A task's absurdly high limit may exceed what a clock can show.
         let most = Duration::try_from_secs_f64(most / job.parallel as f64).unwrap_or(Duration::MAX);
         if let Some(known) = forecasts.iter_mut().find(|known| known.model == job.model) {
             let share = (known.tasks + job.tasks.len()) as f64 / known.tasks as f64;
@@ -303,7 +302,7 @@ pub fn forecasts(args: &Args, jobs: &[Job]) -> anyhow::Result<Vec<Forecast>> {
     Ok(forecasts)
 }
 
-/// The forecasts as JSON: bytes and seconds; null where nobody knows.
+/// Returns the forecasts as JSON, in bytes and seconds; null for unknown values.
 pub fn described(forecasts: &[Forecast]) -> Value {
     let models = forecasts.iter().map(|forecast| {
         let (missing, memory) = (forecast.missing.as_ref(), forecast.memory.as_ref());
@@ -320,7 +319,7 @@ pub fn described(forecasts: &[Forecast]) -> Value {
     json!({"models": models.collect::<Vec<_>>()})
 }
 
-/// Tells the forecasts, to stdout if that is all that was asked for.
+/// Prints the forecasts, to stdout if nothing else was requested.
 pub fn tell(forecasts: &[Forecast], alone: bool) {
     let rows = forecasts.iter().map(|forecast| {
         let (memory, remark) = match (&forecast.missing, &forecast.memory) {
@@ -355,7 +354,7 @@ pub fn tell(forecasts: &[Forecast], alone: bool) {
 }
 
 /// # Errors
-/// Models that can't be had: all of them, each with what helps.
+/// Models that aren't available: lists all of them, each with a remedy.
 pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
     let mut missing: Vec<anyhow::Error> = forecasts.iter_mut().filter_map(|one| one.missing.take()).collect();
     match missing.len() {
@@ -373,7 +372,7 @@ pub fn refuse_missing(forecasts: &mut [Forecast]) -> anyhow::Result<()> {
     }
 }
 
-/// A span of time for people.
+/// Formats a duration for display.
 pub fn span(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     match seconds {

@@ -1,4 +1,4 @@
-//! How a run goes on: with the options that it was started with.
+//! Resumes a run with the options that it was started with.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::{Args, parsed};
 
-/// The options that the run in a file, or the sweep in a folder, was started with.
+/// Returns the options that the run in a file, or the sweep in a folder, was started with.
 pub fn begun_with(path: &Path) -> Option<Vec<String>> {
     let command = |file: &Path| run_file::read(file).ok().map(|run| run.header.command);
     match path.read_dir() {
@@ -16,22 +16,22 @@ pub fn begun_with(path: &Path) -> Option<Vec<String>> {
     }
 }
 
-/// These arguments with the options that a run was started with.
+/// Returns these arguments, completed by the options that a run was started with.
 pub fn as_begun(args: &Args, words: &[String]) -> anyhow::Result<Args> {
     let begun = parsed(words).context("this version can't read the options that the run began with")?;
     Ok(Args { resume: args.resume.clone(), json: args.json, ..begun })
 }
 
-/// Options for the output of a run, and how many values each takes.
+/// Options for the output of a run, and the number of values each takes.
 const OUTPUT: [(&str, usize); 3] = [("--out", 1), ("--resume", 1), ("--json", 0)];
 
-/// The options of this process's command, without those for its output.
+/// Returns the options of this process's command, without those for its output.
 pub fn own_words() -> Vec<String> {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     without(words.skip(3).collect(), &OUTPUT)
 }
 
-/// Words without these options, each with as many values.
+/// Removes these options from the words, each with its number of values.
 fn without(mut words: Vec<String>, options: &[(&str, usize)]) -> Vec<String> {
     for (option, values) in options {
         if let Some(at) = words.iter().position(|word| word == option) {
@@ -42,13 +42,13 @@ fn without(mut words: Vec<String>, options: &[(&str, usize)]) -> Vec<String> {
     words
 }
 
-/// The command of this process, going on with `path`.
+/// Returns the command of this process that resumes `path`.
 pub fn resume_command(path: &Path) -> String {
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     resumed(words.collect(), path)
 }
 
-/// The command of these words, going on with `path`, as a shell takes it.
+/// Returns these words as a shell command that resumes `path`.
 fn resumed(words: Vec<String>, path: &Path) -> String {
     let mut words = without(words, &OUTPUT[..2]);
     words.extend(["--resume".to_owned(), path.display().to_string()]);

@@ -1,4 +1,4 @@
-//! The single checks.
+//! The individual checks.
 
 use std::io::Read;
 use std::path::Path;
@@ -20,14 +20,14 @@ use crate::{catalog, ui};
 /// Plain prose and code.
 const SAMPLE: &str = include_str!("sample.txt");
 
-/// Tokens of the sample that are looked at.
+/// Number of tokens of the sample to use.
 const SAMPLE_TOKENS: usize = 512;
 
-/// Rows whose logits are held at once.
+/// Number of rows whose logits are in memory at once.
 const ROWS: usize = 32;
 
-/// Texts that have to come back from the tokenizer: letters of several scripts, signs of two code
-/// units, code, runs of whitespace, digits, control characters.
+/// Texts that the tokenizer must reproduce: letters of several scripts, characters of two UTF-16
+/// code units, code, runs of whitespace, digits, control characters.
 const TEXTS: [&str; 9] = [
     "The quick brown fox doesn't jump over 1234567 lazy dogs, does it?",
     "Größe, naïve, œuvre, señor, Århus, żółć, İstanbul",
@@ -40,13 +40,13 @@ const TEXTS: [&str; 9] = [
     "{\"a\": [1, 2.5e-3, null], \"b\": {\"c\": \"\\u00e9\"}} <tool> [INST] </s>",
 ];
 
-/// The bytes of the file against the checksum of the catalog, for a model of that name.
-/// Else against the one in the file's name, as Ollama's store and the hub's cache name files.
+/// Compares the checksum of the file with the catalog's, for a model of that name.
+/// Otherwise compares it with the one in the file's name, as in Ollama's store and the hub's cache.
 pub fn checksum(gguf: &Gguf, name: Option<&str>) -> Finding {
     let path = Path::new(gguf.name());
     let entry = name.and_then(|name| catalog::find(name).ok().flatten());
     let expected = entry.and_then(|entry| entry.sha256.clone()).or_else(|| hash_in_name(path));
-    // Of a checkpoint it is the file of tensors that has a checksum.
+    // For a checkpoint, the file of tensors has a checksum.
     let whole = gguf.parts() == 1 || path.ends_with(alara_engine::WEIGHTS);
     let Some(expected) = expected.filter(|_| whole) else {
         return Err(Reason::Skipped("none is known for this file".to_owned()));
@@ -60,7 +60,7 @@ pub fn checksum(gguf: &Gguf, name: Option<&str>) -> Finding {
     }
 }
 
-/// The checksum in the name of the file that `path` leads to.
+/// Returns the checksum in the name of the file that `path` resolves to.
 fn hash_in_name(path: &Path) -> Option<String> {
     let file = path.canonicalize().ok()?;
     let name = file.file_name()?.to_str()?.to_lowercase();
@@ -88,8 +88,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Refuses a model for which this machine has no memory, and a device that can't be used.
-/// What else is wrong is for the other checks to say.
+/// Rejects a model that doesn't fit in this machine's memory, and a device that can't be used.
+/// Leaves other problems to the other checks.
 pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
     let Ok(parts) = MemoryBreakdown::of(gguf, SAMPLE_TOKENS, KvType::F16) else { return Ok(()) };
     let host = match offload.plan(&parts)? {
@@ -102,8 +102,8 @@ pub fn fits(gguf: &Gguf, offload: Offload) -> alara_engine::Result<()> {
     }
 }
 
-/// Every tensor that the architecture wants is there, in its shape, of a type that can be computed
-/// with.
+/// Checks that every tensor required by the architecture is present, with the right shape and a
+/// supported type.
 pub fn tensors(gguf: &Gguf) -> Finding {
     let architecture = Architecture::of(gguf)?;
     let facts = Facts::new(gguf, &architecture)?;
@@ -115,8 +115,8 @@ pub fn tensors(gguf: &Gguf) -> Finding {
     Ok((format!("{} as {} has them{rest}", used.len(), architecture.architecture), None))
 }
 
-/// What is encoded comes back.
-/// The fingerprint is that of the vocabulary, merges and rules.
+/// Checks that encoding and decoding restores each text.
+/// The fingerprint covers the vocabulary, merges and rules.
 pub fn round_trips(tokenizer: &Tokenizer) -> Finding {
     if tokenizer.normalizes() {
         return Err(Reason::Skipped(format!("{} changes texts before it cuts them", tokenizer.algorithm())));
@@ -135,8 +135,8 @@ pub fn round_trips(tokenizer: &Tokenizer) -> Finding {
     ))
 }
 
-/// The template compiles and renders a small conversation; what of a system prompt, tools and their
-/// results it has.
+/// Checks that the template compiles and renders a small conversation; reports its support for a
+/// system prompt, tools and tool results.
 pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     let chosen = match chat_template(gguf, tokenizer, None) {
         Err(Error::NoTemplate { .. }) => {
@@ -164,7 +164,7 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
         tools,
         ..Request::default()
     };
-    // From all that a conversation may have to the least; not every family has tools, or a system
+    // From the fullest conversation to the simplest; not every family supports tools or a system
     // prompt.
     let attempts = [
         ("system, user, assistant, tool calls and results", request(&system, &with_call, vec![tool()])),
@@ -176,7 +176,7 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     for (what, request) in attempts {
         match template.render(&request, &control, now) {
             Ok(prompt) => {
-                // What a template has no place for, it leaves out in silence.
+                // A template silently drops what it doesn't support.
                 let shows = |text: &str| prompt.text.contains(text);
                 if !shows("In the mountains.") {
                     return Err(Reason::Failed("a user's message is not in the prompt".to_owned()));
@@ -195,16 +195,16 @@ pub fn template(gguf: &Gguf, tokenizer: &Tokenizer) -> Finding {
     }
 }
 
-/// The model's perplexity on the sample.
+/// Measures the model's perplexity on the sample.
 ///
-/// Random weights, or a computation that is wrong from the first block on, give the size V of the
-/// vocabulary or more.
-/// A model that has learnt anything of English is far below.
-/// A trained one of half a billion parameters is at 10 to 30 on such a text.
-/// The limit is the square root of V, 389 for a vocabulary of 151 936: half of the bits that a
-/// uniform distribution takes.
-/// A subtle fault costs a few per cent, which can't be seen without a reference; so the number is
-/// shown.
+/// Random weights, or a computation that is wrong from the first block on, give the vocabulary size
+/// V or more.
+/// A model trained on any English is far below that.
+/// A trained model with half a billion parameters has a perplexity of 10 to 30 on such a text.
+/// The limit is the square root of V, 389 for a vocabulary of 151 936: half of the bits of a
+/// uniform distribution.
+/// A subtle error costs a few per cent, which can't be detected without a reference; so the number
+/// is shown.
 pub fn perplexity(gguf: &Gguf, tokenizer: &Tokenizer, offload: Offload) -> Finding {
     let context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context;
     let mut tokens = tokenizer.encode_prompt(SAMPLE, &[])?;
@@ -251,8 +251,8 @@ fn surprise(logits: &[f32], token: usize) -> f64 {
     sum.ln() - f64::from(logits[token] - most)
 }
 
-/// A sequence that is fed in two parts, the second on what the first left in the cache, ends as one
-/// that is fed whole.
+/// Checks that a sequence processed in two parts, the second using the cache of the first, gives
+/// the same result as in one part.
 pub fn continuation(gguf: &Gguf, offload: Offload) -> Finding {
     const TOKENS: usize = 48;
     const FIRST: usize = 31;
@@ -265,7 +265,8 @@ pub fn continuation(gguf: &Gguf, offload: Offload) -> Finding {
     let parts = probe.feed(&tokens[FIRST..], 1)?;
     let scale = whole.iter().map(|logit| logit.abs()).fold(f32::MIN_POSITIVE, f32::max);
     let apart = whole.iter().zip(&parts).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) / scale;
-    // Recurrent state that is advanced in chunks differs in its last bits; all else not at all.
+    // Recurrent state differs in its last bits if it is advanced in chunks; everything else is
+    // identical.
     if apart <= 1e-3 {
         let how = if apart == 0.0 { "bit for bit".to_owned() } else { format!("within {apart:.1e}") };
         return Ok((format!("from the cache as from the beginning, {how}"), None));
@@ -273,7 +274,7 @@ pub fn continuation(gguf: &Gguf, offload: Offload) -> Finding {
     Err(Reason::Failed(format!("from the cache, logits are off by {apart:.1e} of the largest")))
 }
 
-/// A turn that has to call a tool calls it, with arguments that its schema permits.
+/// Checks that a turn that must call a tool does so, with arguments that its schema permits.
 pub fn tool_call(gguf: &Gguf, offload: Offload) -> Finding {
     const MOST_TOKENS: usize = 256;
     let context = Sizes::of(&Facts::new(gguf, &Architecture::of(gguf)?)?)?.context.min(2048);
@@ -319,7 +320,7 @@ pub fn tool_call(gguf: &Gguf, offload: Offload) -> Finding {
     }
 }
 
-/// A model without tools lacks nothing.
+/// Skips the check for a model without tools, which isn't a failure.
 fn no_tools(error: Error) -> Reason {
     match error {
         Error::NoToolFormat { .. } => Reason::Skipped("the model has no format of tool calls".to_owned()),
@@ -328,7 +329,8 @@ fn no_tools(error: Error) -> Reason {
     }
 }
 
-/// All values of its arguments are few, so that a call is short whatever the model prefers.
+/// A tool whose arguments have few possible values, so that a call is short whatever the model
+/// prefers.
 fn tool() -> Tool {
     Tool {
         name: "weather_now".to_owned(),
@@ -357,7 +359,7 @@ fn permitted(arguments: &Map<String, Value>) -> bool {
         && arguments.get("rounded").is_some_and(Value::is_boolean)
 }
 
-/// As a run computes.
+/// The settings of a normal run.
 fn settings(offload: Offload) -> ProbeSettings {
     ProbeSettings { kv: KvType::F16, offload, ..ProbeSettings::default() }
 }
