@@ -17,8 +17,8 @@ use alara_harness::run::{as_json, hooks};
 use alara_harness::state::Kept;
 use alara_harness::team::Search;
 use alara_harness::{
-    Agent, Error, ModelSource, Notice, Outcome, Policy, Sandbox, Session, Single, Team, Trace, sandbox, state,
-    trace,
+    Agent, Error, ModelSource, Notice, Outcome, Policy, Sandbox, Session, Single, Team, Trace, sandbox,
+    state, trace,
 };
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -289,7 +289,9 @@ impl Work<'_> {
         let directory = self.team.directory.as_deref();
         if let Some((what, _)) = state::more_than_a_project(workdir).filter(|_| !yes && !dry_run) {
             let source = std::io::Error::other(format!("it is {what}; name a project's, or say yes=True"));
-            return Err(sandbox::Error::Directory { what: "work directory", path: workdir.clone(), source }.into());
+            return Err(
+                sandbox::Error::Directory { what: "work directory", path: workdir.clone(), source }.into()
+            );
         }
         let Kept { protected, refused } = Kept::of(self.team, workdir, None)?;
         let policy = Policy {

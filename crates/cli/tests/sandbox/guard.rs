@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use alara_harness::sandbox::{Change, Enforced, Error, Guarded, Guarding, Policy, Risk, Sandbox, Script, losses};
+use alara_harness::sandbox::{
+    Change, Enforced, Error, Guarded, Guarding, Policy, Risk, Sandbox, Script, losses,
+};
 use alara_harness::undo::By;
 
 use super::needs;

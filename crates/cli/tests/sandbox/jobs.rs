@@ -51,7 +51,10 @@ impl JobDir {
         self.take(job, false).unwrap();
         job.refresh();
         let mut no = |_: Risk| Ok(true);
-        let ran = self.sandbox.run_guarded::<Error>(&script(program), false, false, By::default(), &mut no).unwrap();
+        let ran = self
+            .sandbox
+            .run_guarded::<Error>(&script(program), false, false, By::default(), &mut no)
+            .unwrap();
         job.refresh();
         match ran {
             alara_harness::sandbox::Guarded::Ran(output) => text(&output.stdout),
@@ -257,8 +260,10 @@ fn limits_hold_for_jobs() {
     let program = ["bash", "-c", "for i in $(seq 40); do sleep 30 & done; wait"];
     let policy = Policy { processes: 16, ..Policy::default() };
     let sandbox = Sandbox::new(&dir.work(), policy).unwrap();
-    let job =
-        sandbox.start::<Error>(&script(&program), false, false, By::default(), &mut |_| Ok(true)).unwrap().unwrap();
+    let job = sandbox
+        .start::<Error>(&script(&program), false, false, By::default(), &mut |_| Ok(true))
+        .unwrap()
+        .unwrap();
     assert_eq!(ended(&job).how, "killed: more than 16 processes");
 }
 

@@ -36,7 +36,8 @@ pub fn rules(folder: &Folder) -> Vec<Diagnostic> {
     let is_rules = |folder: &&Folder| binding(&folder.name()) == Some("permissions");
     let (folders, _) = folder.contents(&mut Vec::new());
     let below: Vec<File> = folders.iter().filter(is_rules).flat_map(Folder::files_below).collect();
-    let why_not = format!("nothing reads this file, so nobody of the team runs: rules are read from `{RULES}`");
+    let why_not =
+        format!("nothing reads this file, so nobody of the team runs: rules are read from `{RULES}`");
     let lost = below.iter().map(|file| problem(&file.path, why_not.clone()));
     folder.all_files().iter().filter_map(stray).chain(lost).collect()
 }
@@ -60,7 +61,9 @@ fn why(path: &Path) -> Option<String> {
     let name = stem.trim_start_matches('.');
     let name = name.split('.').next().unwrap_or(name);
     // A `.ctx` of any name may be the team's own.
-    if !ENDINGS.contains(&ending.trim().to_lowercase().as_str()) || (ending == "ctx" && !stem.starts_with('.')) {
+    if !ENDINGS.contains(&ending.trim().to_lowercase().as_str())
+        || (ending == "ctx" && !stem.starts_with('.'))
+    {
         return None;
     }
     Some(match binding(name)? {

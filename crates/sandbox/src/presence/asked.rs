@@ -15,13 +15,12 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-
 use super::checkout::{Checkout, Found};
 use super::repository::{Taken, is_top};
 use super::tree::{Tree, text, text_of};
-use crate::git;
 use crate::change::Kind;
 use crate::environment;
+use crate::git;
 
 /// How long git may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -8,8 +8,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use super::tree::{States, Tree, text};
-use crate::git;
 use crate::change::Kind;
+use crate::git;
 
 /// How much of a `HEAD` git reads.
 const HEAD_BYTES: u64 = 255;

@@ -283,11 +283,8 @@ fn what_is_there_is_found_at_the_top() {
 
 #[test]
 fn what_settings_name_is_obeyed() {
-    let places = Places {
-        files: ["a/more".into()].into(),
-        folders: ["dev/hooks".into()].into(),
-        ..Places::default()
-    };
+    let places =
+        Places { files: ["a/more".into()].into(), folders: ["dev/hooks".into()].into(), ..Places::default() };
     let nothing = Files::default();
     for (path, kind, expected) in [
         ("a/more", Kind::File, Some("git")),
