@@ -39,7 +39,7 @@ await run({
 
   async reads() {
     writeFileSync(`${work}/notes.txt`, "The bees' house is blue.\n")
-    const events = await qwen("--prompt", `Read the file ${work}/notes.txt. What colour has the bees' house?`)
+    const events = await qwen("--prompt", `Call the tool read_file for ${work}/notes.txt. What colour has the bees' house?`)
     const blocks = events.filter((event) => event.message).flatMap((event) => event.message.content)
     check(blocks.some((block) => block.type === "tool_use" && block.name === "read_file"), `no call of read_file: ${JSON.stringify(blocks)}`)
     check(blocks.some((block) => block.type === "tool_result" && !block.is_error), `no result: ${JSON.stringify(blocks)}`)

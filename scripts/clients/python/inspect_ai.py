@@ -29,13 +29,13 @@ def get_weather():
         Args:
             city: the city
         """
-        return "It rains frogs."
+        return "It snows."
 
     return execute
 
 
 def model(way):
-    config = GenerateConfig(max_tokens=200, max_retries=0, timeout=120)
+    config = GenerateConfig(max_tokens=200, max_retries=0, timeout=120, temperature=0)
     if way == MESSAGES:
         return get_model(f"anthropic/{MODEL}", config=config)
     return get_model(f"openai-api/alara/{MODEL}", config=config, responses_api=way == RESPONSES)
@@ -43,7 +43,7 @@ def model(way):
 
 def measures(way, *solver, **config):
     """Runs a task of one sample. Returns its log and the sample's."""
-    task = Task(dataset=[Sample(QUESTION, target="frogs")], solver=[*solver, generate()], scorer=includes(), config=GenerateConfig(**config),
+    task = Task(dataset=[Sample(QUESTION, target="snow")], solver=[*solver, generate()], scorer=includes(), config=GenerateConfig(**config),
                 message_limit=8)
     log, = eval(task, model=model(way), log_dir="logs", display="none")
     assert log.status == "success", log.error
@@ -102,7 +102,7 @@ def acts():
     # The model chooses to call, and answers by the result.
     for way in [CHAT, RESPONSES, MESSAGES]:
         log, made = calls(way)
-        assert made and log.results.scores[0].metrics["accuracy"].value == 1, (way, made)
+        assert made and log.results.scores[0].metrics["accuracy"].value == 1, (way, made, log.samples[0].output.completion)
 
 
 run()

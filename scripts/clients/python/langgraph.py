@@ -3,7 +3,7 @@ from typing import Literal
 
 from cases import KEY, MODEL, QUESTION, V1, case, run
 from langchain.agents import create_agent
-from langchain.agents.structured_output import ProviderStrategy, StructuredOutputError, ToolStrategy
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
@@ -21,20 +21,26 @@ class Place(BaseModel):
     days: Literal[1, 2, 3]
 
 
+class Weather(BaseModel):
+    """The weather of a city, as get_weather gives it."""
+    city: Literal["Paris", "Rome"]
+    sky: Literal["sun", "rain", "snow"]
+
+
 called = []
 
 
 def get_weather(city: Literal["Paris", "Rome"]) -> str:
     """Gives the weather of a city."""
     called.append(city)
-    return "sunny"
+    return "snow"
 
 
-def outputs(way, strategy, tools=()):
+def outputs(way, strategy, tools=(), kind=Place):
     called.clear()
     agent = create_agent(WAYS[way], [*tools], system_prompt="Be short.", response_format=strategy)
     state = agent.invoke({"messages": [("user", QUESTION)]}, {"recursion_limit": 8})
-    assert isinstance(state["structured_response"], Place), state
+    assert isinstance(state["structured_response"], kind), state
     return state
 
 
@@ -94,9 +100,9 @@ def remembers():
 
 @case(real=True)
 def acts():
-    # The choice is the model's: it calls, and the answer after the result is a place.
+    # The choice is the model's: it calls, and the answer after the result is valid for the schema.
     for way in WAYS:
-        state = outputs(way, ProviderStrategy(Place), [get_weather])
+        state = outputs(way, ProviderStrategy(Weather), [get_weather], Weather)
         kinds = [type(message) for message in state["messages"]]
         assert called and ToolMessage in kinds and kinds[-1] is AIMessage, (way, state["messages"])
 
