@@ -21,7 +21,7 @@ const env = Object.fromEntries(Object.entries({ ...process.env, PWD: work }).fil
 
 async function qwen(...args) {
   const output = await command(new URL("node_modules/.bin/qwen", import.meta.url).pathname, [
-    "--auth-type", "openai", "--openai-base-url", V1, "--openai-api-key", KEY, "--model", MODEL, "--system-prompt", "Be short.",
+    "--auth-type", "openai", "--openai-base-url", V1, "--openai-api-key", KEY, "--model", MODEL, "--system-prompt", "You read files by calling tools. Be short.",
     "--approval-mode", "yolo", "--output-format", "json", ...args,
   ], { cwd: work, seconds: 280, env })
   const from = output.indexOf("[{")
@@ -39,7 +39,7 @@ await run({
 
   async reads() {
     writeFileSync(`${work}/notes.txt`, "The bees' house is blue.\n")
-    const events = await qwen("--prompt", `Call the tool read_file for ${work}/notes.txt. What colour has the bees' house?`)
+    const events = await qwen("--prompt", `Read the file ${work}/notes.txt and say which colour the bees' house has.`)
     const blocks = events.filter((event) => event.message).flatMap((event) => event.message.content)
     check(blocks.some((block) => block.type === "tool_use" && block.name === "read_file"), `no call of read_file: ${JSON.stringify(blocks)}`)
     check(blocks.some((block) => block.type === "tool_result" && !block.is_error), `no result: ${JSON.stringify(blocks)}`)
