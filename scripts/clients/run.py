@@ -5,8 +5,9 @@
 
 A client is a file `python/NAME.py` or `node/NAME.mjs`.
 Its line `needs:` pins packages; they come from the registries, once, into a folder of the client's own.
-Its cases hold the form of answers only: events in order, calls and JSON valid for their schema, usage present.
+Its cases hold the form of answers: events in order, calls and JSON valid for their schema, usage present.
 So the model that ships is enough.
+A few cases leave the choice of tools to the model and hold that it calls them; they are skipped unless -m names a real model.
 
 Each case is `ok`, a fault of the client with the reason, or FAILED with the first line of what went wrong.
 A client that can't be installed is skipped, and the table says why.
@@ -30,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # Settings of the person's own that clients would take up.
 PRIVATE = re.compile(
-    r"(OPENAI|ANTHROPIC|OLLAMA|LITELLM|LLM|AIDER|OPENCODE|CODEX|NPCSH|DSPY|LANGCHAIN|LANGSMITH|XDG|ALARA|PYTHON|NODE)_|.*_PROXY$",
+    r"(OPENAI|ANTHROPIC|CLAUDE|OLLAMA|QWEN|CONTINUE|INSPECT|LITELLM|LLM|AIDER|OPENCODE|CODEX|NPCSH|DSPY|LANGCHAIN|LANGSMITH|XDG|ALARA|PYTHON|NODE)_|.*_PROXY$",
     re.I)
 # Clients talk to the server only: whatever else they reach for goes to a closed port, and fails at once.
 QUIET = {
@@ -69,13 +70,13 @@ def main():
     rows = []
     with contextlib.nullcontext(args.url) if args.url else served(args) as url:
         url = url.rstrip("/").removesuffix("/v1")
-        model = first_model(url)
+        model, real = first_model(url)
         for path, lack in ready:
             if lack:
                 rows.append((name(path), "", *lack))
             else:
                 note(f"{name(path)} runs")
-                rows += [(name(path), *row) for row in run(path, args, url, model)]
+                rows += [(name(path), *row) for row in run(path, args, url, model, real)]
     return table(rows)
 
 
@@ -145,11 +146,13 @@ def served(args):
 
 
 def first_model(url):
+    """The name of the model, and whether it's a real one: the one that ships has 3 million weights."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return json.load(opener.open(f"{url}/v1/models", timeout=30))["data"][0]["id"]
+    model = json.load(opener.open(f"{url}/v1/models", timeout=30))["data"][0]
+    return model["id"], model.get("meta", {}).get("n_params", 0) > 100e6
 
 
-def run(path, args, url, model):
+def run(path, args, url, model, real):
     """Runs a client's cases in a process of their own. Returns (case, state, why) of each."""
     place = home(path, args.dir).resolve()
     # A copy beside the packages: Node finds them only there, and a file named as a package would hide it.
@@ -163,7 +166,7 @@ def run(path, args, url, model):
     interpreter = [str(place / "bin/python")] if path.suffix == ".py" else ["node"]
     # A home outside of any repository, which coding agents would look at.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as own, open(place / "log", "w") as log:
-        environment |= {"HOME": own, "PWD": own, "SERVER": url, "MODEL": model, "RESULTS": str(results)}
+        environment |= {"HOME": own, "PWD": own, "SERVER": url, "MODEL": model, "REAL": "1" if real else "", "RESULTS": str(results)}
         process = subprocess.Popen([*interpreter, str(program)], cwd=own, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    start_new_session=True)
         try:
@@ -188,7 +191,7 @@ def table(rows):
         print("".join(cell.ljust(width) for cell, width in zip(row, widths)) + shorten(row[3]))
     states = [row[2] for row in rows]
     print(f"\n{states.count('ok')} ok, {states.count('fault')} faults of a client, {states.count('FAILED')} failed, "
-          f"{states.count('skipped')} clients skipped")
+          f"{states.count('skipped')} skipped")
     return int("FAILED" in states)
 
 

@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 pub struct History {
     system: Vec<Segment>,
     messages: Vec<Message>,
-    /// System messages after the first other message, which wait for the user's next turn:
+    /// System messages after the first answer, which wait for the user's next turn:
     /// templates support them only at the beginning.
     late: Vec<String>,
     /// Names of the called tools, by call id.
@@ -38,7 +38,9 @@ impl History {
         let text = system_text(text);
         match () {
             () if text.is_empty() => {}
-            () if self.messages.is_empty() => {
+            // Also behind the question, where Claude Code has what stays the same: in the user's turn
+            // it would not be cached, and drown the question.
+            () if self.messages.iter().all(|message| message.role == Role::User) => {
                 self.system.push(Segment { name: "system".into(), text: text.to_owned() });
             }
             () => self.late.push(text.to_owned()),
@@ -87,7 +89,7 @@ impl History {
         let late = std::mem::take(&mut self.late).join("\n\n");
         match self.messages.last_mut() {
             _ if late.is_empty() => {}
-            Some(last) if last.role == Role::User => last.content += &format!("\n\n{late}"),
+            Some(last) if last.role == Role::User => last.content = format!("{late}\n\n{}", last.content),
             _ => self.messages.push(Message::user(late)),
         }
     }

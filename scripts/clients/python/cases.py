@@ -9,6 +9,8 @@ import traceback
 SERVER = os.environ["SERVER"]
 V1 = SERVER + "/v1"
 MODEL = os.environ["MODEL"]
+# Whether the model can be expected to choose a tool.
+REAL = bool(os.environ.get("REAL"))
 KEY = "none"
 
 # Bounded, so that even a model that speaks nonsense ends soon.
@@ -25,11 +27,11 @@ QUESTION = "What is the weather in Paris for two days?"
 CASES = []
 
 
-def case(function=None, *, fault=None):
-    """A case. `fault` = (text of the error, why): a failure with that text is the client's."""
+def case(function=None, *, fault=None, real=False):
+    """A case. `fault` = (text of the error, why): a failure with that text is the client's. `real`: it takes a real model."""
     if function is None:
-        return lambda function: case(function, fault=fault)
-    CASES.append((function.__name__, function, fault))
+        return lambda function: case(function, fault=fault, real=real)
+    CASES.append((function.__name__, function, fault, real))
     return function
 
 
@@ -53,10 +55,13 @@ def run():
     # One loop for all, since clients keep connections that belong to it.
     loop = asyncio.new_event_loop()
     with open(os.environ["RESULTS"], "w", buffering=1) as results:
-        print(json.dumps({"cases": [name for name, _, _ in CASES]}), file=results)
-        for name, function, fault in CASES:
+        print(json.dumps({"cases": [name for name, *_ in CASES]}), file=results)
+        for name, function, fault, real in CASES:
             print(f"== {name}", flush=True)
             state, why = "ok", ""
+            if real and not REAL:
+                print(json.dumps({"case": name, "state": "skipped", "why": "takes a real model"}), file=results)
+                continue
             try:
                 value = function()
                 if inspect.isawaitable(value):

@@ -182,11 +182,15 @@ fn histories_are_taken_as_they_are() {
     ]));
     let expected = [text(Role::User, "a"), text(Role::Assistant, "b"), text(Role::User, "Late.\n\nc")];
     assert_eq!((system, messages), (1, expected.to_vec()));
-    let (_, messages) = said(json!([message("user", "a"), message("system", "L")]));
-    assert_eq!(messages, [text(Role::User, "a\n\nL")]);
-    let (_, messages) =
+    // Before the first answer it is a part of the system prompt.
+    let (system, messages) = said(json!([message("user", "a"), message("system", "L")]));
+    assert_eq!((system, messages), (1, vec![text(Role::User, "a")]));
+    let (system, messages) =
         said(json!([message("user", "a"), message("developer", "L"), message("assistant", "b")]));
-    assert_eq!(messages, [text(Role::User, "a\n\nL"), text(Role::Assistant, "b")]);
+    assert_eq!((system, messages), (1, vec![text(Role::User, "a"), text(Role::Assistant, "b")]));
+    let answered = [message("user", "a"), message("assistant", "b"), message("user", "c")];
+    let (_, messages) = said(answered.into_iter().chain([message("system", "L")]).collect());
+    assert_eq!(messages[2], text(Role::User, "L\n\nc"));
     let (_, messages) =
         said(json!([message("user", "a"), message("assistant", "b"), message("system", "L")]));
     assert_eq!(messages[2], text(Role::User, "L"));

@@ -14,14 +14,17 @@ use memmap2::Mmap;
 /// Cheap to clone.
 #[derive(Clone, Debug)]
 pub enum Bytes {
+    /// Of a mapped file.
     Mapped(Arc<Mapped>),
+    /// Of the program.
     Static(&'static [u8]),
+    /// In memory.
     Owned(Arc<Vec<u8>>),
 }
 
 /// A mapped file.
 #[derive(Debug)]
-pub(crate) struct Mapped {
+pub struct Mapped {
     /// Given up before the map is.
     watch: watch::Watched,
     map: Mmap,

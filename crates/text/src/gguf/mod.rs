@@ -76,9 +76,11 @@ pub struct TensorInfo {
 
 /// A tensor of a file of another format.
 pub struct Assembled {
+    /// The name.
     pub name: String,
     /// In GGUF's order.
     pub shape: Vec<u64>,
+    /// The type.
     pub kind: TensorType,
     /// Which bytes of the file; they lie in it, and are what shape and type need.
     pub range: Range<u64>,
