@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::error::Error;
 use crate::jinx::check::of_piece;
 use crate::jinx::python::{MODULES, NPC, Need};
 use crate::jinx::template::{Piece, pieces};
